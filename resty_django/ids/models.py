@@ -19,9 +19,6 @@ from .engine.cycle import FOREVER, Reset
 from .engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT, RuleSpec, check_name, compile_rule
 from .errors import BadName, BadRule
 
-if TYPE_CHECKING:
-    from .engine.segment import Row
-
 
 def new_scramble_key() -> str:
     """Return a new secret of 16 bytes, in hex."""
@@ -275,9 +272,6 @@ class IdCounter(models.Model):
     `bound` is the next unreserved number. `cycle_start` and `cycle_end` are wall seconds (local clock time in the
     rule's time zone, as seconds since 1970), and so is `shown`, the highest time that an ID is known to show.
     """
-
-    replaced: tuple[Row, Row] | None = None
-    """The row that an operation has replaced, and the one that it has written: not stored, for an undo."""
 
     rule = models.ForeignKey(IdRule, models.CASCADE, related_name="counters", verbose_name=_("rule"))
     app_name = ExactCharField(_("app name"), max_length=MAX_NAME_LENGTH, blank=True)

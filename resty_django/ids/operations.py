@@ -17,7 +17,6 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
-from resty_django.numbers import grouped
 
 from .engine import segment
 from .engine.counter import Clock
@@ -91,7 +90,7 @@ def raise_counter(counter: IdCounter, *, to: int, clock: Clock = time.time) -> I
         _check_top(spec, to)
         new = replace(row, bound=own_number(spec, row.step, stored.node_offset, to))
         if swap_row(stored, new):
-            return _replaced(_row(stored), new, _fresh(counter))
+            return _fresh(counter)
     raise Moved(_("Other processes reserve numbers too fast. Try again."))
 
 
@@ -123,18 +122,6 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
         if not swap_row(stored, new):
             raise Moved(_("Numbers were reserved in the meantime. Check the counter and try again."))
         stored.rule.save(using=alias, update_fields=["updated_at"])
-    return _replaced(_row(stored), new, _fresh(counter))
-
-
-def undo_change(counter: IdCounter, *, before: Row, written: Row) -> IdCounter:
-    """Write the row `before` that `written` has replaced, if it is still the stored one.
-
-    Then no process has reserved a number since, so no ID is issued twice. Raise `Moved` otherwise.
-    """
-    stored = _fresh(counter)
-    if _row(stored) != written or not swap_row(stored, before):
-        text = _("The counter was changed, or numbers were reserved, since then: its next number is %(next)s.")
-        raise Moved(text % {"next": grouped(_fresh(counter).bound)})
     return _fresh(counter)
 
 
@@ -214,12 +201,6 @@ def _fresh(counter: IdCounter) -> IdCounter:
 
 def _row(counter: IdCounter) -> Row:
     return Row(counter.step, Cycle(counter.cycle_start, counter.cycle_end), counter.bound, counter.shown)
-
-
-def _replaced(before: Row, written: Row, counter: IdCounter) -> IdCounter:
-    """Return a counter with what an operation has replaced, for `undo_change`."""
-    counter.replaced = (before, written)
-    return counter
 
 
 def swap_row(stored: IdCounter, new: Row) -> bool:

@@ -22,13 +22,9 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
-from resty_django.admin.undo import NotUndone, Undo, UndoAdmin
 from resty_django.conf import conf
-from resty_django.numbers import grouped
 
 from .. import operations, store
-from ..engine import segment
-from ..engine.cycle import Cycle
 from ..engine.wall_clock import wall_at
 from ..errors import BadRule
 from ..forecast_order import annotate_runs_out
@@ -76,33 +72,7 @@ def _by_zone(condition: Callable[[int], Q]) -> Q:
     return matches
 
 
-def _undo(admin: Any, request: HttpRequest, argument: Any) -> str:
-    """Write the counter as it was before an operation, if no number was reserved since."""
-    counter = admin.get_object(request, argument["pk"])
-    if counter is None:
-        raise NotUndone(_("The counter no longer exists."))
-    before, written = (segment.Row(step, Cycle(*cycle), bound, shown) for step, cycle, bound, shown in argument["rows"])
-    try:
-        done = operations.undo_change(counter, before=before, written=written)
-    except operations.Moved as error:
-        raise NotUndone(str(error)) from error
-    after = grouped(done.bound)
-    admin.log_change(request, counter, f"Undone: the next number was {written.bound:,} and is {done.bound:,} again.")
-    template = _("Counter %(counter)s: undone: the next number is %(after)s again.")
-    return template % {"counter": done, "after": after}
-
-
-def _undo_of(permission: str) -> Undo:
-    return Undo(
-        permission,
-        _undo,
-        gettext_lazy("Restore the counter. Nothing is changed if a process has reserved numbers since then:"),
-        lambda argument: [f"{argument['name']}: {grouped(argument['rows'][0][2])}"],
-    )
-
-
-class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
-    undos: ClassVar = {"raise": _undo_of("raise_idcounter"), "lower": _undo_of("lower_idcounter")}
+class IdCounterAdmin(ServiceAdmin[IdCounter]):
     list_display = ("app", "rule", "node", "position", "head_room", "used", "outlook", "cycle", "age")
     list_filter = (RoomFilter, "rule")
     search_fields = ("app_name",)
@@ -266,7 +236,6 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            self.undo_url(),
             self.page_url("issue", self.issue_view),
             self.page_url("raise", self.raise_view),
             self.page_url("lower", self.lower_view),
@@ -308,7 +277,7 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
     def _raise(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
         done = operations.raise_counter(counter, to=options["to"])
         template = _("Counter %(counter)s: raised: the next number was %(before)s and is now %(after)s.")
-        return self._with_undo(request, "raise", self._set(request, counter, "Raised", done, template), done)
+        return self._set(request, counter, "Raised", done, template)
 
     def lower_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         return self.action_view(
@@ -335,7 +304,7 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
             else _("Counter %(counter)s: lowered: the next number was %(before)s and is now %(after)s.")
         )
         entry = "Lowered, and its cycle set back to now" if back else "Lowered"
-        return self._with_undo(request, "lower", self._set(request, counter, entry, done, template), done)
+        return self._set(request, counter, entry, done, template)
 
     def confirm_step_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         return self.action_view(
@@ -371,16 +340,6 @@ class IdCounterAdmin(UndoAdmin[IdCounter], ServiceAdmin[IdCounter]):
         before, after = f"{counter.bound:,}", f"{done.bound:,}"
         self.log_change(request, counter, f"{entry}: the next number was {before} and is now {after}.")
         return template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
-
-    def _with_undo(self, request: HttpRequest, name: str, message: str, done: IdCounter) -> str:
-        """Return a message with a link to the undo of what an operation has replaced."""
-        if done.replaced is None:
-            return message
-        rows = [[row.step, [*row.cycle], row.bound, row.shown] for row in done.replaced]
-        return str(self.with_undo_link(request, message, name, {"pk": done.pk, "name": str(done), "rows": rows}))
-
-    def undo_database(self) -> str:
-        return store.database()
 
     @staticmethod
     def _explain(counter: IdCounter) -> dict[str, Any]:

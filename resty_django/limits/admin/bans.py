@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, Self
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
-from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
@@ -28,7 +26,6 @@ from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import Listing, changed, filter_form, listing
-from resty_django.admin.undo import LONGEST_UNDO, UNDO_SECONDS
 from resty_django.shdict import NotFound, SharedDictError
 from resty_django.text import printable
 
@@ -44,7 +41,6 @@ LONGEST_TEXT: Final = 200
 MAX_NAMED: Final = 25
 """The maximum number of bans that a confirmation names."""
 MAX_ERRORS: Final = 3
-SALT: Final = "resty_django.limits.admin.bans.undo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,6 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
         return [
             self.page_url("changelist", self.changelist_view, ""),
             self.page_url("lift_selected", self.lift_selected_view, "lift/"),
-            self.page_url("restore", self.restore_view, "restore/"),
             self.page_url("lift", self.lift_view),
             self.page_url("history", self.history_view),
             self.page_url("change", self.change_view),
@@ -162,8 +157,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
         if ban is None:
             raise NotFound(_("The key “%(key)s” is no longer banned.") % {"key": obj})
         self._lift_and_log(request, ban)
-        message = format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), str(obj))
-        return self._with_undo_link(request, message, [ban])
+        return format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), str(obj))
 
     def _lift_and_log(self, request: HttpRequest, ban: Ban) -> None:
         registry.lift(ban.key, ban.limit)
@@ -216,67 +210,15 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
         return [ban for ban in stored if ban is not None and ban.until > registry.now()]
 
     def _lift_all(self, request: HttpRequest, bans: Sequence[Ban]) -> None:
-        lifted, errors = [], list[str]()
+        lifted, errors = 0, list[str]()
         for ban in bans:
             try:
                 self._lift_and_log(request, ban)
             except SharedDictError as error:
                 errors.append(printable(str(error), LONGEST_TEXT))
                 continue
-            lifted.append(ban)
-        text = ngettext("Lifted %(count)s ban.", "Lifted %(count)s bans.", len(lifted)) % {"count": number(len(lifted))}
-        message = self._with_undo_link(request, " ".join([text, *errors[:MAX_ERRORS]]), lifted)
-        self.message_user(request, message, messages.WARNING if errors else messages.SUCCESS)
-
-    def _with_undo_link(self, request: HttpRequest, message: str, bans: Sequence[Ban]) -> str:
-        """Return a message with a link that restores bans, unless they do not fit into a URL."""
-        signed = signing.dumps([request.user.pk, [list(ban) for ban in bans]], salt=SALT, compress=True)
-        if not bans or len(signed) > LONGEST_UNDO:
-            return message
-        address = f"{reverse(self.url_name('restore'))}?{urlencode({'t': signed})}"
-        return format_html('{} <a href="{}">{}</a>', message, address, _("Undo"))
-
-    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
-    def restore_view(self, request: HttpRequest) -> HttpResponse:
-        """Restore lifted bans. URL parameter `t`: the signed bans; only the user who lifted them can use it."""
-        if not self.may(request, "lift_keyban"):
-            raise PermissionDenied
-        list_address = reverse(self.url_name("changelist"))
-        try:
-            owner, stored = signing.loads(request.GET.get("t", ""), salt=SALT, max_age=UNDO_SECONDS)
-        except signing.BadSignature:
-            owner, stored = None, []
-        bans = [ban for ban in (Ban(*values) for values in stored) if ban.until > registry.now()]
-        if owner != request.user.pk or not bans:
-            self.message_user(request, _("This can no longer be undone."), messages.WARNING)
-            return HttpResponseRedirect(list_address)
-        if request.method == "POST":
-            self._restore_all(request, bans)
-            return HttpResponseRedirect(list_address)
-        context = {
-            "title": _("Undo"),
-            "button": _("Ban again"),
-            "form": forms.Form(),
-            "object": None,
-            "bans": [Row.of(ban) for ban in bans[:MAX_NAMED]],
-            "more": max(0, len(bans) - MAX_NAMED),
-            "restores": True,
-            "back": list_address,
-        }
-        return self.page(request, f"{TEMPLATES}/lift.html", context)
-
-    def _restore_all(self, request: HttpRequest, bans: Sequence[Ban]) -> None:
-        restored, errors = 0, list[str]()
-        for ban in bans:
-            try:
-                if not registry.restore(ban):
-                    continue
-            except SharedDictError as error:
-                errors.append(printable(str(error), LONGEST_TEXT))
-                continue
-            restored += 1
-            self.log_change(request, _model(ban), f"Banned again by {Row.of(ban).limit}.")
-        text = ngettext("Restored %(count)s ban.", "Restored %(count)s bans.", restored) % {"count": number(restored)}
+            lifted += 1
+        text = ngettext("Lifted %(count)s ban.", "Lifted %(count)s bans.", lifted) % {"count": number(lifted)}
         message = " ".join([text, *errors[:MAX_ERRORS]])
         self.message_user(request, message, messages.WARNING if errors else messages.SUCCESS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.undo import Undo, UndoEditsAdmin, edit_undos, unchanged_rows
+from resty_django.admin.base import PageAdmin
 
 from ..models import LimitPolicy
 
@@ -23,27 +23,7 @@ EFFECTS = {
 }
 
 
-def _restore_modes(admin: Any, request: HttpRequest, argument: Any) -> str:
-    """Restore the modes that policies had before a bulk action, unless one of them was changed since."""
-    entries = argument["rows"]
-    for row, entry in zip(unchanged_rows(admin, entries), entries, strict=True):
-        before, row.mode = row.mode, entry["mode"]
-        row.save(update_fields=["mode"])
-        admin.log_change(request, row, f"Undone: changed the mode from {before} back to {row.mode}.")
-    names = ", ".join(f"{entry['name']} ({entry['mode']})" for entry in entries)
-    return _("Undone: %(names)s.") % {"names": names}
-
-
-class ModesAdmin(UndoEditsAdmin[LimitPolicy]):
-    undos: ClassVar = {
-        **edit_undos("limitpolicy"),
-        "mode": Undo(
-            "change_limitpolicy",
-            _restore_modes,
-            gettext_lazy("Change back to the mode before:"),
-            lambda argument: [f"{entry['name']}: {entry['mode']}" for entry in argument["rows"]],
-        ),
-    }
+class ModesAdmin(PageAdmin[LimitPolicy]):
     actions = ["enforce", "shadow", "off", "export_selected"]
 
     @admin.action(description=gettext_lazy("Enforce the selected policies"), permissions=["change"])
@@ -74,14 +54,11 @@ class ModesAdmin(UndoEditsAdmin[LimitPolicy]):
                 "checkbox": ACTION_CHECKBOX_NAME,
             }
             return self.page(request, "admin/resty_limits/limitpolicy/mode.html", context)
-        undo = []
         with transaction.atomic(using=router.db_for_write(LimitPolicy)):
             for row in changing:
                 before, row.mode = row.mode, mode
                 row.save(update_fields=["mode"])
                 self.log_change(request, row, f"Changed the mode from {before} to {mode}.")
-                undo.append({"pk": row.pk, "name": row.name, "mode": before, "version": row.version})
         names = ", ".join(row.name for row in changing)
-        message = _("Changed to %(mode)s: %(names)s.") % {"mode": mode, "names": names}
-        self.message_user(request, self.with_undo_link(request, message, "mode", {"rows": undo}))
+        self.message_user(request, _("Changed to %(mode)s: %(names)s.") % {"mode": mode, "names": names})
         return None

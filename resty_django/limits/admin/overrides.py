@@ -20,7 +20,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.undo import UndoEditsAdmin, edit_undos
+from resty_django.admin.base import PageAdmin
 from resty_django.conf import conf
 from resty_django.text import printable
 
@@ -78,8 +78,7 @@ class EffectFilter(admin.SimpleListFilter):
         return queryset.filter(rate=self.value()) if self.value() in (NONE, BLOCKED) else queryset
 
 
-class LimitOverrideAdmin(UndoEditsAdmin[LimitOverride]):
-    undos = edit_undos("limitoverride")
+class LimitOverrideAdmin(PageAdmin[LimitOverride]):
     form = LimitOverrideForm
     list_display = ("shown_key", "kind", "shown_limit", "rate", "state", "starts_at", "ends_at", "shown_reason")
     list_filter = (TimeFilter, EffectFilter, "kind")
@@ -107,7 +106,7 @@ class LimitOverrideAdmin(UndoEditsAdmin[LimitOverride]):
         return self.fieldsets if obj is None else [*self.fieldsets, self.written]
 
     def get_urls(self) -> list[URLPattern]:
-        return [self.undo_url(), self.page_url("export", self.export_view, "export/"), *super().get_urls()]
+        return [self.page_url("export", self.export_view, "export/"), *super().get_urls()]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {"policies_only": conf.limits.overrides != EVERYWHERE, **(extra_context or {})}

@@ -243,7 +243,6 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            self.undo_url(),
             *self.exchange_urls(),
             *self.all_limits_urls(),
             *self.key_search_urls(),

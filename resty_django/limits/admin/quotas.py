@@ -24,7 +24,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import ReadOnlyAdmin
 from resty_django.admin.formatting import date_time, number
-from resty_django.admin.undo import NotUndone, Undo, UndoAdmin
 from resty_django.numbers import grouped
 from resty_django.text import printable
 
@@ -108,33 +107,7 @@ class QuotaFilter(admin.SimpleListFilter):
         return queryset.filter(quota=name) if name.isprintable() else queryset.none()
 
 
-def _undo_grant(admin: Any, request: HttpRequest, argument: Any) -> str:
-    """Subtract granted units, unless others were granted since or the period has ended."""
-    row = admin.get_object(request, argument["pk"])
-    if row is None:
-        raise NotUndone(_("The row was deleted."))
-    if _ended(row):
-        raise NotUndone(_("The period of this row has ended, so its units are no longer used."))
-    units, after = argument["units"], argument["after"]
-    granted = changes.grant(row.quota, row.key, _period(row), -units, row.limit)
-    if granted.before != after:
-        text = _("Other units were granted since then: there were %(then)s, and are %(now)s.")
-        raise NotUndone(text % {"then": number(after), "now": number(granted.before)})
-    admin.log_change(
-        request, row, f"Undone: granted units from {number(granted.before)} back to {number(granted.after)}."
-    )
-    return format_html(_("Undone: granted units of {row}: {total} in total."), row=row, total=number(granted.after))
-
-
-class QuotaUsageAdmin(UndoAdmin[QuotaUsage], ReadOnlyAdmin[QuotaUsage]):
-    undos: ClassVar = {
-        "grant": Undo(
-            "grant_quotausage",
-            _undo_grant,
-            gettext_lazy("Subtract the granted units:"),
-            lambda argument: [f"{argument['name']}: {grouped(argument['units'], sign=True)}"],
-        ),
-    }
+class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     list_display = ("shown_key", "quota", "used", "shown_limit", "shown_granted", "starts", "resets_at")
     list_filter = (QuotaFilter,)
     search_fields = ("key",)
@@ -155,7 +128,6 @@ class QuotaUsageAdmin(UndoAdmin[QuotaUsage], ReadOnlyAdmin[QuotaUsage]):
     def get_urls(self) -> list[URLPattern]:
         return [
             self.page_url("changelist", self.changelist_view, ""),
-            self.undo_url(),
             self.page_url("grant_key", self.grant_key_view, "grant/"),
             self.page_url("grant", self.grant_view),
             self.page_url("reset", self.reset_view),
@@ -305,13 +277,11 @@ class QuotaUsageAdmin(UndoAdmin[QuotaUsage], ReadOnlyAdmin[QuotaUsage]):
             f"{date_time(row.ends_at)}. "
             f"Reason: {entered['reason']}",
         )
-        message = format_html(
+        return format_html(
             _("Granted {units} units: {total} in total in this period."),
             units=grouped(units, sign=True),
             total=number(granted.after),
         )
-        argument = {"pk": row.pk, "name": str(row), "units": units, "after": granted.after}
-        return str(self.with_undo_link(request, message, "grant", argument))
 
     def _reset(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
         used = changes.reset(row.quota, row.key, _period(_current(row)))

@@ -173,20 +173,6 @@ def lift(key: str, limit: str | None = None) -> int:
     return sum(dictionary().delete(ban.name) and ban.until > at for ban in bans)
 
 
-def restore(ban: Ban) -> bool:
-    """Store a lifted ban again, until it would have ended; return False if the key has been banned again meanwhile.
-
-    Raise `NoMemory` if the dictionary is full, and other `SharedDictError`s.
-    """
-    bans, rest = dictionary(), ban.until - now()
-    before = _ban(bans.get(ban.name))
-    if rest <= 0 or (before is not None and before.until > now()):
-        return False
-    if not run(_storing(ban, rest)):
-        raise _full(bans)
-    return True
-
-
 def in_force(names: Iterable[tuple[str, str]]) -> list[Ban]:
     """Return the bans in force among these pairs of limit and key. Raise `SharedDictError`."""
     at, bans, stored = now(), dictionary(), []

@@ -25,11 +25,11 @@ from ..models import (
 )
 
 CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
-    Queue: ("queues.QueueAdmin", ("bulk", "undo", "pause", "unpause", "forget")),
+    Queue: ("queues.QueueAdmin", ("bulk", "pause", "unpause", "forget")),
     Job: (
         "jobs.JobAdmin",
         (
-            *("bulk", "undo", "stuck", "start"),
+            *("bulk", "stuck", "start"),
             *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "release"),
             *("cancel", "undepend", "clone", "retry_graph", "cancel_graph"),
         ),
@@ -37,16 +37,16 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     FailureGroup: ("failures.FailureGroupAdmin", ("bulk",)),
     JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
     JobClass: ("classes.JobClassAdmin", ()),
-    Worker: ("workers.WorkerAdmin", ("bulk", "undo", "deregister", "quiet", "resume", "stop", "scale", "stacks")),
+    Worker: ("workers.WorkerAdmin", ("bulk", "deregister", "quiet", "resume", "stop", "scale", "stacks")),
     Tag: ("workers.TagAdmin", ()),
     RecurringJob: (
         "recurring.RecurringJobAdmin",
-        ("bulk", "undo", "run_now", "pause", "resume", "edit", "cancel", "tag", "untag"),
+        ("bulk", "run_now", "pause", "resume", "edit", "cancel", "tag", "untag"),
     ),
-    Option: ("options.OptionAdmin", ("bulk", "undo", "unset")),
+    Option: ("options.OptionAdmin", ("bulk", "unset")),
 }
 """The admin class of each model, and its additional pages besides list, history and object page."""
-LISTS: Final = ("changelist", "bulk", "undo", "stuck", "start")
+LISTS: Final = ("changelist", "bulk", "stuck", "start")
 PERMISSION: Final = "resty_qless.view_job"
 
 

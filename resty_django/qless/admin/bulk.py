@@ -1,4 +1,4 @@
-"""Bulk operations: a confirmation page with counts, bounded steps with progress, and an undo where possible.
+"""Bulk operations: a confirmation page with counts, and bounded steps with progress.
 
 The jobs are those selected by check boxes, or all of a countable list. Each step is one POST of the same page; its
 state travels in hidden form fields, so that the server keeps none between steps.
@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
-from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
@@ -132,10 +130,10 @@ class BulkOperation:
 
 
 class BulkAdmin(JobsAdmin[JobRow]):
-    """Pages of bulk operations, and the undo of any operation."""
+    """Pages of bulk operations."""
 
     def bulk_urls(self) -> list[URLPattern]:
-        return [self.page_url("bulk", self.bulk_view, "bulk/"), self.page_url("undo", self.undo_view, "undo/")]
+        return [self.page_url("bulk", self.bulk_view, "bulk/")]
 
     def bulk_list_address(self, request: HttpRequest) -> str:
         """Return the URL of the list from which a bulk operation came."""
@@ -221,69 +219,17 @@ class BulkAdmin(JobsAdmin[JobRow]):
             f"{operation.done_label} {formatting.job_count(len(outcome.done))}.",
             len(jids) - len(outcome.done),
             outcome.errors,
-            operations.undo_token(outcome, request.user),
         )
         return HttpResponseRedirect(list_address)
 
-    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
-    def undo_view(self, request: HttpRequest) -> HttpResponse:
-        """Undo an operation. URL parameter `t`: the signed token."""
-        self.check_view_permission(request)
-        steps = operations.load_undo_steps(request.GET.get("t", ""), request.user)
-        if not all(self.may(request, operations.OPERATIONS[name].permission) for _jid, name, *_rest in steps):
-            raise PermissionDenied
-        list_address = formatting.list_url("job")
-        if not steps:
-            self.message_user(request, _("This can no longer be undone."), messages.WARNING)
-            return HttpResponseRedirect(list_address)
-        if request.method == "POST":
-            outcome = operations.undo_steps(self.client(), steps)
-            self.add_history(request, "Undone.", *(JobRow.from_name(job.jid) for job in outcome.done))
-            self.report_outcome(
-                request,
-                _("Undone for %(jobs)s.") % {"jobs": formatting.job_count(len(outcome.done))},
-                len(steps) - len(outcome.done),
-                outcome.errors,
-            )
-            return HttpResponseRedirect(formatting.url("job", steps[0][0]) if len(steps) == 1 else list_address)
-        context: ActionContext = {
-            "title": _("Undo"),
-            "button": _("Undo"),
-            "facts": [
-                (formatting.job_link(jid), formatting.name(f"{operations.OPERATIONS[name].label} {argument}".strip()))
-                for jid, name, argument, _written in steps
-            ],
-            "back": list_address,
-            "live": False,
-        }
-        return self.page(request, f"{TEMPLATES}/action.html", context)
-
-    def report_outcome(
-        self, request: HttpRequest, message: str, skipped: int, errors: Sequence[str], undo: str = ""
-    ) -> None:
-        """Show a message with the number of skipped jobs, the first errors, and a link to the undo."""
+    def report_outcome(self, request: HttpRequest, message: str, skipped: int, errors: Sequence[str]) -> None:
+        """Show a message with the number of skipped jobs and the first errors."""
         sentences = [message]
         if skipped:
             sentences.append(_("Unchanged: %(count)s.") % {"count": formatting.number(skipped)})
         sentences += [printable(error, 300) for error in errors[:MAX_ERRORS]]
         level = messages.WARNING if errors else messages.SUCCESS
-        self.message_user(request, with_undo_link(" ".join(sentences), undo), level)
-
-
-def with_undo_link(message: str, token: str) -> str:
-    """Return a message with a link to its undo."""
-    if not token:
-        return message
-    address = f"{formatting.list_url('job')}undo/?{urlencode({'t': token})}"
-    return format_html('{} <a href="{}">{}</a>', message, address, _("Undo"))
-
-
-def enqueued_message(admin: JobsAdmin[Any], request: HttpRequest, jid: str) -> str:
-    """Return the message about a new job, with a link that cancels it as long as it waits, if the user may."""
-    message = format_html("{} {}", _("Enqueued the job"), formatting.job_link(jid))
-    if not admin.may(request, operations.OPERATIONS["cancel"].permission):
-        return message
-    return with_undo_link(message, operations.undo_token_of([(jid, "cancel", "", None)], request.user))
+        self.message_user(request, " ".join(sentences), level)
 
 
 # --- contexts ---------------------------------------------------------------------------------------------------------

@@ -182,6 +182,11 @@ def job_link(jid: str) -> SafeString | str:
     return _id_link("job", jid)
 
 
+def enqueued(jid: str) -> SafeString:
+    """Return the message about a new job."""
+    return format_html("{} {}", _("Enqueued the job"), job_link(jid))
+
+
 def group_link(group_id: str) -> SafeString | str:
     """Return a link to a group that shows the beginning of its ID."""
     return _id_link("jobgroup", group_id)

@@ -93,7 +93,7 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
     ),
     "cancel": (
         _("Cancel a recurring job"),
-        _("No more jobs are created; existing jobs stay."),
+        _("No more jobs are created; existing jobs stay. This cannot be undone."),
     ),
     "pause": (
         _("Pause a queue"),
@@ -102,7 +102,10 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
     "unpause": (_("Resume a queue"), _("Workers receive jobs from the queue again.")),
     "forget": (
         _("Forget a queue"),
-        _("Removes the queue from the list until a job is put into it. Only possible for a queue without jobs."),
+        _(
+            "Removes the queue from the list until a job is put into it. Only possible for a queue without jobs. This "
+            "cannot be undone."
+        ),
     ),
     "deregister": (
         _("Deregister a worker"),
@@ -132,6 +135,9 @@ OPERATION_HELP: Final[Mapping[str, tuple[Any, Any]]] = {
         _("Show the stacks of a worker's jobs"),
         _("The worker sends where each of its jobs is in its code. Values of variables are not sent."),
     ),
-    "unset": (_("Unset an option"), _("Resets the option to its default, for all clients.")),
+    "unset": (
+        _("Unset an option"),
+        _("Resets the option to its default, for all clients. The history keeps the former value."),
+    ),
 }
 """Title and effect of each operation."""

@@ -21,7 +21,7 @@ from ..models import name_of, token
 from ..tasks import calls
 from . import formatting, operations
 from .arguments import arguments_help, checked_arguments, editable_json
-from .bulk import BulkAdmin, enqueued_message, with_undo_link
+from .bulk import BulkAdmin
 from .forms import JobForm, OperationForm, queues_of
 from .glossary import OPERATION_HELP
 from .rows import history_of
@@ -85,7 +85,7 @@ class JobActions(BulkAdmin):
         row.gone = operation.name == "cancel"
         message = format_html("{} {}", operation.done_label, _sentence(row, argument))
         log_text = f"{operation.label} {argument}".strip() + "."
-        return with_undo_link(message, operations.undo_token(outcome, request.user)), log_text
+        return message, log_text
 
     # --- one job only -------------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class JobActions(BulkAdmin):
         data = checked_arguments(cleaned_data["arguments"], decode(job.raw_data), job.klass, job.client.clock())
         jid = calls.put(job.client, job.klass, data, cleaned_data["queue"], **options)
         self.add_history(request, f"Created from {row.name}.", JobRow.from_name(jid))
-        return enqueued_message(self, request, jid), f"Run again as {jid}."
+        return formatting.enqueued(jid), f"Run again as {jid}."
 
 
 class EditorContext(TypedDict):

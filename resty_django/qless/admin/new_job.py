@@ -23,7 +23,6 @@ from . import formatting
 from .archived import initial_of
 from .arguments import arguments_help, new_arguments
 from .base import TEMPLATES
-from .bulk import enqueued_message
 from .forms import JobForm, TaskForm, queues_of
 from .stuck import StuckList
 
@@ -76,5 +75,5 @@ class NewJob(StuckList):
         arguments = new_arguments(cleaned_data["arguments"], klass, client.clock())
         jid = calls.put(client, klass, arguments, cleaned_data["queue"], **options)
         self.add_history(request, f"Created: {klass} in {cleaned_data['queue']}.", JobRow.from_name(jid))
-        self.message_user(request, enqueued_message(self, request, jid), messages.SUCCESS)
+        self.message_user(request, formatting.enqueued(jid), messages.SUCCESS)
         return jid

@@ -1,4 +1,4 @@
-"""Operations on jobs: requests to the core, permissions, preconditions and undo."""
+"""Operations on jobs: requests to the core, permissions and preconditions."""
 
 from __future__ import annotations
 
@@ -6,32 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.core import signing
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
-from resty_django.text import printable
 
 from ..clients.job import Job
 from ..clients.put_options import options_of
 from ..clients.transport import Request
 from ..errors import DependencyError
-from .job_lists import fetch_jobs
-
-SALT: Final = "resty_django.qless.admin.undo"
-UNDO_SECONDS: Final = 3600
-"""Seconds for which an undo is offered."""
-MAX_UNDO_JOBS: Final = 50
-"""Maximum number of jobs of one undo, since it travels in a URL."""
-
-
-UNDONE_WHILE: Final[Mapping[str, tuple[str, ...]]] = {
-    "move": ("waiting", "depends"),
-    "cancel": ("waiting", "scheduled", "depends"),
-}
-"""States of a job in which an undo may do these operations: a job that runs is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +22,7 @@ class Operation:
     """An operation on a job.
 
     `request`: takes client, job and argument; returns the request to the core. `applies`: takes job and time; returns
-    whether the job's state allows it. `undo`: takes job and argument; returns the name and argument of the inverse
-    operation, None if there is none. `field`: the name of its argument.
+    whether the job's state allows it. `field`: the name of its argument.
     """
 
     name: str
@@ -49,7 +31,6 @@ class Operation:
     permission: str
     request: Callable[[Any, Job, Any], Request]
     applies: Callable[[Job, float], bool] = lambda job, now: True
-    undo: Callable[[Job, Any], tuple[str, Any] | None] = lambda job, argument: None
     field: str = ""
     danger: bool = False
     effect: Any = ""
@@ -91,7 +72,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             _("Moved"),
             "retry_job",
             lambda client, job, queue: _requeue_request(client, job, queue),
-            undo=lambda job, queue: ("move", job.queue_name) if job.state in ("waiting", "depends") else None,
             field="queue",
             effect=_("The job will wait in the other queue. If a worker is running it, the worker loses it."),
         ),
@@ -111,9 +91,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             _("Changed the priority of"),
             "edit_job",
             lambda client, job, value: ("priority", job.jid, value),
-            undo=lambda job, value: ("priority", job.priority),
             field="priority",
-            effect=_("A waiting job goes ahead of all others with the new priority."),
+            effect=_("A waiting job goes ahead of all others with the new priority. The former priority is not kept."),
         ),
         Operation(
             "tag",
@@ -121,7 +100,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             _("Tagged"),
             "edit_job",
             lambda client, job, tag: ("tag", "add", job.jid, tag),
-            undo=lambda job, tag: ("untag", tag) if tag not in job.tags else None,
             field="tag",
             effect=_("Jobs can be found by their tags, in lists and by other programs."),
         ),
@@ -132,7 +110,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             "edit_job",
             lambda client, job, tag: ("tag", "remove", job.jid, tag),
             applies=lambda job, now: bool(job.tags),
-            undo=lambda job, tag: ("tag", tag) if tag in job.tags else None,
             field="tag",
             effect=_("The job can no longer be found by this tag."),
         ),
@@ -142,7 +119,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             _("Tracked"),
             "edit_job",
             lambda client, job, argument: ("track", "track", job.jid),
-            undo=lambda job, argument: None if job.tracked else ("untrack", ""),
             effect=_("Tracked jobs are listed, and each of their steps is announced as an event."),
         ),
         Operation(
@@ -151,7 +127,6 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             _("Stopped tracking"),
             "edit_job",
             lambda client, job, argument: ("track", "untrack", job.jid),
-            undo=lambda job, argument: ("track", "") if job.tracked else None,
             effect=_("The job leaves the list of tracked jobs, and its steps are no longer announced."),
         ),
         Operation(
@@ -181,22 +156,17 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 }
 
 
-UndoStep = tuple[str, str, Any, Any]
-"""The jid, the operation that undoes the change of a job, its argument, and the value that the change has written."""
-
-
 @dataclass(slots=True)
 class Outcome:
-    """The outcome for some jobs: the changed jobs, the steps of an undo, and the errors of the other jobs."""
+    """The outcome for some jobs: the changed jobs, and the errors of the other jobs."""
 
     done: list[Job]
-    undo: list[UndoStep]
     errors: list[str]
 
 
 def apply(client: Any, operation: Operation, jobs: Sequence[Job], argument: Any) -> Outcome:
     """Apply an operation to jobs, one page of them per call. `argument` may be a function of a job's index."""
-    outcome = Outcome([], [], [])
+    outcome = Outcome([], [])
     for start in range(0, len(jobs), PAGE_SIZE):
         batch = jobs[start : start + PAGE_SIZE]
         arguments = [argument(start + index) if callable(argument) else argument for index in range(len(batch))]
@@ -208,14 +178,11 @@ def apply(client: Any, operation: Operation, jobs: Sequence[Job], argument: Any)
             outcome.errors.append(str(error))
             break
         refused: list[tuple[Job, str]] = []
-        for job, value, reply in zip(batch, arguments, replies, strict=True):
+        for job, reply in zip(batch, replies, strict=True):
             if isinstance(reply, Exception):
                 refused.append((job, str(reply)))
-                continue
-            outcome.done.append(job)
-            undo_step = operation.undo(job, value)
-            if undo_step is not None:
-                outcome.undo.append((job.jid, *undo_step, value))
+            else:
+                outcome.done.append(job)
         outcome.errors += _cancel_together(client, operation, refused, replies, outcome)
     return outcome
 
@@ -230,55 +197,3 @@ def _cancel_together(
             outcome.done += [job for job, _ in refused]
             return []
     return [error for _, error in refused]
-
-
-def undo_token(outcome: Outcome, user: Any) -> str:
-    """Return the signed steps of an undo; empty unless all jobs can be restored."""
-    if not outcome.undo or len(outcome.undo) > MAX_UNDO_JOBS or len(outcome.undo) < len(outcome.done):
-        return ""
-    return undo_token_of(outcome.undo, user)
-
-
-def undo_token_of(steps: Sequence[UndoStep], user: Any) -> str:
-    """Return signed steps that only this user can run."""
-    return signing.dumps([user.pk, steps], salt=SALT, compress=True)
-
-
-def load_undo_steps(token: str, user: Any) -> list[UndoStep]:
-    """Return the steps of an undo; empty if the token is another user's, or too old."""
-    try:
-        owner, steps = signing.loads(token, salt=SALT, max_age=UNDO_SECONDS)
-    except signing.BadSignature:
-        return []
-    return [(jid, name, argument, written) for jid, name, argument, written in steps] if owner == user.pk else []
-
-
-def undo_steps(client: Any, steps: Sequence[UndoStep]) -> Outcome:
-    """Run the steps of an undo for jobs that still exist and were not changed since; errors say what has changed."""
-    jobs = {job.jid: job for job in fetch_jobs(client, [step[0] for step in steps])[0]}
-    total = Outcome([], [], [])
-    for jid, name, argument, written in steps:
-        job = jobs.get(jid)
-        change = gettext("It no longer exists.") if job is None else _change_since(job, name, argument, written)
-        if job is None or change:
-            total.errors.append(f"{printable(jid, 60)}: {change}")
-            continue
-        outcome = apply(client, OPERATIONS[name], [job], argument)
-        total.done += outcome.done
-        total.errors += outcome.errors
-    return total
-
-
-def _change_since(job: Job, name: str, argument: Any, written: Any) -> str:
-    """Return what has changed since the operation that the operation `name` would undo; "" if nothing has."""
-    if name in UNDONE_WHILE and job.state not in UNDONE_WHILE[name]:
-        return gettext("Its state is %(state)s now.") % {"state": job.state}
-    if name == "move" and job.queue_name != written:
-        return gettext("It was moved to %(queue)s since then.") % {"queue": printable(job.queue_name, 200)}
-    if name == "priority" and job.priority != float(written):
-        return gettext("Its priority is %(priority)s now.") % {"priority": f"{job.priority:g}"}
-    if name in ("tag", "untag") and (argument in job.tags) == (name == "tag"):
-        return gettext("Its tags were changed since then.")
-    if name in ("track", "untrack") and job.tracked == (name == "track"):
-        return gettext("Somebody else has changed whether it is tracked.")
-    return ""

@@ -26,7 +26,6 @@ from resty_django.text import printable
 
 from ..clients.serialization import text
 from ..core import sha1
-from ..errors import QlessError
 from ..models import Option, name_of, token
 from ..tasks.schedule import CRON_PAUSED
 from . import formatting
@@ -110,8 +109,6 @@ QUEUE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     "-max-concurrency": OptionSpec("0", gettext_lazy("Maximum number of running jobs of this queue; 0: unlimited."), 0),
     "-pause-reason": OptionSpec("", gettext_lazy("Reason for the pause of this queue.")),
 }
-LONGEST_UNDONE: Final = 1000
-"""Maximum length of a value that an undo restores, in characters, since it travels in a URL."""
 CRON_OPTION: Final = OptionSpec("", gettext_lazy("The cron task is paused since this time (seconds since the epoch)."))
 CUSTOM_OPTION: Final = OptionSpec("", gettext_lazy("An option that the core does not know."))
 COLUMNS: Final = (
@@ -193,40 +190,20 @@ class StoredOption:
 
 def _set(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
     value, old_value = argument["value"], option.value
-    _check_expected(option, argument)
     admin.client().config.set(option.name, value)
     return Change(
         log_text=f"Changed from {'its default' if old_value is None else printable(old_value, 200)} to "
         f"{printable(value, 200)}.",
-        undo=_undo_of(old_value, value),
         message=_("Option saved. It applies to all clients."),
     )
 
 
 def _unset(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
-    _check_expected(option, argument)
     admin.client().config.unset(option.name)
     return Change(
         log_text=f"Unset; it was {printable(str(option.value), 200)}.",
-        undo=_undo_of(option.value, None),
         message=_("Option reset to its default."),
     )
-
-
-def _check_expected(option: StoredOption, argument: Any) -> None:
-    """Raise `QlessError` if an undo finds another value than the one of the operation that it would undo."""
-    if argument.get("expected", option.value) != option.value:
-        value = _("its default") if option.value is None else printable(option.value, 200)
-        raise QlessError(_("It was changed since then, to %(value)s.") % {"value": value})
-
-
-def _undo_of(old_value: str | None, new_value: str | None) -> tuple[str, Any] | None:
-    """Return the operation that sets the old value, unless it does not fit into a URL."""
-    if max(len(old_value or ""), len(new_value or "")) > LONGEST_UNDONE:
-        return None
-    if old_value is None:
-        return "unset", {"expected": new_value}
-    return "set", {"value": old_value, "expected": new_value}
 
 
 OPERATIONS_ON_OPTIONS: Final[Mapping[str, RowOperation]] = {

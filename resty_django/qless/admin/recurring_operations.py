@@ -1,4 +1,4 @@
-"""Operations on recurring jobs and cron tasks, on one or on many, each with its undo."""
+"""Operations on recurring jobs and cron tasks, on one or on many."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.http import HttpRequest
-from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.text import printable
 
-from ..clients.job import Job
 from ..clients.recurring import RecurringJob
 from ..errors import InvalidArgument, QlessError
 from ..models import Job as JobRow
 from ..tasks import calls
 from ..tasks.schedule import is_cron_paused, pause_cron, resume_cron
-from . import formatting, recurring_undo
+from . import formatting
 from .glossary import OPERATION_HELP
-from .operations import OPERATIONS, UNDONE_WHILE
+from .operations import OPERATIONS
 from .recurring_list import CronTask, cron_tasks, jobs_of
 from .row_operations import Change, RowOperation
 
@@ -69,18 +67,7 @@ def _run_now(admin: Any, request: HttpRequest, target: Target, argument: Any) ->
         tags=job.tags,
     )
     admin.add_history(request, f"Created from {job.jid}.", JobRow.from_name(jid))
-    message = format_html("{} {}", _("Enqueued the job"), formatting.job_link(jid))
-    return Change(log_text=f"Ran now as {jid}.", undo=("withdraw", jid), message=message)
-
-
-def _withdraw(admin: Any, request: HttpRequest, target: Target, jid: Any) -> Change:
-    """Cancel a job that "run now" has enqueued, as long as no worker runs it."""
-    job = target.client.jobs.get(jid)
-    if not isinstance(job, Job) or job.state not in UNDONE_WHILE["cancel"]:
-        raise QlessError(_("The job %(jid)s no longer waits.") % {"jid": printable(jid, 60)})
-    job.cancel()
-    admin.add_history(request, "Undone.", JobRow.from_name(jid))
-    return Change(log_text=f"Canceled {jid}.")
+    return Change(log_text=f"Ran now as {jid}.", message=formatting.enqueued(jid))
 
 
 def _pause(admin: Any, request: HttpRequest, target: Target, argument: Any) -> Change:
@@ -91,7 +78,7 @@ def _pause(admin: Any, request: HttpRequest, target: Target, argument: Any) -> C
         job.pause()
     if canceled:
         message += " " + _("Scheduled jobs that were canceled: %(count)s.") % {"count": canceled}
-    return Change(log_text="Paused.", undo=("resume", None), message=message)
+    return Change(log_text="Paused.", message=message)
 
 
 def _resume(admin: Any, request: HttpRequest, target: Target, argument: Any) -> Change:
@@ -100,55 +87,42 @@ def _resume(admin: Any, request: HttpRequest, target: Target, argument: Any) -> 
         resume_cron(target.client, job.klass)
     else:
         job.resume()
-    return Change(log_text="Resumed.", undo=("pause", None), message=_("Resumed: jobs are created again."))
+    return Change(log_text="Resumed.", message=_("Resumed: jobs are created again."))
 
 
 def _cancel(admin: Any, request: HttpRequest, target: Target, argument: Any) -> Change:
-    job = target.recurring()
-    undo = recurring_undo.keep(job)
-    job.cancel()
-    return Change(log_text="Canceled.", undo=("recreate", [undo]), message=_("The recurring job was canceled."))
-
-
-def _restore(admin: Any, request: HttpRequest, name: str, argument: Any) -> Change:
-    recurring_undo.restore(admin.client(), name, *map(str, argument))
-    return Change(log_text="Undone.")
+    target.recurring().cancel()
+    return Change(log_text="Canceled.", message=_("The recurring job was canceled."))
 
 
 def _tag(admin: Any, request: HttpRequest, target: Target, tag: Any) -> Change:
     job = target.recurring()
-    undo = None if tag in job.tags else ("untag", tag)
-    if undo is None:
+    if tag in job.tags:
         raise QlessError(_("It has this tag already."))
     job.tag(tag)
     text = f"{OPERATIONS['tag'].label} {printable(tag, 200)}."
-    return Change(text, undo, _("Changed the tags of future jobs."))
+    return Change(text, _("Changed the tags of future jobs."))
 
 
 def _untag(admin: Any, request: HttpRequest, target: Target, tag: Any) -> Change:
     job = target.recurring()
-    undo = ("tag", tag) if tag in job.tags else None
-    if undo is None:
+    if tag not in job.tags:
         raise QlessError(_("It does not have this tag."))
     job.untag(tag)
     text = f"{OPERATIONS['untag'].label} {printable(tag, 200)}."
-    return Change(text, undo, _("Changed the tags of future jobs."))
+    return Change(text, _("Changed the tags of future jobs."))
 
 
 def _edit(admin: Any, request: HttpRequest, target: Target, changes: Any) -> Change:
     """Change fields; `changes`: their new values."""
     job = target.recurring()
     old_values = {key: getattr(job, "queue_name" if key == "queue" else key) for key in changes}
-    undo = recurring_undo.keep(job)
     job.update(**changes)
-    edited = target.client.jobs.get(job.jid)
-    written = recurring_undo.digest_of(edited) if isinstance(edited, RecurringJob) else ""
     text = ", ".join(
         key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
     )
     message = _("Saved. The changes apply to future jobs.")
-    step = ("restore", [undo, written]) if written else None
-    return Change(log_text=f"Changed {printable(text, 500)}.", undo=step, message=message)
+    return Change(log_text=f"Changed {printable(text, 500)}.", message=message)
 
 
 OPERATIONS_ON_RECURRING: Final[Mapping[str, RowOperation]] = {
@@ -193,8 +167,5 @@ OPERATIONS_ON_RECURRING: Final[Mapping[str, RowOperation]] = {
         RowOperation("edit", gettext_lazy("Edit"), "", "edit_job", _edit, listed=False),
         RowOperation("tag", OPERATIONS["tag"].label, "", "edit_job", _tag, listed=False),
         RowOperation("untag", OPERATIONS["untag"].label, "", "edit_job", _untag, listed=False),
-        RowOperation("withdraw", gettext_lazy("Cancel the new job"), "", "cancel_job", _withdraw, listed=False),
-        RowOperation("restore", gettext_lazy("Restore"), "", "edit_job", _restore, listed=False, by_name=True),
-        RowOperation("recreate", gettext_lazy("Restore"), "", "cancel_job", _restore, listed=False, by_name=True),
     )
 }

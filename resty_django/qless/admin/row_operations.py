@@ -1,7 +1,6 @@
 """Operations on rows of the lists of queues, workers, recurring jobs and options: on one, on selected ones, on all.
 
-The page of a bulk operation shows the number of objects before anything happens, and its message has an undo if all
-changes can be undone.
+The page of a bulk operation shows the number of objects before anything happens.
 """
 
 from __future__ import annotations
@@ -9,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
@@ -29,7 +26,6 @@ from ..errors import QlessError
 from ..models import name_of, token
 from . import formatting
 from .base import TEMPLATES, ActionContext, JobsAdmin, M, PicksContext
-from .operations import MAX_UNDO_JOBS, SALT, UNDO_SECONDS
 
 MAX_SELECTED: Final = 250
 """Maximum number of rows selected by check boxes."""
@@ -40,20 +36,16 @@ MAX_NAMED: Final = 25
 MAX_ERRORS: Final = 3
 """Maximum number of errors in a message."""
 
-UndoStep = tuple[str, str, Any]
-"""Name of an object, the operation that undoes a change of it, and its argument, which is JSON."""
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change of an object.
 
-    `log_text`: its entry in the history; `undo`: the operation and the argument that undo it, None if there is none;
-    `message`: for users who changed only this object, in place of the operation's own.
+    `log_text`: its entry in the history; `message`: for users who changed only this object, in place of the
+    operation's own.
     """
 
     log_text: str
-    undo: tuple[str, Any] | None = None
     message: Any = ""
 
 
@@ -63,7 +55,7 @@ class RowOperation:
 
     `run` takes the admin, the request, the object as `RowOperations.load` returns it, and the argument; it may raise
     `QlessError`. `applies`: whether the object's state allows the operation. `form`: of the argument, which is its
-    cleaned data. `listed`: offered for selected rows. `by_name`: `run` takes the name, since the object may be gone.
+    cleaned data. `listed`: offered for selected rows.
     """
 
     name: str
@@ -76,15 +68,13 @@ class RowOperation:
     form: Callable[[Any], forms.Form] = forms.Form
     danger: bool = False
     listed: bool = True
-    by_name: bool = False
 
 
 @dataclass(slots=True)
 class RowOutcome:
-    """The outcome of an operation: names of the changed objects by entry in the history, steps of the undo, errors."""
+    """The outcome of an operation: names of the changed objects by entry in the history, and errors."""
 
     done: dict[str, list[str]] = field(default_factory=dict)
-    undo: list[UndoStep] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
 
@@ -114,7 +104,7 @@ def picks_context(
 
 
 class RowOperations(JobsAdmin[M]):
-    """Check boxes of a list with their operations, and the undo. The pages of one object use the same operations."""
+    """Check boxes of a list with their operations. The pages of one object use the same operations."""
 
     row_operations: ClassVar[Mapping[str, RowOperation]] = {}
 
@@ -135,7 +125,7 @@ class RowOperations(JobsAdmin[M]):
         return reverse(self.url_name("changelist")) + (f"?{request.GET.urlencode()}" if request.GET else "")
 
     def row_urls(self) -> list[URLPattern]:
-        return [self.page_url("bulk", self.bulk_view, "bulk/"), self.page_url("undo", self.undo_view, "undo/")]
+        return [self.page_url("bulk", self.bulk_view, "bulk/")]
 
     def picks_context(self, request: HttpRequest, total: int | None) -> PicksContext:
         """Return the context of a list with check boxes. `total`: the number of its rows, on all pages."""
@@ -145,17 +135,13 @@ class RowOperations(JobsAdmin[M]):
     # --- one object ---------------------------------------------------------------------------------------------------
 
     def change_one(self, request: HttpRequest, row: M, name: str, argument: Any = None) -> tuple[str, str]:
-        """Apply an operation to an object; return the message, with an undo, and the entry of the history.
-
-        Raises `QlessError`.
-        """
+        """Apply an operation to an object; return the message and the entry of the history. Raise `QlessError`."""
         operation = self.row_operations[name]
         target = self.load([row.name]).get(row.name)
         if target is None:
             raise QlessError(_("It no longer exists."))
         change = operation.run(self, request, target, argument)
-        steps = [(row.name, *change.undo)] if change.undo else []
-        return self.with_undo_link(request, change.message or operation.done_label, steps), change.log_text
+        return change.message or operation.done_label, change.log_text
 
     # --- many objects -------------------------------------------------------------------------------------------------
 
@@ -189,42 +175,10 @@ class RowOperations(JobsAdmin[M]):
             hidden = [("all", "yes")] if selects_all else [("pick", token(name)) for name in names]
             context = self._confirmation(operation, form, names, targets, hidden, list_address)
             return self.page(request, f"{TEMPLATES}/action.html", context)
-        steps = [(name, operation, form.cleaned_data) for name in names]
-        outcome = self._apply(request, steps, targets)
+        outcome = self._apply(request, operation, form.cleaned_data, names, targets)
         text = f"{operation.done_label} {self.count_text(outcome.count)}."
         self._report(request, text, len(names) - outcome.count, outcome)
         return HttpResponseRedirect(list_address)
-
-    @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
-    def undo_view(self, request: HttpRequest) -> HttpResponse:
-        """Undo an operation. URL parameter `t`: the signed token."""
-        self.check_view_permission(request)
-        steps = [
-            (name, self.row_operations[operation], argument)
-            for name, operation, argument in self._undo_steps(request)
-            if operation in self.row_operations
-        ]
-        if not all(self.may(request, operation.permission) for _name, operation, _argument in steps):
-            raise PermissionDenied
-        list_address = reverse(self.url_name("changelist"))
-        if not steps:
-            self.message_user(request, _("This can no longer be undone."), messages.WARNING)
-            return HttpResponseRedirect(list_address)
-        if request.method == "POST":
-            outcome = self._apply(request, steps, self.load([name for name, _operation, _argument in steps]))
-            outcome.undo = []
-            text = _("Undone for %(jobs)s.") % {"jobs": self.count_text(outcome.count)}
-            self._report(request, text, len(steps) - outcome.count, outcome)
-            return HttpResponseRedirect(list_address)
-        model = str(self.opts.model_name)
-        context: ActionContext = {
-            "title": _("Undo"),
-            "button": _("Undo"),
-            "facts": [(formatting.link(model, name), operation.label) for name, operation, _argument in steps],
-            "back": list_address,
-            "live": False,
-        }
-        return self.page(request, f"{TEMPLATES}/action.html", context)
 
     def _confirmation(
         self,
@@ -265,12 +219,17 @@ class RowOperations(JobsAdmin[M]):
         }
 
     def _apply(
-        self, request: HttpRequest, steps: Sequence[tuple[str, RowOperation, Any]], targets: Mapping[str, Any]
+        self,
+        request: HttpRequest,
+        operation: RowOperation,
+        argument: Any,
+        names: Sequence[str],
+        targets: Mapping[str, Any],
     ) -> RowOutcome:
-        """Run the steps on the objects whose state allows it, and log them."""
+        """Run an operation on the objects whose state allows it, and log it."""
         outcome = RowOutcome()
-        for name, operation, argument in steps:
-            target = name if operation.by_name else targets.get(name)
+        for name in names:
+            target = targets.get(name)
             if target is None or not operation.applies(target):
                 continue
             try:
@@ -282,41 +241,15 @@ class RowOperations(JobsAdmin[M]):
                 outcome.errors.append(str(error))
                 break
             outcome.done.setdefault(change.log_text, []).append(name)
-            if change.undo:
-                outcome.undo.append((name, *change.undo))
-        for text, names in outcome.done.items():
-            self.add_history(request, text, *(self.model.from_name(name) for name in names))
+        for text, changed in outcome.done.items():
+            self.add_history(request, text, *(self.model.from_name(name) for name in changed))
         return outcome
 
     def _report(self, request: HttpRequest, text: str, skipped: int, outcome: RowOutcome) -> None:
-        """Show a message with the number of unchanged objects, the first errors, and a link to the undo."""
+        """Show a message with the number of unchanged objects and the first errors."""
         sentences = [text]
         if skipped:
             sentences.append(_("Unchanged: %(count)s.") % {"count": formatting.number(skipped)})
         sentences += [printable(error, 300) for error in outcome.errors[:MAX_ERRORS]]
-        steps = outcome.undo if len(outcome.undo) == outcome.count else []
-        message = self.with_undo_link(request, " ".join(sentences), steps)
-        self.message_user(request, message, messages.WARNING if outcome.errors else messages.SUCCESS)
-
-    # --- undo ---------------------------------------------------------------------------------------------------------
-
-    def with_undo_link(self, request: HttpRequest, message: Any, steps: Sequence[UndoStep]) -> Any:
-        """Return a message with a link to its undo, if there are steps, not too many, and the user may do them."""
-        if not 0 < len(steps) <= MAX_UNDO_JOBS:
-            return message
-        if not all(self.may(request, self.row_operations[operation].permission) for _name, operation, _arg in steps):
-            return message
-        signed = signing.dumps([request.user.pk, steps], salt=self._salt(), compress=True)
-        address = f"{reverse(self.url_name('undo'))}?{urlencode({'t': signed})}"
-        return format_html('{} <a href="{}">{}</a>', message, address, _("Undo"))
-
-    def _undo_steps(self, request: HttpRequest) -> list[UndoStep]:
-        """Return the steps in the URL; empty if the token is another user's or too old."""
-        try:
-            owner, steps = signing.loads(request.GET.get("t", ""), salt=self._salt(), max_age=UNDO_SECONDS)
-        except signing.BadSignature:
-            return []
-        return [(name, operation, argument) for name, operation, argument in steps] if owner == request.user.pk else []
-
-    def _salt(self) -> str:
-        return f"{SALT}.{self.opts.model_name}"
+        level = messages.WARNING if outcome.errors else messages.SUCCESS
+        self.message_user(request, " ".join(sentences), level)

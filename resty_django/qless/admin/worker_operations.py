@@ -1,4 +1,4 @@
-"""Requests to workers, to one or to many, each with its undo where the worker can follow it."""
+"""Requests to workers, to one or to many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..clients.worker_reports import QUIET, RESUME, SCALE, WorkerReport
+from ..clients.worker_reports import QUIET, RESUME, WorkerReport
 from ..errors import QlessError
 from .glossary import OPERATION_HELP
 from .row_operations import Change, RowOperation
@@ -35,16 +35,13 @@ def _quiet(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) 
     admin.client().workers.quiet(worker.name)
     return Change(
         log_text="Asked to take no new jobs.",
-        undo=("resume", {}),
         message=_("The worker was asked to take no new jobs."),
     )
 
 
 def _resume(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) -> Change:
     admin.client().workers.resume(worker.name)
-    return Change(
-        log_text="Asked to take jobs again.", undo=("quiet", {}), message=_("The worker was asked to take jobs again.")
-    )
+    return Change(log_text="Asked to take jobs again.", message=_("The worker was asked to take jobs again."))
 
 
 def _stop(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) -> Change:
@@ -58,23 +55,11 @@ def _stop(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) -
 def _scale(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) -> Change:
     if worker.report is None:
         raise QlessError(_("The worker does not report, so it cannot be scaled."))
-    slots, message = argument["slots"], _("The worker was asked to change its number of slots.")
-    before = _slots(worker.report)
-    if argument.get("expected", before) != before:  # an undo
-        raise QlessError(_("Its number of slots was changed to %(slots)s since then.") % {"slots": before})
-    admin.client().workers.scale(worker.name, slots)
+    admin.client().workers.scale(worker.name, slots := argument["slots"])
     return Change(
         log_text=f"Asked to run {slots} jobs at once.",
-        undo=("scale", {"slots": before, "expected": slots}),
-        message=message,
+        message=_("The worker was asked to change its number of slots."),
     )
-
-
-def _slots(report: WorkerReport) -> int:
-    """Return the number of slots of the worker, with the requests that it has not confirmed yet."""
-    scales = (entry for entry in report.requests if entry.action == SCALE and entry.slots is not None)
-    latest = max(scales, key=_id, default=None)
-    return report.slots if latest is None or latest.slots is None else latest.slots
 
 
 def _deregister(admin: Any, request: HttpRequest, worker: WorkerInfo, argument: Any) -> Change:

@@ -259,7 +259,10 @@ class WorkerAdmin(RowOperations[Worker]):
 
 
 def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
-    """Return a row's form. Its first button, which Enter in the number of slots presses, is the one that scales."""
+    """Return a row's form, and a link to the page that stops the worker.
+
+    The first button, which Enter in the number of slots presses, is the one that scales.
+    """
     report = worker.report
     if report is None or report.state == "stopping":
         return ""
@@ -267,23 +270,23 @@ def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
     quiet = ("resume", _("Resume")) if report.state == "quiet" else ("quiet", _("Quiet"))
     name = formatting.name(worker.name)
     buttons = [
-        (formatting.url("worker", worker.name, operation, **{TO_LIST: 1}), f"{label}: {name}", danger, label)
-        for operation, label, danger in (
-            ("scale", _("Scale"), ""),
-            (*quiet, ""),
-            ("stop", _("Stop"), " resty-danger-button"),
-        )
+        (formatting.url("worker", worker.name, operation, **{TO_LIST: 1}), f"{label}: {name}", label)
+        for operation, label in (("scale", _("Scale")), quiet)
     ]
     return format_html(
         '<form method="post" class="resty-controls">{}'
-        '<input type="number" name="slots" value="{}" min="1" max="{}" aria-label="{}"> {}</form>',
+        '<input type="number" name="slots" value="{}" min="1" max="{}" aria-label="{}"> {} '
+        '<a href="{}" aria-label="{}" class="button resty-danger-button">{}</a></form>',
         csrf_input(request),
         slots,
         report.max_slots,
         f"{_('Slots')}: {name}",
         format_html_join(
-            " ", '<button type="submit" formaction="{}" aria-label="{}" class="button{}">{}</button>', buttons
+            " ", '<button type="submit" formaction="{}" aria-label="{}" class="button">{}</button>', buttons
         ),
+        formatting.url("worker", worker.name, "stop", **{TO_LIST: 1}),
+        f"{_('Stop')}: {name}",
+        _("Stop"),
     )
 
 

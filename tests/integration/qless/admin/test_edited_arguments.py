@@ -164,12 +164,10 @@ def test_arguments_nested_too_deeply_are_no_error_of_the_page(admin_client: Brow
 
 @pytest.mark.parametrize("operation", operations.OPERATIONS.values(), ids=operations.OPERATIONS)
 def test_no_other_action_changes_the_class_or_the_arguments(jobs_site: Client, operation: operations.Operation) -> None:
-    """Retries, moves and their undo show the same as the job before."""
     jid = jobs_site.queues["mail"].put(LOG_IN, {"args": ["ada", SECRET], "kwargs": {}})
     job = jobs_site.jobs.get(jid)
     argument = {"queue": "pdf", "priority": 3, "tag": "x"}.get(operation.field, "")
-    outcome = operations.apply(jobs_site, operation, [job], argument)  # type: ignore[list-item]
-    operations.undo_steps(jobs_site, outcome.undo)
+    operations.apply(jobs_site, operation, [job], argument)  # type: ignore[list-item]
     after = jobs_site.jobs.get(jid)
     assert after is None or (after.klass, after.raw_data) == (job.klass, job.raw_data)  # type: ignore[union-attr]
 

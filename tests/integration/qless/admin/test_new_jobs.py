@@ -107,20 +107,6 @@ def test_a_job_page_runs_it_again_with_edited_arguments(admin_client: Browser, w
     assert (job.priority, job.tags, job.original_retries, job.state) == (7, ["vip"], 2, "waiting")
     assert job_of(with_tasks, jid).data == data
     assert logged() == [f"Created from {jid}.", f"Run again as {job.jid}."]
-    (undo,) = re.findall(r'<a href="([^"]*/undo/[^"]*)">', message_in(reply))
-    admin_client.post(undo)
-    assert with_tasks.jobs.get(job.jid) is None
-
-
-def test_undo_does_not_cancel_a_job_that_runs(admin_client: Browser, with_tasks: Client) -> None:
-    form = {**FORM, "arguments": '{"order": 7}', "priority": "9"}
-    reply = admin_client.post(path("job", "first", "clone"), form, follow=True)
-    (undo,) = re.findall(r'<a href="([^"]*/undo/[^"]*)">', message_in(reply))
-    running = with_tasks.queues["mail"].pop()
-    assert running is not None
-    assert running.jid == new_job(reply)
-    assert "Unchanged: 1." in message_in(admin_client.post(undo, follow=True))
-    assert job_of(with_tasks, running.jid).state == "running"
 
 
 def test_a_complete_job_runs_again_in_its_last_queue(admin_client: Browser, with_tasks: Client) -> None:
@@ -215,7 +201,6 @@ def test_new_jobs_need_their_permission_and_csrf(with_tasks: Client) -> None:
     assert guarded.post(f"{START}?task={ADD}", data).status_code == 403
     assert with_tasks.queues["mail"].length() == 1
     reply = allowed.post(f"{START}?task={ADD}", data, follow=True)
-    assert "/undo/" not in message_in(reply), "the user may not cancel jobs"
     assert job_of(with_tasks, new_job(reply)).data["args"] == [1]
 
 

@@ -1,4 +1,4 @@
-"""Check boxes of the lists of queues, workers, recurring jobs and options: confirmation, permissions, history, undo."""
+"""Check boxes of the lists of queues, workers, recurring jobs and options: confirmation, permissions, history."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import html
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from django.core import signing
 from django.test import Client as Browser
 
 from resty_django.qless import Client, RecurringJob
 from resty_django.qless.admin import row_operations
-from resty_django.qless.admin.operations import SALT
 from resty_django.qless.models import token
 from resty_django.qless.tasks.schedule import is_cron_paused
 from tests.integration.qless.admin.test_failure_bulk import hidden
 from tests.integration.qless.admin.test_new_jobs import message_in
-from tests.integration.qless.admin.test_recurring_pages import EVERY, NIGHTLY, NOON, at, recurring
+from tests.integration.qless.admin.test_recurring_pages import EVERY, NIGHTLY, NOON, recurring
 from tests.integration.qless.admin.test_recurring_pages import periodic as periodic
 from tests.integration.qless.admin.tools import (
     HOSTILE,
@@ -50,19 +47,6 @@ OFFERED = {
 def post(browser: Browser, model: str, verb: str, *names: str, query: str = "", **data: Any) -> Any:
     picks = [token(name) for name in names]
     return browser.post(f"{ROOT}{model}/bulk/{query}", {"verb": verb, "pick": picks, **data}, follow=True)
-
-
-def undo_url(reply: Any) -> str:
-    match = re.search(r'<a href="([^"]*/undo/[^"]*)">Undo</a>', message_in(reply))
-    assert match, message_in(reply)
-    return html.unescape(match[1])
-
-
-def undo(browser: Browser, reply: Any) -> str:
-    """Follow the undo of a message, and return the next message."""
-    address = undo_url(reply)
-    assert "Undo" in text_of(browser, address)
-    return message_in(browser.post(address, follow=True))
 
 
 def paused(client: Client) -> set[str]:
@@ -119,7 +103,7 @@ def test_nothing_changes_without_permission_confirmation_and_csrf(
     assert logged() == []
 
 
-def test_queues_are_paused_with_a_reason_and_unpaused_by_the_undo(admin_client: Browser, site: Client) -> None:
+def test_queues_are_paused_with_a_reason_and_unpaused(admin_client: Browser, site: Client) -> None:
     site.queues["rows"].pause()
     text = post(admin_client, "queue", "pause", "mail", "pdf", "rows").content.decode()
     assert "2 of 3 queues selected." in text
@@ -132,16 +116,10 @@ def test_queues_are_paused_with_a_reason_and_unpaused_by_the_undo(admin_client: 
     assert paused(site) == {"mail", "pdf", "rows"}
     assert site.config.get("mail-pause-reason") == "until the deploy"
     assert logged() == ["Paused. until the deploy"] * 2
-    assert "Undone for 2 queues." in undo(admin_client, reply)
+    assert "Resumed 2 queues." in message_in(post(admin_client, "queue", "unpause", "mail", "pdf", confirmed="yes"))
     assert paused(site) == {"rows"}
+    assert site.config.get("mail-pause-reason") is None
     assert logged()[2:] == ["Resumed."] * 2
-
-
-def test_the_undo_of_unpause_restores_the_reason(admin_client: Browser, site: Client) -> None:
-    post(admin_client, "queue", "pause", "mail", confirmed="yes", reason="until the deploy")
-    undo(admin_client, post(admin_client, "queue", "unpause", "mail", confirmed="yes"))
-    assert site.config.get("mail-pause-reason") == "until the deploy"
-    assert paused(site) == {"mail"}
 
 
 def test_all_rows_are_those_of_the_filter(admin_client: Browser, site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,20 +150,12 @@ def test_workers_are_asked(admin_client: Browser, site: Client) -> None:
     reply = post(admin_client, "worker", "quiet", "web1-1", "web1-2", confirmed="yes")
     assert "Asked to take no new jobs: 1 worker. Unchanged: 1." in message_in(reply)
     assert (requested(site, "web1-1"), requested(site, "web1-2")) == (["quiet"], [])
-    assert "Undone for 1 worker." in undo(admin_client, reply)
+    post(admin_client, "worker", "resume", "web1-1", confirmed="yes")
     assert requested(site, "web1-1")[-1] == "resume"
     reply = post(admin_client, "worker", "stop", "web1-1", "web1-2", confirmed="yes")
     assert "Asked to stop: 2 workers." in message_in(reply)
-    assert "Undo" not in message_in(reply)
     assert (requested(site, "web1-1")[-1], requested(site, "web1-2")) == ("stop", ["stop"])
     assert logged()[-2:] == ["Asked to stop."] * 2
-
-
-def test_the_undo_of_scale_restores_the_number_of_slots(admin_client: Browser, site: Client) -> None:
-    reply = admin_client.post(path("worker", "web1-1", "scale"), {"slots": "3"}, follow=True)
-    undo(admin_client, reply)
-    (worker,) = site.workers.reports("web1-1")
-    assert [entry.slots for entry in worker.requests if entry.action == "scale"][-1] == worker.slots == 8
 
 
 def test_recurring_jobs_and_cron_tasks_are_paused_and_resumed_together(admin_client: Browser, periodic: Client) -> None:
@@ -196,7 +166,8 @@ def test_recurring_jobs_and_cron_tasks_are_paused_and_resumed_together(admin_cli
     assert recurring(periodic, "digest").paused()
     assert is_cron_paused(periodic, NIGHTLY)
     assert logged() == ["Paused."] * 3
-    assert "Undone for 3 recurring jobs." in undo(admin_client, reply)
+    reply = post(admin_client, "recurringjob", "resume", *names, confirmed="yes")
+    assert "Resumed 3 recurring jobs." in message_in(reply)
     assert recurring(periodic, "digest").next() == NOON + 60
     assert not is_cron_paused(periodic, NIGHTLY)
     text = text_of(admin_client, path("recurringjob"))
@@ -204,182 +175,22 @@ def test_recurring_jobs_and_cron_tasks_are_paused_and_resumed_together(admin_cli
     assert "Select all 3 rows" in text
 
 
-def test_run_now_enqueues_a_job_for_each_and_undo_cancels_those_that_wait(
-    admin_client: Browser, periodic: Client
-) -> None:
+def test_run_now_enqueues_a_job_for_each(admin_client: Browser, periodic: Client) -> None:
     reply = post(admin_client, "recurringjob", "run_now", "digest", f"cron-{NIGHTLY}", confirmed="yes")
     assert "Enqueued a job for 2 recurring jobs." in message_in(reply)
     assert periodic.queues["mail"].counts().waiting == 1
-    job = periodic.queues["mail"].pop()
-    assert job is not None
-    message = undo(admin_client, reply)
-    assert "Undone for 1 recurring job. Unchanged: 1." in message
-    assert f"The job {job.jid} no longer waits." in message
-    assert periodic.queues["timed"].counts().waiting == 0
+    assert periodic.queues["timed"].counts().waiting == 1
 
 
-def test_canceled_recurring_jobs_come_back_as_they_were(admin_client: Browser, periodic: Client, valkey: Any) -> None:
-    periodic.queues["mail"].recur(
-        "shop.K", {"password": "hunter2"}, 100, jid="full", offset=50, priority=7, retries=3, backlog=2, tags=["a", "b"]
-    )
-    at(periodic, NOON + 161)
-    assert len(periodic.queues["mail"].pop(10)) == 3
-    recurring(periodic, "digest").pause()
-    before = {jid: valkey.hgetall(f"ql:r:{jid}") for jid in ("full", "digest")}
-    schedule = valkey.zrange("ql:q:mail-recur", 0, -1, withscores=True)
-    names = ("full", "digest", f"cron-{NIGHTLY}")
-    assert "2 of 3 recurring jobs selected." in post(admin_client, "recurringjob", "cancel", *names).content.decode()
+def test_recurring_jobs_are_canceled_but_not_cron_tasks(admin_client: Browser, periodic: Client) -> None:
+    names = ("digest", f"cron-{NIGHTLY}")
+    text = post(admin_client, "recurringjob", "cancel", *names).content.decode()
+    assert "1 of 2 recurring jobs selected." in text
+    assert "This cannot be undone." in text
     reply = post(admin_client, "recurringjob", "cancel", *names, confirmed="yes")
-    assert "Canceled 2 recurring jobs. Unchanged: 1." in message_in(reply)
-    assert periodic.jobs.get("full") is None
-    steps = signing.loads(parse_qs(urlsplit(undo_url(reply)).query)["t"][0], salt=f"{SALT}.recurringjob")
-    assert "hunter2" not in repr(steps)
-    assert b"hunter2" in valkey.get(f"ql:undo:recur:{steps[1][0][2][0]}")
-    assert all(0 < valkey.ttl(key) <= 3600 for key in valkey.keys("ql:undo:*"))
-    assert "Undone for 2 recurring jobs." in undo(admin_client, reply)
-    assert {jid: valkey.hgetall(f"ql:r:{jid}") for jid in ("full", "digest")} == before
-    due = dict(valkey.zrange("ql:q:mail-recur", 0, -1, withscores=True))
-    assert due[b"full"] == dict(schedule)[b"full"] == NOON + 250
-    assert recurring(periodic, "digest").paused()
-    assert logged()[-2:] == ["Undone."] * 2
-    at(periodic, NOON + 251)
-    assert [job.jid for job in periodic.queues["mail"].pop(10)] == ["full-3"], "no job of the past is overwritten"
-
-
-def test_the_undo_of_an_edit_restores_only_what_was_changed(admin_client: Browser, periodic: Client) -> None:
-    fields = {"queue": "mail", "interval": "120", "priority": "5", "retries": "1", "backlog": "0"}
-    reply = admin_client.post(
-        path("recurringjob", "digest", "edit"), {**fields, "arguments": '{"to": "one"}'}, follow=True
-    )
-    job = recurring(periodic, "digest")
-    assert (job.interval, job.priority, job.data) == (120, 5, {"to": "one"})
-    job.tag("later")
-    assert "Undone for 1 recurring job." in undo(admin_client, reply)
-    job = recurring(periodic, "digest")
-    assert (job.interval, job.priority, job.retries, job.data) == (3600, 0, 5, {"to": "all"})
-    assert job.tags == ["vip", "later"]
-
-
-def test_a_forgotten_queue_returns_to_its_place(admin_client: Browser, site: Client, valkey: Any) -> None:
-    site.jobs["pdf-1"].cancel()
-    before = valkey.zrange("ql:queues", 0, -1, withscores=True)
-    reply = admin_client.post(path("queue", "pdf", "forget"), follow=True)
-    assert {queue.name for queue in site.queues.counts()} == {"mail", "rows"}
-    assert "Undone for 1 queue." in undo(admin_client, reply)
-    assert valkey.zrange("ql:queues", 0, -1, withscores=True) == before
-    assert logged() == ["Forgot the queue.", "Undone."]
-    assert "Unchanged: 1. pdf: It is in the list again since then." in undo(admin_client, reply)
-    assert valkey.zrange("ql:queues", 0, -1, withscores=True) == before
-
-
-def change_option(client: Client) -> None:
-    client.config.set("heartbeat", "50")
-
-
-def pause_again(client: Client) -> None:
-    client.queues["mail"].unpause()
-    client.queues["mail"].pause()
-    client.queues["mail"].config_set("pause-reason", "an incident")
-
-
-CHANGED: list[tuple[str, str, dict[str, str], Callable[[Client], Any], str]] = [
-    ("option/heartbeat", "change", {"value": "45"}, change_option, "heartbeat: It was changed since then, to 50."),
-    ("option/heartbeat", "unset", {}, change_option, "heartbeat: It was changed since then, to 50."),
-    (
-        "queue/mail",
-        "pause",
-        {"reason": "a deploy"},
-        pause_again,
-        "mail: It was paused again since then, with the reason “an incident”.",
-    ),
-    (
-        "worker/web1-1",
-        "scale",
-        {"slots": "3"},
-        lambda client: client.workers.scale("web1-1", 5),
-        "web1-1: Its number of slots was changed to 5 since then.",
-    ),
-    (
-        "recurringjob/digest",
-        "edit",
-        {"queue": "mail", "interval": "120", "priority": "5", "retries": "1", "backlog": "0", "arguments": "{}"},
-        lambda client: recurring(client, "digest").update(priority=9),
-        "digest: It was changed again since then.",
-    ),
-    (
-        "recurringjob/digest",
-        "cancel",
-        {},
-        lambda client: client.queues["mail"].recur("other.K", {}, 60, jid="digest"),
-        "digest: It exists again since then.",
-    ),
-    (
-        "recurringjob/digest",
-        "tag",
-        {"tag": "new"},
-        lambda client: recurring(client, "digest").untag("new"),
-        "digest: It does not have this tag.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "page", "data", "change", "text"), CHANGED, ids=lambda value: str(value)[:20])
-def test_an_undo_says_what_has_changed_since_and_changes_nothing(
-    admin_client: Browser,
-    site: Client,
-    valkey: Any,
-    name: str,
-    page: str,
-    data: dict[str, str],
-    change: Callable[[Client], Any],
-    text: str,
-) -> None:
-    model, _slash, key = name.partition("/")
-    reply = admin_client.post(path(model, key, page), data, follow=True)
-    change(site)
-    before, entries = everything(valkey), logged()
-    message = undo(admin_client, reply)
-    assert f"Unchanged: 1. {text}" in message
-    assert everything(valkey) == before
-    assert logged() == entries
-
-
-@pytest.mark.parametrize(
-    ("name", "page", "data"),
-    [case[:3] for case in CHANGED if case[1] not in ("cancel",)],
-    ids=lambda value: str(value)[:20],
-)
-def test_a_second_undo_changes_nothing(
-    admin_client: Browser, site: Client, valkey: Any, name: str, page: str, data: dict[str, str]
-) -> None:
-    model, _slash, key = name.partition("/")
-    reply = admin_client.post(path(model, key, page), data, follow=True)
-    assert "Undone for 1 " in undo(admin_client, reply)
-    before, entries = everything(valkey), logged()
-    assert "Unchanged: 1." in undo(admin_client, reply)
-    assert everything(valkey) == before
-    assert logged() == entries
-
-
-def test_an_undo_expires_and_belongs_to_its_user(admin_client: Browser, periodic: Client, valkey: Any) -> None:
-    reply = post(admin_client, "recurringjob", "cancel", "digest", confirmed="yes")
-    address = undo_url(reply)
-    other = person("view_job", "cancel_job", "edit_job")
-    assert "This can no longer be undone." in message_in(other.post(address, follow=True))
-    assert person("view_job").post(address).status_code == 302
-    assert "no longer be undone" in message_in(admin_client.post(f"{address}x", follow=True))
-    valkey.delete(*valkey.keys("ql:undo:*"))
-    assert "This can no longer be undone." in message_in(admin_client.post(address, follow=True))
+    assert "Canceled 1 recurring job. Unchanged: 1." in message_in(reply)
     assert periodic.jobs.get("digest") is None
-
-
-def test_an_undo_needs_the_permission_still(periodic: Client, django_user_model: Any) -> None:
-    browser = person("view_job", "cancel_job")
-    address = undo_url(post(browser, "recurringjob", "cancel", "digest", confirmed="yes"))
-    user = browser.get("/admin/").wsgi_request.user
-    user.user_permissions.remove(user.user_permissions.get(codename="cancel_job"))
-    assert browser.post(address).status_code == 403
-    assert periodic.jobs.get("digest") is None
+    assert logged() == ["Canceled."]
 
 
 def test_the_tab_of_a_queue_has_check_boxes_too(admin_client: Browser, site: Client) -> None:
@@ -395,18 +206,16 @@ def test_the_tab_of_a_queue_has_check_boxes_too(admin_client: Browser, site: Cli
     assert isinstance(site.jobs.get("other"), RecurringJob)
 
 
-def test_options_are_reset_and_set_again(admin_client: Browser, site: Client) -> None:
+def test_options_are_reset_and_set(admin_client: Browser, site: Client) -> None:
     site.config.set("grace-period", "20")
     text = text_of(admin_client, path("option"))
     assert text.count('name="pick"') == 2, "only options that are set"
     reply = post(admin_client, "option", "unset", "heartbeat", "grace-period", "stats-history", confirmed="yes")
     assert "Reset to the default: 2 options. Unchanged: 1." in message_in(reply)
     assert site.config.get("heartbeat") == 60
-    undo(admin_client, reply)
-    assert (str(site.config.get("heartbeat")), str(site.config.get("grace-period"))) == ("30", "20")
-    reply = admin_client.post(path("option", "heartbeat"), {"value": "45"}, follow=True)
-    undo(admin_client, reply)
-    assert str(site.config.get("heartbeat")) == "30"
+    assert logged() == ["Unset; it was 30.", "Unset; it was 20."]
+    admin_client.post(path("option", "heartbeat"), {"value": "45"})
+    assert str(site.config.get("heartbeat")) == "45"
 
 
 @pytest.mark.parametrize(

@@ -151,16 +151,19 @@ def test_stop_needs_a_confirmation_on_the_page_of_the_worker(jobs_site: Client, 
     assert logged() == ["Asked to stop."]
 
 
-def test_stop_and_scale_take_one_click_on_the_list(jobs_site: Client, worker: str) -> None:
+def test_the_list_scales_at_once_and_asks_before_it_stops(jobs_site: Client, worker: str) -> None:
     operator = person("view_job", "control_worker")
     listed = text_of(operator, path("worker"))
     assert re.findall(r'name="slots" value="(\d+)" min="1" max="(\d+)"', listed) == [("8", "64")]
-    scale, _quiet, stop = re.findall(r'formaction="([^"]*)"', listed)
+    scale, _quiet = re.findall(r'formaction="([^"]*)"', listed)
+    (stop,) = re.findall(r'<a href="([^"]*)" aria-label="Stop: ', listed)
     assert operator.post(scale, {"slots": "12"})["Location"] == path("worker")
     assert requested(jobs_site) == [("scale", 12)]
     assert 'name="slots" value="12"' in text_of(operator, path("worker"))
     assert "errorlist" in operator.post(scale, {"slots": "65"}).content.decode()
-    assert operator.post(stop, {"slots": "12"})["Location"] == path("worker")
+    assert "This cannot be undone." in text_of(operator, stop)
+    assert requested(jobs_site) == [("scale", 12)]
+    assert operator.post(stop)["Location"] == path("worker")
     assert ("stop", None) in requested(jobs_site)
     assert "is not replaced" in text_of(operator, path("worker"))
     assert logged() == ["Asked to run 12 jobs at once.", "Asked to stop."]
