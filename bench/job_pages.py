@@ -217,9 +217,6 @@ def pages(count: int) -> Iterator[tuple[str, str]]:
 
     yield "index of the admin", "/admin/"
     yield "overview", "/admin/resty_django/overview/"
-    yield "what happened", "/admin/resty_django/timeline/"
-    half_a_day_ago = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 43_200))
-    yield "what happened at a time", f"/admin/resty_django/timeline/?at={half_a_day_ago}"
     for name in ("queue", "job", "failuregroup", "jobgroup", "jobclass", "worker", "tag", "recurringjob"):
         yield f"list: {name}", f"{root}{name}/"
     yield "a queue", page("queue", "queue-7")

@@ -21,7 +21,7 @@ class Part:
 
     These modules define `health.probe`, `overview.panel` and `overview.families`, and are imported on first use.
     `module`: dotted path of the folder ("": the app's). `erases`: whether the folder has a module `erasing` for
-    personal data. `tells`: whether it has a module `timeline` with the function `contribution`. For the other fields
+    personal data. For the other fields
     see `resty_django.overview.Panel`.
     """
 
@@ -33,7 +33,6 @@ class Part:
     order: int = 100
     database: bool = False
     erases: bool = False
-    tells: bool = False
 
 
 class RestyAppConfig(AppConfig):
@@ -74,18 +73,5 @@ class RestyAppConfig(AppConfig):
         )
         overview.register(panel)
         metrics.register(part.name, deferred(f"{module}.overview.families"), app=self.name, database=part.database)
-        if part.tells:
-            from resty_django import timeline
-
-            contributor = timeline.Contributor(
-                part.name,
-                part.title,
-                deferred(f"{module}.timeline.contribution"),
-                permissions=part.permissions,
-                page=part.page,
-                app=self.name,
-                order=part.order,
-            )
-            timeline.register(contributor)
         if part.erases:
             erasing.register(part.name, f"{module}.erasing")

@@ -15,7 +15,6 @@ class RestyDjangoConfig(appconfig.RestyAppConfig):
     system_checks = (
         "resty_django.checks.check_settings",
         "resty_django.checks.check_caches",
-        "resty_django.checks.check_alerts",
     )
     probes = {name: f"resty_django.site_health.{name}" for name in ("settings", "databases", "caches")}
     parts = (
@@ -42,25 +41,6 @@ class RestyDjangoConfig(appconfig.RestyAppConfig):
 
     def ready(self) -> None:
         super().ready()
-        self._register_timeline()
         from resty_django.events import autostart
 
         autostart.connect()
-
-    def _register_timeline(self) -> None:
-        from resty_django import timeline
-        from resty_django.deferred import deferred
-        from resty_django.timeline import autostart
-
-        autostart.connect()
-        view = "resty_django.view_timeline"
-        for name, title, permission, order in (
-            ("outages", _("Outages"), view, 1),
-            ("deploys", _("Deploys"), view, 2),
-            ("incidents", _("Alerts"), "resty_django.view_alert", 3),
-            ("edits", _("Edits"), view, 4),
-        ):
-            ask = deferred(f"resty_django.timeline.core.{name}")
-            timeline.register(
-                timeline.Contributor(name, title, ask, (permission,), database=name == "edits", order=order)
-            )

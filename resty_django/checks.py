@@ -11,7 +11,6 @@
 | `resty_django.W002` | a signing key of the UDP server is too short |
 | `resty_django.W003` | other hosts can reach the UDP server without a key or a list of networks |
 | `resty_django.W005` | a cache on Redis has no socket timeout |
-| `resty_django.E006`, `E007`, `W006` | see `resty_django.alerts.checks` |
 """
 
 from __future__ import annotations
@@ -90,15 +89,6 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
         )
         for alias in aliases_without()
     ]
-
-
-def check_alerts(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
-    """Return what is wrong with the rules and the recipients of the alerts."""
-    if not raw_section("ALERTS"):
-        return []  # avoid the import of the alerts
-    from resty_django.alerts.checks import problems
-
-    return problems()
 
 
 def _sections_without_app() -> list[CheckMessage]:

@@ -10,24 +10,14 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from .forks import after_fork
 
 PAUSE: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
-REPORT_INTERVAL: Final = 30.0
-"""Seconds between two calls of `on_failure` during an outage."""
 
 B = TypeVar("B", bound="CircuitBreaker")
-
-on_failure: Callable[[str, float, str], object] | None = None
-"""Called at the beginning of an outage, and repeatedly while it lasts, with the store's name, the beginning in epoch
-seconds, and the error. It must neither wait nor raise."""
-on_recovery: Callable[[str, float, str], object] | None = None
-"""Called at the end of an outage, with the store's name, the beginning in epoch seconds, and the error. It must neither
-wait nor raise."""
 
 
 class Outage(NamedTuple):
@@ -49,7 +39,6 @@ class CircuitBreaker(ABC):
         self._error = ""
         self._since = 0.0
         self._failed_at = 0.0
-        self._report_at = 0.0
         self.retry_at = 0.0
         _breakers.add(self)
 
@@ -75,18 +64,12 @@ class CircuitBreaker(ABC):
             now = time.monotonic()
             self._error = str(error)
             self.retry_at = now + PAUSE
-            begins = not self.down
-            if begins:
-                self.down = True
-                self.calls = 0
-                self._since, self._failed_at = time.time(), now
-            elif now < self._report_at:
+            if self.down:
                 return
-            self._report_at = now + REPORT_INTERVAL
-        if begins:
-            self.log_failure(error)
-        if on_failure is not None:
-            on_failure(self.name, self._since, self._error)
+            self.down = True
+            self.calls = 0
+            self._since, self._failed_at = time.time(), now
+        self.log_failure(error)
 
     def reset(self) -> None:
         """Close the circuit after a successful call of the store."""
@@ -96,8 +79,6 @@ class CircuitBreaker(ABC):
             self.down = False
             lasted = time.monotonic() - self._failed_at
         self.log_recovery(lasted)
-        if on_recovery is not None:
-            on_recovery(self.name, self._since, self._error)
 
     def outage(self) -> Outage | None:
         """Return the current outage, or None."""
@@ -110,11 +91,6 @@ _breakers: Final[weakref.WeakSet[CircuitBreaker]] = weakref.WeakSet()
 def breakers_of(kind: type[B]) -> list[B]:
     """Return the breakers of this class in this process."""
     return [breaker for breaker in list(_breakers) if isinstance(breaker, kind)]
-
-
-def outages() -> list[Outage]:
-    """Return the current outages of all stores in this process."""
-    return [outage for breaker in list(_breakers) if (outage := breaker.outage()) is not None]
 
 
 _lock = threading.Lock()

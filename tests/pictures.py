@@ -31,7 +31,6 @@ class Picture:
 
 PICTURES: Final = {
     "admin-overview": Picture("resty_django/overview/", 1300),
-    "admin-timeline": Picture("resty_django/timeline/", 1150),
     "admin-dictionaries": Picture("resty_django/shareddictionary/", 600),
     "admin-caches": Picture("resty_cache/cache/default/change/"),
     "admin-jobs-overview": Picture("resty_qless/queue/"),

@@ -23,7 +23,7 @@ from resty_django.conf.schema import Name, page_of
 from resty_django.ids import errors
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.limits.models import KeyBan, LimitOverride, LimitPolicy, QuotaUsage
-from resty_django.models import Alert, Overview, SharedDictionary, Timeline
+from resty_django.models import Overview, SharedDictionary
 from resty_django.qless.models import Job
 from tests.docs_reader import ROOT, Block, Page, blocks, code, page, pages
 
@@ -38,8 +38,6 @@ MODELS: Mapping[type[Model], str] = {
     LimitPolicy: "docs/limits/admin.md",
     QuotaUsage: "docs/limits/admin.md",
     Overview: "docs/overview.md",
-    Alert: "docs/alerts.md",
-    Timeline: "docs/timeline.md",
     Cache: "docs/cache.md",
     Job: "docs/qless/admin.md",
 }

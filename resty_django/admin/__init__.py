@@ -1,10 +1,10 @@
-"""Admin pages of the core app: the overview, the alerts, the timeline and the shared dictionaries."""
+"""Admin pages of the core app: the overview and the shared dictionaries."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from resty_django.models import Alert, Overview, SharedDictionary, Timeline
+from resty_django.models import Overview, SharedDictionary
 
 from .deferred import DeferredAdmin
 
@@ -16,8 +16,4 @@ admin.site.register(
 )
 admin.site.register(
     Overview, DeferredAdmin, full_class="resty_django.admin.overview.OverviewAdmin", pages=("changelist",)
-)
-admin.site.register(Alert, DeferredAdmin, full_class="resty_django.admin.alerts.AlertAdmin", pages=("changelist",))
-admin.site.register(
-    Timeline, DeferredAdmin, full_class="resty_django.admin.timeline.TimelineAdmin", pages=("changelist",)
 )

@@ -25,7 +25,6 @@ class CacheConfig(appconfig.RestyAppConfig):
             page="resty_cache_cache_changelist",
             order=30,
             erases=True,
-            tells=True,
         ),
     )
 

@@ -23,7 +23,6 @@ from .schema import SETTING, Problem, unknown_key, wrong_type
 from .sections import NamedSections, Section
 
 if TYPE_CHECKING:
-    from resty_django.alerts.settings import AlertsSettings
     from resty_django.cache.settings import CacheSettings, CacheStatusSettings
     from resty_django.events.settings import EventsSettings
     from resty_django.ids.settings import IdsSettings
@@ -58,8 +57,6 @@ class Conf:
     metrics: Section[MetricsSettings] = Section(
         "METRICS", "resty_django.metrics.settings.MetricsSettings", "resty_django"
     )
-
-    alerts: Section[AlertsSettings] = Section("ALERTS", "resty_django.alerts.settings.AlertsSettings", "resty_django")
 
     def __init__(self) -> None:
         self.cache: dict[str, Any] = {}

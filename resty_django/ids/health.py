@@ -13,16 +13,18 @@ from .engine.rule import compile_rule
 from .engine.wall_clock import wall_at
 from .errors import BadRule
 from .models import IdCounter, IdRule
+from .overview import runs_out
 
 ALMOST = 0.9
 """The used share of a cycle (0 to 1) at which a counter is reported."""
 AHEAD = 60
 """Seconds by which the shown time of a counter may be ahead of the clock before it is reported."""
+HOUR = 3600
 
 
 def probe() -> Iterator[Finding]:
-    """Yield findings for rules that do not compile, and for counters that are almost used up, are ahead of the clock
-    or have another step.
+    """Yield findings for rules that do not compile or whose numbers run out soon, and for counters that are almost used
+    up, are ahead of the clock or have another step.
     """
     alias = store.database()
     faults = 0
@@ -59,5 +61,14 @@ def probe() -> Iterator[Finding]:
             elif used >= ALMOST:
                 faults += 1
                 yield Finding("warning", name, f"{used:.0%} of this cycle's numbers are reserved.")
+    for name, seconds in runs_out():
+        if 0 < seconds < conf.ids.runs_out_warning:  # 0: already reported above
+            faults += 1
+            yield Finding(
+                "warning",
+                f"rule {name}",
+                f"At the present pace, its numbers run out in {seconds / HOUR:,.1f} h, before the cycle ends. "
+                "Raise its maximum.",
+            )
     if not faults:
         yield Finding("ok", "ids", f"{len(rules)} rules compile; no counter is near exhaustion.")

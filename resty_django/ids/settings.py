@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resty_django.conf import validators
-from resty_django.conf.schema import Fault, Needs, above, at_least, between, section, setting
+from resty_django.conf.schema import Fault, Needs, above, at_least, between, duration, section, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,8 @@ class IdsSettings:
     application names per second (0: no limit). `eager`: take each ID on the caller's connection, without a background
     thread, for tests of a site. `issue_log`: the file to which every issued ID is appended (None: no log). `rules`:
     rules declared in code, as dicts of their fields. `stats`: the shared dictionary for the counts of issued IDs.
+    `runs_out_warning`: `resty_check` warns of a rule whose numbers run out within these seconds, before its cycle ends
+    (0: never).
     """
 
     step: int = setting(1, check=at_least(1))
@@ -68,6 +70,7 @@ class IdsSettings:
     issue_log: str | None = setting(None, check=validators.not_blank)
     rules: tuple[dict[str, Any], ...] = setting(())
     stats: str = setting("default", check=validators.known_dict)
+    runs_out_warning: float = duration(2 * 86_400.0, check=at_least(0))
     lua: LuaSettings = section(LuaSettings, needs=Needs(("lupa",)))
     udp: UdpSettings = section(UdpSettings)
 

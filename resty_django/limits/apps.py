@@ -33,7 +33,6 @@ class LimitsConfig(appconfig.RestyAppConfig):
             page="resty_limits_limitpolicy_changelist",
             order=20,
             erases=True,
-            tells=True,
         ),
     )
 

@@ -16,16 +16,17 @@ from .overrides.spec import find_problems as find_override_problems
 from .policies.export import stored
 from .policies.registry import declared_policies
 from .policies.spec import BadPolicy, PolicySpec, build, find_problems, rate_specs
+from .statistics.catalog import BAN, kind_and_name
 from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats, summed
 
 MINUTES: Final = 10
-"""The number of past minutes for which decisions without the store are reported."""
+"""The number of past minutes for which refusals, and decisions without the store, are reported."""
 
 
 def probe() -> Iterator[Finding]:
-    """Yield findings for invalid policies and overrides, for decisions that any process made while the store was down,
-    and for states that the full store evicted.
+    """Yield findings for invalid policies and overrides, for limits that refuse many requests, for decisions that any
+    process made while the store was down, and for states that the full store evicted.
     """
     faults = 0
     rows = stored()
@@ -55,15 +56,20 @@ def probe() -> Iterator[Finding]:
         faults += 1
         yield Finding("error", f"policy {tiered[0]}", problem)
     try:
-        recent = {name: summed(stats.minutes(name)[-MINUTES:]) for name in stats.names()}
+        recent = {name: stats.minutes(name)[-MINUTES:] for name in stats.names()}
         evictions = count_evictions()
     except SharedDictError as error:
         yield Finding("error", f"store {conf.limits.store}", f"The store does not answer: {error}")
         return
-    for name, totals in recent.items():
+    for name, minutes in recent.items():
+        totals = summed(minutes)
         if totals.failed:
             faults += 1
             yield Finding("warning", f"limit {name}", _without(totals))
+        refused = max(minute.totals.refused for minute in minutes)
+        if refused > conf.limits.refusals_warning > 0 and kind_and_name(name)[0] != BAN:  # whose limit counts them, too
+            faults += 1
+            yield Finding("warning", f"limit {name}", _refused(refused))
     if evictions:
         faults += 1
         yield Finding("warning", f"store {conf.limits.store}", _evicted(evictions))
@@ -80,6 +86,13 @@ def _evicted(count: int) -> str:
     return (
         f"The store was full and evicted {count:,} items before they expired, since its creation. Limits of their keys "
         "started again. Raise its SIZE, or look for a client that forges its key."
+    )
+
+
+def _refused(count: int) -> str:
+    return (
+        f"In one of the last {MINUTES} minutes, it refused {count:,} requests. Its page in the admin shows the most "
+        "refused keys. Raise the limit if it is too low."
     )
 
 

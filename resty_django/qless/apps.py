@@ -22,6 +22,5 @@ class QlessConfig(appconfig.RestyAppConfig):
             page="resty_qless_queue_changelist",
             order=40,
             erases=True,
-            tells=True,
         ),
     )

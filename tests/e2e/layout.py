@@ -14,12 +14,9 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 
 from django.test import Client as Browser
 from django.urls import Resolver404, resolve
-from msgspec.structs import replace
 
 import resty_django
 from resty_django.admin.statistics import Key
-from resty_django.alerts import store as alerts
-from resty_django.alerts.incidents import Incident, State
 from resty_django.cache import mlcaches
 from resty_django.ids.models import IdRule
 from resty_django.limits import Decision
@@ -114,30 +111,10 @@ def fill_site(client: Client) -> None:
     mlcaches["pages"].set(KEY, KEY)
     mlcaches["pages"].get(KEY)
     fill_limits()
-    fill_alerts()
     rule = make_rule("customer-invoice-numbers-europe-central")
     make_counter(rule, app="customer-notifications-europe")
     make_counter(rule, app="customer-reminders", step=2)  # another step than the site's: it has to be confirmed
     IdRule.objects.create(name="customer-reminders", source=LUA)
-
-
-def fill_alerts() -> None:
-    """Store incidents of alerts: one that is reported, one that is not yet, and one that has ended."""
-    now = time.time()
-    reported = Incident(
-        rule=f"latency {QUEUE}",
-        title="Age of the oldest runnable job",
-        subject=QUEUE,
-        value=4000.0,
-        threshold=300.0,
-        is_above=True,
-        unit="s",
-        since=now - 900,
-        fired=now - 600,
-    )
-    pending = replace(reported, subject=f"{QUEUE}-2", fired=None)
-    ended = replace(reported, subject=KEY, resolved=now - 60)
-    alerts.change(lambda state: (State(evaluated=now, active=(reported, pending), past=(ended,)), None))
 
 
 def fill_limits() -> None:

@@ -16,8 +16,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.auth.models import User
+from django.contrib.admin.models import LogEntry
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.utils import timezone
@@ -36,7 +35,6 @@ from resty_django.qless import Client
 from resty_django.qless.clients.worker_reports import STACKS, Frame, JobStack
 from resty_django.qless.worker.stacks import encode_stacks
 from resty_django.sansio import run
-from resty_django.timeline import log
 from resty_django.txid import txid
 from tests.e2e.browser import OpenPage
 from tests.integration.ids.admin_tools import make_counter, make_rule
@@ -345,7 +343,6 @@ def test_a_day_of_each_kind_of_chart_is_exported_by_one_click(
         "Hit ratio": cache,
         "Calls": cache,
         "Decisions": f"/admin/resty_limits/limitpolicy/{LimitPolicy.objects.get().pk}/figures/",
-        "Limits": "/admin/resty_django/timeline/",
     }
     for title, url in charts.items():
         for format in ("CSV (24 h)", "JSON (24 h)"):
@@ -358,33 +355,3 @@ def test_a_day_of_each_kind_of_chart_is_exported_by_one_click(
             else:
                 starts = [row["start"] for row in json.loads(text)["rows"]]
             assert len(starts) == 24, (title, format)
-
-
-@pytest.fixture
-def incident(orders: Client, admin_user: User) -> str:
-    """Let something happen in all parts of the site, and return the time."""
-    refuse()
-    now = time.time()
-    log.record_outage("redis:jobs", now - 60, now, "ConnectionError: refused", ended=True)
-    log.record_deploy("worker")
-    rule = make_rule()
-    LogEntry.objects.log_actions(admin_user.pk, [rule], CHANGE, "Maximum raised.")
-    return f"{timezone.localtime():%H:%M}"
-
-
-def test_what_happened_at_a_time_is_seen(operator: Callable[..., Operator], incident: str) -> None:
-    page = operator(2)
-    page.open("resty_django/timeline")
-    page.enter("Around", incident)
-    rows = page.rows("#resty-timeline .module tbody tr")
-    for event in (
-        "Jobs 11 jobs failed: mail-Timeout",
-        "Limits 1 of 2 requests refused: search",
-        "Limits 1 of 2 requests refused: prices",
-        "Outages Store redis:jobs was down",
-        "Deploys New version: ",
-        "Edits admin: ID rule “order”",
-    ):
-        assert [row for row in rows if event in row], (event, rows)
-    times = [row.split()[:2] for row in rows]
-    assert times == sorted(times)

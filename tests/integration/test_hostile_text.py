@@ -181,7 +181,6 @@ def hostile_site(
         "QLESS": {"URL": valkey_url, "WORKER_NAME": "here-1"},
         "CACHES": {"pages": {}},
         "IDS": {"STEP": 3},
-        "ALERTS": {"RULES": [{"kind": "failures", "above": -1}], "TO": ["ops@example.org"]},
     }
     client = default_client()
     hostile_jobs(client)
@@ -205,7 +204,6 @@ def hostile_site(
 COMMANDS: Final[dict[str, list[list[str]]]] = {
     "resty_check": [[], ["--json"], ["--only", HOSTILE]],
     "resty_forget": [[HOSTILE], [HOSTILE, "--dry-run"], ["x", "--dictionary", HOSTILE]],
-    "resty_alerts": [[], ["--test"]],
     "resty_metrics": [[], ["--rules"], ["--dashboard"]],
     "txid": [["parse", HOSTILE], ["make", HOSTILE], ["batch", HOSTILE], ["min", HOSTILE]],
     "qless_archive": [[], ["--again"], ["--status", "--json"]],

@@ -70,7 +70,7 @@ def words_without_marks(text: Text) -> list[str]:
 def import_everything() -> None:
     """Import all modules of the admin in English, so that what is translated at import is English."""
     for module in pkgutil.walk_packages(resty_django.__path__, "resty_django."):
-        if ".admin" in module.name or module.name.endswith((".timeline", ".overview", ".preview")):
+        if ".admin" in module.name or module.name.endswith((".overview", ".preview")):
             importlib.import_module(module.name)
 
 

@@ -16,9 +16,7 @@ from django.core.cache import caches
 from django.db import connections
 
 from resty_django import events
-from resty_django.alerts.runner import start_in_worker
 from resty_django.text import logger
-from resty_django.timeline import autostart as timeline
 
 from ..archive import runner as archive
 from ..clients.client import Client
@@ -102,8 +100,6 @@ def serve(
     if shown:
         threading.Thread(target=_send_snapshots, args=(parent, loop), name="qless-report", daemon=True).start()
     started = start_events()
-    alerts = start_in_worker()
-    timeline.start_in_worker()
     archiver = archive.start_in_worker(client)
     log.info("worker %s serves the queues %s", loop.name, ", ".join(options.queues))
     try:
@@ -113,9 +109,8 @@ def serve(
         liveness.stop()
         indexer.stop()
         listener.stop()
-        for thread in (alerts, archiver):
-            if thread is not None:
-                thread.stop()
+        if archiver is not None:
+            archiver.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
         heartbeat_process.stop(heartbeat_pid)

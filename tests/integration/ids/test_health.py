@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.test.utils import override_settings
+from django.utils import timezone
 
 from resty_django import health
 from resty_django.ids import next_id, stop
@@ -85,6 +87,28 @@ def test_shown_time_ahead_of_the_clock_is_named(make_rule: MakeRule) -> None:
     [(level, subject, message)] = findings()
     assert (level, subject) == ("warning", "counter order/")
     assert "ahead of this clock" in message
+
+
+@pytest.mark.parametrize(("warning", "level"), [("11h", "warning"), ("9h", "ok"), (0, "ok")])
+def test_a_rule_whose_numbers_run_out_soon_is_named(make_rule: MakeRule, warning: str | int, level: str) -> None:
+    make_rule(max_counter=999_999, segment_size=100_000)
+    take(1)
+    IdCounter.objects.update(cycle_began=timezone.now() - timedelta(hours=1), cycle_first=0, bound=90_909)
+    with override_settings(RESTY_DJANGO={"IDS": {"RUNS_OUT_WARNING": warning}}):
+        [(reported_level, subject, message)] = findings()
+    assert reported_level == level
+    if level == "warning":
+        assert subject == "rule order"
+        assert (
+            message == "At the present pace, its numbers run out in 10.0 h, before the cycle ends. Raise its maximum."
+        )
+
+
+def test_a_counter_that_is_used_up_is_reported_once(make_rule: MakeRule) -> None:
+    make_rule(max_counter=99, segment_size=1)
+    take(100, "shop")
+    IdCounter.objects.update(cycle_began=timezone.now() - timedelta(hours=1))
+    assert [level for level, _subject, _message in findings()] == ["error"]
 
 
 def test_a_counter_of_another_step_is_named(order: IdRule) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from resty_django import health
 from resty_django.limits import Decision
 from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.statistics import reporter
+from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import make_policy
 
 pytestmark = [
@@ -68,6 +70,34 @@ def test_decisions_without_the_store_are_told_after_it_is_back() -> None:
         reporter.stats.record("pay", "k", Decision(True, failed=True))
     reporter.stats.flush()
     assert findings() == [("warning", "limit pay", "In the last 10 minutes, 3 decisions were made without the store.")]
+
+
+@pytest.mark.parametrize(("most", "level"), [(2, "warning"), (3, "ok"), (0, "ok")])
+def test_a_limit_that_refuses_many_requests_in_a_minute_is_named(settings: Any, most: int, level: str) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFUSALS_WARNING": most}}
+    for name in ("pay", "ban:pay"):
+        for decision in (*[Decision(False)] * 3, *[Decision(True)] * 5):
+            reporter.stats.record(name, "k", decision)
+    reporter.stats.record("pay", "k", Decision(False), shadow=True)
+    reporter.stats.flush()
+    [(reported_level, subject, message)] = findings()
+    assert reported_level == level
+    if level == "warning":
+        assert subject == "limit pay"
+        assert message.startswith("In one of the last 10 minutes, it refused 3 requests. ")
+
+
+def test_refusals_of_different_minutes_are_not_added(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFUSALS_WARNING": 2}}
+    now = time.time()
+    figures = reporter.StatsReporter(lambda: shdicts["limits"], lambda: now)
+    monkeypatch.setattr("resty_django.limits.health.stats", figures)
+    for count in (3, 2, 2):
+        for _ in range(count):
+            figures.record("pay", "k", Decision(False))
+        figures.flush()
+        now += 8 * 60
+    assert [level for level, _subject, _message in findings()] == ["ok"]
 
 
 def test_a_store_that_does_not_answer_is_told(settings: Any) -> None:

@@ -39,10 +39,6 @@ class Case:
 
 CASES: Final = {
     "dictionaries": Case("/admin/resty_django/shareddictionary/", "name engine capacity free keys forcible"),
-    "alerts: current": Case("/admin/resty_django/alert/", "title subject value rule since reported", "o-active"),
-    "alerts: pending": Case("/admin/resty_django/alert/", "title subject value rule since reported", "o-pending"),
-    "alerts: past": Case("/admin/resty_django/alert/", "title subject value rule since until duration", "o-past"),
-    "events": Case("/admin/resty_django/timeline/?hours=6", "time part event details"),
     "caches": Case("/admin/resty_cache/cache/", "name kind calls hits l1 l2 stale l3 misses errors"),
     "a cache: misses": Case("/admin/resty_cache/cache/pages/change/", "key callbacks", "o-missed"),
     "a cache: slow": Case("/admin/resty_cache/cache/pages/change/", "key longest when callbacks", "o-slow"),
