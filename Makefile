@@ -13,9 +13,12 @@ STAMP := $(VENV)/.installed-$(notdir $(REQUIREMENTS))
 # Python compiles a module when it first imports it, which most of the installed modules never are. Where it may not
 # keep the result, pip compiles everything now.
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile)
+# One process for each core, at most four. What must not run side by side is in one group, see tests/conftest.py.
+PYTEST := $(PY) -m pytest -n auto --maxprocesses 4 --dist loadgroup
+LOCAL := not soak and not services and not browser and not network and not pages and not themes
 
 .DEFAULT_GOAL := help
-.PHONY: help usable-venv venv demo test test-services test-browser test-pages test-wheel themes lint format soak bench ci clean
+.PHONY: help usable-venv venv demo test test-slow test-services test-browser test-pages test-wheel themes lint format soak bench ci clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 22
@@ -70,17 +73,22 @@ venv: $(STAMP) ## Create .venv for development (REQUIREMENTS=requirements.txt: f
 demo: $(DEMO_STAMP) ## Run the demo: web on :8000, ID server on UDP :1200 (DEMO_ARGS="--http-port 8001")
 	@exec $(PY) manage.py demo $(DEMO_ARGS)
 
-test: venv ## Run the tests that need no outside server (PYTEST_ARGS="-k conf")
-	$(PY) -m pytest $(PYTEST_ARGS)
+test: venv ## Run the tests that are quick and need no outside server (PYTEST_ARGS="-k conf")
+	$(PYTEST) -m "$(LOCAL) and not slow" $(PYTEST_ARGS)
+	@echo "Left out: slow tests (make test-slow), tests in a browser (make test-browser), on servers (make test-services)," \
+		"of pages of the docs (make test-pages), of the wheel (make test-wheel), and those that take minutes (make soak)."
+
+test-slow: venv ## Run the tests that `make test` leaves out because they are slow
+	$(PYTEST) -m "$(LOCAL) and slow" $(PYTEST_ARGS)
 
 test-services: venv ## Run the tests again on MariaDB and an outside Redis (RESTY_TEST_DB, RESTY_TEST_REDIS)
-	$(PY) -m pytest -m "(db or redis or services) and not soak" $(PYTEST_ARGS)
+	$(PYTEST) -m "(db or redis or services) and not soak" $(PYTEST_ARGS)
 
 test-browser: venv ## Run the tests in headless Chromium (packages chromium and chromium-driver)
-	$(PY) -m pytest -m browser $(PYTEST_ARGS)
+	$(PYTEST) -m browser $(PYTEST_ARGS)
 
 test-pages: venv ## Do what the how-to pages and the page of mistakes say, on new sites
-	$(PY) -m pytest -m pages $(PYTEST_ARGS)
+	$(PYTEST) -m pages $(PYTEST_ARGS)
 
 test-wheel: venv ## Install the wheel and each extra into new environments and use them; run the tutorial
 	$(PY) -m pytest -m network $(PYTEST_ARGS)

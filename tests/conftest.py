@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
@@ -46,10 +47,14 @@ if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") and os.access(MEM
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for message in processes.server.failures:
         terminalreporter.write_line(f"A fork server stopped unexpectedly and was started again: {message}")
-    unstable = os.environ.get("RESTY_TEST_UNSTABLE")
-    if unstable:  # for `pytest --reruns 1`: the tests that passed, or failed again, in a second try
-        with open(unstable, "a") as file:
-            file.writelines(f"{name}\n" for name in sorted({r.nodeid for r in terminalreporter.getreports("rerun")}))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name what one process runs under `--dist loadgroup`: a file, and all tests of whole processes and their times."""
+    for item in items:
+        together = item.get_closest_marker("e2e") or item.get_closest_marker("timing")
+        item.add_marker(pytest.mark.xdist_group("processes" if together else item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:
@@ -115,11 +120,10 @@ def valkey_url() -> Iterator[str]:
     """A Redis or Valkey of the test run's own, as a URL.
 
     It is an embedded Valkey on a free port. With `RESTY_TEST_REDIS` set it is that server, whose database named in
-    the URL is emptied by the tests.
+    the URL is emptied by the tests. With several processes (pytest-xdist), each has a server or a database of its own.
     """
-    outside = os.environ.get("RESTY_TEST_REDIS")
-    if outside:
-        yield outside
+    if os.environ.get("RESTY_TEST_REDIS"):
+        yield _outside_redis()
         return
     from tests import servers
 
@@ -137,10 +141,16 @@ def valkey(valkey_url: str) -> Iterator[Redis]:
         yield client
 
 
+def _outside_redis() -> str:
+    """The URL in RESTY_TEST_REDIS. The second process of pytest-xdist uses the database after the named one, and so on."""
+    url = urlsplit(os.environ["RESTY_TEST_REDIS"])
+    number = int(url.path.strip("/") or 0) + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return url._replace(path=f"/{number}").geturl()
+
+
 @pytest.fixture(scope="session")
 def outside_redis_url() -> str:
     """The server of `RESTY_TEST_REDIS`, for tests marked `services`."""
-    outside = os.environ.get("RESTY_TEST_REDIS")
-    if outside:
-        return outside
+    if os.environ.get("RESTY_TEST_REDIS"):
+        return _outside_redis()
     pytest.skip("RESTY_TEST_REDIS is not set; name a Redis to be emptied, e.g. redis://127.0.0.1:6379/15.")

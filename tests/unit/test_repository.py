@@ -122,29 +122,5 @@ def test_a_virtual_environment_is_ignored(tmp_path: Path, kind: str) -> None:
     assert status.stdout == "?? .gitignore\n"
 
 
-@pytest.mark.parametrize(
-    ("marker", "places"),
-    [
-        ("browser", ("tests/e2e/",)),
-        ("network", ("tests/wheel/",)),
-        ("pages", ("tests/test_docs_howto.py", "tests/integration/test_mistakes.py")),
-    ],
-)
-def test_tests_of_a_marker_are_where_ci_looks_for_them(marker: str, places: tuple[str, ...]) -> None:
-    """`.ci/run` names the places, since collecting all tests takes a quarter of a minute for each call of pytest."""
-    marked = [
-        entry.path
-        for entry in tracked()
-        if entry.path.startswith("tests/") and f"pytest.mark.{marker}".encode() in entry.data
-    ]
-    assert [path for path in marked if not path.startswith(places)] == []
-    assert {place for place in places if any(path.startswith(place) for path in marked)} == set(places)
-    ci = (ROOT / ".ci/run").read_text()
-    target = {"network": "wheel"}.get(marker, marker)
-    assert f"make test-{target} PYTEST_ARGS='{' '.join(place.rstrip('/') for place in places)}'" in re.sub(
-        r"\\\n\s+", "", ci
-    )
-
-
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150

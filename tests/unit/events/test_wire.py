@@ -89,7 +89,9 @@ CYCLE.append(CYCLE)
 
 
 @pytest.mark.parametrize(
-    "data", [object(), b"x", {1, 2}, float("nan"), datetime.now(UTC), {("a",): 1}, CYCLE], ids=repr
+    "data",
+    [object(), b"x", {1, 2}, float("nan"), datetime.now(UTC), {("a",): 1}, CYCLE],
+    ids=lambda data: type(data).__name__,
 )
 def test_data_that_json_cannot_hold_is_refused(data: Any) -> None:
     with pytest.raises(NotEncodable, match=r'^failed posting event "e" by "s"; its data cannot be written as JSON'):
