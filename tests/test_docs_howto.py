@@ -16,9 +16,10 @@ from tests.docs_site import Site, make_site
 
 HOWTO = [doc_page for doc_page in pages() if doc_page.path.parent.name == "howto"]
 NAMES = {
-    *("limit-logins", "different-limits-for-an-api", "cache-a-view", "send-mail-in-the-background"),
+    *("different-limits-for-an-api", "cache-a-view", "send-mail-in-the-background"),
     *("run-something-every-night", "number-invoices-without-gaps", "follow-a-request", "several-machines"),
     *("when-redis-is-down", "test-your-code", "protect-the-log-in", "sell-quotas"),
+    *("limit-calls-to-a-service", "limit-websockets"),
 }
 HEADINGS = [
     *("## Prerequisites", "## Steps", "## Check that it works", "## Variants", "## Troubleshooting", "## Reference"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .algorithms.decision import CombinedDecision, Decision
     from .decorators import limit, limit_conn, limit_count, limit_rate, limit_rate_either, limit_req, limit_window
+    from .enforcement.keys import client_address
     from .errors import CostTooHigh, ForeignData, Limited, LimitError, NotFound, StoreFailed, TooManyWaiting
     from .functions import limited
     from .limiters.base import Limiter
@@ -66,6 +67,7 @@ __all__ = [
     "aload_policies",
     "ausage",
     "call_refused",
+    "client_address",
     "combine",
     "current_outages",
     "declare_policy",
@@ -92,6 +94,7 @@ __all__ = [
 _MODULES: Final = {
     "algorithms.decision": "CombinedDecision Decision",
     "decorators": "limit limit_conn limit_count limit_rate limit_rate_either limit_req limit_window",
+    "enforcement.keys": "client_address",
     "errors": "CostTooHigh ForeignData LimitError Limited NotFound StoreFailed TooManyWaiting",
     "limiters.base": "Limiter",
     "limiters.combined": "acombine combine",

@@ -93,14 +93,14 @@ def limited(
     if rule is not None and key == "":
         raise TypeError("@limited(): ban= bans a key, so it needs key=, such as key=lambda phone, text: phone.")
     store = {option: value for option, value in options.items() if option not in BanOptions.__annotations__}
-    buckets_of(rate, "", store)
+    _buckets_of(rate, "", store)
     counter_of_calls(max_waiting, "")
 
     def decorate(function: F) -> F:
         location = f"{function.__module__}.{function.__qualname__}"
         full_name = name or location
-        buckets = buckets_of(rate, full_name, store)
-        counters = counters_of(FUNCTION, buckets, location, roles=roles)
+        buckets = _buckets_of(rate, full_name, store)
+        counters = _counters_of(buckets, location, roles)
         banning = None
         if rule is not None:
             banning = Banning(rule, full_name, prefix=f"function:{full_name}:", **store)
@@ -134,7 +134,7 @@ def limited(
     return decorate
 
 
-def buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBucket]:
+def _buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBucket]:
     """Return the token buckets of a rate, or of several in one text. Raise `ValueError` or `TypeError`."""
     buckets = []
     for one in split_rates(rate):
@@ -145,18 +145,12 @@ def buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBuck
     return buckets
 
 
-def counters_of(
-    kind: str, limiters: Sequence[Limiter[Any]], location: str, name: str = "", roles: tuple[str, ...] = ()
-) -> list[DecisionCounter]:
-    """Return the counters of the decisions of each limiter. `name`, `roles`: see `DecisionCounter`.
-
-    The default name is the limiter's.
-    """
+def _counters_of(buckets: Sequence[TokenBucket], location: str, roles: tuple[str, ...]) -> list[DecisionCounter]:
+    """Return the counters of the decisions of each bucket. `location`, `roles`: see `DecisionCounter`."""
     counters = []
-    for position, limiter in enumerate(limiters, 1):
-        own = name or limiter.name
-        counted = own if position == 1 else f"{own}:{position}"
-        counters.append(DecisionCounter(kind, counted, limiter, location, roles=roles))
+    for position, bucket in enumerate(buckets, 1):
+        counted = bucket.name if position == 1 else f"{bucket.name}:{position}"
+        counters.append(DecisionCounter(FUNCTION, counted, bucket, location, roles=roles))
     return counters
 
 
@@ -199,22 +193,6 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         raise Limited(decision._replace(retry_after=seconds)) from None
 
 
-def turn(
-    buckets: Sequence[Limiter[Any]],
-    key: str,
-    wait: float,
-    counters: Sequence[DecisionCounter],
-    waiting: Wait | None = None,
-) -> Steps[CombinedDecision]:
-    """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`.
-
-    `waiting`: begins with the first pause; None: any number of calls may wait.
-    """
-    if current.active is not None:
-        buckets, counters = yield from _overridden(buckets, counters, key)
-    return (yield from _turn(buckets, key, wait, counters, waiting))
-
-
 def _overridden(
     limiters: Sequence[Limiter[Any]], counters: Sequence[DecisionCounter], key: str
 ) -> Steps[tuple[Sequence[Limiter[Any]], Sequence[DecisionCounter]]]:
@@ -222,7 +200,7 @@ def _overridden(
     yield Step(current.get, current.aget, ())
     calls = overridden_calls(limiters, counters, key)
     if calls.blocked is not None:
-        count_together(counters, key, calls.blocked)
+        _count_together(counters, key, calls.blocked)
         raise Limited(calls.blocked)
     return calls.limiters, calls.counters
 
@@ -232,28 +210,29 @@ def _turn(
     key: str,
     wait: float,
     counters: Sequence[DecisionCounter],
-    waiting: Wait | None,
-) -> Steps[CombinedDecision]:
+    waiting: Wait,
+) -> Steps[None]:
+    """Wait until all buckets let the call pass, and count that as one decision of each. Raise `Limited`."""
     if not buckets:
-        return CombinedDecision(True)
+        return
     start = time.monotonic()
     end, keys, waited = start + wait, [key] * len(buckets), False
     while True:
         decision: CombinedDecision = yield Step(combine, acombine, (buckets, keys))
         if decision.allowed:
-            count_together(counters, key, decision, time.monotonic() - start if waited else 0.0)
-            return decision
+            _count_together(counters, key, decision, time.monotonic() - start if waited else 0.0)
+            return
         if time.monotonic() + decision.retry_after > end:
-            count_together(counters, key, decision, 0.0)
+            _count_together(counters, key, decision, 0.0)
             raise Limited(decision)
-        if waiting is not None and not waiting.enter():
-            count_together(counters, key, decision, 0.0)
+        if not waiting.enter():
+            _count_together(counters, key, decision, 0.0)
             raise waiting.refusal(decision)
         waited = True
         yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, SHORTEST),))
 
 
-def count_together(
+def _count_together(
     counters: Sequence[DecisionCounter], key: str, combined: CombinedDecision, delay: float = 0.0
 ) -> None:
     """Count the decisions; of a refusal only the refusing one, because the others were undone.

@@ -1,4 +1,4 @@
-"""Refused calls of functions, services and jobs: a log line, and the signal `call_refused`."""
+"""Refused calls of functions and jobs: a log line, and the signal `call_refused`."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ class LimitsSettings:
     `application/problem+json`, also from throttles of Django REST framework.
     `template`: the template of the page for refusals. `max_delay`: seconds that a sync view may sleep. `max_wait`:
     seconds that a request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of
-    requests of a process that wait at the same time. `max_waiting_calls`: likewise of calls of plain code and outgoing
-    calls without a `max_waiting`. `proxies`: networks of trusted proxies.
+    requests of a process that wait at the same time. `max_waiting_calls`: likewise of calls of plain code without a
+    `max_waiting`. `proxies`: networks of trusted proxies.
     `proxy_header`: the header in which they write the client's address. `ipv6_prefix`: the number of bits of an IPv6
     address that identify a client. `exempt_networks`: networks of clients without limits. `tier`: the dotted path of a
     function of the request that returns its tier, for limits with `tiers` (None: there is none). `rules`: policies, as

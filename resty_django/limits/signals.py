@@ -12,9 +12,9 @@ An error in a receiver is logged and does not affect the request.
 """
 
 call_refused = Signal()
-"""A call of a limited function, an outgoing call or a job was refused.
+"""A call of a limited function or a job was refused.
 
-Sent with `sender` (the class of the limiter), `decision`, `kind` ("function", "outgoing" or "job"), `name` (of the
+Sent with `sender` (the class of the limiter), `decision`, `kind` ("function" or "job"), `name` (of the
 limit) and `key` (of the call), before `Limited` is raised. An error in a receiver is logged and does not affect the
 call.
 """

@@ -1,6 +1,4 @@
-"""All limits with their statistics: policies, decorators, throttles, functions, outgoing calls, WebSockets,
-jobs, quotas and bans.
-"""
+"""All limits with their statistics: policies, decorators, throttles, functions, jobs, quotas and bans."""
 
 from __future__ import annotations
 
@@ -41,8 +39,6 @@ LABELS: Final = {
     catalog.DECORATOR: _("Decorator"),
     catalog.THROTTLE: _("Throttle"),
     catalog.FUNCTION: _("Function"),
-    catalog.OUTGOING: _("Outgoing calls"),
-    catalog.WEBSOCKET: _("WebSockets"),
     catalog.JOB: _("Jobs"),
     catalog.QUOTA: _("Quota"),
     catalog.BAN: _("Bans"),

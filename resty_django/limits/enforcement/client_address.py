@@ -4,7 +4,7 @@
 the first address that does not belong to a trusted proxy is the client: the client itself may have written the entries
 further left. If an entry is not an address, the search ends, and the address to its right is used.
 
-Pure: reads only `META` of the request.
+Pure: reads only `META` of a request, or the ASGI scope of a connection.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ class ClientResolver:
         self._direct = not texts
         self._header = f"HTTP_{header.upper().replace('-', '_')}"
         self._rfc7239 = self._header == "HTTP_FORWARDED"
+        self._scope_header = header.lower().replace("_", "-").encode("latin-1")
         self._shift = 128 - ipv6_prefix
         self._suffix = f"/{ipv6_prefix}"
         self.name_of = lru_cache(REMEMBERED)(self._name_of)
         self._direct_name = lru_cache(REMEMBERED)(self._direct_name_of)
 
-    def address(self, request: Any) -> Address | None:
+    def address(self, meta: Mapping[str, Any]) -> Address | None:
         """Return the client's address, or None for a Unix socket that is not trusted or has no address."""
-        meta = request.META
         text = meta.get("REMOTE_ADDR") or ""
         client = parse_address(text) if text else None
         if self._direct or not (client in self._proxies if text else self._unix):
@@ -122,11 +122,20 @@ class ClientResolver:
                 break
         return client
 
-    def name(self, request: Any) -> str:
+    def name(self, meta: Mapping[str, Any]) -> str:
         """Return the client's name for keys: an IPv4 address, an IPv6 network ("2001:db8::/64"), or ""."""
         if self._direct:
-            return self._direct_name(request.META.get("REMOTE_ADDR") or "")
-        return self.name_of(self.address(request))
+            return self._direct_name(meta.get("REMOTE_ADDR") or "")
+        return self.name_of(self.address(meta))
+
+    def meta(self, scope: Mapping[str, Any]) -> dict[str, str]:
+        """Return the entries of `META` that identify the client of an ASGI scope.
+
+        A field with an underscore, such as `X_Forwarded_For`, is not the proxy header: proxies let it through.
+        """
+        client = scope.get("client")
+        fields = [value for name, value in scope.get("headers") or () if name.lower() == self._scope_header]
+        return {"REMOTE_ADDR": client[0] if client else "", self._header: b",".join(fields).decode("latin-1")}
 
     def _direct_name_of(self, text: str) -> str:
         return self._name_of(parse_address(text) if text else None)

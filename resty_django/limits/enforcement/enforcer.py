@@ -169,7 +169,7 @@ class Enforcer:
 
     def _applicable(self, request: Any) -> Sequence[RequestLimit]:
         settings = request_settings()
-        if settings.exempt is not None and settings.clients.address(request) in settings.exempt:
+        if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return ()
         if not self._selecting:
             return self._limits

@@ -53,6 +53,6 @@ class Exemption:
 
     def _exempts(self, request: Any) -> bool:
         """Return whether the request is exempt regardless of the permissions of its user."""
-        if self.networks and request_settings().clients.address(request) in self.networks:
+        if self.networks and request_settings().clients.address(request.META) in self.networks:
             return True
         return self.function is not None and bool(self.function(request))

@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from resty_django.suggestions import did_you_mean
@@ -189,7 +190,20 @@ def _imported(path: str) -> Part:
 
 
 def _ip(request: Any, kwargs: Mapping[str, Any]) -> str:
-    return request_settings().clients.name(request) or MISSING
+    return request_settings().clients.name(request.META) or MISSING
+
+
+def client_address(source: HttpRequest | Mapping[str, Any]) -> str:
+    """Return the IP address of the client that sent a request, or opened the connection of an ASGI scope.
+
+    `source`: an `HttpRequest`, or a scope of the type "http" or "websocket", such as `self.scope` in a consumer of
+    Channels. The settings PROXIES and PROXY_HEADER apply. The result is the value of the key "ip": an IPv4 address, the
+    network of an IPv6 address with IPV6_PREFIX bits ("2001:db8::/64"), or "-" if the connection has no address.
+
+        await limiter.ahit(client_address(self.scope))
+    """
+    clients = request_settings().clients
+    return clients.name(clients.meta(source) if isinstance(source, Mapping) else source.META) or MISSING
 
 
 def _user(request: Any, kwargs: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 from weakref import WeakSet
 
 from resty_django.conf import conf
@@ -111,24 +111,8 @@ class Wait:
         self.leave()
 
 
-class _OwnCounter(WaitingCounter):
-    """The counter of a function, or of an outgoing limit, with its own maximum. A pickled copy counts separately."""
-
-    def __init__(self, max_waiting: int, name: str) -> None:
-        super().__init__("calls", f"max_waiting={max_waiting} of {name}", lambda: max_waiting)
-        self._arguments = max_waiting, name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _OwnCounter, self._arguments
-
-
-class _CallCounter(WaitingCounter):
-    def __reduce__(self) -> str:
-        return "waiting_calls"
-
-
-waiting_calls: Final = _CallCounter("calls", "MAX_WAITING_CALLS", lambda: conf.limits.max_waiting_calls)
-"""The waiting calls of slots, and of functions and outgoing calls without a `max_waiting`."""
+waiting_calls: Final = WaitingCounter("calls", "MAX_WAITING_CALLS", lambda: conf.limits.max_waiting_calls)
+"""The waiting calls of slots, and of functions without a `max_waiting`."""
 
 
 def counter_of_calls(max_waiting: int | None, name: str) -> WaitingCounter:
@@ -138,7 +122,7 @@ def counter_of_calls(max_waiting: int | None, name: str) -> WaitingCounter:
     whole("max_waiting", max_waiting)
     if max_waiting < 0:
         raise ValueError(f"max_waiting must be at least 0, or None, not {max_waiting!r}.")
-    return _OwnCounter(max_waiting, name)
+    return WaitingCounter("calls", f"max_waiting={max_waiting} of {name}", lambda: max_waiting)
 
 
 def waiting_now() -> dict[str, int]:

@@ -82,9 +82,9 @@ def keys_of(request: HttpRequest | None, name: str) -> dict[str, str]:
     address = ""
     if request is not None:
         settings = request_settings()
-        if settings.exempt is not None and settings.clients.address(request) in settings.exempt:
+        if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return {}
-        address = settings.clients.name(request)
+        address = settings.clients.name(request.META)
     keys = {}
     if address and name:
         keys["address_and_name"] = f"{address}|{name}"

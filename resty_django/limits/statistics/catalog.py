@@ -16,12 +16,10 @@ POLICY: Final = "policy"
 DECORATOR: Final = "decorator"
 THROTTLE: Final = "throttle"
 FUNCTION: Final = "function"
-OUTGOING: Final = "outgoing"
-WEBSOCKET: Final = "websocket"
 JOB: Final = "job"
 QUOTA: Final = "quota"
 BAN: Final = "ban"
-KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, OUTGOING, WEBSOCKET, JOB, QUOTA, BAN)
+KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, JOB, QUOTA, BAN)
 
 MOST_LIMITS: Final = 500
 """The maximum number of limits in the catalog."""

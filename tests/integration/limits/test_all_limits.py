@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
 import pytest
 from django.contrib.auth import authenticate
 from django.core.exceptions import ImproperlyConfigured
@@ -37,15 +32,11 @@ from resty_django.limits import (
     quota,
 )
 from resty_django.limits.decorators import limit_count, limit_rate_either
-from resty_django.limits.limiters.waiting import waiting_calls
-from resty_django.limits.outgoing.calls import OutgoingLimit
-from resty_django.limits.outgoing.httpx import LimitedTransport
 from resty_django.limits.quotas.throttling import QuotaThrottle
 from resty_django.limits.signals import request_refused
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import Totals, stats
 from resty_django.limits.throttling import FixedWindowThrottle
-from resty_django.limits.websockets import WebSocketLimits
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
 from tests.integration.limits.view_tools import Site
@@ -360,68 +351,6 @@ async def test_a_call_that_waits_is_one_delayed_decision() -> None:
     totals = counted()["function:waits"]
     assert totals.refused == 0
     assert totals.all == totals.passed + totals.delayed == 3
-
-
-@pytest.fixture
-def service() -> Iterator[str]:
-    """The address of a server that answers each request with 200."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *args: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_outgoing_calls_are_counted(service: str) -> None:
-    with httpx.Client(transport=LimitedTransport("1/h", name="maps")) as client:
-        assert client.get(service).status_code == 200
-        with pytest.raises(Limited):
-            client.get(service)
-    assert counted() == {"outgoing:maps": Totals(passed=1, refused=1)}
-    (location,) = stats.description("outgoing:maps").locations
-    assert re.fullmatch(r"tests\.integration\.limits\.test_all_limits:\d+", location)
-
-
-async def test_web_sockets_are_counted() -> None:
-    async def application(scope: Any, receive: Any, send: Any) -> None: ...
-
-    chat = WebSocketLimits(application, connections=5, new_connections="2/h;9/d", messages="1/h", name="chat")
-    for _ in range(3):
-        events = iter([{"type": "websocket.connect"}])
-        sent: list[Any] = []
-
-        async def receive(events: Any = events) -> Any:
-            return next(events)
-
-        async def send(event: Any, sent: Any = sent) -> None:
-            sent.append(event)
-
-        await chat({"type": "websocket", "path": "/", "headers": [], "client": ["192.0.2.1", 5]}, receive, send)
-    assert counted() == {
-        "websocket:chat:connections": Totals(passed=2),
-        "websocket:chat:new_connections": Totals(passed=2, refused=1),
-        "websocket:chat:new_connections:2": Totals(passed=2),
-    }
-    (location,) = stats.description("websocket:chat:connections").locations
-    assert re.fullmatch(r"tests\.integration\.limits\.test_all_limits:\d+", location)
-
-
-def test_an_outgoing_limit_can_be_pickled() -> None:
-    assert isinstance(pickle.loads(pickle.dumps(OutgoingLimit("1/h", name="maps"))), OutgoingLimit)  # noqa: S301
-    own = OutgoingLimit("1/h", name="maps", max_waiting=3)
-    assert pickle.loads(pickle.dumps(own))._waiting.option == "max_waiting=3 of maps"  # noqa: S301
-    assert pickle.loads(pickle.dumps(waiting_calls)) is waiting_calls  # noqa: S301
 
 
 def test_a_description_reaches_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:

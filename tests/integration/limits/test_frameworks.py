@@ -1,59 +1,15 @@
-"""The examples of the docs for Channels, Django Ninja and GraphQL: what they do not show themselves."""
+"""The examples of the docs for Django Ninja and GraphQL: what they do not show themselves."""
 
 from __future__ import annotations
 
 import asyncio
-from http.cookies import SimpleCookie
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
-from django.test import Client
 
 from resty_django.limits import Limited, limit_window, limited
-from resty_django.limits.websockets import WebSocketLimits
-from tests.docs_reader import page
-
-from .websocket_tools import Socket, is_accepted
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
-
-
-@pytest.fixture
-def site() -> dict[str, Any]:
-    """The names of the example with Channels."""
-    namespace: dict[str, Any] = {"__name__": "docs"}
-    for block in page("docs/limits/websockets.md").blocks[:2]:
-        exec(compile(block.text, block.place, "exec"), namespace)  # noqa: S102
-    return namespace
-
-
-@pytest.mark.django_db(transaction=True)
-def test_channels(site: dict[str, Any]) -> None:
-    get_user_model().objects.create_user("ada", password="x")
-    browser = Client()
-    assert browser.login(username="ada", password="x")
-    cookies = SimpleCookie({name: morsel.value for name, morsel in browser.cookies.items()})
-    ada = [("Cookie", cookies.output(header="", sep=";").strip())]
-
-    async def talk() -> None:
-        application = site["application"]
-        async with Socket(application, path="/chat/lobby/", headers=ada) as socket:
-            assert await socket.accepted()
-            socket.write("one", "two", "three")
-            assert [await socket.read(), await socket.read()] == ["ONE", "TWO"]
-            assert (await socket.next())["code"] == 1008
-        assert await is_accepted(application, path="/chat/lobby/")
-
-        by_user = site["AuthMiddlewareStack"](WebSocketLimits(site["rooms"], new_connections="1/h", key="user"))
-        by_session = site["AuthMiddlewareStack"](WebSocketLimits(site["rooms"], new_connections="1/h", key="session"))
-        for stack in (by_user, by_session):
-            anonymous = {"path": "/chat/garden/"}
-            logged_in = {**anonymous, "headers": ada}
-            accepted = [await is_accepted(stack, **options) for options in (anonymous, logged_in) * 2]
-            assert accepted == [True, True, False, False]
-
-    asyncio.run(talk())
 
 
 @pytest.mark.parametrize("kind", ["decorated view", "function"])

@@ -14,7 +14,6 @@ from django.test import Client
 from resty_django.limits import FixedWindow, Limited, limited
 from resty_django.limits.enforcement.key_kinds import stored_key
 from resty_django.limits.models import LimitOverride
-from resty_django.limits.outgoing.calls import OutgoingLimit
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import Totals, stats
 from resty_django.qless.worker.control import RequeueLater
@@ -45,7 +44,7 @@ def passes(key: object, key_kind: str | None, count: int = 5) -> int:
     return passed
 
 
-# --- functions and outgoing calls ----------------------------------------------------------------------------------
+# --- functions -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("everywhere")
@@ -104,21 +103,12 @@ async def test_coroutines() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_outgoing_calls() -> None:
-    outgoing = OutgoingLimit("1/h", key=lambda request: request, key_kind="user", name="shops")
-    assert outgoing.key("a|b", "example.org").startswith("~")
-    assert OutgoingLimit("1/h", name="hosts").key("7", "example.org") == "example.org"
-    assert catalog.counted_limits()["outgoing:shops"].roles == ("user",)
-    assert catalog.counted_limits()["outgoing:hosts"].roles == ()
-
-
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
         (lambda: limited("1/h", key=str, key_kind="zz"), ValueError, 'Use "user" or "address"'),
         (lambda: limited("1/h", key=str, key_kind="adress"), ValueError, 'Did you mean "address"'),
         (lambda: limited("1/h", key_kind="user"), TypeError, "so it needs key="),
-        (lambda: OutgoingLimit("1/h", key_kind="user"), TypeError, "so it needs key="),
     ],
 )
 def test_wrong_arguments(wrong: Any, error: type[Exception], message: str) -> None:

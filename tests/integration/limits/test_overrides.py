@@ -39,11 +39,9 @@ from resty_django.limits.policies.enforcers import enforcer_for
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits
-from resty_django.limits.websockets import WebSocketLimits
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import Worker, make_policy
 from tests.integration.limits.view_tools import Site, sync_requests
-from tests.integration.limits.websocket_tools import Socket, echo, is_accepted
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -374,29 +372,6 @@ def test_a_throttle_is_overridden_too() -> None:
     row.save()
     shdicts["limits"].flush_all()
     assert statuses() == [429, 429, 429]
-
-
-@pytest.mark.usefixtures("everywhere")
-async def test_a_websocket_is_overridden_too() -> None:
-    application = WebSocketLimits(echo, connections=1, new_connections="4/h", messages="2/h", name="chat")
-    async with Socket(application) as first:
-        assert await first.accepted()
-        assert not await is_accepted(application)
-        await aoverride("2", limit="websocket:chat:connections")
-        async with Socket(application) as second:
-            assert await second.accepted()
-            assert not await is_accepted(application)
-        await aoverride("none", limit="websocket:chat:new_connections")
-        assert [await is_accepted(application) for _ in range(5)] == [True] * 5
-        await aoverride("3/h", limit="websocket:chat:messages")
-        first.write("1", "2", "3", "4")
-        assert [await first.read() for _ in range(3)] == ["1", "2", "3"]
-        assert (await first.next())["type"] == "websocket.close"
-    await aoverride("none", key=OTHER_IP)
-    assert [await is_accepted(application, ip=OTHER_IP) for _ in range(5)] == [True] * 5
-    await aoverride("blocked", key=OTHER_IP, limit="websocket:chat:connections")
-    assert not await is_accepted(application, ip=OTHER_IP)
-    assert await is_accepted(application)  # the connections before have released their slots
 
 
 async def test_no_limits_lifts_a_block(site: Site) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.http import HttpRequest
 from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resty_django.limits import client_address
 from resty_django.limits.decorators import limit_count
 from resty_django.limits.enforcement import keys
 
@@ -20,9 +20,21 @@ PROXY, INNER, CLIENT, OTHER = "10.0.0.1", "10.0.0.2", "203.0.113.9", "198.51.100
 ip = keys.make("ip")
 
 
-def request(remote: str, forwarded: str | None = None, header: str = "X-Forwarded-For") -> HttpRequest:
+def client_of(remote: str, forwarded: str | None = None, header: str = "X-Forwarded-For") -> str | None:
+    """The client of a request, which is also that of a connection with the same header."""
     headers = {} if forwarded is None else {header: forwarded}
-    return RequestFactory().get("/", headers=headers, REMOTE_ADDR=remote)
+    request = RequestFactory().get("/", headers=headers, REMOTE_ADDR=remote)
+    assert client_address(request) == client_address(scope_of(remote, headers)) == ip(request)
+    return ip(request)
+
+
+def scope_of(remote: str, headers: dict[str, str]) -> dict[str, Any]:
+    fields = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return {
+        "type": "websocket",
+        "client": [remote, 4711] if remote else None,
+        "headers": [(b"host", b"testserver"), *fields],
+    }
 
 
 @pytest.fixture
@@ -42,20 +54,20 @@ def behind() -> Iterator[Any]:
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Client-IP", "True-Client-IP", "Via"])
 def test_without_proxies_no_header_counts(header: str) -> None:
-    assert ip(request(CLIENT, OTHER, header)) == CLIENT
-    assert ip(request(CLIENT, f"for={OTHER}", header)) == CLIENT
+    assert client_of(CLIENT, OTHER, header) == CLIENT
+    assert client_of(CLIENT, f"for={OTHER}", header) == CLIENT
 
 
 @pytest.mark.parametrize("header", ["Forwarded", "X-Real-IP", "X-Forwarded", "X-Client-IP", "X_Forwarded_For"])
 def test_behind_a_proxy_no_other_header_counts(behind: Any, header: str) -> None:
     behind("10.0.0.0/8")
-    assert ip(request(PROXY, f"for={OTHER}", header)) in {PROXY}
+    assert client_of(PROXY, f"for={OTHER}", header) in {PROXY}
 
 
 def test_who_is_no_proxy_is_not_believed(behind: Any) -> None:
     behind("10.0.0.0/8")
-    assert ip(request(CLIENT, OTHER)) == CLIENT
-    assert ip(request(CLIENT, f"{OTHER}, {PROXY}")) == CLIENT
+    assert client_of(CLIENT, OTHER) == CLIENT
+    assert client_of(CLIENT, f"{OTHER}, {PROXY}") == CLIENT
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,7 @@ def test_who_is_no_proxy_is_not_believed(behind: Any) -> None:
 )
 def test_x_forwarded_for_is_read_from_right_to_left(behind: Any, forwarded: str, client: str) -> None:
     behind("10.0.0.0/8")
-    assert ip(request(PROXY, forwarded)) == client
+    assert client_of(PROXY, forwarded) == client
 
 
 @pytest.mark.parametrize(
@@ -131,38 +143,72 @@ def test_x_forwarded_for_is_read_from_right_to_left(behind: Any, forwarded: str,
 )
 def test_forwarded_of_rfc_7239(behind: Any, forwarded: str, client: str) -> None:
     behind("10.0.0.0/8", PROXY_HEADER="Forwarded")
-    assert ip(request(PROXY, forwarded, "Forwarded")) == client
+    assert client_of(PROXY, forwarded, "Forwarded") == client
 
 
 def test_only_the_header_of_the_settings_counts(behind: Any) -> None:
     behind("10.0.0.0/8", PROXY_HEADER="Forwarded")
-    assert ip(request(PROXY, CLIENT)) == PROXY
+    assert client_of(PROXY, CLIENT) == PROXY
     behind("10.0.0.0/8", PROXY_HEADER="CF-Connecting-IP")
-    assert ip(request(PROXY, OTHER)) == PROXY
-    assert ip(request(PROXY, CLIENT, "CF-Connecting-IP")) == CLIENT
+    assert client_of(PROXY, OTHER) == PROXY
+    assert client_of(PROXY, CLIENT, "CF-Connecting-IP") == CLIENT
 
 
 def test_unix_sockets(behind: Any) -> None:
-    assert ip(request("", CLIENT)) == "-"
+    assert client_of("", CLIENT) == "-"
     behind("10.0.0.0/8")
-    assert ip(request("", CLIENT)) == "-"
+    assert client_of("", CLIENT) == "-"
     behind("10.0.0.0/8", "unix")
-    assert ip(request("", CLIENT)) == CLIENT
-    assert ip(request("", f"{OTHER}, {CLIENT}, {INNER}")) == CLIENT
-    assert ip(request("")) == "-"
-    assert ip(request(CLIENT, OTHER)) == CLIENT
+    assert client_of("", CLIENT) == CLIENT
+    assert client_of("", f"{OTHER}, {CLIENT}, {INNER}") == CLIENT
+    assert client_of("") == "-"
+    assert client_of(CLIENT, OTHER) == CLIENT
 
 
 def test_proxies_with_ipv6(behind: Any) -> None:
     behind("2001:db8:ffff::/48", "10.0.0.0/8")
-    assert ip(request("2001:db8:ffff::1", f"{CLIENT}, ::ffff:10.0.0.3")) == CLIENT
-    assert ip(request("::ffff:10.0.0.1", CLIENT)) == CLIENT
-    assert ip(request("2001:db8:fffe::1", CLIENT)) == "2001:db8:fffe::/64"
+    assert client_of("2001:db8:ffff::1", f"{CLIENT}, ::ffff:10.0.0.3") == CLIENT
+    assert client_of("::ffff:10.0.0.1", CLIENT) == CLIENT
+    assert client_of("2001:db8:fffe::1", CLIENT) == "2001:db8:fffe::/64"
 
 
 def test_the_bits_of_a_client(behind: Any) -> None:
     behind(IPV6_PREFIX=48)
-    assert ip(request("2001:db8:1:2::3")) == ip(request("2001:db8:1:ffff::9")) == "2001:db8:1::/48"
+    assert client_of("2001:db8:1:2::3") == client_of("2001:db8:1:ffff::9") == "2001:db8:1::/48"
+
+
+@pytest.mark.parametrize(
+    ("fields", "client"),
+    [
+        ([(b"x-forwarded-for", CLIENT)], CLIENT),
+        # a header in several fields is one list
+        ([(b"x-forwarded-for", OTHER), (b"host", "x"), (b"X-Forwarded-For", CLIENT)], CLIENT),
+        ([(b"x-forwarded-for", CLIENT), (b"x-forwarded-for", INNER)], CLIENT),
+        ([(b"x-forwarded-for", CLIENT), (b"x-forwarded-for", "")], PROXY),
+        # what a client writes in another field, a proxy lets through
+        ([(b"x_forwarded_for", OTHER)], PROXY),
+        ([(b"x-forwarded-for", CLIENT), (b"x_forwarded_for", OTHER)], CLIENT),
+        ([(b"x-forwarded_for", OTHER), (b" x-forwarded-for", OTHER), (b"forwarded", f"for={OTHER}")], PROXY),
+        ([(b"x-forwarded-for", f"\xff\x00, {CLIENT}")], CLIENT),
+        ([(b"x-forwarded-for", f"{CLIENT}, \xff\x00")], PROXY),
+        ([], PROXY),
+    ],
+)
+def test_the_fields_of_a_connection(behind: Any, fields: list[tuple[bytes, str]], client: str) -> None:
+    behind("10.0.0.0/8")
+    headers = [(name, value.encode("latin-1")) for name, value in fields]
+    for kind in ("http", "websocket"):
+        assert client_address({"type": kind, "client": (PROXY, 4711), "headers": headers}) == client
+        assert client_address({"type": kind, "client": [OTHER, 0], "headers": headers}) == OTHER
+
+
+def test_a_connection_without_an_address(behind: Any) -> None:
+    headers = [(b"x-forwarded-for", CLIENT.encode())]
+    behind("10.0.0.0/8")
+    for scope in ({"type": "lifespan"}, {"client": None, "headers": headers}, {"client": ("", 0), "headers": headers}):
+        assert client_address(scope) == "-"
+    behind("unix")
+    assert client_address({"client": None, "headers": headers}) == CLIENT
 
 
 @settings(deadline=None)
@@ -172,6 +218,7 @@ def test_whatever_a_client_writes_before_its_address(text: str) -> None:
         request = RequestFactory().get("/", REMOTE_ADDR=PROXY)
         request.META["HTTP_X_FORWARDED_FOR"] = f"{text}, {CLIENT}"
         assert ip(request) == CLIENT
+        assert client_address(scope_of(PROXY, {"X-Forwarded-For": f"{text}, {CLIENT}"})) == CLIENT
     with override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": ["10.0.0.0/8"], "PROXY_HEADER": "Forwarded"}}):
         request.META["HTTP_FORWARDED"] = f"{text}, for={CLIENT}"
         assert ip(request) == CLIENT

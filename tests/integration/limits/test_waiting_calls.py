@@ -1,4 +1,4 @@
-"""The number of waiting calls of a process is bounded: functions, slots, and outgoing calls."""
+"""The number of waiting calls of a process is bounded: functions and slots."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import requests
 
 from resty_django.limits import Concurrency, LeakyBucket, Limited, TooManyWaiting, limited, overview
 from resty_django.limits.limiters.waiting import waiting_calls
-from resty_django.limits.outgoing.calls import OutgoingLimit
-from resty_django.limits.outgoing.requests import LimitedAdapter
 from resty_django.limits.statistics.reporter import stats
-from resty_django.sansio import Step, arun
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -234,8 +230,6 @@ def test_the_error_can_be_pickled() -> None:
 def test_wrong_maxima(wrong: Any, error: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"max_waiting must be .*{error}"):
         limited("1/s", max_waiting=wrong)
-    with pytest.raises((TypeError, ValueError), match=f"max_waiting must be .*{error}"):
-        OutgoingLimit("1/s", max_waiting=wrong)
 
 
 # --- asyncio -------------------------------------------------------------------------------------------------------
@@ -301,71 +295,14 @@ async def test_a_slot_that_is_waited_for(settings: Any, cancelled: bool) -> None
     assert busy.peek("a").remaining == 1
 
 
-# --- outgoing calls ------------------------------------------------------------------------------------------------
-
-
-class Answer:
-    """A response of a service."""
-
-    def __init__(self, status: int, pause: str = "") -> None:
-        self.status_code = status
-        self.headers = {"Retry-After": pause} if pause else {}
-        self.closed = False
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-def sending(limit: OutgoingLimit, answers: list[Answer], again: bool = True) -> Awaitable[Any]:
-    async def send() -> Answer:
-        return answers.pop(0)
-
-    steps = limit.sending("host", Step(send, send), again, lambda answer: Step(answer.close, answer.close))
-    return arun(steps)
-
-
-async def test_outgoing_calls_wait_for_a_pause(settings: Any) -> None:
+def test_a_call_that_raises_no_longer_waits(settings: Any) -> None:
     change(settings, MAX_WAITING_CALLS=1)
-    limit = OutgoingLimit("100/s", wait=None, name="maps", retries=1)
-    answers = [Answer(429, "600"), Answer(200)]
-    first = asyncio.ensure_future(sending(limit, answers))
-    await auntil(lambda: waiting_calls.count == 1)
-    with pytest.raises(TooManyWaiting) as caught:
-        await sending(limit, answers)
-    assert 590 < caught.value.decision.retry_after <= 600
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
-    assert waiting_calls.count == 0
-    stats.flush()
-    assert stats.totals()["outgoing:maps"].refused == 1
 
-
-async def test_without_a_place_the_answer_that_asks_for_a_pause_is_returned(settings: Any) -> None:
-    limit = OutgoingLimit("100/s", wait=None, max_waiting=0)
-    answer = Answer(503, "600")
-    assert await sending(limit, [answer]) is answer
-    assert not answer.closed
-
-
-async def test_an_outgoing_call_that_is_being_sent_does_not_wait(settings: Any) -> None:
-    change(settings, MAX_WAITING_CALLS=1)
-    limit = OutgoingLimit("50/s capacity=1", wait=None)
-    counts: list[int] = []
-
-    async def send() -> Answer:
-        counts.append(waiting_calls.count)
-        return Answer(200)
+    @limited("50/s capacity=1", wait=None)
+    def call() -> None:
+        raise Stopped
 
     for _ in range(3):
-        await arun(limit.sending("host", Step(send, send), False, lambda answer: Step(send, send)))
-    assert counts == [0] * 3
-
-
-def test_an_error_while_sending_gives_the_place_back() -> None:
-    with requests.Session() as session:
-        session.mount("http://127.0.0.1", LimitedAdapter("50/s capacity=1", wait=None))
-        for _ in range(3):
-            with pytest.raises(requests.ConnectionError):
-                session.get("http://127.0.0.1:9/")
+        with pytest.raises(Stopped):
+            call()
     assert waiting_calls.count == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +84,7 @@ def test_what_is_no_network_is_told() -> None:
 
 
 def named(address: str, prefix: int) -> str:
-    return ClientResolver(ipv6_prefix=prefix).name(SimpleNamespace(META={"REMOTE_ADDR": address}))
+    return ClientResolver(ipv6_prefix=prefix).name({"REMOTE_ADDR": address})
 
 
 @pytest.mark.parametrize(
