@@ -5,9 +5,6 @@ MIDDLEWARE = ["resty_django.cache.middleware.UpdateMiddleware", ...]
 It covers the caches in `RESTY_DJANGO` and the caches in Django's `CACHES` that use this package's backend. Each request
 costs one memory access, or one round trip to Redis, for all caches that use events, and one for each other channel.
 Without it, a process receives invalidations within the interval of the events.
-
-If the setting `CACHE_STATUS["LOOKUPS"]` is not "off", it appends the lookups of the request to the header
-`Cache-Status`.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
 
-from resty_django.conf import conf
 from resty_django.sansio import arun, run
 from resty_django.text import logger
 
@@ -28,7 +24,6 @@ from .backend.store import Store, stores
 from .errors import ChannelFailed
 from .invalidation.channel import Channel, to_poll
 from .invalidation.events import EventChannel
-from .lookups_header import add_lookups, recording
 from .mlcache.cache import MLCache
 from .mlcache.registry import mlcaches
 
@@ -64,13 +59,7 @@ class UpdateMiddleware:
                     run(to_poll(channel, TIMEOUT))
         for cache in _in_use():
             cache.flush_counts()
-        mode = conf.cache_status.lookups
-        if mode == "off":
-            return self.get_response(request)  # type: ignore[no-any-return]
-        with recording(mode) as lookups:
-            response: HttpResponseBase = self.get_response(request)
-        add_lookups(response, lookups, mode)
-        return response
+        return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         for identity, channel in _channels().items():
@@ -79,13 +68,7 @@ class UpdateMiddleware:
                     await arun(to_poll(channel, TIMEOUT))
         for cache in _in_use():
             await cache.aflush_counts()
-        mode = conf.cache_status.lookups
-        if mode == "off":
-            return await self.get_response(request)  # type: ignore[no-any-return]
-        with recording(mode) as lookups:
-            response: HttpResponseBase = await self.get_response(request)
-        add_lookups(response, lookups, mode)
-        return response
+        return await self.get_response(request)  # type: ignore[no-any-return]
 
     def _may_poll(self, identity: object) -> bool:
         return not self.down or time.monotonic() >= self.down.get(identity, 0.0)

@@ -1,4 +1,4 @@
-"""Settings for caches: `RESTY_DJANGO["CACHES"]` and `RESTY_DJANGO["CACHE_STATUS"]`."""
+"""Settings for caches: `RESTY_DJANGO["CACHES"]`."""
 
 from __future__ import annotations
 
@@ -63,11 +63,3 @@ class CacheSettings:
     stale_if_outage: float = duration(60.0, check=at_least(0))
     early: float | None = setting(None, check=at_least(0))
     lock: CacheLockSettings = section(CacheLockSettings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheStatusSettings:
-    """The response header `Cache-Status`. `lookups`: whether the middleware of the caches appends the lookups of a
-    request: "off", "hits" (counts by cache) or "keys" (counts by key, for development)."""
-
-    lookups: str = setting("off", check=one_of("off", "hits", "keys"))

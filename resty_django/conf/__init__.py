@@ -23,7 +23,7 @@ from .schema import SETTING, Problem, unknown_key, wrong_type
 from .sections import NamedSections, Section
 
 if TYPE_CHECKING:
-    from resty_django.cache.settings import CacheSettings, CacheStatusSettings
+    from resty_django.cache.settings import CacheSettings
     from resty_django.events.settings import EventsSettings
     from resty_django.ids.settings import IdsSettings
     from resty_django.limits.settings import LimitsSettings
@@ -49,9 +49,6 @@ class Conf:
     txid: Section[TxidSettings] = Section("TXID", "resty_django.txid.settings.TxidSettings", "resty_django")
     caches: NamedSections[CacheSettings] = NamedSections(
         "CACHES", "resty_django.cache.settings.CacheSettings", "resty_django.cache", ALWAYS_CACHES
-    )
-    cache_status: Section[CacheStatusSettings] = Section(
-        "CACHE_STATUS", "resty_django.cache.settings.CacheStatusSettings", "resty_django.cache"
     )
     qless: Section[QlessSettings] = Section("QLESS", "resty_django.qless.settings.QlessSettings", "resty_django.qless")
     metrics: Section[MetricsSettings] = Section(

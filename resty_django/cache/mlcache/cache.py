@@ -455,7 +455,7 @@ class MLCache:
         except Exception:
             self._counts.errors += 1
             raise
-        if self._count(answer[1], text):
+        if self._count(answer[1]):
             run(self.counter.flush())
         return answer
 
@@ -480,13 +480,12 @@ class MLCache:
         except Exception:
             self._counts.errors += 1
             raise
-        if self._count(answer[1], text):
+        if self._count(answer[1]):
             await arun(self.counter.flush())
         return answer
 
-    def _count(self, level: Level, key: str | None = None) -> bool:
-        """Count a call answered by this level. Return whether a flush of the counts is due. `key`: for
-        `key_recording`, which replaces this method while keys are recorded."""
+    def _count(self, level: Level) -> bool:
+        """Count a call answered by this level. Return whether a flush of the counts is due."""
         counts = self._counts
         if level is L2:
             counts.l2 += 1
@@ -649,7 +648,7 @@ class MLCache:
                 if text in l2_records:
                     answers[text] = self._promote_one(text, l2_records[text], {})
                 answer = answers[text]
-                self._count(MISS if answer is None else answer[1], text)
+                self._count(MISS if answer is None else answer[1])
         except Exception:
             self._counts.errors += 1
             raise

@@ -23,7 +23,6 @@ from resty_django.text import logger
 
 from ..outages.guarded import guarded
 from ..tags.history import TagHistory
-from . import recording
 from .counts import LONGEST_KEY, MOST_MISSED, SLOWEST, History, Slow, Stats, added, history, shortened, slowest, values
 
 log = logger("resty_django.cache")
@@ -95,7 +94,6 @@ class Counter:
     def after_fork(self) -> None:
         """Count from zero in a forked child; the parent flushes its own counts."""
         self.now = Stats()
-        recording.track(self)
         self._series.reset()
         self.tags.after_fork()
         self.runs: deque[tuple[str, float, float]] = deque()
