@@ -45,7 +45,7 @@ if command == 'cancel' then
     local key = JOB .. jid
     local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags')
     local state, worker, queue = job[1], job[2], job[3]
-    if state == 'complete' or (not state and fixed('cancel-unknown')) then
+    if state == 'complete' or (not state and fixes ~= 'none') then
       return
     end
     local payload = '{"event":"canceled","jid":' .. encode(jid) .. ',"worker":' .. encode(worker) .. ',"queue":'
@@ -77,7 +77,7 @@ if command == 'cancel' then
     lazy_helpers().tag(jid, job[5], -1)
     if call('ZSCORE', prefix .. 'tracked', jid) then
       call('PUBLISH', prefix .. 'canceled', jid)
-      if fixed('tracked-clean') then
+      if fixes == 'all' then
         call('ZREM', prefix .. 'tracked', jid)
       end
     end
@@ -109,7 +109,7 @@ if command == 'priority' then
   end
   local score = queue ~= '' and call('ZSCORE', QUEUE .. queue .. '-work', jid)
   if score then
-    local age = fixed('priority-order') and tonumber(job[2]) - tonumber(score) or 0
+    local age = fixes == 'all' and tonumber(job[2]) - tonumber(score) or 0
     call('ZADD', QUEUE .. queue .. '-work', priority - age, jid)
   end
   call('HSET', JOB .. jid, 'priority', priority)

@@ -1,8 +1,8 @@
 -- Helpers for all commands: configuration and arguments.
 
+-- `fixes`, the profile of fixes for flaws of qless-core: `none`; `shared`, the default, those on which no client of qless can
+-- depend; or `all`. Any other value, which only another core can store, counts as `shared`.
 local max_payload, max_history, fixes, moment, max_index
--- The profile `shared`: the fixes that no client of qless can depend on. It is the default of the option `fixes`.
-local SHARED = 'keep-text cancel-unknown stats-expiry history-limit expired-keys pop-count recur-fraction spawn-jid'
 
 -- Return the values of the named options, false for those not set. Commands that change data call this first: it sets
 -- `now` to the effective time and `moment` to its whole seconds.
@@ -15,16 +15,8 @@ local function settings(...)
   end
   moment = floor(now)
   max_payload, max_history, fixes = tonumber(values[2]) or 0, tonumber(values[3]) or 100, values[4]
-  if not fixes or fixes == 'shared' then
-    fixes = SHARED
-  end
   max_index = tonumber(values[5]) or 2000000
   return unpack(values, 6)
-end
-
--- Return whether the named flaw of qless-core is fixed.
-local function fixed(name)
-  return fixes == 'all' or find(' ' .. fixes .. ' ', ' ' .. name .. ' ', 1, true)
 end
 
 -- Return an argument of the given kind, or raise an error that names the command and the argument. Kinds:

@@ -87,8 +87,8 @@ if command == 'complete' then
       if delay > 0 then
         call('HSET', key, 'scheduled', now + delay)
       end
-    elseif delay > 0 and (not depends[1] or fixed('advance-delay')) then
-      reply, state = 'scheduled', fixed('advance-state') and 'scheduled' or 'waiting'
+    elseif delay > 0 and (not depends[1] or fixes == 'all') then
+      reply, state = 'scheduled', fixes == 'all' and 'scheduled' or 'waiting'
       due = now + delay
       call('ZADD', QUEUE .. next_queue .. '-scheduled', due, jid)
     else

@@ -20,7 +20,7 @@ if command == 'heartbeat' then
   end
   local expires = now + (tonumber(queue_heartbeat) or tonumber(general_heartbeat) or 60)
   if data then
-    call('HSET', key, 'expires', expires, 'worker', worker, 'data', fixed('keep-text') and data or encode(decoded))
+    call('HSET', key, 'expires', expires, 'worker', worker, 'data', fixes ~= 'none' and data or encode(decoded))
   else
     call('HSET', key, 'expires', expires, 'worker', worker)
   end
@@ -59,7 +59,7 @@ if command == 'fail' then
     call('ZREM', QUEUE .. queue .. '-scheduled', jid)
   end
   if data then
-    call('HSET', JOB .. jid, 'data', fixed('keep-text') and data or encode(decoded))
+    call('HSET', JOB .. jid, 'data', fixes ~= 'none' and data or encode(decoded))
   end
   mark_failed(jid, queue, group, message, moment, worker, ',"worker":' .. name, rare)
   return jid
@@ -108,7 +108,7 @@ if command == 'retry' then
   if message then
     call('HSET', key, 'failure', lazy_helpers().failure(group, message, moment, worker))
   end
-  if fixed('retry-clean') then
+  if fixes == 'all' then
     call('HSET', key, 'queue', queue, 'worker', '', 'expires', 0)
     call('ZADD', prefix .. 'queues', 'NX', now, queue)
   end
@@ -131,7 +131,7 @@ if command == 'timeout' then
     call('ZREM', QUEUE .. job[3] .. '-locks', jid)
     call('ZADD', QUEUE .. job[3] .. '-work', '+inf', jid)
     call('HSET', JOB .. jid, 'state', 'stalled', 'expires', 0)
-    if fixed('timeout-clean') then
+    if fixes == 'all' then
       call('ZREM', prefix .. 'w:' .. job[2] .. ':jobs', jid)
     end
     lazy_helpers().lock_lost(jid, job[2])

@@ -169,7 +169,7 @@ if command == 'unfail' then
       call('HSET', JOB .. jid, 'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'remaining', job[2])
       call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[1]) or 0) - now / 10000000000, jid)
       moved = moved + 1
-      if fixed('unfail-clean') then
+      if fixes == 'all' then
         lazy_helpers().unmark_failed(jid, job[3], job[4])
         call('HSET', JOB .. jid, 'failure', '{}')
       end
@@ -183,7 +183,7 @@ if command == 'unfail' then
     lazy_helpers().remove_from_groups()
   end
   if moved > 0 then
-    if fixed('unfail-clean') then
+    if fixes == 'all' then
       call('ZADD', prefix .. 'queues', 'NX', now, queue)
     end
     call('PUBLISH', prefix .. 'wake:' .. queue, now)

@@ -17,7 +17,7 @@ lazy_helpers = function()
       tags = #tags > 2 and cjson.decode(tags)
     end
     for _, name in ipairs(tags or {}) do
-      local key, strict = prefix .. 't:' .. name, fixed('tag-counts')
+      local key, strict = prefix .. 't:' .. name, fixes == 'all'
       local changed = by == 1 and call('ZADD', key, now, jid) or by == -1 and call('ZREM', key, jid)
       if changed == 1 or not strict then
         local count = call('ZINCRBY', prefix .. 'tags', by, name)
@@ -50,7 +50,7 @@ lazy_helpers = function()
   -- Refuse dependencies that would make a job wait for itself, if that fix is on. Checks at most 1000 jobs.
   -- `planned`: dependencies not yet written, by jid.
   local function refuse_cycle(title, jid, others, planned)
-    if not others[1] or not fixed('cycles') then
+    if not others[1] or fixes ~= 'all' then
       return
     end
     local visited, unvisited, budget = {}, {}, 10 * STEP
@@ -171,7 +171,7 @@ lazy_helpers = function()
   -- Set the configured expiry of a day's statistics. Called at the first and at each hundredth write to a hash, so that
   -- it also applies to hashes that another core has created.
   local function expire_stats(key, ...)
-    if fixed('stats-expiry') then
+    if fixes ~= 'none' then
       local days = 0
       for n, value in ipairs(call('HMGET', prefix .. 'config', ...)) do
         days = math.max(days, tonumber(value) or (select(n, ...) == 'stats-history' and 30 or 7))
@@ -252,7 +252,7 @@ lazy_helpers = function()
         if interval <= 0 then -- neither this core nor another wrote this
           call('ZREM', schedule_key, parent)
           due = now + 1
-        elseif interval % 1 == 0 or not fixed('recur-fraction') then
+        elseif interval % 1 == 0 or fixes == 'none' then
           due = floor(due)
         end
         local late = (now - due) / interval
@@ -265,7 +265,7 @@ lazy_helpers = function()
           repeat -- after unrecur and another recur the count restarts, and older children may exist
             jid = parent .. '-' .. call('HINCRBY', prefix .. 'r:' .. parent, 'count', 2 ^ floor(tried / STEP))
             tried = tried + 1
-          until call('EXISTS', JOB .. jid) == 0 or not fixed('spawn-jid')
+          until call('EXISTS', JOB .. jid) == 0 or fixes == 'none'
           tag(jid, tags, 1)
           call('HSET', JOB .. jid, 'jid', jid, 'klass', job[3], 'data', job[4], 'priority', job[5], 'tags', tags,
             'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'retries', job[7], 'remaining', job[7],

@@ -28,7 +28,7 @@ local function append_history(jid, at, what, extra, fresh)
   end
   local limit = at and max_history or 0
   if length > limit and limit > 0 then
-    if limit <= 2 and not fixed('history-limit') then
+    if limit <= 2 and fixes == 'none' then
       limit = limit == 2 and length or 2
     end
     local first = call('LINDEX', key, 0)

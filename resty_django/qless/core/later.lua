@@ -246,10 +246,10 @@ local function later()
         end
         lazy_helpers().unindex(jid)
         call('DEL', JOB .. jid, JOB .. jid .. '-history', prefix .. 'x:' .. jid)
-        if fixed('expired-keys') then
+        if fixes ~= 'none' then
           call('DEL', JOB .. jid .. '-dependencies')
         end
-        if fixed('tracked-clean') then
+        if fixes == 'all' then
           call('ZREM', prefix .. 'tracked', jid)
         end
         call('ZREM', completed, jid)

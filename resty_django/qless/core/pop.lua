@@ -8,7 +8,7 @@ if command == 'pop' then
     queue .. '-max-concurrency', 'grace-period')
   local time, expires = format('%.20f', now),
     format('%.17g', now + (tonumber(queue_heartbeat) or tonumber(general_heartbeat) or 60))
-  if wanted < 0 and fixed('pop-count') then
+  if wanted < 0 and fixes ~= 'none' then
     error('Pop(): Arg "count" must not be negative: ' .. wanted)
   elseif wanted < 0 then -- all but -wanted
     wanted = math.max(0, wanted + call('ZCARD', QUEUE .. queue .. '-work'))
@@ -165,7 +165,7 @@ if command == 'peek' then
   local queue = need('Peek', 'queue', ARGV[3])
   local wanted = floor(need('Peek', 'count', ARGV[4], 'number'))
   settings()
-  if wanted < 0 and fixed('pop-count') then
+  if wanted < 0 and fixes ~= 'none' then
     error('Peek(): Arg "count" must not be negative: ' .. wanted)
   elseif wanted < 0 then -- all but -wanted
     wanted = math.max(0, wanted + call('ZCARD', QUEUE .. queue .. '-work'))

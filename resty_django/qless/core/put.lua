@@ -61,7 +61,7 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
       if state == 'complete' then
         call('ZREM', prefix .. 'completed', jid)
       elseif state == 'failed' then
-        lazy_helpers().unmark_failed(jid, old[7], fixed('failed-stats') and old[2] or queue)
+        lazy_helpers().unmark_failed(jid, old[7], fixes == 'all' and old[2] or queue)
       end
       if old[8] then
         call('HDEL', key, 'scheduled')

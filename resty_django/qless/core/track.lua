@@ -31,7 +31,7 @@ if command == 'track' or command == 'page' and ARGV[3] == 'tracked' then
   need('Track', 'jid', jid)
   settings()
   local there = call('EXISTS', JOB .. jid) == 1
-  if not there and not (action == 'untrack' and fixed('tracked-clean')) then
+  if not there and not (action == 'untrack' and fixes == 'all') then
     error('Track(): Job does not exist')
   end
   call('PUBLISH', prefix .. action, jid)

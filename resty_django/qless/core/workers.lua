@@ -77,6 +77,9 @@ end
 
 if command == 'config.set' then
   local option, value = need('Config.Set', 'option', ARGV[3]), need('Config.Set', 'value', ARGV[4])
+  if option == 'fixes' and value ~= 'none' and value ~= 'shared' and value ~= 'all' then
+    error('Config.Set(): Arg "value" of the option "fixes" must be "none", "shared" or "all": ' .. value)
+  end
   call('HSET', prefix .. 'config', option, value)
   call('PUBLISH', prefix .. 'log', '{"event":"config_set","option":' .. encode(option) .. ',"value":' .. encode(value)
     .. '}')

@@ -1,11 +1,11 @@
-"""The page of the core tells all commands, options, fixes and events."""
+"""The page of the core tells all commands, options and events."""
 
 from __future__ import annotations
 
 import re
 
 from resty_django.qless.core import source
-from tests.docs_reader import code, page
+from tests.docs_reader import page
 
 from .test_contract import COMMANDS
 
@@ -18,16 +18,6 @@ def test_all_commands_are_told() -> None:
         for row in table.splitlines()[2:]:
             documented |= set(re.findall(r"`([\w.]+)`", row.split("|")[1]))
     assert documented == COMMANDS
-
-
-def test_all_fixes_are_told_with_the_profile_shared() -> None:
-    text = source()
-    used = set(re.findall(r"fixed\('([\w-]+)'\)", text))
-    match = re.search(r"local SHARED = '([^']+)'", text)
-    assert match
-    rows = page(PAGE).table("name", "in `shared`", "qless-core", "fixed")
-    assert {code(row[0]) for row in rows} == used
-    assert {code(row[0]) for row in rows if row[1] == "yes"} == set(match[1].split())
 
 
 def test_all_options_are_told() -> None:

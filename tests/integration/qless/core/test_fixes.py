@@ -1,4 +1,4 @@
-"""Weaknesses of the original core: as they are, mended one by one, and by the profiles of the option `fixes`."""
+"""Flaws of qless-core under each profile of the option `fixes`."""
 
 from __future__ import annotations
 
@@ -7,47 +7,49 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from tests.docs_reader import code, page
 from tests.integration.qless.conftest import NOW, Core, CoreError
 
 pytestmark = pytest.mark.redis
 
-OFF, ON, SHARED = "none", "single", "shared"
-EACH = pytest.mark.parametrize("fixes", [OFF, ON, SHARED])
-SHARED_FIXES = frozenset(
-    (
-        *("keep-text", "cancel-unknown", "stats-expiry", "history-limit"),
-        *("expired-keys", "pop-count", "recur-fraction", "spawn-jid"),
-    )
-)
+PROFILES = ("none", "shared", "all")
+EACH = pytest.mark.parametrize("profile", PROFILES)
 
 
-def configure(core: Core, name: str, fixes: str) -> bool:
-    """Turn on the fix `name` alone, no fix, or the profile `shared`. Return whether `name` is on then."""
-    core.config(fixes=name if fixes == ON else fixes)
-    return fixes == ON or (fixes == SHARED and name in SHARED_FIXES)
+def configure(core: Core, profile: str, first: str) -> bool:
+    """Choose a profile. Return whether it has the fixes that `first` is the first profile to have."""
+    core.config(fixes=profile)
+    return PROFILES.index(profile) >= PROFILES.index(first)
 
 
-@pytest.mark.parametrize(("fixes", "retry_clean"), [(None, False), ("shared", False), ("all", True)])
-def test_profiles(core: Core, fixes: str | None, retry_clean: bool) -> None:
-    if fixes is not None:
-        core.config(fixes=fixes)
+def data_and_worker(core: Core) -> tuple[str, str]:
+    """Return what a fix of `shared` and one of `all` change."""
     core.put()
     core.popped()
     core("heartbeat", "j", "w", "[ ]")
-    assert core.get()["data"] == "[ ]"
+    data = core.get()["data"]
     core("retry", "j", "q", "w")
-    assert core.get()["worker"] == ("" if retry_clean else "w")
+    return data, core.get()["worker"]
 
 
-def test_the_single_names_of_the_profile_shared_are_documented() -> None:
-    rows = page("docs/qless/core.md").table("name", "in `shared`", "qless-core", "fixed")
-    assert {code(row[0]) for row in rows if row[1] == "yes"} == SHARED_FIXES
+def test_the_profile_is_shared_by_default(core: Core) -> None:
+    assert data_and_worker(core) == ("[ ]", "w")
+
+
+def test_other_values_are_refused(core: Core) -> None:
+    for value in ("", "cycles", "keep-text cycles", "none shared", "ALL"):
+        with pytest.raises(CoreError, match=r'option "fixes" must be "none", "shared" or "all": ' + value):
+            core.config(fixes=value)
+    assert core("config.get", "fixes") is None
+
+
+def test_a_value_that_another_core_has_stored_counts_as_shared(core: Core, valkey: Redis) -> None:
+    valkey.hset("ql:config", "fixes", "cycles")
+    assert data_and_worker(core) == ("[ ]", "w")
 
 
 @EACH
-def test_advance_with_a_delay_is_scheduled(core: Core, fixes: str) -> None:
-    mended = configure(core, "advance-state", fixes)
+def test_advance_with_a_delay_is_scheduled(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put()
     core.popped()
     assert core.complete(next="p", delay=5) == "scheduled"
@@ -57,8 +59,8 @@ def test_advance_with_a_delay_is_scheduled(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_advance_keeps_its_delay_where_nothing_is_waited_for(core: Core, fixes: str) -> None:
-    mended = configure(core, "advance-delay", fixes)
+def test_advance_keeps_its_delay_where_nothing_is_waited_for(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put()
     core.popped()
     assert core.complete(next="p", delay=5, depends=["nobody"]) == ("scheduled" if mended else "waiting")
@@ -66,8 +68,8 @@ def test_advance_keeps_its_delay_where_nothing_is_waited_for(core: Core, fixes: 
 
 
 @EACH
-def test_put_of_a_failed_job_counts_in_the_queue_it_failed_in(core: Core, fixes: str) -> None:
-    mended = configure(core, "failed-stats", fixes)
+def test_put_of_a_failed_job_counts_in_the_queue_it_failed_in(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put()
     core.popped()
     core("fail", "j", "w", "g", "m")
@@ -76,8 +78,8 @@ def test_put_of_a_failed_job_counts_in_the_queue_it_failed_in(core: Core, fixes:
 
 
 @EACH
-def test_retry_leaves_nothing_of_the_worker(core: Core, fixes: str) -> None:
-    mended = configure(core, "retry-clean", fixes)
+def test_retry_leaves_nothing_of_the_worker(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put()
     core.popped()
     core("retry", "j", "p", "w")
@@ -88,8 +90,8 @@ def test_retry_leaves_nothing_of_the_worker(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_timeout_takes_the_job_from_its_worker(core: Core, fixes: str) -> None:
-    mended = configure(core, "timeout-clean", fixes)
+def test_timeout_takes_the_job_from_its_worker(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put()
     core.popped()
     core("timeout", "j")
@@ -97,8 +99,8 @@ def test_timeout_takes_the_job_from_its_worker(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_data_keeps_its_text(core: Core, fixes: str) -> None:
-    mended = configure(core, "keep-text", fixes)
+def test_data_keeps_its_text(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "shared")
     core.put()
     core.popped()
     text = '{"list": [], "id": 12345678901234567}'
@@ -109,8 +111,8 @@ def test_data_keeps_its_text(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_tags_are_counted_as_they_change(core: Core, fixes: str) -> None:
-    mended = configure(core, "tag-counts", fixes)
+def test_tags_are_counted_as_they_change(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put(tags=["a"])
     core("tag", "add", "j", "a", "b", "b")
     core("tag", "remove", "j", "zero")
@@ -121,8 +123,8 @@ def test_tags_are_counted_as_they_change(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_cancel_of_an_unknown_job_is_silent(core: Core, events: Any, fixes: str) -> None:
-    mended = configure(core, "cancel-unknown", fixes)
+def test_cancel_of_an_unknown_job_is_silent(core: Core, events: Any, profile: str) -> None:
+    mended = configure(core, profile, "shared")
     events()
     core("cancel", "nobody")
     payload = {"event": "canceled", "jid": "nobody", "worker": False, "queue": False}
@@ -130,8 +132,8 @@ def test_cancel_of_an_unknown_job_is_silent(core: Core, events: Any, fixes: str)
 
 
 @EACH
-def test_statistics_expire(core: Core, valkey: Redis, fixes: str) -> None:
-    mended = configure(core, "stats-expiry", fixes)
+def test_statistics_expire(core: Core, valkey: Redis, profile: str) -> None:
+    mended = configure(core, profile, "shared")
     core.put("a")
     core.put("b")
     core.popped(count=2)
@@ -159,8 +161,8 @@ def test_statistics_expire_as_configured(core: Core, valkey: Redis) -> None:
 
 @EACH
 @pytest.mark.parametrize(("limit", "mended", "upstream"), [(1, ["put"], ["put", "m8"]), (2, ["put", "m8"], None)])
-def test_short_histories(core: Core, fixes: str, limit: int, mended: list[str], upstream: list[str] | None) -> None:
-    expected = mended if configure(core, "history-limit", fixes) else upstream or ["put", *(f"m{n}" for n in range(9))]
+def test_short_histories(core: Core, profile: str, limit: int, mended: list[str], upstream: list[str] | None) -> None:
+    expected = mended if configure(core, profile, "shared") else upstream or ["put", *(f"m{n}" for n in range(9))]
     core.config(max_job_history=limit)
     core.put()
     for number in range(9):
@@ -169,8 +171,8 @@ def test_short_histories(core: Core, fixes: str, limit: int, mended: list[str], 
 
 
 @EACH
-def test_a_new_priority_keeps_the_age(core: Core, fixes: str) -> None:
-    mended = configure(core, "priority-order", fixes)
+def test_a_new_priority_keeps_the_age(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put("a")
     core.now += 10
     core.put("b", priority=-5)
@@ -186,8 +188,8 @@ def test_a_new_priority_keeps_the_age(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_unfail_leaves_nothing_of_the_failure(core: Core, fixes: str) -> None:
-    mended = configure(core, "unfail-clean", fixes)
+def test_unfail_leaves_nothing_of_the_failure(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     for jid in "abc":
         core.put(jid)
     for jid in core.popped(count=3)[::-1]:
@@ -200,8 +202,8 @@ def test_unfail_leaves_nothing_of_the_failure(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_jobs_that_are_gone_are_not_tracked(core: Core, fixes: str) -> None:
-    mended = configure(core, "tracked-clean", fixes)
+def test_jobs_that_are_gone_are_not_tracked(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.config(jobs_history=10)
     for jid in "ab":
         core.put(jid)
@@ -222,8 +224,8 @@ def test_jobs_that_are_gone_are_not_tracked(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_expiry_leaves_no_key(core: Core, valkey: Redis, fixes: str) -> None:
-    mended = configure(core, "expired-keys", fixes)
+def test_expiry_leaves_no_key(core: Core, valkey: Redis, profile: str) -> None:
+    mended = configure(core, profile, "shared")
     core.config(jobs_history=0)
     core.put()
     core.popped()
@@ -233,8 +235,8 @@ def test_expiry_leaves_no_key(core: Core, valkey: Redis, fixes: str) -> None:
 
 
 @EACH
-def test_negative_numbers_of_jobs(core: Core, fixes: str) -> None:
-    mended = configure(core, "pop-count", fixes)
+def test_negative_numbers_of_jobs(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "shared")
     for jid in "abcd":
         core.put(jid)
     if mended:
@@ -248,8 +250,8 @@ def test_negative_numbers_of_jobs(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_fractions_of_intervals_are_kept(core: Core, fixes: str) -> None:
-    mended = configure(core, "recur-fraction", fixes)
+def test_fractions_of_intervals_are_kept(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "shared")
     core("recur", "q", "r", "K", "{}", "interval", 0.5, 0.25)
     for step in range(8):
         core.now = NOW + 0.25 + step * 0.5
@@ -259,8 +261,8 @@ def test_fractions_of_intervals_are_kept(core: Core, fixes: str) -> None:
 
 
 @EACH
-def test_a_job_that_would_wait_for_itself_is_refused(core: Core, fixes: str) -> None:
-    mended = configure(core, "cycles", fixes)
+def test_a_job_that_would_wait_for_itself_is_refused(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "all")
     core.put("a")
     core.put("b", depends=["a"])
     core.put("c", depends=["b"])
@@ -289,9 +291,9 @@ def test_a_job_that_would_wait_for_itself_is_refused(core: Core, fixes: str) -> 
 
 
 @EACH
-def test_a_child_takes_no_jid_that_is_taken(core: Core, fixes: str) -> None:
+def test_a_child_takes_no_jid_that_is_taken(core: Core, profile: str) -> None:
     """A recurring job that is declared anew after unrecur begins to count anew."""
-    mended = configure(core, "spawn-jid", fixes)
+    mended = configure(core, profile, "shared")
     core("recur", "q", "r", "K", "{}", "interval", 60, 0)
     assert core.popped() == ["r-1"]
     core("unrecur", "r")
@@ -309,9 +311,9 @@ def test_a_pop_tells_the_history_that_is_kept(core: Core, limit: int) -> None:
     assert popped["history"][0]["what"] == "put"
 
 
-def test_differences_without_a_name(core: Core) -> None:
-    """docs/qless/core.md tells of them: they are there whatever the option says."""
-    core.config(fixes="none")
+@EACH
+def test_differences_in_all_profiles(core: Core, profile: str) -> None:
+    core.config(fixes=profile)
     core.put("first")
     core.put("second", depends=["first"], delay=500)
     assert "scheduled" in core.hash("j:second")

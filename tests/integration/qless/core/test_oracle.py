@@ -189,7 +189,9 @@ class Both(RuleBasedStateMachine):
         jid, worker, queue = self.draw(JIDS), self.draw(WORKERS), self.draw(QUEUES)
         self.call("complete", jid, worker, queue, "{}")
         self.call("heartbeat", jid, worker)
-        home = self.oracle.keys.get(f"ql:j:{jid}", {}).get("queue") or queue  # elsewhere see the fix retry-clean
+        home = (
+            self.oracle.keys.get(f"ql:j:{jid}", {}).get("queue") or queue
+        )  # `retry` to another queue leaves it, see test_fixes
         self.call("retry", jid, home, worker)
         self.call("fail", jid, worker, "g", "m")
 
