@@ -20,9 +20,7 @@ class Part:
     """A component with health probes and an overview panel, in the modules `health` and `overview` of its folder.
 
     These modules define `health.probe`, `overview.panel` and `overview.families`, and are imported on first use.
-    `module`: dotted path of the folder ("": the app's). `erases`: whether the folder has a module `erasing` for
-    personal data. For the other fields
-    see `resty_django.overview.Panel`.
+    `module`: dotted path of the folder ("": the app's). For the other fields see `resty_django.overview.Panel`.
     """
 
     name: str
@@ -32,7 +30,6 @@ class Part:
     page: str = ""
     order: int = 100
     database: bool = False
-    erases: bool = False
 
 
 class RestyAppConfig(AppConfig):
@@ -56,7 +53,7 @@ class RestyAppConfig(AppConfig):
             self._register(part)
 
     def _register(self, part: Part) -> None:
-        from resty_django import erasing, health, metrics, overview
+        from resty_django import health, metrics, overview
         from resty_django.deferred import deferred
 
         module = part.module or self.name
@@ -73,5 +70,3 @@ class RestyAppConfig(AppConfig):
         )
         overview.register(panel)
         metrics.register(part.name, deferred(f"{module}.overview.families"), app=self.name, database=part.database)
-        if part.erases:
-            erasing.register(part.name, f"{module}.erasing")

@@ -138,7 +138,7 @@ WITH_CODE = [
     doc_page
     for doc_page in pages()
     # Run elsewhere: tutorial/ from the wheel (tests/wheel/test_tutorial.py), howto/ on new sites (test_docs_howto.py).
-    if doc_page.name not in ("docs/qless/client.md", "docs/qless/tasks.md", "docs/qless/testing.md")
+    if doc_page.name not in ("docs/privacy.md", "docs/qless/client.md", "docs/qless/tasks.md", "docs/qless/testing.md")
     and doc_page.path.parent.name not in ("tutorial", "howto")
     and any(block.language == "python" for block in doc_page.blocks)
 ]

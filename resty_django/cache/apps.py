@@ -24,7 +24,6 @@ class CacheConfig(appconfig.RestyAppConfig):
             permissions=("resty_cache.view_cache",),
             page="resty_cache_cache_changelist",
             order=30,
-            erases=True,
         ),
     )
 

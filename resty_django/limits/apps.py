@@ -32,7 +32,6 @@ class LimitsConfig(appconfig.RestyAppConfig):
             permissions=("resty_limits.view_limitpolicy", "resty_limits.change_limitpolicy"),
             page="resty_limits_limitpolicy_changelist",
             order=20,
-            erases=True,
         ),
     )
 

@@ -21,6 +21,5 @@ class QlessConfig(appconfig.RestyAppConfig):
             permissions=("resty_qless.view_job",),
             page="resty_qless_queue_changelist",
             order=40,
-            erases=True,
         ),
     )

@@ -133,7 +133,6 @@ class ArchivedJob(models.Model):
         COMPLETE = "complete", _("complete")
         REDACTED = "redacted", _("redacted")
         CUT = "cut", _("not complete")
-        ERASED = "erased", _("erased")
 
     key = ExactCharField(_("jid"), max_length=255, unique=True)
     klass = ExactCharField(_("class"), max_length=200)

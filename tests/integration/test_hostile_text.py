@@ -203,7 +203,6 @@ def hostile_site(
 
 COMMANDS: Final[dict[str, list[list[str]]]] = {
     "resty_check": [[], ["--json"], ["--only", HOSTILE]],
-    "resty_forget": [[HOSTILE], [HOSTILE, "--dry-run"], ["x", "--dictionary", HOSTILE]],
     "resty_metrics": [[], ["--rules"], ["--dashboard"]],
     "txid": [["parse", HOSTILE], ["make", HOSTILE], ["batch", HOSTILE], ["min", HOSTILE]],
     "qless_archive": [[], ["--again"], ["--status", "--json"]],

@@ -17,8 +17,8 @@ from typing import Any, Final
 from resty_django.minute_series.records import Counts
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
-from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, Keep, SharedDict, SharedDictError
+from resty_django.sansio import Steps
+from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text import logger
 
 from ..outages.guarded import guarded
@@ -157,17 +157,6 @@ class Counter:
         if self.is_due() or not self.tags.flushed:
             yield from self.flush()
 
-    def forget(self, matches: Callable[[str], bool], dry: bool = False) -> Steps[int]:
-        """Remove matching keys from the lists of keys, and tags from the list of tags, and return their count. `dry`:
-        only count them.
-
-        Raise `SharedDictError`.
-        """
-        yield from self.flush()
-        change = (self._series.key(self.name), partial(_without, matches=matches, dry=dry))
-        count = int((yield Step(self._guarded.update, self._guarded.aupdate, change)) or 0)
-        return count + (yield from self.tags.forget(matches, dry))
-
     def total(self) -> Steps[Stats]:
         """Return the counts of all processes, including this one's up to now. Raise `Unavailable`."""
         return (yield from self.history()).total
@@ -185,17 +174,3 @@ def listed(dictionary: SharedDict) -> list[str]:
 
 def _series(dictionary: SharedDict, clock: Callable[[], float] = time.time) -> MinuteSeries:
     return MinuteSeries(OWN, lambda: dictionary, clock, names_key=OWN)
-
-
-def _without(stored: Any, matches: Callable[[str], bool], dry: bool) -> Change | Keep:
-    if not isinstance(stored, dict):
-        return Keep(0)
-    remaining, keys = {}, set[str]()
-    for name, column in (("slow", 0), ("missed", 1)):
-        rows = stored.get(name)
-        if isinstance(rows, list):
-            listed_keys = [str(row[column]) if isinstance(row, list) and len(row) > column else "" for row in rows]
-            removed = {key for key in listed_keys if key and matches(key)}
-            remaining[name] = [row for row, key in zip(rows, listed_keys, strict=True) if key not in removed]
-            keys |= removed
-    return Change({**stored, **remaining}, None, len(keys)) if keys and not dry else Keep(len(keys))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict import Change, SharedDict
 
 ITEM: Final = "mlcache:stats-tags:"
 """Prefix of the key of a cache's record."""
@@ -74,17 +74,6 @@ class TagHistory:
         stored = yield Step(self._dictionary.get, self._dictionary.aget, (self._key,))
         now = self._clock()
         return [row for row in _rows(stored) if row.when > now - LIFE]
-
-    def forget(self, matches: Callable[[str], bool], dry: bool) -> Steps[int]:
-        """Remove matching tags, and return their number. `dry`: only count them. Raise `SharedDictError`."""
-
-        def change(stored: Any) -> Change | Keep:
-            rows = _rows(stored)
-            remaining = [list(row) for row in rows if not matches(row.tag)]
-            count = len(rows) - len(remaining)
-            return Change(remaining, None, count) if count and not dry else Keep(count)
-
-        return int((yield Step(self._dictionary.update, self._dictionary.aupdate, (self._key, change))) or 0)
 
 
 def summed(stored: Iterable[Invalidation], news: Iterable[Invalidation]) -> list[Invalidation]:

@@ -21,7 +21,6 @@ from resty_django.admin.tables import Listing, listing
 from resty_django.conf import conf
 from resty_django.text import printable
 
-from ..erasing import forms_of, has
 from ..models import LimitOverride
 from ..overrides.current import COLUMNS, FAULTS, current
 from ..overrides.override_set import Override, OverrideSet, override_of
@@ -32,6 +31,7 @@ from ..statistics.recorder import SPAN, recorder, recording_of_limit, tier_and_k
 from ..statistics.reporter import Minute, Totals, stats, summed
 from .all_limits import LABELS
 from .columns import DECISIONS
+from .key_forms import forms_of, has
 from .statistics import in_words, series_of
 
 SHOWN: Final = 200

@@ -12,11 +12,11 @@ from django.utils.translation import gettext_lazy as _
 from resty_django.admin.statistics import Key
 from resty_django.text import printable
 
-from ..erasing import forms_of, has
 from ..statistics import catalog
 from ..statistics.events import SHADOWED, Event
 from ..statistics.reporter import stats
 from .all_limits import LABELS
+from .key_forms import forms_of, has
 
 SHOWN: Final = 100
 """The maximum number of refusals on the page."""

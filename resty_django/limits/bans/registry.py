@@ -6,7 +6,7 @@ which evicts nothing: if the dictionary is full, a new ban is not stored, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from time import time_ns
 from typing import Any, Final, NamedTuple
@@ -187,12 +187,6 @@ def current_bans() -> list[Ban]:
     """Return the bans in force, the most recent first. Raise `SharedDictError`."""
     at = now()
     return sorted((ban for ban in _stored() if ban.until > at), key=lambda ban: -ban.since)
-
-
-def forget(has_key: Callable[[str], bool], dry: bool) -> int:
-    """Delete the bans and earlier bans whose key fulfils a condition; `dry`: only count. Return their number."""
-    names = [ban.name for ban in _stored() if has_key(ban.key)]
-    return len(names) if dry else sum(dictionary().delete(name) for name in names)
 
 
 def count_not_stored() -> int:

@@ -116,13 +116,6 @@ class EventLog(NamedTuple):
             log = log._replace(level=log.level + 1)
             kept = sampled(kept, log.level)
 
-    def without(self, matches: Callable[[str], bool]) -> EventLog:
-        """Return a log without the events of matching keys."""
-        events = self.requests()
-        removed = {key for key in {event.key for event in events} if matches(key)}
-        kept = [event for event in events if event.key not in removed]
-        return EventLog(self.level, len(kept), (_packed(kept),) if kept else ()) if removed else self
-
 
 def read_log(packed: Any) -> EventLog:
     """Return the log that `packed` wrote; an empty one for None and for foreign data."""

@@ -44,7 +44,7 @@ from .events import (
     sampled,
 )
 from .reporter import LONGEST_KEY, OWN, SHORTEST_DELAY
-from .shared_log import change_log, forget_keys
+from .shared_log import change_log
 
 log = logger("resty_django.limits")
 
@@ -345,19 +345,6 @@ class RequestRecorder:
         requests = [request for stored in logs for request in stored.of_keys(matches_key, texts)]
         recent = [request for request in requests if request.time >= now - SPAN]
         return Recording(sorted(recent), max(stored.level for stored in logs))
-
-    def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
-        """Remove matching keys from all recordings, and return the number of requests. Raise `SharedDictError`."""
-        self.flush()
-
-        def matches_key(recorded: str) -> bool:
-            return matches(tier_and_key(recorded)[1])
-
-        dictionary, last, count = self._dictionary(), self._now() // SLICE, 0
-        for name in _names(dictionary.get(NAMES)):
-            for back in range(SLICES + 1):
-                count += forget_keys(dictionary, _log_key(name, last - back), matches_key, LIFE, dry)
-        return count
 
     def _now(self) -> int:
         return self._clock() // 1_000_000

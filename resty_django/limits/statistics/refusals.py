@@ -7,14 +7,14 @@ dictionary, which has the newest `MOST` refusals of the limit in the last two da
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from resty_django.shdict import SharedDict
 
 from .events import Event, newest_of, read_log, with_newest
-from .shared_log import change_log, forget_keys
+from .shared_log import change_log
 
 SPAN: Final = 2 * 86_400_000
 """Milliseconds for which refusals are kept."""
@@ -54,10 +54,6 @@ class RecentRefusals:
         """Return the refusals of a limit, the oldest first. Raise `SharedDictError`."""
         events = read_log(self._dictionary().get(self._key(name))).events()
         return newest_of(events, oldest=int(now * 1000) - SPAN, most=MOST, each=EACH)
-
-    def forget(self, names: Iterable[str], matches: Callable[[str], bool], dry: bool) -> int:
-        """Remove the refusals of matching keys, and return their number. Raise `SharedDictError`."""
-        return sum(forget_keys(self._dictionary(), self._key(name), matches, LIFE, dry) for name in names)
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}{name}"

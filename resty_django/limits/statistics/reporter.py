@@ -25,7 +25,7 @@ from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict, SharedDictError, shdicts
-from resty_django.shdict.base import Change, Keep
+from resty_django.shdict.base import Change
 from resty_django.text import logger
 
 from ..algorithms.decision import Decision
@@ -282,21 +282,6 @@ class StatsReporter:
         """
         return self._refusals.read(name, self._clock())
 
-    def forget_refusals(self, matches: Callable[[str], bool], dry: bool = False) -> int:
-        """Remove matching keys from the recent refusals, and return the number of refusals."""
-        self.flush()
-        return self._refusals.forget(self.names(), matches, dry)
-
-    def forget(self, matches: Callable[[str], bool], dry: bool = False) -> int:
-        """Remove matching keys from the lists of the most refused keys, and return the number of entries."""
-        self.flush()
-        dictionary, now, count = self._dictionary(), self._clock(), 0
-        for name in self.names():
-            for back in range(KEYS_LIFE // SLICE + 1):
-                key = _top_key(name, now - back * SLICE)
-                count += dictionary.update(key, lambda rows: _without(rows, matches, dry)) or 0
-        return count
-
     def _load(self, name: str) -> Any:
         return run(self._series.load(name))
 
@@ -326,13 +311,6 @@ def _description_key(name: str) -> str:
 
 def _with_keys(stored: Any, top: list[FrequentKey]) -> Change:
     return Change([list(entry) for entry in merged(_frequent(stored), top, SIZE)], KEYS_LIFE)
-
-
-def _without(rows: Any, matches: Callable[[str], bool], dry: bool) -> Change | Keep:
-    listed = _frequent(rows)
-    remaining = [entry for entry in listed if not matches(entry.key)]
-    count = len(listed) - len(remaining)
-    return Change([list(entry) for entry in remaining], None, count) if count and not dry else Keep(count)
 
 
 def _frequent(stored: Any) -> list[FrequentKey]:

@@ -28,20 +28,5 @@ def change_log(dictionary: SharedDict, key: str, change: Callable[[EventLog], Ev
     return False
 
 
-def forget_keys(dictionary: SharedDict, key: str, matches: Callable[[str], bool], life: float, dry: bool) -> int:
-    """Remove the events of matching keys from a log, and return their number; `dry`: only count."""
-    count = 0
-
-    def change(log: EventLog) -> EventLog:
-        nonlocal count
-        remaining = log.without(matches)
-        count = log.total - remaining.total
-        return log if dry else remaining
-
-    while not change_log(dictionary, key, change, life):
-        pass
-    return count
-
-
 def _swap(expected: Any, packed: bytes, life: float, current: Any) -> Change | Keep:
     return Change(packed, life, True) if current == expected else Keep(False)

@@ -423,8 +423,6 @@ def _run_again(row: ArchivedJob) -> tuple[str, str]:
         return "", _(
             "It cannot be run again from here: some of its arguments are hidden, and the archive has not got them."
         )
-    if row.arguments_are == row.Arguments.ERASED:
-        return "", _("It cannot be run again: its arguments were erased.")
     if row.arguments_are == row.Arguments.CUT:
         return "", _("It cannot be run again from here: its arguments are not complete in the archive.")
     if row.klass not in {choice.klass for choice in calls.choices()}:

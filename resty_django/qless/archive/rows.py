@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.conf import settings
-from django.db.models import QuerySet
 
 from resty_django.health import described
 from resty_django.text import logger
@@ -17,7 +16,7 @@ from resty_django.text import logger
 from ..clients.job import Job
 from ..clients.serialization import readable
 from ..errors import QlessError
-from ..models import ArchivedJob, ArchivedTerm, token
+from ..models import ArchivedJob, token
 from ..redaction import HIDDEN, redacted_arguments, without_secrets
 from ..search.terms import Document, document, error_text
 from .terms import terms_of
@@ -107,21 +106,6 @@ def document_of(row: ArchivedJob) -> Document:
 def arguments_of(row: ArchivedJob) -> Any:
     """Return the stored arguments, which were redacted when the row was written; None if they are cut."""
     return None if row.arguments_are == ArchivedJob.Arguments.CUT else _loaded(row.arguments, None)
-
-
-def erase(rows: QuerySet[ArchivedJob]) -> None:
-    """Erase what rows contain about people. The rows stay, so that jobs in Redis are not archived again."""
-    ArchivedTerm.objects.using(rows.db).filter(job__in=rows).delete()
-    rows.update(
-        arguments="null",
-        arguments_are=ArchivedJob.Arguments.ERASED,
-        tags="[]",
-        txid="",
-        error_group="",
-        error_message="",
-        history="[]",
-        text="",
-    )
 
 
 def tags_of(row: ArchivedJob) -> list[str]:

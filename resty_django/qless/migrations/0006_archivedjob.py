@@ -35,7 +35,6 @@ class Migration(migrations.Migration):
                             ("complete", "complete"),
                             ("redacted", "redacted"),
                             ("cut", "not complete"),
-                            ("erased", "erased"),
                         ],
                         max_length=8,
                         verbose_name="arguments are",

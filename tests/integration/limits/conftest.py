@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from weakref import WeakSet
 
 import pytest
 from django.core.signals import request_finished
 from django.db import close_old_connections
 
-from resty_django.cache.mlcache import cache as cache_module
 from resty_django.limits.policies import registry
 from resty_django.limits.quotas.registry import _quotas
 from tests.limiting import every, stored  # noqa: F401 - fixtures
@@ -34,12 +32,6 @@ def _own_quotas() -> Iterator[None]:
     yield
     _quotas.clear()
     _quotas.update(former)
-
-
-@pytest.fixture(autouse=True)
-def _no_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cache of an earlier test that still lives, in whose store `resty_forget` would look."""
-    monkeypatch.setattr(cache_module, "_live", WeakSet())
 
 
 @pytest.fixture

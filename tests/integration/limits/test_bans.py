@@ -23,7 +23,6 @@ from resty_django.limits.bans import registry
 from resty_django.limits.bans.registry import dictionary
 from resty_django.limits.bans.rule import BanRule, ban_rule
 from resty_django.limits.decorators import limit_count, limit_req, limit_window
-from resty_django.limits.erasing import erase
 from resty_django.limits.limiters.rate import FixedWindow
 from resty_django.limits.testing import FrozenClock, frozen_limits
 from resty_django.limits.throttling import FixedWindowThrottle
@@ -290,18 +289,6 @@ def test_a_throttle_bans(clock: FrozenClock) -> None:
     replies = [view(factory.get("/")) for _ in range(4)]
     assert [reply.status_code for reply in replies] == [200, 429, 429, 429]
     assert [reply.headers.get("Retry-After") for reply in replies] == [None, "60", "3600", "3600"]
-
-
-@pytest.mark.django_db
-@pytest.mark.usefixtures("bans_store")
-def test_a_key_is_erased_from_bans() -> None:
-    for key in ("203.0.113.7", "203.0.113.7|alice", "203.0.113.70", "2001:db8:1:2::/64", "alice"):
-        bans.add(key, for_="1h")
-    assert {erased.what: erased.count for erased in erase("203.0.113.7", True)}["bans"] == 2
-    assert {erased.what: erased.count for erased in erase("203.0.113.7", False)}["bans"] == 2
-    list(erase("2001:db8:1:2:3::4", False))
-    list(erase(" ALICE", False))
-    assert [ban.key for ban in bans.current_bans()] == ["203.0.113.70"]
 
 
 WORKER = """

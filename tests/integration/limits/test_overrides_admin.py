@@ -19,9 +19,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from resty_django.erasing import Erased
 from resty_django.limits import limit_count
-from resty_django.limits.erasing import erase
 from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.overrides import export, files
 from resty_django.limits.overrides.current import current
@@ -381,19 +379,3 @@ def test_overrides_are_exported_from_their_list(admin_client: Client) -> None:
     data = {"action": "export_selected", "_selected_action": [row.pk]}
     (entry,) = json.loads(admin_client.post(OVERRIDES, data).content)["overrides"]
     assert entry == {"kind": "address", "key": "192.0.2.1", "rate": "60/m"}
-
-
-# --- erasure -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.db
-def test_the_overrides_of_a_person_are_erased() -> None:
-    make_override()
-    make_override(kind="network", key="192.0.2.0/24")
-    make_override(key="192.0.2.10")
-
-    def erased(dry: bool) -> list[Erased]:
-        return [each for each in erase("192.0.2.1", dry) if each.what == "overrides"]
-
-    assert erased(True) == erased(False) == [Erased("overrides", 1)]
-    assert sorted(row.key for row in LimitOverride.objects.all()) == ["192.0.2.0/24", "192.0.2.10"]

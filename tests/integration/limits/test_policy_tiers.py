@@ -18,11 +18,9 @@ from django.test import AsyncClient, Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 
-from resty_django.erasing import Erased
 from resty_django.limits import BadPolicy, bans
 from resty_django.limits.decorators import limit
 from resty_django.limits.enforcement.chosen_rates import MISSING_FUNCTION
-from resty_django.limits.erasing import erase
 from resty_django.limits.health import probe
 from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.policies import enforcers, export, registry
@@ -420,30 +418,6 @@ def test_shadow_mode_bans_nobody(statuses: Asking) -> None:
     make_policy("api", path="/api/*", mode="shadow", ban="15m")
     assert passed(statuses()) == 6
     assert bans.current_bans() == []
-
-
-# --- erasure ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "users", "networks"),
-    [
-        ("anna", "user:7\nuser:71", "10.0.0.0/8\n192.0.2.7"),
-        ("7", "anna\nuser:71", "10.0.0.0/8\n192.0.2.7"),
-        ("192.0.2.7", "anna\nuser:7\nuser:71", "10.0.0.0/8"),
-    ],
-)
-def test_a_person_is_erased_from_exemptions(key: str, users: str, networks: str) -> None:
-    make_policy("api", exempt_users="anna\nuser:7\nuser:71", exempt_networks="10.0.0.0/8\n192.0.2.7")
-    make_policy("other")
-    before = LimitPolicy.objects.get(name="api").spec()
-    assert Erased("exemptions of policies", 1) in list(erase(key, dry=True))
-    assert LimitPolicy.objects.get(name="api").spec() == before
-    assert Erased("exemptions of policies", 1) in list(erase(key, dry=False))
-    row = LimitPolicy.objects.get(name="api")
-    assert (row.exempt_users, row.exempt_networks) == (users, networks)
-    assert LimitPolicy.objects.get(name="other").version == 1
-    assert Erased("exemptions of policies", 0) in list(erase(key, dry=False))
 
 
 # --- validation ---------------------------------------------------------------------------------------------------

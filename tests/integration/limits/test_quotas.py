@@ -578,16 +578,3 @@ def test_the_command_deletes_old_rows() -> None:
     assert not QuotaUsage.objects.exists()
     with pytest.raises(CommandError, match="--keep is not valid"):
         call_command("quotas_prune", "--keep", "soon")
-
-
-def test_rows_of_a_person_are_erased() -> None:
-    counted = Quota("exports", 1000, per="month", store="limits")
-    for key in ("203.0.113.7", "203.0.113.7|/path", "203.0.113.70", "user:203.0.113.7", "7"):
-        counted.use(key)
-    out = StringIO()
-    call_command("resty_forget", "203.0.113.7", "--dry-run", stdout=out)
-    assert "limits: 3 rows of quotas would be erased" in out.getvalue()
-    call_command("resty_forget", "203.0.113.7", stdout=out)
-    assert "limits: 3 rows of quotas erased" in out.getvalue()
-    assert set(QuotaUsage.objects.values_list("key", flat=True)) == {"203.0.113.70", "7"}
-    assert not [name for name in shdicts["limits"].get_keys(0) if name.endswith((":203.0.113.7", "7|/path"))]

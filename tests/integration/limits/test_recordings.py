@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import ResolverMatch, path
@@ -217,8 +215,6 @@ def test_requests_of_tiers_are_recorded_with_their_tier(
     recorded = [(tier_and_key(key), outcome) for _, key, outcome in recorder.read("pay:ip").events]
     pro, own = ("pro", "127.0.0.1"), ("", "127.0.0.1")
     assert recorded == [(pro, PASSED), (pro, PASSED), (pro, REFUSED), (own, PASSED), (own, REFUSED)]
-    call_command("resty_forget", "127.0.0.1", stdout=(output := io.StringIO()))
-    assert "limits: 5 recorded requests erased" in output.getvalue()
 
 
 def test_requests_that_pass_are_recorded_within_the_same_bounds(
@@ -275,21 +271,6 @@ def test_the_recording_can_be_switched_off_while_it_runs(settings: Any, rf: Requ
     assert len(recorder.read(policy.recording).events) == 2
     assert stats.flush()
     assert stats.totals()["pay"] == Totals(3)
-
-
-def test_a_key_is_erased_from_recordings(store: str) -> None:
-    declare_policy("pay", "fixed_window", limit=1, window="1h", key="ip+path")
-    policy = registry.get_policy("pay")
-    assert policy is not None
-    for key in ("192.0.2.1|/a", "192.0.2.1|/b", "192.0.2.10|/a"):
-        policy.record(key, PASS)
-    output = io.StringIO()
-    call_command("resty_forget", "192.0.2.1", "--dry-run", stdout=output)
-    assert "limits: 2 recorded requests would be erased" in output.getvalue()
-    assert len(recorder.read(policy.recording).events) == 3
-    call_command("resty_forget", "192.0.2.1", stdout=output)
-    assert "limits: 2 recorded requests erased" in output.getvalue()
-    assert [key for _, key, _ in recorder.read(policy.recording).events] == ["192.0.2.10|/a"]
 
 
 def test_a_process_records_at_its_exit(worker: Callable[..., Worker]) -> None:

@@ -1,10 +1,9 @@
-"""Recent refusals of all limits: stored with their times, within their bounds, shown for a key, and erased."""
+"""Recent refusals of all limits: stored with their times, within their bounds, and shown for a key."""
 
 from __future__ import annotations
 
 import contextlib
 import html
-import io
 import re
 import time
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.core.management import call_command
 from django.test import Client
 
 from resty_django.limits import Decision, Limited, limited
@@ -194,17 +192,6 @@ def test_only_users_who_may_view_policies_see_refusals() -> None:
     assert len(rows(person("view_limitpolicy"), "192.0.2.1")) == 1
     assert person().get(KEY, {"key": "192.0.2.1"}).status_code == 403
     assert Client().get(KEY, {"key": "192.0.2.1"}).status_code == 302
-
-
-def test_a_key_is_erased_from_recent_refusals(store: str) -> None:
-    for key in ("192.0.2.1", "192.0.2.1|/pay", "192.0.2.10"):
-        stats.record("pay", key, REFUSE)
-    output = io.StringIO()
-    call_command("resty_forget", "192.0.2.1", "--dry-run", stdout=output)
-    assert "limits: 2 recent refusals would be erased" in output.getvalue()
-    call_command("resty_forget", "192.0.2.1", stdout=output)
-    assert "limits: 2 recent refusals erased" in output.getvalue()
-    assert [key for _, key, _ in stats.refusals("pay")] == ["192.0.2.10"]
 
 
 def test_another_process_hands_in_its_refusals(worker: Callable[..., Worker]) -> None:

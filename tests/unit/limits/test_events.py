@@ -76,10 +76,6 @@ def test_targets_and_durations_come_back(parts: list[list[Request]]) -> None:
         log = log.added(part, 0, PLENTY, PLENTY)
     log = read_log(log.packed())
     assert sorted(log.requests()) == sorted(request for part in parts for request in part)
-    merged = EventLog().added([request for part in parts for request in part], 0, PLENTY, PLENTY)
-    assert sorted(log.without(lambda key: key == "a").requests()) == sorted(
-        request for request in merged.requests() if request.key != "a"
-    )
 
 
 def test_few_targets_take_little_room() -> None:
@@ -124,14 +120,6 @@ def test_events_of_different_levels_are_sampled_alike() -> None:
     assert sorted(log.events()) == sorted(sampled(events, 3) * 2)
     log = log.added(events, 0, PLENTY, PLENTY)
     assert log.total == 3 * len(sampled(events, 3)) == len(log.events())
-
-
-def test_a_key_can_be_removed() -> None:
-    log = EventLog().added(crowd(5, 3), 0, PLENTY, PLENTY).added(crowd(5, 2), 0, PLENTY, PLENTY)
-    rest = log.without(lambda key: key == "10.0.0.3")
-    assert log.total - rest.total == 5
-    assert {key for _, key, _ in rest.events()} == {f"10.0.0.{number}" for number in (0, 1, 2, 4)}
-    assert log.without(lambda key: False) is log
 
 
 @pytest.mark.parametrize(

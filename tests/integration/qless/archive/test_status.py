@@ -13,11 +13,11 @@ from django.db import OperationalError
 
 from resty_django.conf import conf
 from resty_django.health import Finding
-from resty_django.qless import Client, erasing, health, overview
+from resty_django.qless import Client, health, overview
 from resty_django.qless.archive import writer
 from resty_django.qless.checks import check_qless
 from tests.integration.qless.archive.conftest import Clock
-from tests.integration.qless.archive.tools import archive_settings, complete, fail, rows, states, write
+from tests.integration.qless.archive.tools import archive_settings, complete, rows, states, write
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.redis]
 
@@ -114,49 +114,3 @@ def test_the_command(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(CommandError, match="late") as caught:
         run("--status")
     assert caught.value.returncode == 1
-
-
-def test_erasing_a_person(site: Client, clock: Clock) -> None:
-    write(site)
-    complete(site, "address", {"client": "203.0.113.7"})
-    complete(site, "other-address", {"client": "203.0.113.71"})
-    complete(site, "words", {"text": "mail to Ann.Meyer@example.com failed"})
-    complete(site, "number", {"user": 7, "count": 3})
-    complete(site, "tagged", {"user": 3}, tags=["user:7"])
-    complete(site, "other-number", {"user": 77})
-    complete(site, "logged", {"user": 77})
-    fail(site, "error", "ValueError: 203.0.113.7 is not allowed")
-    site.call("log", "logged", "seen", json.dumps({"name": "Zoë"}))
-    complete(site, "cut", {"text": "x " * 20_000, "name": "Ann.Meyer@example.com"})
-    write(site)
-
-    def erased(key: str, dry: bool = False) -> int:
-        return sum(part.count for part in erasing.erase(key, dry))
-
-    def without_data() -> set[str]:
-        return {name for name, row in rows().items() if row.arguments_are == "erased"}
-
-    everything = set(states())
-    assert erased("203.0.113.7", dry=True) == 2
-    assert without_data() == set()
-    assert erased("203.0.113.7") == 2
-    assert without_data() == {"address", "error"}
-    row = rows()["error"]
-    assert (row.arguments, row.error_message, row.history, row.text) == ("null", "", "[]", "")
-    assert erased("7") == 2
-    assert erased("ann.meyer@EXAMPLE.com") == 1
-    assert erased("Zoë") == 1  # in the history
-    assert without_data() == {"address", "error", "number", "tagged", "words", "logged"}
-    assert erased("nobody") == erased("203.0.113.7") == 0
-    write(site, again=True)  # Redis still has the jobs
-    assert without_data() == {"address", "error", "number", "tagged", "words", "logged"}
-    assert set(states()) == everything
-
-
-def test_the_command_resty_forget(site: Client) -> None:
-    complete(site, "address", {"client": "203.0.113.7"})
-    write(site)
-    output = io.StringIO()
-    call_command("resty_forget", "203.0.113.7", stdout=output)
-    assert "jobs: 1 archived jobs erased" in output.getvalue()
-    assert rows()["address"].arguments_are == "erased"

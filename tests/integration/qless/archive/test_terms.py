@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from resty_django.qless import Client, erasing
+from resty_django.qless import Client
 from resty_django.qless.archive import terms, writer
 from resty_django.qless.models import ArchivedJob, ArchivedTerm
 from resty_django.qless.search.query import parse
@@ -123,18 +123,6 @@ def test_terms_are_deleted_with_the_row(site: Client, clock: Clock) -> None:
     complete(site, "new")
     assert write(site).counts["pruned"] == 3
     assert {entry.job.name for entry in ArchivedTerm.objects.select_related("job")} == {"new"}
-
-
-def test_the_terms_of_erased_rows_are_deleted(site: Client) -> None:
-    complete(site, "c1", {"client": "203.0.113.7", "name": "Ann"})
-    complete(site, "c2", {"client": "203.0.113.9", "name": "Bob"})
-    write(site)
-    list(erasing.erase("203.0.113.7", dry=True))
-    assert found("ann") == {"c1"}
-    list(erasing.erase("203.0.113.7", dry=False))
-    assert terms_of("c1") == set()
-    assert found("ann") == set()
-    assert found("bob") == {"c2"}
 
 
 def test_a_batch_that_fails_writes_neither_rows_nor_terms(site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
