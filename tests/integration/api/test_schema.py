@@ -11,7 +11,6 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.errors import Unsatisfiable
 
 from resty_django.qless import Client
 from tests.integration.api.site import AUTHORIZATION, PATHS, known_names
@@ -51,13 +50,13 @@ def test_every_part_of_the_api_is_in_the_document(operations: list[Any]) -> None
 def test_every_response_matches_the_document(operations: list[Any], mode: Any) -> None:
     failures: list[str] = []
     for operation in operations:
+        if mode is schemathesis.GenerationMode.NEGATIVE and not (operation.query or operation.body):
+            continue  # nothing can be wrong; Hypothesis would search for seconds
         placeholder = next((parameter.name for parameter in operation.path_parameters), None)
         for name in [None, *known_names(operation.path)] if placeholder else [None]:
             path_parameters = {} if name is None else {"path_parameters": {placeholder: name}}
             try:
                 ask(operation.as_strategy(generation_mode=mode, **path_parameters))
-            except Unsatisfiable:  # an operation with nothing that could be wrong
-                continue
             except Exception as error:
                 failures.append(f"{operation.label}: {''.join(traceback.format_exception_only(error))}")
     assert not failures, "\n\n".join(failures)
