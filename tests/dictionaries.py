@@ -6,6 +6,7 @@ import inspect
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -85,22 +86,31 @@ def redis_cache(valkey_url: str, valkey: Any) -> Iterator[str]:
         yield ALIAS
 
 
+def empty_dictionary(request: pytest.FixtureRequest, engine: str) -> SharedDict:
+    """An empty dictionary of an engine, of 8 MiB where that means something, whose time is `clock`."""
+    clock = request.getfixturevalue("clock")
+    if engine == "redis":
+        return RedisDict("contract", alias=request.getfixturevalue("redis_cache"), clock=clock)
+    folder = request.getfixturevalue("tmp_path") / "dictionaries"
+    return LmdbDict("contract", 8 * MIB, str(folder), clock)
+
+
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
-def dictionary(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[SharedDict]:
-    """An empty dictionary of each engine, of 8 MiB where that means something, whose time is `clock`."""
-    shared_dict: SharedDict
-    if request.param == "redis":
-        shared_dict = RedisDict("contract", alias=request.getfixturevalue("redis_cache"), clock=clock)
-    else:
-        shared_dict = LmdbDict("contract", 8 * MIB, str(tmp_path / "dictionaries"), clock)
-    yield shared_dict
-    shared_dict.close()
+def dictionary(request: pytest.FixtureRequest) -> Iterator[SharedDict]:
+    """An empty dictionary of each engine."""
+    with closing(empty_dictionary(request, request.param)) as shared_dict:
+        yield shared_dict
 
 
-@pytest.fixture(params=["call", "twin"])
-def calls(request: pytest.FixtureRequest, dictionary: SharedDict, clock: Clock) -> Calls:
-    """The calls of `dictionary`, and again those with an `a` before their name."""
-    return Calls(dictionary, clock, request.param == "twin")
+@pytest.fixture(params=["lmdb", *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("redis", "redis-async"))])
+def calls(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Calls]:
+    """The calls of a dictionary of each engine; on Redis also those with an `a` before their name.
+
+    On LMDB, these only forward, which test_twins.py checks.
+    """
+    engine, _, kind = request.param.partition("-")
+    with closing(empty_dictionary(request, engine)) as shared_dict:
+        yield Calls(shared_dict, clock, kind == "async")
 
 
 @pytest.fixture

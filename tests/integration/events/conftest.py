@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,25 @@ from resty_django.events.service import EventService
 from resty_django.events.settings import EventsSettings
 from resty_django.shdict import SharedDict
 from tests import processes
+from tests.dictionaries import empty_dictionary
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
 FRESH = {"fork_at_once"}
 """What is about imports, and so needs a new interpreter."""
+
+
+@pytest.fixture(params=["lmdb", *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("redis", "redis-async"))])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each engine; on Redis also the calls for asyncio, since in memory these only forward."""
+    return str(request.param)
+
+
+@pytest.fixture
+def dictionary(request: pytest.FixtureRequest, kind: str) -> Iterator[SharedDict]:
+    """An empty dictionary."""
+    with closing(empty_dictionary(request, kind.partition("-")[0])) as shared_dict:
+        yield shared_dict
 
 
 @pytest.fixture
@@ -73,12 +87,12 @@ class Process:
 Make = Callable[..., Process]
 
 
-@pytest.fixture(params=["call", "twin"])
-def make(request: pytest.FixtureRequest, channel: Channel) -> Make:
-    """Make a `Process` on `channel`, and again one that uses the calls for asyncio."""
+@pytest.fixture
+def make(kind: str, channel: Channel) -> Make:
+    """Make a `Process` on `channel`."""
 
     def make(pid: int = 1) -> Process:
-        return Process(channel, pid, request.param == "twin")
+        return Process(channel, pid, kind.endswith("-async"))
 
     return make
 

@@ -43,9 +43,9 @@ def run(script: str, server: LogServer, seconds: float = 60, **options: object) 
 
 
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise SystemExit", "1 / 0"])
-def test_what_waits_is_shipped_at_the_end_of_the_process(stream: LogServer, end: str) -> None:
-    run(f"logger.info('one')\nlogger.info('two')\n{end}", stream)
-    until(lambda: stream.lines() == ["one", "two"])
+def test_what_waits_is_shipped_at_the_end_of_the_process(tcp: LogServer, end: str) -> None:
+    run(f"logger.info('one')\nlogger.info('two')\n{end}", tcp)
+    until(lambda: tcp.lines() == ["one", "two"])
 
 
 def test_what_is_logged_while_the_process_ends_is_shipped_at_once(tcp: LogServer) -> None:

@@ -229,39 +229,39 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "keys"),
-    [
-        ("*", KEYS),
-        ("**", KEYS),
-        ("a", ["a"]),
-        ("a*", ["a", "ab", "abc", "a*c", "a?c", "a\\c"]),
-        ("a?c", ["abc", "a*c", "a?c", "a\\c"]),
-        (r"a\*c", ["a*c"]),
-        (r"a\?c", ["a?c"]),
-        (r"a\\c", ["a\\c"]),
-        (r"\[a\]", ["[a]"]),
-        ("[a]", ["a"]),
-        ("[", []),
-        ("a[^b]c", ["a*c", "a?c", "a\\c"]),
-        ("user:[0-9]:*", ["user:1:name", "user:2:name"]),
-        ("user:[9-0]:*", ["user:1:name", "user:2:name"]),
-        ("user:*:name", ["user:1:name", "user:2:name"]),
-        ("*e", ["user:1:name", "user:2:name", "new\nline"]),
-        ("*s*r*:*1*", ["user:1:name", "user:10"]),
-        ("*u*n*m*e*", ["user:1:name", "user:2:name"]),
-        ("?", ["a", "漢"]),
-        ("Ü*", ["Übung"]),
-        ("[Ü漢]*", ["Übung", "漢"]),
-        ("new?line", ["new\nline"]),
-        ("ab", ["ab"]),
-        (r"[\]\[a]*", ["a", "ab", "abc", "a*c", "a?c", "a\\c", "[a]"]),
-        ("(a|b)+", []),
-    ],
-)
-async def test_patterns(calls: Calls, pattern: str, keys: list[str]) -> None:
+PATTERNS = [
+    ("*", KEYS),
+    ("**", KEYS),
+    ("a", ["a"]),
+    ("a*", ["a", "ab", "abc", "a*c", "a?c", "a\\c"]),
+    ("a?c", ["abc", "a*c", "a?c", "a\\c"]),
+    (r"a\*c", ["a*c"]),
+    (r"a\?c", ["a?c"]),
+    (r"a\\c", ["a\\c"]),
+    (r"\[a\]", ["[a]"]),
+    ("[a]", ["a"]),
+    ("[", []),
+    ("a[^b]c", ["a*c", "a?c", "a\\c"]),
+    ("user:[0-9]:*", ["user:1:name", "user:2:name"]),
+    ("user:[9-0]:*", ["user:1:name", "user:2:name"]),
+    ("user:*:name", ["user:1:name", "user:2:name"]),
+    ("*e", ["user:1:name", "user:2:name", "new\nline"]),
+    ("*s*r*:*1*", ["user:1:name", "user:10"]),
+    ("*u*n*m*e*", ["user:1:name", "user:2:name"]),
+    ("?", ["a", "漢"]),
+    ("Ü*", ["Übung"]),
+    ("[Ü漢]*", ["Übung", "漢"]),
+    ("new?line", ["new\nline"]),
+    ("ab", ["ab"]),
+    (r"[\]\[a]*", ["a", "ab", "abc", "a*c", "a?c", "a\\c", "[a]"]),
+    ("(a|b)+", []),
+]
+
+
+async def test_patterns(calls: Calls) -> None:
     await calls.set_many({key: 1 for key in KEYS if key})
-    assert await matching(calls, pattern) == sorted(filter(None, keys))
+    for pattern, keys in PATTERNS:
+        assert await matching(calls, pattern) == sorted(filter(None, keys))
 
 
 async def test_only_what_lives_matches(calls: Calls) -> None:

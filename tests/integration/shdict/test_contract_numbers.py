@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -31,14 +32,14 @@ SUMS: list[tuple[Any, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("before", "by", "after"), SUMS)
-async def test_incr_adds_and_keeps_expiry_and_flags(calls: Calls, before: Any, by: Any, after: Any) -> None:
-    await calls.set("k", before, 8, 5)
-    total = await calls.incr("k", by, init=1000, init_ttl=77)
-    assert type(total) is type(after)
-    assert total == after
-    assert await calls.get_item("k") == Item(after, 5, False)
-    assert await calls.ttl("k") == 8
+async def test_incr_adds_and_keeps_expiry_and_flags(calls: Calls) -> None:
+    for before, by, after in SUMS:
+        await calls.set("k", before, 8, 5)
+        total = await calls.incr("k", by, init=1000, init_ttl=77)
+        assert type(total) is type(after)
+        assert total == after
+        assert await calls.get_item("k") == Item(after, 5, False)
+        assert await calls.ttl("k") == 8
 
 
 async def test_infinities_cancel_to_nan(calls: Calls) -> None:
@@ -47,28 +48,27 @@ async def test_infinities_cancel_to_nan(calls: Calls) -> None:
     assert math.isnan(await calls.get("k"))
 
 
-@pytest.mark.parametrize(("before", "by"), [(BIG, 1), (SMALL, -1), (1, BIG), (SMALL, SMALL)])
-async def test_a_sum_of_more_than_64_bits_changes_nothing(calls: Calls, before: int, by: int) -> None:
-    await calls.set("k", before, 4)
-    with pytest.raises(BadValue):
-        await calls.incr("k", by)
-    assert await calls.get("k") == before
-    with pytest.raises(BadValue):
-        await calls.incr("new", by, init=before)
-    assert await calls.get_stale("new") is None
+async def test_a_sum_of_more_than_64_bits_changes_nothing(calls: Calls) -> None:
+    for before, by in ((BIG, 1), (SMALL, -1), (1, BIG), (SMALL, SMALL)):
+        await calls.set("k", before, 4)
+        with pytest.raises(BadValue):
+            await calls.incr("k", by)
+        assert await calls.get("k") == before
+        with pytest.raises(BadValue):
+            await calls.incr("new", by, init=before)
+        assert await calls.get_stale("new") is None
 
 
-@pytest.mark.parametrize(
-    ("before", "by"), [(SMALL, BIG + 1), (BIG, SMALL - 1), (1, 10**30), (1.5, 2**64), ("text", 2**64)]
-)
-async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(calls: Calls, before: Any, by: int) -> None:
-    await calls.set("k", before, 4)
-    for key, init in (("k", None), ("k", 1), ("new", 1), ("new", -by), ("new", None)):
-        with pytest.raises(BadValue, match=r"^An integer of (64|65|100) bits is too large"):
-            await calls.incr(key, by, init=init)
-    assert await calls.get("k") == before
-    assert await calls.ttl("k") == 4
-    assert await calls.get_stale("new") is None
+async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(calls: Calls) -> None:
+    sums = [(SMALL, BIG + 1), (BIG, SMALL - 1), (1, 10**30), (1.5, 2**64), ("text", 2**64)]
+    for before, by in sums:
+        await calls.set("k", before, 4)
+        for key, init in (("k", None), ("k", 1), ("new", 1), ("new", -by), ("new", None)):
+            with pytest.raises(BadValue, match=r"^An integer of (64|65|100) bits is too large"):
+                await calls.incr(key, by, init=init)
+        assert await calls.get("k") == before
+        assert await calls.ttl("k") == 4
+        assert await calls.get_stale("new") is None
 
 
 async def test_incr_of_an_absent_key(calls: Calls) -> None:
@@ -93,13 +93,13 @@ async def test_incr_over_an_expired_item_has_no_flags(calls: Calls) -> None:
     assert await calls.get_item("k") == Item(2, 0, False)
 
 
-@pytest.mark.parametrize("value", ["1", b"1", True, [1], "", {"a": 1}])
-async def test_incr_of_what_is_no_number(calls: Calls, value: Any) -> None:
-    await calls.set("k", value, 5)
-    with pytest.raises(NotANumber, match="The value of the key 'k' is not a number"):
-        await calls.incr("k", 1, init=0)
-    assert await calls.get("k") == value
-    assert await calls.ttl("k") == 5
+async def test_incr_of_what_is_no_number(calls: Calls) -> None:
+    for value in ("1", b"1", True, [1], "", {"a": 1}):
+        await calls.set("k", value, 5)
+        with pytest.raises(NotANumber, match="The value of the key 'k' is not a number"):
+            await calls.incr("k", 1, init=0)
+        assert await calls.get("k") == value
+        assert await calls.ttl("k") == 5
 
 
 async def test_incr_of_a_list(calls: Calls) -> None:
@@ -109,14 +109,14 @@ async def test_incr_of_a_list(calls: Calls) -> None:
     assert await calls.llen("l") == 1
 
 
-@pytest.mark.parametrize("by", ["1", None, True, b"1", [1], 1j])
-async def test_incr_by_what_is_no_number(calls: Calls, by: Any) -> None:
-    with pytest.raises(BadValue):
-        await calls.incr("k", by, init=0)
-    if by is not None:
+async def test_incr_by_what_is_no_number(calls: Calls) -> None:
+    for by in ("1", None, True, b"1", [1], 1j):
         with pytest.raises(BadValue):
-            await calls.incr("k", 1, init=by)
-    assert await calls.get_stale("k") is None
+            await calls.incr("k", by, init=0)
+        if by is not None:
+            with pytest.raises(BadValue):
+                await calls.incr("k", 1, init=by)
+        assert await calls.get_stale("k") is None
 
 
 async def test_init_ttl_without_init(calls: Calls) -> None:
@@ -154,16 +154,17 @@ async def test_update_leaves_the_expiry_unless_told(calls: Calls) -> None:
     assert await calls.get_item("k") == Item("g", 0, False)
 
 
-@pytest.mark.parametrize("new", [7, 0.5, b"12345678", "12345678", True, False, "x", b"x", [1, 2], {"a": 1}])
-@pytest.mark.parametrize("old", [5, 2.5, b"abcdefgh", "abcdefgh", True, b"y", [3, 4]])
-async def test_update_may_change_the_type(calls: Calls, old: Any, new: Any) -> None:
+async def test_update_may_change_the_type(calls: Calls) -> None:
     """Whether or not the bytes of both are equally many."""
-    await calls.set("k", old, 8, 6)
-    assert await calls.update("k", lambda value: Change(new, result=value)) == old
-    item = await calls.get_item("k")
-    assert item == Item(new, 6, False)
-    assert type(item.value) is type(new)
-    assert await calls.ttl("k") == 8
+    olds = [5, 2.5, b"abcdefgh", "abcdefgh", True, b"y", [3, 4]]
+    news = [7, 0.5, b"12345678", "12345678", True, False, "x", b"x", [1, 2], {"a": 1}]
+    for old, new in itertools.product(olds, news):
+        await calls.set("k", old, 8, 6)
+        assert await calls.update("k", lambda value, new=new: Change(new, result=value)) == old
+        item = await calls.get_item("k")
+        assert item == Item(new, 6, False)
+        assert type(item.value) is type(new)
+        assert await calls.ttl("k") == 8
 
 
 async def test_update_that_keeps_or_deletes(calls: Calls) -> None:
@@ -198,12 +199,12 @@ async def test_update_that_raises_changes_nothing(calls: Calls) -> None:
     assert await calls.update("k", lambda old: Change("after", result=old)) == "v"
 
 
-@pytest.mark.parametrize("size", [10, 1900, 100_000])
-async def test_update_of_any_size_and_type(calls: Calls, size: int) -> None:
-    await calls.set("k", "x" * size)
-    assert await calls.update("k", lambda old: Change({"length": len(old)}, result=len(old))) == size
-    assert await calls.update("k", lambda old: Change(b"y" * old["length"])) is None
-    assert await calls.get("k") == b"y" * size
+async def test_update_of_any_size_and_type(calls: Calls) -> None:
+    for size in (10, 1900, 100_000):
+        await calls.set("k", "x" * size)
+        assert await calls.update("k", lambda old: Change({"length": len(old)}, result=len(old))) == size
+        assert await calls.update("k", lambda old: Change(b"y" * old["length"])) is None
+        assert await calls.get("k") == b"y" * size
 
 
 async def test_update_of_a_list(calls: Calls) -> None:
@@ -232,24 +233,23 @@ async def test_a_list_grows_and_shrinks_at_both_ends(calls: Calls) -> None:
     assert await calls.add("l", "text") is Outcome.STORED
 
 
-@pytest.mark.parametrize(
-    "item", ["", "text", 0, -(2**63), 2**63 - 1, 1.5, math.inf, b"", b"\xff", "x" * 3000, "y" * 70000]
-)
-async def test_items_of_a_list_come_back_as_they_were(calls: Calls, item: Any) -> None:
+async def test_items_of_a_list_come_back_as_they_were(calls: Calls) -> None:
+    items = ["", "text", 0, -(2**63), 2**63 - 1, 1.5, math.inf, b"", b"\xff", "x" * 3000, "y" * 70000]
     await calls.rpush("l", "before")
-    await calls.rpush("l", item)
-    popped = await calls.rpop("l")
-    assert type(popped) is type(item)
-    assert popped == item
-    assert await calls.llen("l") == 1
+    for item in items:
+        await calls.rpush("l", item)
+        popped = await calls.rpop("l")
+        assert type(popped) is type(item)
+        assert popped == item
+        assert await calls.llen("l") == 1
 
 
-@pytest.mark.parametrize("item", [True, [1], {"a": 1}, None, object(), 2**63])
-async def test_what_a_list_does_not_take(calls: Calls, item: Any) -> None:
-    for push in (calls.lpush, calls.rpush):
-        with pytest.raises(BadValue):
-            await push("l", item)
-    assert await calls.llen("l") == 0
+async def test_what_a_list_does_not_take(calls: Calls) -> None:
+    for item in (True, [1], {"a": 1}, None, object(), 2**63):
+        for push in (calls.lpush, calls.rpush):
+            with pytest.raises(BadValue):
+                await push("l", item)
+        assert await calls.llen("l") == 0
 
 
 async def test_list_calls_of_what_is_no_list(calls: Calls) -> None:

@@ -9,31 +9,31 @@ import pytest
 from resty_django.shdict import Item, NotFound, Outcome, WrongKind
 from tests.dictionaries import Calls
 
+LIVES: list[tuple[float, float]] = [
+    (1, 1.0),
+    (0.25, 0.25),
+    (0.57, 0.57),
+    (1.001, 1.001),
+    (0.0019, 0.001),
+    (0.0001, 0.001),
+    (86400 * 365, 86400.0 * 365),
+    (True, 1.0),
+]
+"""Times to live, and after how many seconds an item expires."""
 
-@pytest.mark.parametrize(
-    ("ttl", "lives"),
-    [
-        (1, 1.0),
-        (0.25, 0.25),
-        (0.57, 0.57),
-        (1.001, 1.001),
-        (0.0019, 0.001),
-        (0.0001, 0.001),
-        (86400 * 365, 86400.0 * 365),
-        (True, 1.0),
-    ],
-)
-async def test_an_item_expires_at_its_time_to_the_millisecond(calls: Calls, ttl: float, lives: float) -> None:
-    await calls.set("k", "v", ttl)
-    assert await calls.ttl("k") == lives
-    calls.clock.advance(lives - 0.001)
-    assert await calls.get("k") == "v"
-    assert await calls.ttl("k") == 0.001
-    calls.clock.advance(0.001)
-    assert await calls.get("k") is None
-    assert await calls.get("k", "other") == "other"
-    assert await calls.get_item("k") is None
-    assert await calls.ttl("k") is None
+
+async def test_an_item_expires_at_its_time_to_the_millisecond(calls: Calls) -> None:
+    for ttl, lives in LIVES:
+        await calls.set("k", "v", ttl)
+        assert await calls.ttl("k") == lives
+        calls.clock.advance(lives - 0.001)
+        assert await calls.get("k") == "v"
+        assert await calls.ttl("k") == 0.001
+        calls.clock.advance(0.001)
+        assert await calls.get("k") is None
+        assert await calls.get("k", "other") == "other"
+        assert await calls.get_item("k") is None
+        assert await calls.ttl("k") is None
 
 
 async def test_zero_is_for_ever(calls: Calls) -> None:
@@ -58,24 +58,24 @@ async def test_a_new_value_has_its_own_time(calls: Calls) -> None:
     assert await calls.get("k") == "y"
 
 
-@pytest.mark.parametrize("ttl", [-1, -0.001, math.nan, math.inf, 1e12])
-async def test_a_time_out_of_range_is_refused_and_changes_nothing(calls: Calls, ttl: float) -> None:
-    await calls.set("k", 1, 9)
-    for tried in (
-        calls.set("k", "v", ttl),
-        calls.safe_set("k", "v", ttl),
-        calls.add("new", "v", ttl),
-        calls.safe_add("new", "v", ttl),
-        calls.replace("k", "v", ttl),
-        calls.expire("k", ttl),
-        calls.expire_if("k", 1, ttl),
-        calls.incr("k", 1, init=1, init_ttl=ttl),
-    ):
-        with pytest.raises(ValueError, match="A time to live must be 0"):
-            await tried
-    assert await calls.get("k") == 1
-    assert await calls.ttl("k") == 9
-    assert await calls.get("new") is None
+async def test_a_time_out_of_range_is_refused_and_changes_nothing(calls: Calls) -> None:
+    for ttl in (-1, -0.001, math.nan, math.inf, 1e12):
+        await calls.set("k", 1, 9)
+        for tried in (
+            calls.set("k", "v", ttl),
+            calls.safe_set("k", "v", ttl),
+            calls.add("new", "v", ttl),
+            calls.safe_add("new", "v", ttl),
+            calls.replace("k", "v", ttl),
+            calls.expire("k", ttl),
+            calls.expire_if("k", 1, ttl),
+            calls.incr("k", 1, init=1, init_ttl=ttl),
+        ):
+            with pytest.raises(ValueError, match="A time to live must be 0"):
+                await tried
+        assert await calls.get("k") == 1
+        assert await calls.ttl("k") == 9
+        assert await calls.get("new") is None
 
 
 async def test_stale_values_are_seen_by_get_stale_alone(calls: Calls) -> None:
@@ -128,21 +128,21 @@ async def test_expire_of_a_list(calls: Calls) -> None:
     assert await calls.lpop("l") == "new"
 
 
-@pytest.mark.parametrize("safe", [False, True])
-async def test_add_stores_only_what_is_not_there(calls: Calls, safe: bool) -> None:
-    add = calls.safe_add if safe else calls.add
-    assert await add("k", "v", 5, 1) is Outcome.STORED
-    assert await add("k", "w", 7, 2) is Outcome.EXISTS
-    assert not Outcome.EXISTS
-    assert await calls.get_item("k") == Item("v", 1, False)
-    assert await calls.ttl("k") == 5
-    calls.clock.advance(5)
-    assert await add("k", "x") is Outcome.STORED
-    assert await calls.get_item("k") == Item("x", 0, False)
-    assert await calls.ttl("k") == 0
-    await calls.rpush("l", 1)
-    assert await add("l", "v") is Outcome.EXISTS
-    assert await calls.llen("l") == 1
+async def test_add_stores_only_what_is_not_there(calls: Calls) -> None:
+    for add in (calls.add, calls.safe_add):
+        assert await add("k", "v", 5, 1) is Outcome.STORED
+        assert await add("k", "w", 7, 2) is Outcome.EXISTS
+        assert not Outcome.EXISTS
+        assert await calls.get_item("k") == Item("v", 1, False)
+        assert await calls.ttl("k") == 5
+        calls.clock.advance(5)
+        assert await add("k", "x") is Outcome.STORED
+        assert await calls.get_item("k") == Item("x", 0, False)
+        assert await calls.ttl("k") == 0
+        await calls.rpush("l", 1)
+        assert await add("l", "v") is Outcome.EXISTS
+        assert await calls.llen("l") == 1
+        await calls.delete_many(["k", "l"])
 
 
 async def test_replace_stores_only_over_what_is_there(calls: Calls) -> None:
@@ -182,20 +182,20 @@ async def test_delete_tells_whether_it_was_there(calls: Calls) -> None:
 LIKE_ONE = [1, 1.0, True, "1", b"1", [1], "\x01"]
 
 
-@pytest.mark.parametrize("held", LIKE_ONE, ids=repr)
-async def test_delete_if_and_expire_if_want_the_same_value_of_the_same_type(calls: Calls, held: object) -> None:
-    await calls.set("k", held, 9)
-    for unequal in LIKE_ONE:
-        if type(unequal) is not type(held) or unequal != held:
-            assert await calls.expire_if("k", unequal, 5) is False
-            assert await calls.delete_if("k", unequal) is False
-    assert await calls.ttl("k") == 9
-    assert await calls.expire_if("k", held, 5) is True
-    assert await calls.ttl("k") == 5
-    assert await calls.delete_if("k", held) is True
-    assert await calls.get_stale("k") is None
-    assert await calls.delete_if("k", held) is False
-    assert await calls.expire_if("k", held, 5) is False
+async def test_delete_if_and_expire_if_want_the_same_value_of_the_same_type(calls: Calls) -> None:
+    for held in LIKE_ONE:
+        await calls.set("k", held, 9)
+        for unequal in LIKE_ONE:
+            if type(unequal) is not type(held) or unequal != held:
+                assert await calls.expire_if("k", unequal, 5) is False
+                assert await calls.delete_if("k", unequal) is False
+        assert await calls.ttl("k") == 9
+        assert await calls.expire_if("k", held, 5) is True
+        assert await calls.ttl("k") == 5
+        assert await calls.delete_if("k", held) is True
+        assert await calls.get_stale("k") is None
+        assert await calls.delete_if("k", held) is False
+        assert await calls.expire_if("k", held, 5) is False
 
 
 async def test_delete_if_and_expire_if_of_what_has_expired(calls: Calls) -> None:
@@ -205,13 +205,13 @@ async def test_delete_if_and_expire_if_of_what_has_expired(calls: Calls) -> None
     assert await calls.delete_if("k", "v") is False
 
 
-@pytest.mark.parametrize("size", [1896, 1897, 5000, 100_000])
-async def test_delete_if_and_expire_if_of_long_values(calls: Calls, size: int) -> None:
-    await calls.set("k", "x" * size)
-    assert await calls.delete_if("k", "x" * (size - 1) + "y") is False
-    assert await calls.expire_if("k", "x" * size, 5) is True
-    assert await calls.get("k") == "x" * size
-    assert await calls.delete_if("k", "x" * size) is True
+async def test_delete_if_and_expire_if_of_long_values(calls: Calls) -> None:
+    for size in (1896, 1897, 5000, 100_000):
+        await calls.set("k", "x" * size)
+        assert await calls.delete_if("k", "x" * (size - 1) + "y") is False
+        assert await calls.expire_if("k", "x" * size, 5) is True
+        assert await calls.get("k") == "x" * size
+        assert await calls.delete_if("k", "x" * size) is True
 
 
 async def test_delete_if_of_a_list(calls: Calls) -> None:

@@ -59,19 +59,21 @@ WRITES: dict[str, Callable[[LmdbDict], object]] = {
 }
 
 
-@pytest.mark.parametrize("delete", DELETIONS.values(), ids=DELETIONS)
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize(
+    ("delete", "write"),
+    [*((name, "set") for name in DELETIONS), *(("the data", name) for name in WRITES if name != "set")],
+)
 def test_a_write_finds_out_and_goes_on_with_the_file_that_is_there(
     dictionary: LmdbDict,
     folder: Path,
     caplog: pytest.LogCaptureFixture,
-    delete: Callable[[Path], object],
-    write: Callable[[LmdbDict], object],
+    delete: str,
+    write: str,
 ) -> None:
-    delete(folder)
+    DELETIONS[delete](folder)
     look_at_once(dictionary)
     with caplog.at_level(logging.ERROR, "resty_django.shdict"):
-        write(dictionary)
+        WRITES[write](dictionary)
     assert "was deleted or replaced while this process used" in caplog.text
     assert "The likely cause is" in caplog.text
     look_at_once(dictionary)

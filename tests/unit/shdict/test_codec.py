@@ -68,6 +68,19 @@ def test_a_key_is_its_text_as_utf8_or_refused(key: str) -> None:
         assert codec.encode_key(key) == key.encode("utf-8", "surrogateescape")
 
 
+def test_bad_keys() -> None:
+    for key, sentence in (
+        (None, "The key is None"),
+        ("", "The key has 0 bytes"),
+        (b"", "The key has 0 bytes"),
+        ("k" * 65536, "The key has 65536 bytes. Use 1 to 65535 bytes."),
+        ("é" * 32768, "The key has 65536 bytes"),
+    ):
+        with pytest.raises(BadKey, match=sentence):
+            codec.encode_key(key)
+    assert len(codec.encode_key("k" * 65535)) == 65535
+
+
 @pytest.mark.parametrize(
     ("seconds", "milliseconds"),
     [(0, 0), (0.0, 0), (1, 1000), (0.001, 1), (0.0009, 1), (1e-9, 1), (1.9999, 1999), (1e11, 10**14), (True, 1000)],

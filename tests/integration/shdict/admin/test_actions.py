@@ -109,11 +109,11 @@ def test_flush_expired_is_bounded(admin_client: Client, filled: SharedDict, monk
     assert logged()[1] == "Freed 2 expired items."
 
 
-@pytest.mark.parametrize("typed", ["", "Default", " default", "default ", "other"])
-def test_flush_all_takes_the_exact_name(admin_client: Client, filled: SharedDict, typed: str) -> None:
-    assert admin_client.post(url("flush-all"), {"confirmation": typed}).status_code == 200
-    assert filled.get("kept") == 1
-    assert logged() == []
+def test_flush_all_takes_the_exact_name(admin_client: Client, filled: SharedDict) -> None:
+    for typed in ("", "Default", " default", "default ", "other"):
+        assert admin_client.post(url("flush-all"), {"confirmation": typed}).status_code == 200
+        assert filled.get("kept") == 1
+        assert logged() == []
 
 
 def test_flush_all(admin_client: Client, filled: SharedDict) -> None:

@@ -165,31 +165,29 @@ def test_a_dictionary_that_is_not_there(admin_client: Client, site: Callable[...
 # --- keys and values ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "expected"),
-    [
-        ("two\nlines\t", "text, 10 characters", "two\nlines\t"),
-        ("", "text, 0 characters", '"resty-value"></pre>'),
-        (42, "whole number", ">42<"),
-        (1.5, "number", ">1.5<"),
-        (True, "true or false", ">True<"),
-        (b"\xff\x00<b>", "bytes, 5 bytes", r"b'\xff\x00<b>'"),
-        ([1, "a"], "list, as msgpack, 2 entries", "[1, 'a']"),
-        ({"a": {"b": "<i>"}}, "dict, as msgpack, 1 entry", "{'a': {'b': '<i>'}}"),
-    ],
-)
-def test_values_of_each_type(
-    admin_client: Client, dictionary: SharedDict, value: Any, kind: str, expected: str
-) -> None:
-    dictionary.set("k", value, flags=7)
-    text = html(admin_client.get(f"{PAGE}?key=k"))
-    assert "<i>" not in text
-    assert "<b>" not in text
-    plain = unescape(text)
-    assert f"<td>{kind}</td>" in plain
-    assert expected in plain
-    assert "<td>never expires</td>" in plain
-    assert "<td>7</td>" in plain
+VALUES: list[tuple[Any, str, str]] = [
+    ("two\nlines\t", "text, 10 characters", "two\nlines\t"),
+    ("", "text, 0 characters", '"resty-value"></pre>'),
+    (42, "whole number", ">42<"),
+    (1.5, "number", ">1.5<"),
+    (True, "true or false", ">True<"),
+    (b"\xff\x00<b>", "bytes, 5 bytes", r"b'\xff\x00<b>'"),
+    ([1, "a"], "list, as msgpack, 2 entries", "[1, 'a']"),
+    ({"a": {"b": "<i>"}}, "dict, as msgpack, 1 entry", "{'a': {'b': '<i>'}}"),
+]
+
+
+def test_values_of_each_type(admin_client: Client, dictionary: SharedDict) -> None:
+    for value, kind, expected in VALUES:
+        dictionary.set("k", value, flags=7)
+        text = html(admin_client.get(f"{PAGE}?key=k"))
+        assert "<i>" not in text
+        assert "<b>" not in text
+        plain = unescape(text)
+        assert f"<td>{kind}</td>" in plain
+        assert expected in plain
+        assert "<td>never expires</td>" in plain
+        assert "<td>7</td>" in plain
 
 
 def test_time_to_live_and_stale(admin_client: Client, dictionary: SharedDict) -> None:
