@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,16 +20,8 @@ class ExactCharField(_CharField):
     utf8mb4_bin. SQLite and PostgreSQL need no special collation.
     """
 
-    collations: ClassVar[Mapping[str, str]] = {"mysql": "utf8mb4_bin"}
-
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
         parameters = super().db_parameters(connection)
-        if connection.vendor in self.collations:
-            parameters["collation"] = self.collations[connection.vendor]
+        if connection.vendor == "mysql":
+            parameters["collation"] = "utf8mb4_bin"
         return parameters
-
-
-class ByteOrderCharField(ExactCharField):
-    """Text compared and ordered byte by byte on every database, so that texts with the same beginning are a range."""
-
-    collations: ClassVar[Mapping[str, str]] = {"mysql": "utf8mb4_bin", "postgresql": "C"}

@@ -11,13 +11,13 @@ from django.db import router, transaction
 
 from resty_django.text import printable
 
-from .models import ArchivedJob, Named
+from .models import Named
 
 LONGEST: Final = 2000
 """Length of an entry in characters."""
 
 
-def note(user: Any, rows: Sequence[Named | ArchivedJob], text: str) -> None:
+def note(user: Any, rows: Sequence[Named], text: str) -> None:
     """Add an entry for each of `rows`.
 
     None is added on sites without `django.contrib.admin`, nor for anonymous callers and those known by a token alone,

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.fields import ByteOrderCharField, ExactCharField
+from resty_django.fields import ExactCharField
 from resty_django.models import NoRows
 from resty_django.text import one_line
 
@@ -118,11 +117,8 @@ class Option(Named):
 class ArchivedJob(models.Model):
     """A finished job in the archive: its latest end. Arguments and history are redacted; times are UTC.
 
-    `key`: the token of the jid. `text`: what a search compares, in lower case. `terms`: the row's terms in the index,
-    for the writer (see `ArchivedTerm`).
+    `key`: the token of the jid.
     """
-
-    terms: Sequence[str] = ()
 
     class State(models.TextChoices):
         COMPLETE = "complete", _("complete")
@@ -154,18 +150,15 @@ class ArchivedJob(models.Model):
     waited = models.FloatField(_("seconds waiting"), null=True)
     ran = models.FloatField(_("seconds running"), null=True)
     history = models.TextField(_("history"), default="[]")
-    text = models.TextField(_("text"), default="")
 
     class Meta:
         verbose_name = _("archived job")
         verbose_name_plural = _("archive")
         default_permissions = ()
         indexes = (
-            models.Index(fields=("put_at", "id"), name="resty_qless_archive_put"),
-            models.Index(fields=("klass", "put_at", "id"), name="resty_qless_archive_class"),
-            models.Index(fields=("queue", "put_at", "id"), name="resty_qless_archive_queue"),
-            models.Index(fields=("state", "put_at", "id"), name="resty_qless_archive_state"),
-            models.Index(fields=("txid", "put_at", "id"), name="resty_qless_archive_txid"),
+            models.Index(fields=("klass", "finished_at"), name="resty_qless_archive_class"),
+            models.Index(fields=("queue", "finished_at"), name="resty_qless_archive_queue"),
+            models.Index(fields=("state", "finished_at"), name="resty_qless_archive_state"),
             models.Index(fields=("finished_at",), name="resty_qless_archive_finished"),
         )
 
@@ -173,33 +166,10 @@ class ArchivedJob(models.Model):
         """Return the jid, with unprintable characters escaped."""
         return one_line(self.name)
 
-    @classmethod
-    def from_name(cls, name: str) -> Self:
-        return cls(key=token(name))
-
     @property
     def name(self) -> str:
         """The jid."""
         return name_of(self.key)
-
-
-class ArchivedTerm(models.Model):
-    """An entry of the archive's index of words: a term (see archive/terms.py), and a job that has it."""
-
-    pk = models.CompositePrimaryKey("job", "term")
-    job = models.ForeignKey(
-        ArchivedJob, verbose_name=_("archived job"), on_delete=models.CASCADE, related_name="+", db_index=False
-    )
-    term = ByteOrderCharField(_("term"), max_length=210)
-
-    class Meta:
-        verbose_name = _("term of the archive")
-        verbose_name_plural = _("terms of the archive")
-        default_permissions = ()
-        indexes = (models.Index(fields=("term", "job"), name="resty_qless_archive_term"),)
-
-    def __str__(self) -> str:
-        return one_line(self.term)
 
 
 def token(name: str) -> str:

@@ -59,7 +59,7 @@ def register(site: admin.AdminSite) -> None:
         return
     for model, (name, pages) in CLASSES.items():
         _register(site, model, name, ("changelist", *pages, "history", "change"))
-    _register(site, ArchivedJob, "archived.ArchivedJobAdmin", ("changelist", "change"))
+    _register(site, ArchivedJob, "archived.ArchivedJobAdmin", ("changelist", "history", "change"))
 
 
 def _register(site: admin.AdminSite, model: type[Named | ArchivedJob], name: str, pages: tuple[str, ...]) -> None:

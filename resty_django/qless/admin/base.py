@@ -24,12 +24,12 @@ from resty_django.text import printable
 from .. import audit
 from ..clients.default import default_client
 from ..errors import QlessError
-from ..models import ArchivedJob, Named, name_of, token
+from ..models import Named, name_of, token
 from ..search.query import FIELD_SUGGESTIONS
 from .formatting import list_url
 from .operations import OPERATIONS, Operation
 
-M = TypeVar("M", bound=Named | ArchivedJob)
+M = TypeVar("M", bound=Named)
 TEMPLATES: Final = "admin/resty_qless"
 NAV_ITEMS: Final[Sequence[tuple[str, Any]]] = (
     ("queue", _("Queues")),
@@ -296,7 +296,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         )
 
     @staticmethod
-    def add_history(request: HttpRequest, text: str, *rows: Named | ArchivedJob) -> None:
+    def add_history(request: HttpRequest, text: str, *rows: Named) -> None:
         """Add a log entry with `text` to the history of each of `rows`."""
         audit.note(request.user, rows, text)
 

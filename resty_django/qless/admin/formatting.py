@@ -44,7 +44,6 @@ _SHAPES: Final = {
     "depends": "M3 2h10v2l-3 4 3 4v2H3v-2l3-4-3-4Z",
     "failed": "M3 1l5 5 5-5 2 2-5 5 5 5-2 2-5-5-5 5-2-2 5-5-5-5Z",
     "complete": "M2 8l2-2 3 3 6-7 2 2-8 9Z",
-    "canceled": "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1Zm-4 6h8v2H4Z",
     "skipped": "M2 2l5 6-5 6Zm6 0l5 6-5 6Z",
     "paused": "M3 2h4v12H3Zm6 0h4v12H9Z",
     "recurring": "M8 2a6 6 0 1 0 6 6h-2a4 4 0 1 1-4-4v3l5-4-5-4Z",

@@ -12,7 +12,6 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.text import printable
 
-from ..archive.search import ENDED
 from ..models import name_of, token
 from .formatting import STATES, name
 from .glossary import STATE_NAMES
@@ -200,19 +199,6 @@ class NameForm(forms.Form):
     """Filter for a list of names."""
 
     name = forms.CharField(label=_("Name contains"), required=False)
-
-
-class ArchiveForm(forms.Form):
-    """Filter for the archive, in the URL."""
-
-    state = forms.ChoiceField(
-        label=_("State"),
-        required=False,
-        choices=[("", _("all")), *((str(state), STATE_NAMES[state]) for state in ENDED)],
-    )
-    queue = forms.CharField(label=_("Queue"), required=False)
-    klass = forms.CharField(label=_("Class"), required=False)
-    tag = forms.CharField(label=_("Tag"), required=False)
 
 
 class FilterForm(forms.Form):

@@ -16,7 +16,6 @@ STATE_NAMES: Final[Mapping[str, Any]] = {
     "depends": pgettext_lazy("state", "depends"),
     "failed": pgettext_lazy("state", "failed"),
     "complete": pgettext_lazy("state", "complete"),
-    "canceled": pgettext_lazy("state", "canceled"),
     "recurring": pgettext_lazy("state", "recurring"),
     "skipped": pgettext_lazy("state", "skipped"),
     "paused": pgettext_lazy("state", "paused"),

@@ -30,14 +30,12 @@ _STATE_AFTER: Final = {
     "timed-out": "stalled",
     "throttled": "waiting",
     "skipped": "skipped",
-    "canceled": "canceled",
     "waits again": "depends",
     RETRIED: "waiting",
 }
-_ENDED: Final = ("complete", "failed", "skipped", "canceled")
+_ENDED: Final = ("complete", "failed", "skipped")
 _WORDS: Final = {
     "done": gettext_lazy("Completed"),
-    "canceled": gettext_lazy("Canceled"),
     "timed-out": gettext_lazy("Lock expired"),
     "throttled": gettext_lazy("Waits for a free slot"),
     "callback": gettext_lazy("callback enqueued"),

@@ -303,8 +303,6 @@ URGENT_STATES: Final = ("stalled", "running", "waiting", "scheduled", "depends")
 def _source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
     """Return the list in Redis that fits a filter best; None if only a search can find its jobs."""
     state = job_filter.state
-    if state == "canceled":  # deleted; the archive may have them
-        return ListSource(("state",), NEWEST_FIRST, lambda: 0, lambda start, count: [])
     if group := job_filter.group:
         return ListSource(
             ("group",),

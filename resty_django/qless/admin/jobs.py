@@ -17,6 +17,7 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.formatting import percent
 from resty_django.admin.tables import Table, changed
+from resty_django.conf import conf
 from resty_django.text import printable
 
 from ..clients.graph import groups_of
@@ -26,10 +27,9 @@ from ..clients.recurring import RecurringJob
 from ..clients.replies import Result
 from ..clients.serialization import encode
 from ..errors import QlessError
-from ..models import name_of, token
+from ..models import ArchivedJob, name_of, token
 from ..search.query import QueryError
 from . import formatting, operations
-from .archived import archive_hint, archive_table, archived
 from .arguments import display_json
 from .base import TEMPLATES
 from .callbacks import callbacks_table, outcome_facts
@@ -104,8 +104,6 @@ class JobAdmin(NewJob):
         if job is not None:
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
             return HttpResponseRedirect(formatting.url(model, text))
-        if text and archived(text):
-            return HttpResponseRedirect(formatting.url("archivedjob", text))
         queues = queues_of(client)
         search: SearchContext = {"suggestions": suggestions(client, queues), "examples": _examples()}
         try:
@@ -115,11 +113,10 @@ class JobAdmin(NewJob):
             return self.page(
                 request, f"{TEMPLATES}/list.html", {"title": _("Jobs"), "filters": {"q": text}, "search": search}
             )
-        if job_filter.state and job_filter.state not in (*formatting.STATES, "canceled"):
+        if job_filter.state and job_filter.state not in formatting.STATES:
             job_filter = replace(job_filter, state="")
         table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
         table = with_export(table, job_list)
-        archive_matches = None if table.pager.next else archive_table(request, client, job_filter)
         return self.list_page(
             request,
             table,
@@ -128,12 +125,7 @@ class JobAdmin(NewJob):
             notes=notes(job_list.lookup),
             form=FilterForm(request.GET, queues),
             facts=_list_facts(job_list),
-            hints=[
-                *_tag_hints(client, job_filter),
-                *_inside_hints(request, job_list),
-                *(archive_hint(request, job_filter) if table.pager.next else ()),
-            ],
-            extra_tables=[archive_matches] if archive_matches else [],
+            hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list), *_archive_hints(text)],
             operations=self.operations_for(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
@@ -159,8 +151,8 @@ class JobAdmin(NewJob):
         if isinstance(job, RecurringJob):
             return HttpResponseRedirect(formatting.url("recurringjob", jid))
         context = {"title": formatting.name(jid), "object": row, "on_object": True, "job": job}
-        if job is None and archived(jid):
-            return HttpResponseRedirect(formatting.url("archivedjob", jid))
+        if job is None and (archived := ArchivedJob.objects.filter(key=token(jid)).first()):
+            return HttpResponseRedirect(formatting.url("archivedjob", str(archived.pk)))
         if job is None:
             return self.page(request, f"{TEMPLATES}/job.html", context, status=404)
         return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._job_context(request, client, job)})
@@ -238,6 +230,13 @@ def _inside_hints(request: HttpRequest, job_list: JobList) -> list[tuple[str, st
         return []
     url = changed(request, inside="1", cursor=None, examined=None, p=None)
     return [(url, _("Examine all jobs instead, also for parts of words"))]
+
+
+def _archive_hints(text: str) -> list[tuple[str, str]]:
+    """Return a link to the search of the archive for a text."""
+    if not text or not conf.qless.archive.enabled:
+        return []
+    return [(formatting.list_url("archivedjob", q=text), _("Search the archive: jid, transaction ID, class or tag"))]
 
 
 def _examples() -> list[tuple[str, str]]:

@@ -17,10 +17,9 @@ from django.views.decorators.http import require_http_methods
 from resty_django.conf import conf
 
 from ..models import Job as JobRow
-from ..models import name_of, token
+from ..models import token
 from ..tasks import calls
 from . import formatting
-from .archived import initial_of
 from .arguments import arguments_help, new_arguments
 from .base import TEMPLATES
 from .forms import JobForm, TaskForm, queues_of
@@ -33,8 +32,7 @@ class NewJob(StuckList):
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def start_view(self, request: HttpRequest) -> HttpResponse:
-        """Choose a task, then enqueue a job of it. URL parameters: `task`, its name; `archived`, an archived job whose
-        arguments and options the form begins with."""
+        """Choose a task, then enqueue a job of it. URL parameter: `task`, its name."""
         if not self.may(request, "start_job"):
             raise PermissionDenied
         choices = {choice.klass: choice for choice in calls.choices()}
@@ -55,9 +53,6 @@ class NewJob(StuckList):
             "retries": choice.retries,
             "tags": ", ".join(choice.tags),
         }
-        initial |= initial_of(request.GET.get("archived", ""), klass)
-        if initial["queue"]:
-            queues.setdefault(name_of(initial["queue"]))
         data = request.POST if request.method == "POST" else None
         form = JobForm(data, [*queues], initial, arguments_help(klass, edits=False))
         if request.method == "POST" and form.is_valid():

@@ -101,11 +101,6 @@ def redis_limits(client: Client) -> tuple[float, int]:
     return float(client.config.get("jobs-history", 604_800)), int(client.config.get("jobs-history-count", 50_000))
 
 
-def oldest_complete(client: Client) -> float | None:
-    """Return the score of the oldest complete job in Redis; None if there is none."""
-    return _first_score(command(client, "ZRANGE", COMPLETED, 0, 0, "WITHSCORES"))
-
-
 def status(client: Client) -> ArchiveStatus:
     marks: Mapping[str, float] = read_marks(client)
     now, until = client.clock(), marks.get("until")

@@ -17,9 +17,7 @@ from ..clients.job import Job
 from ..clients.serialization import readable
 from ..errors import QlessError
 from ..models import ArchivedJob, token
-from ..redaction import HIDDEN, redacted_arguments, without_secrets
-from ..search.terms import Document, document, error_text
-from .terms import terms_of
+from ..redaction import redacted_arguments, without_secrets
 
 log = logger("resty_django.qless.archive")
 
@@ -27,15 +25,13 @@ MAX_KEY: Final = 255
 """Maximum length of a jid's token; longer jids are not archived."""
 MAX_NAME: Final = 200
 MAX_ARGUMENTS: Final = 20_000
-"""Maximum length of the redacted arguments as JSON; longer ones are cut and not searched."""
+"""Maximum length of the redacted arguments as JSON; longer ones are cut."""
 MAX_MESSAGE: Final = 10_000
 """Maximum length of an error message; the end of a longer one is kept."""
 MAX_HISTORY: Final = 100
 """Maximum number of entries of the history: the first one and the latest ones."""
 MAX_DETAILS: Final = 500
 """Maximum length of each text in the history."""
-MAX_TEXT: Final = 8000
-"""Maximum length of the searched text."""
 
 FIELDS: Final = tuple(field.name for field in ArchivedJob._meta.concrete_fields if not field.primary_key)
 _NUL: Final = re.compile("\x00")
@@ -66,7 +62,7 @@ def row_of(job: Job, state: str, finished: float) -> ArchivedJob | None:
     failure = _failure(job) if state != ArchivedJob.State.COMPLETE else {}
     arguments, arguments_are = _arguments(job)
     tags = [_clean(str(tag)) for tag in job.tags]
-    row = ArchivedJob(
+    return ArchivedJob(
         key=key,
         klass=_clean(job.klass, MAX_NAME),
         queue=_clean(_queue(job, history), MAX_NAME),
@@ -88,19 +84,6 @@ def row_of(job: Job, state: str, finished: float) -> ArchivedJob | None:
         ran=None if started is None else max(0.0, finished - started),
         history=json.dumps(history, ensure_ascii=False),
     )
-    searched = document_of(row)
-    row.text, row.terms = text_of(searched), terms_of(searched)
-    return row
-
-
-def document_of(row: ArchivedJob) -> Document:
-    """Return what a search sees of a row."""
-    return document(
-        *(row.name, row.klass, arguments_of(row)),
-        txid=row.txid,
-        tags=tags_of(row),
-        error=error_text({"group": row.error_group, "message": row.error_message}) if row.error_group else "",
-    )
 
 
 def arguments_of(row: ArchivedJob) -> Any:
@@ -116,19 +99,11 @@ def history_of(row: ArchivedJob) -> list[dict[str, Any]]:
     return [entry for entry in _loaded(row.history, []) if isinstance(entry, dict)]
 
 
-def text_of(job: Document) -> str:
-    """Return the texts of a document, in lower case, one per line."""
-    texts = (job.jid, job.klass, job.txid, *job.tags, job.error, *(value for _path, value in job.values))
-    return _clean("\n".join(filter(None, texts)).casefold(), MAX_TEXT)
-
-
 def _arguments(job: Job) -> tuple[str, str]:
     """Return the redacted arguments as JSON, and which of `ArchivedJob.Arguments` they are."""
     try:
         data = job.data
         shown = redacted_arguments(job.klass, data)
-        if isinstance(shown, dict) and shown.get("args") == HIDDEN and isinstance(data.get("args"), list):
-            shown = {**shown, "args": [HIDDEN] * len(data["args"])}  # the shape by which the search knows a task
         text = _json(shown)
         redacted = text != json.dumps(data, ensure_ascii=False, default=str)
     except Exception as error:  # data of a shape that nobody expects

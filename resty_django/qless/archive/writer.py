@@ -26,9 +26,9 @@ from ..clients.replies import JobRecord
 from ..clients.serialization import read, reader, scores
 from ..errors import QlessError
 from ..models import ArchivedJob, token
-from . import marks, terms
+from . import marks
 from .marks import CANCELED, COMPLETED, command, members
-from .rows import FIELDS, document_of, from_db, row_of, to_db
+from .rows import FIELDS, from_db, row_of, to_db
 
 log = logger("resty_django.qless.archive")
 
@@ -267,10 +267,6 @@ def _store(rows: Sequence[ArchivedJob]) -> int:
             unique_fields=["key"] if has_target else None,
             update_fields=[name for name in FIELDS if name != "key"],
         )
-        if newer:
-            ids = dict(_rows([row.key for row in newer]).values_list("key", "pk"))
-            replaced = [ids[row.key] for row in newer if row.key in stored]
-            terms.replace(database, ((ids[row.key], row.terms) for row in newer), replaced)
     return len(newer)
 
 
@@ -286,18 +282,3 @@ def prune(before: float) -> Iterator[int]:
         if not ids:
             return
         yield rows.filter(pk__in=ids).delete()[1].get(ArchivedJob._meta.label, 0)
-
-
-def index_again(batch: int) -> Iterator[int]:
-    """Write the terms of all rows again, in transactions of `batch` rows; yield the number of each batch's rows."""
-    database = router.db_for_write(ArchivedJob)
-    last = 0
-    while True:
-        with transaction.atomic(using=database):
-            rows = list(ArchivedJob.objects.using(database).filter(pk__gt=last).order_by("pk")[:batch])
-            entries = [(row.pk, terms.terms_of(document_of(row))) for row in rows]
-            terms.replace(database, entries, [row.pk for row in rows])
-        if not rows:
-            return
-        last = rows[-1].pk
-        yield len(rows)

@@ -17,8 +17,7 @@ from django.utils.translation import gettext as _
 
 FIELDS: Final = ("state", "class", "queue", "tag", "txid", "error", "age", "args")
 """The names of fields. `args` may be followed by the path of an argument: `args.customer.id`."""
-STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete", "canceled")
-"""`canceled`: of jobs in the archive alone."""
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
 FIELD_SUGGESTIONS: Final = (
     *(f"{name}{'.' if name == 'args' else ':'}" for name in FIELDS),
     *(f"state:{state}" for state in STATES),

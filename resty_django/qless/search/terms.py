@@ -136,19 +136,14 @@ def index_terms(job: Document) -> list[str]:
         terms.add(f"{FAILED_CLASS}{_name(job.klass)}")
     if job.txid:
         terms.add(f"{TXID}{_name(job.txid)}")
-    return sorted(terms | word_terms(job), key=str.encode)
-
-
-def word_terms(job: Document) -> set[str]:
-    """Return the terms of a job's words; of a bounded number of them."""
     by_value = [(path, words(text)) for path, text in job.values if text not in _NOT_INDEXED]
     argument_words = dict.fromkeys((word, path) for path, found in by_value for word in found[:MAX_WORDS_PER_VALUE])
-    terms = {_word_term(word, path) for word, path in list(argument_words)[:MAX_WORDS]}
+    terms.update(_word_term(word, path) for word, path in list(argument_words)[:MAX_WORDS])
     terms.update(_word_terms(job.error, ERROR, MAX_ERROR_WORDS))
     terms.update(_word_terms(" ".join(job.tags), TAG, MAX_NAME_WORDS))
     if not _RANDOM_JID.fullmatch(job.jid):
         terms.update(_word_terms(job.jid, JID, MAX_NAME_WORDS))
-    return terms
+    return sorted(terms, key=str.encode)
 
 
 def words(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from resty_django.health import described
 from resty_django.redis.errors import StoreError
 
 from ...archive.marks import ArchiveStatus, status
-from ...archive.writer import Writer, index_again
+from ...archive.writer import Writer
 from ...clients.default import default_client
 from ...errors import QlessError
 
@@ -34,9 +34,6 @@ class Command(BaseCommand):
         parser.add_argument(
             "--again", action="store_true", help="Read all jobs that Redis has, for example after a restored backup."
         )
-        parser.add_argument(
-            "--index", action="store_true", help="Write the index of words of all rows again, after the pass."
-        )
         parser.add_argument("--status", action="store_true", help="Only show the state of the archive.")
         parser.add_argument("--json", action="store_true", help="Print the state as JSON.")
 
@@ -52,9 +49,6 @@ class Command(BaseCommand):
                 elif not options["json"]:
                     counts = outcome.counts
                     self.stdout.write(f"{counts['written']:,} jobs written, {counts['pruned']:,} old rows deleted.")
-                if options["index"]:
-                    indexed = sum(index_again(conf.qless.archive.batch))
-                    self.stdout.write(f"{indexed:,} rows indexed.")
             archive = status(client)
         except ImproperlyConfigured as error:
             raise CommandError(str(error), returncode=EXIT_DOWN) from error

@@ -522,8 +522,13 @@ def test_documented_options_are_the_known_options() -> None:
 
 def test_a_choice_starts_with_the_stored_value(admin_client: Browser, jobs_site: Client) -> None:
     url = path("option", "fixes")
-    assert "selected" not in text_of(admin_client, url).split('name="value"')[1].replace(
-        '<option value="" selected>', ""
-    )
-    jobs_site.config.set("fixes", "all")
-    assert re.findall(r'<option value="(\w+)" selected>', text_of(admin_client, url)) == ["all"]
+    for stored, options, selected in (
+        (None, ["", "none", "shared", "all"], [""]),
+        ("cycles", ["", "none", "shared", "all"], []),
+        ("all", ["none", "shared", "all"], ["all"]),
+    ):
+        if stored:
+            jobs_site.config.set("fixes", stored)
+        text = text_of(admin_client, url)
+        assert re.findall(r'<option value="(\w*)"', text) == options
+        assert re.findall(r'<option value="(\w*)" selected>', text) == selected

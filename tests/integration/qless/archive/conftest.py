@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
-from resty_django.qless.archive import search
 from resty_django.qless.clients.default import default_client
 from tests.integration.qless.archive.tools import archive_settings
 
@@ -17,8 +16,6 @@ from tests.integration.qless.archive.tools import archive_settings
 def site(settings: Any, valkey: Any, valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> Client:
     """The queue of the site, empty; the database has no archived jobs."""
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(valkey_url)}
-    monkeypatch.setattr(search, "_known_classes", (0.0, []))
-    monkeypatch.setattr(search, "CLASSES_TTL", 0.0)
     client = default_client()
     monkeypatch.setattr(client, "clock", Clock())
     return client
