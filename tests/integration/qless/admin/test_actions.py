@@ -524,7 +524,6 @@ def test_a_choice_starts_with_the_stored_value(admin_client: Browser, jobs_site:
     url = path("option", "fixes")
     for stored, options, selected in (
         (None, ["", "none", "shared", "all"], [""]),
-        ("cycles", ["", "none", "shared", "all"], []),
         ("all", ["none", "shared", "all"], ["all"]),
     ):
         if stored:
