@@ -17,7 +17,6 @@ from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
 from .refused_calls import announcing
 from .statistics.catalog import JOB, add_limit
-from .statistics.recorder import recorder
 from .statistics.reporter import stats
 
 RECHECK: Final = 60.0
@@ -91,10 +90,7 @@ class JobLimit:
     def _record(self, key: object, decision: Decision | CombinedDecision) -> None:
         if not self._series:
             return
-        single = Decision._make(decision[: len(Decision._fields)])
-        stats.record(self._series, str(key), single)
-        if recorder.records_limits and not isinstance(self._source, str):
-            recorder.record_limit(self._series, str(key), single)
+        stats.record(self._series, str(key), Decision._make(decision[: len(Decision._fields)]))
 
 
 class JobSlot:

@@ -62,9 +62,7 @@ class LimitsSettings:
     `refresh`: seconds between two checks for changed policies without events. `quota_keep`:
     seconds for which the rows of quotas are kept after the end of their period. `ban_store`: the shared dictionary with
     the bans. `refusals_warning`: `resty_check` warns of a limit that refused more requests in a minute (0: never).
-    `login`: the guard of log-ins. `record_requests`: whether the requests of policies in the last hour are
-    recorded, to test changes of policies and for the search for a key. `record_all_limits`: whether the requests of all
-    other limits are recorded, too, for the search for a key.
+    `login`: the guard of log-ins.
     """
 
     store: str = setting("limits", check=validators.known_dict)
@@ -90,5 +88,3 @@ class LimitsSettings:
     ban_store: str = setting("bans", check=validators.known_dict)
     refusals_warning: int = setting(60, check=at_least(0))
     login: LoginSettings = section(LoginSettings)
-    record_requests: bool = setting(True)
-    record_all_limits: bool = setting(False)

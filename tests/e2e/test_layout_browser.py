@@ -21,7 +21,6 @@ NOT_LINKED: Final = {
     "admin/resty_qless/down.html",
     "admin/resty_qless/missing.html",
     "admin/resty_limits/limitpolicy/mode.html",
-    "admin/resty_limits/limitpolicy/policy_test.html",
 }
 """Templates of pages that no link leads to: what a form returns, and a site without a server or a package."""
 

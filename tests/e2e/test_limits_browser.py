@@ -130,36 +130,6 @@ def test_tiers_and_exemptions_are_entered_by_line(
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_an_edit_is_tested_before_it_is_saved(browse: Callable[..., Any], live_server: Any, width: int) -> None:
-    row = make_policy(limit=3, key="ip+path", path="/shop/*")
-    policy = registry.get_policy("pay")
-    assert policy is not None
-    for number in range(30):
-        for _ in range(number):
-            key = f"2001:db8:{number:x}:ffff::/64|/{'long' * 10}"
-            policy.record(key, policy.limiter.hit(key))
-    driver = browse(scripts=False)
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
-    )
-    driver.get(f"{live_server.url}{POLICIES}{row.pk}/change/")
-    write(driver, "limit", "25")
-    driver.find_element("name", "_test").click()
-    until(lambda: "Test against the last hour" in all_of(driver, ".resty-policy-test h2"))
-    text = driver.find_element("css selector", ".resty-policy-test").text
-    assert "25 requests per hour" in text
-    assert "Refused 351 10" in text
-    assert driver.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
-    assert driver.find_element("name", "limit").get_attribute("value") == "25"
-    if folder := os.environ.get("RESTY_SCREENSHOTS"):
-        driver.save_screenshot(str(Path(folder) / f"policy-test-{width}.png"))
-    assert LimitPolicy.objects.get().limit == 3
-    driver.find_element("name", "_continue").click()
-    until(lambda: LimitPolicy.objects.get().limit == 25)
-
-
-@pytest.mark.parametrize("width", [390, 1280])
 def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live_server: Any, width: int) -> None:
     series = f"function:shop.services.{'x' * 80}"
     make_policy()

@@ -74,17 +74,6 @@ KEY_QUOTAS: Final = (
     Column("remaining", _("Remaining"), number=True, of=lambda quota: quota.limit_units - quota.used_units),
     Column("resets", _("Resets"), time=True, of="row.ends_at"),
 )
-DECISIONS: Final = (
-    Column("time", _("Time"), time=True, of="request.time"),
-    Column("limit", _("Limit"), of="name"),
-    Column("kind", _("Kind"), of="kind_label"),
-    Column("request", _("Request"), of="target"),
-    Column("key", _("Key")),
-    Column("tier", _("Tier")),
-    Column("outcome", _("Outcome"), of="outcome_label"),
-    Column("delay", _("Delay"), number=True),
-    Column("override", _("Override"), of="override.rate"),
-)
 REFUSALS: Final = (
     Column("time", _("Time"), time=True, of="at"),
     Column("limit", _("Limit"), of="name"),

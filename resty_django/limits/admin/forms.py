@@ -26,7 +26,6 @@ from ..overrides.spec import is_known
 from ..policies import export, simulation
 from ..policies.lines import LINE_FIELDS, TIERS, USER, lines_of, normalized_lines, shown
 from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
-from .policy_test import TEST
 
 LONGEST_INTERVAL = 86_400.0
 MOST_NAMES = 5
@@ -34,10 +33,7 @@ MOST_NAMES = 5
 
 
 class LimitPolicyForm(VersionedForm):
-    """The form of a policy. The numbers of other algorithms are ignored and stored as empty.
-
-    A form that is `previewed`, because the policy is only tested, is never valid, so nothing is saved.
-    """
+    """The form of a policy. The numbers of other algorithms are ignored and stored as empty."""
 
     class Meta:
         model = LimitPolicy
@@ -59,10 +55,6 @@ class LimitPolicyForm(VersionedForm):
         burst = self.initial.get("burst")
         if isinstance(burst, float) and burst.is_integer():
             self.initial["burst"] = int(burst)
-        self.previewed = TEST in self.data
-
-    def is_valid(self) -> bool:
-        return super().is_valid() and not self.previewed
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data

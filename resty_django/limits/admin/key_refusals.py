@@ -13,7 +13,7 @@ from resty_django.admin.statistics import Key
 from resty_django.text import printable
 
 from ..statistics import catalog
-from ..statistics.events import SHADOWED, Event
+from ..statistics.events import SHADOWED
 from ..statistics.reporter import stats
 from .all_limits import LABELS
 from .key_forms import forms_of, has
@@ -40,13 +40,11 @@ class KeyRefusals:
     """The newest refusals of a key in the last two days, the most recent first. `count`: the number of stored ones.
 
     `keys`: the names of their limits in the statistics and their keys, each pair once, the most recent first.
-    `events`: the names, and all stored refusals.
     """
 
     listed: list[KeyRefusal]
     count: int
     keys: list[tuple[str, str]]
-    events: list[tuple[str, Event]]
 
 
 def refusals_of(key: str) -> KeyRefusals:
@@ -64,8 +62,7 @@ def refusals_of(key: str) -> KeyRefusals:
     events.sort(reverse=True)
     keys = dict.fromkeys((series, refused) for _, series, refused, _ in events)
     listed = [_shown(*event) for event in events[:SHOWN]]
-    stored = [(series, (at, refused, outcome)) for at, series, refused, outcome in events]
-    return KeyRefusals(listed, len(events), list(keys)[:MOST_KEYS], stored)
+    return KeyRefusals(listed, len(events), list(keys)[:MOST_KEYS])
 
 
 def _shown(at: int, series: str, key: str, outcome: int) -> KeyRefusal:

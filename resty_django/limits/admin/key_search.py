@@ -1,4 +1,4 @@
-"""One key in all limits: its state, its decisions of the last hour, its reset, its quotas and its bans."""
+"""One key in all limits: its state, its refusals, its reset, its quotas and its bans."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ from ..statistics.reporter import stats
 from . import columns
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
-from .key_decisions import KeyDecisions, decisions_of, shown_rows
 from .key_exports import exports
 from .key_forms import stored_forms
 from .key_override_rows import override_rows_context
@@ -129,7 +128,6 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         key = request.GET.get("key", "").strip()[:LONGEST_KEY]
         states: list[KeyState] = []
         refusals = None
-        decisions = KeyDecisions()
         bans = KeyBans()
         error = ""
         limits = list(_loaded_limits())
@@ -137,12 +135,10 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             try:
                 stats.flush()
                 refusals = refusals_of(key)
-                decisions = decisions_of(key, refusals.events)
                 bans = bans_of(key, refusals.keys)
                 states = list(_states(key, limits[:MOST_LIMITERS], bans))
             except SharedDictError as fault:
                 error = why(fault)
-        listed_decisions = decisions.listing(request)
         context = {
             "title": _("Find a key"),
             "key": key,
@@ -150,9 +146,6 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "states": listing(request, columns.STATES, states),
             "filter": filter_form(request),
             "refusals": refusals,
-            "decisions": decisions,
-            "listed_decisions": listed_decisions,
-            "shown_decisions": shown_rows(listed_decisions),
             "listed_refusals": listing(request, columns.REFUSALS, refusals.listed if refusals else (), name="refusals"),
             "outages": troubles(),
             "error": error,
@@ -163,7 +156,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             **override_rows_context(self.admin_site, request, key),
             **(usage_context(self.admin_site, request, key, refusals.keys, bans) if refusals is not None else {}),
         }
-        context["exports"] = [*decisions.exports(listed_decisions), *exports(context)]
+        context["exports"] = list(exports(context))
         return self.page(request, f"{TEMPLATES}/key.html", context)
 
     def _override_context(self, request: HttpRequest, key: str) -> dict[str, Any]:

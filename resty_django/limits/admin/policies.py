@@ -50,7 +50,6 @@ from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .key_search import KeySearchAdmin
 from .modes import ModesAdmin
-from .policy_test import TEST, run_test
 from .statistics import figures, refused_keys, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
@@ -227,13 +226,6 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         row = context.get("original")
-        form = context["adminform"].form
-        context["test_button"] = TEST
-        context["may_test"] = (
-            self.has_add_permission(request) if row is None else self.has_change_permission(request, row)
-        )
-        if context["may_test"] and getattr(form, "previewed", False) and not form.errors:
-            context["test"] = run_test(form)
         if row is not None:
             context["may_reset"] = self.may(request, "reset_key", row)
             context["fault"] = registry.policy_faults().get(row.name, "") if find_problems(row.spec()) else ""

@@ -120,7 +120,7 @@ class Enforcer:
         decision: Decision = limit.limiter.hit(key)
         if decision.allowed and not decision.failed and (limit.nodelay or decision.delay < SHORTEST_SLEEP):
             if limit.record is not None:
-                limit.record(key, decision, request)
+                limit.record(key, decision)
             return limit.advertised, decision
         check = LimitCheck(request)
         check.add(limit, key, decision)

@@ -8,9 +8,8 @@ import copy
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from math import inf
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self
 
 from django.http import HttpResponseBase
 
@@ -34,9 +33,6 @@ log = logger("resty_django.limits")
 
 _new_tuple = tuple.__new__
 
-RecordEnd: TypeAlias = Callable[[str, Decision, Any, tuple[int, int]], object]
-"""Receives the key, the decision and the request, and when and how long it ran: see `RequestRecorder.record`."""
-
 SHORTEST_SLEEP: Final = 0.001
 """Seconds; shorter delays are ignored."""
 
@@ -50,9 +46,9 @@ class RequestLimit:
     decide and log, but let all requests pass. `block`: whether requests are refused; else the view decides, with
     `request.limits`. `count_when`: a function of the response that returns whether the request counts (None: always).
     `status`: the status of refusals (None: the setting STATUS). `nodelay`: ignore delays. `undelayed`: the number of
-    requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`). `record`: called with key, decision
-    and request. `record_end`: called when a request has released its slot. `ban`: the rule by which refused keys are
-    banned, or None. `series`: the name under which it is counted (empty: overrides do not apply to it).
+    requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`). `record`: called with key and
+    decision. `ban`: the rule by which refused keys are banned, or None. `series`: the name under which it is counted
+    (empty: overrides do not apply to it).
     """
 
     __slots__ = (
@@ -71,7 +67,6 @@ class RequestLimit:
         "name",
         "nodelay",
         "record",
-        "record_end",
         "series",
         "shadow",
         "status",
@@ -96,8 +91,7 @@ class RequestLimit:
         undelayed: float = 0,
         block: bool = True,
         count_when: Callable[[Any], object] | None = None,
-        record: Callable[[str, Decision, Any], object] | None = None,
-        record_end: RecordEnd | None = None,
+        record: Callable[[str, Decision], object] | None = None,
         ban: BanRule | None = None,
         series: str = "",
     ) -> None:
@@ -117,7 +111,6 @@ class RequestLimit:
         self.block = block
         self.count_when = count_when
         self.record = record
-        self.record_end = record_end
         self.holds_slot = isinstance(limiter, Concurrency)
         if count_when is not None and self.holds_slot:
             raise TypeError("A concurrency limit has no count_when: each request holds its slot until it ends.")
@@ -249,7 +242,7 @@ class HeldSlot:
     pickled copy, for example in a cache, does not hold the slot, nor does the copy in a forked child.
     """
 
-    __slots__ = ("_cost", "_key", "_limiter", "_pid", "_record_end", "_started", "_taken", "_token")
+    __slots__ = ("_cost", "_key", "_limiter", "_pid", "_started", "_token")
 
     def __init__(
         self,
@@ -257,7 +250,6 @@ class HeldSlot:
         key: str = "",
         token: str = "",
         cost: int = 1,
-        record_end: Callable[[tuple[int, int]], object] | None = None,
     ) -> None:
         self._limiter = limiter
         self._key = key
@@ -265,8 +257,6 @@ class HeldSlot:
         self._cost = cost
         self._pid = os.getpid()
         self._started: float | None = time.monotonic()
-        self._taken = time.time_ns()
-        self._record_end = record_end
 
     def __reduce__(self) -> tuple[type[HeldSlot], tuple[()]]:
         return HeldSlot, ()
@@ -280,13 +270,8 @@ class HeldSlot:
         self._started = None
 
     def _latency(self) -> float | None:
-        """Return the seconds for which the request ran, and record them; None if it did not run."""
-        if self._started is None:
-            return None
-        latency = time.monotonic() - self._started
-        if self._record_end is not None:
-            self._record_end((self._taken, round(latency * 1000)))
-        return latency
+        """Return the seconds for which the request ran; None if it did not run."""
+        return None if self._started is None else time.monotonic() - self._started
 
     def release(self) -> None:
         """Release the slot, and report the latency of the request."""
@@ -362,7 +347,7 @@ class LimitCheck:
         waits = decision.delay and (decision.delay >= SHORTEST_SLEEP or limit.obeys_max_wait)
         if decision.allowed and not (waits or limit.acts_on_passes):
             if limit.record is not None:
-                limit.record(key, decision, self._request)
+                limit.record(key, decision)
             return
         delay = limit.delay_of(decision) if waits and not limit.advises else 0.0
         if not limit.block:
@@ -373,7 +358,7 @@ class LimitCheck:
             if delay:  # recorded by `admit`, when it is known whether the request may wait
                 self._unrecorded = [*self._unrecorded, result]
             else:
-                limit.record(key, decision, self._request)
+                limit.record(key, decision)
         if not decision.allowed:
             if limit.shadow:
                 would_refuse(self._request, result.refusal())
@@ -382,8 +367,7 @@ class LimitCheck:
             return
         if limit.holds_slot and (decision.token or not decision.failed):
             cost = 1 if decision.token else self.cost_of(limit)
-            record_end = limit.record_end and partial(limit.record_end, key, decision, self._request)
-            self._slots = [*self._slots, HeldSlot(limit.limiter, key, decision.token, cost, record_end)]
+            self._slots = [*self._slots, HeldSlot(limit.limiter, key, decision.token, cost)]
         if delay:
             self.delay = max(self.delay, delay)
             if limit.queues and (self.queued is None or delay > self.queued.decision.delay):
@@ -402,7 +386,7 @@ class LimitCheck:
         unrecorded, self._unrecorded = self._unrecorded, ()
         for limit, key, decision in unrecorded:
             if limit.record is not None:
-                limit.record(key, decision, self._request)
+                limit.record(key, decision)
 
     def reject_queued(self, queued: LimitResult) -> None:
         """Refuse the request because it may not wait for the limit of this result, and undo its decisions."""

@@ -15,10 +15,10 @@ class RequestSettings:
     `clients`: resolves the address of a client. `exempt`: exempt networks, or None. `headers`: flags of the
     header fields that report limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a
     request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of requests of this
-    process that wait at the same time. `record_requests`: whether the requests of policies are recorded.
+    process that wait at the same time.
     """
 
-    __slots__ = ("clients", "exempt", "headers", "max_delay", "max_wait", "max_waiting", "record_requests", "section")
+    __slots__ = ("clients", "exempt", "headers", "max_delay", "max_wait", "max_waiting", "section")
 
     def __init__(self) -> None:
         section = conf.limits
@@ -27,7 +27,6 @@ class RequestSettings:
         self.max_delay = section.max_delay
         self.max_wait = section.max_wait
         self.max_waiting = section.max_waiting
-        self.record_requests = section.record_requests
         self.clients = ClientResolver(section.proxies, section.proxy_header, section.ipv6_prefix)
         self.exempt = Networks(section.exempt_networks) or None
 

@@ -96,7 +96,7 @@ def _fast_path(
         may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
         if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):
             if record is not None:
-                record(key, decision, request)
+                record(key, decision)
             response: HttpResponseBase = view(*args, **kwargs)
             if settings.headers and response is not None:  # None is a mistake that Django explains
                 add_headers(response.headers, advertised, decision, settings.headers)

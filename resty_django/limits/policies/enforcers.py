@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from resty_django.sansio import Steps, arun, run
@@ -14,7 +14,6 @@ from ..enforcement.chosen_rates import MISSING_FUNCTION, asking, tier_function
 from ..enforcement.enforcer import Enforcer
 from ..enforcement.request_limits import LimitCheck, RequestLimit
 from ..limiters.base import Limiter
-from ..limiters.concurrency import Concurrency
 from . import registry
 from .policy_set import Policy
 
@@ -114,18 +113,13 @@ def _limits(sources: Iterable[Policy | RequestLimit], tier: str) -> list[Request
             limits.append(source)
         else:
             limiters = source.tiers.get(tier, source.rates)
-            own = tier if tier in source.tiers else ""
-            limits += [_limit(source, limiter, limiter is limiters[0], own) for limiter in limiters]
+            limits += [_limit(source, limiter, limiter is limiters[0]) for limiter in limiters]
     return limits
 
 
 @functools.lru_cache(256)
-def _limit(policy: Policy, limiter: Limiter[Any], first: bool, tier: str) -> RequestLimit:
+def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
     """Return the limit of one rate of a policy; a request that passes is counted by the `first` one."""
-    holds_slot = isinstance(limiter, Concurrency)
-    record: Callable[..., None] = policy.record_unheld if holds_slot else policy.record
-    if not first:
-        record = policy.record_refusal
     return RequestLimit(
         policy.name,
         limiter,
@@ -136,7 +130,6 @@ def _limit(policy: Policy, limiter: Limiter[Any], first: bool, tier: str) -> Req
         shadow=policy.mode == "shadow",
         ban=policy.ban,
         status=policy.status,
-        record=functools.partial(record, tier=tier) if tier else record,
-        record_end=policy.record_end if holds_slot else None,
+        record=policy.record if first else policy.record_refusal,
         series=policy.name,
     )

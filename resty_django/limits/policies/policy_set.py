@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from time import time_ns
 from typing import Any, Final, TypeAlias
 
 from django.http import HttpRequest
@@ -15,12 +14,9 @@ from resty_django.text import logger
 from ..algorithms.decision import Decision
 from ..bans.rule import BanRule, ban_rule
 from ..enforcement import keys
-from ..enforcement.settings import request_settings
 from ..limiters.base import Limiter
 from ..limiters.combined import CombinedLimiter, together
-from ..statistics.events import PASSED, UNKNOWN
-from ..statistics.recorder import recorder, with_tier
-from ..statistics.reporter import LONGEST_KEY, SHORTEST_DELAY, stats
+from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
 from .matching import Match, any_pattern
 from .spec import FIELDS, BadPolicy, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs, validate
@@ -40,7 +36,7 @@ class Policy:
 
     `rates`: the limiters of the policy's own rates, all of which must let a request pass. `tiers`: likewise, by tier.
 
-    `mode` is "enforce", "shadow" (decide and record, but let all requests pass) or "off" (do not decide).
+    `mode` is "enforce", "shadow" (decide and count, but let all requests pass) or "off" (do not decide).
     """
 
     spec: PolicySpec
@@ -58,11 +54,8 @@ class Policy:
     mode: str = field(init=False)
     cost: int = field(init=False)
     status: int | None = field(init=False)
-    recording: str = field(init=False)
-    """The name of the recording of its requests."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "recording", recording_name(self.spec))
         object.__setattr__(self, "limiter", together(self.rates))
         for name in ("name", "mode", "cost", "status"):
             object.__setattr__(self, name, getattr(self.spec, name))
@@ -81,46 +74,14 @@ class Policy:
         """Return the limit in words, with the limits of its tiers."""
         return describe(self.spec)
 
-    def record(self, key: str, decision: Decision, request: Any = None, tier: str = "") -> None:
-        """Count a decision in the statistics of this policy, and record the request if the settings say so.
+    def record(self, key: str, decision: Decision) -> None:
+        """Count a decision in the statistics of this policy."""
+        stats.record(self.name, key, decision, self.mode == "shadow")
 
-        `request`: its method and route are recorded, too. `tier`: the tier whose rates decided ("": the policy's own).
-        """
-        tally, buffer = stats.tallies.get(self.name), recorder.buffers.get(self.recording)
-        match = getattr(request, "resolver_match", None)
-        allowed, delay, _, _, _, _, _, failed, _ = decision
-        if (
-            allowed
-            and delay < SHORTEST_DELAY
-            and not (failed or tier or match is None or tally is None or buffer is None or buffer.level)
-            and len(buffer.events) < buffer.room
-            and len(key) <= LONGEST_KEY
-        ):  # what follows does the same, in three calls that take twice as long
-            next(tally.passes)
-            if request_settings().record_requests:
-                buffer.events.append((time_ns(), key, PASSED, request.method, match.route, UNKNOWN))
-            return
-        shadow = self.mode == "shadow"
-        stats.record(self.name, key, decision, shadow)
-        if request_settings().record_requests:
-            recorder.record(self.recording, with_tier(tier, key) if tier else key, decision, shadow, request)
-
-    def record_refusal(self, key: str, decision: Decision, request: Any = None, tier: str = "") -> None:
+    def record_refusal(self, key: str, decision: Decision) -> None:
         """Count a decision only if it is a refusal."""
         if not decision.allowed:
-            self.record(key, decision, request, tier)
-
-    def record_unheld(self, key: str, decision: Decision, request: Any) -> None:
-        """Count a decision on concurrency. `record_end` records a request that holds a slot, with its duration."""
-        if decision.allowed and (decision.token or not decision.failed):
-            stats.record(self.name, key, decision, self.mode == "shadow")
-        else:
-            self.record(key, decision, request)
-
-    def record_end(self, key: str, decision: Decision, request: Any, ran: tuple[int, int]) -> None:
-        """Record a request that has released its slot, if the settings say so. `ran`: see `RequestRecorder.record`."""
-        if request_settings().record_requests:
-            recorder.record(self.recording, key, decision, self.mode == "shadow", request, ran)
+            self.record(key, decision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +186,3 @@ def ban_rule_of(spec: PolicySpec) -> BanRule | None:
     if not spec.ban:
         return None
     return ban_rule({"ban": spec.ban, "ban_after": spec.ban_after or 1}, "A policy")
-
-
-def recording_name(spec: PolicySpec) -> str:
-    """Return the name of the recording of a policy's requests: a policy with another key has other recorded keys."""
-    return f"{spec.name}:{spec.key}"

@@ -76,7 +76,7 @@ def enforcer_of(counted: Quota, options: RequestOptions, location: str = "") -> 
     def limited(limit: int) -> Enforcer:
         chosen: Any = counted if limit == counted.limit else counted.with_limit(limit)
         request_limit = _request_limit(counted.name, counted.name, chosen, options, location=location)
-        request_limit.record = lambda key, decision, request: counted.record(key, decision, shadow)
+        request_limit.record = lambda key, decision: counted.record(key, decision, shadow)
         request_limit.series = counted.series
         return Enforcer([request_limit])
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..algorithms.decision import Decision
 from .catalog import add_limit
-from .recorder import recorder
 from .reporter import stats
 
 
@@ -36,10 +35,8 @@ class DecisionCounter:
         self._shadow = shadow
         self._nodelay = nodelay
 
-    def record(self, key: str, decision: Decision, request: Any = None) -> None:
-        """Count a decision, and record it if the setting RECORD_ALL_LIMITS says so, with its request."""
+    def record(self, key: str, decision: Decision) -> None:
+        """Count a decision."""
         if self._nodelay and decision.delay:
             decision = decision._replace(delay=0.0)
         stats.record(self.series, key, decision, self._shadow)
-        if recorder.records_limits:
-            recorder.record_limit(self.series, key, decision, self._shadow, request)

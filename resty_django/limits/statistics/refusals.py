@@ -2,6 +2,7 @@
 
 A process keeps new refusals in memory until the counts are flushed; then they are added to a log in the shared
 dictionary, which has the newest `MOST` refusals of the limit in the last two days, and the newest `EACH` of a key.
+Logs are packed without holding the dictionary's lock.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from resty_django.shdict import SharedDict
+from resty_django.shdict import Change, Keep, SharedDict
 
 from .events import Event, newest_of, read_log, with_newest
-from .shared_log import change_log
 
 SPAN: Final = 2 * 86_400_000
 """Milliseconds for which refusals are kept."""
@@ -29,6 +29,8 @@ SHARE_OF_STORE: Final = 16
 """All logs together have about 1/16 of the capacity of the dictionary."""
 USUAL_CAPACITY: Final = 24 * 1024 * 1024
 """The bytes that are assumed for a dictionary without a capacity."""
+ATTEMPTS: Final = 5
+"""The maximum number of attempts if other processes change the same log."""
 
 
 class RecentRefusals:
@@ -43,12 +45,17 @@ class RecentRefusals:
 
         Return False if other processes always changed the log in the meantime.
         """
-        dictionary = self._dictionary()
+        dictionary, key = self._dictionary(), self._key(name)
         capacity = dictionary.capacity() or USUAL_CAPACITY
         most_bytes = min(MOST_BYTES, capacity // SHARE_OF_STORE // max(limits, 1))
         oldest = int(now * 1000) - SPAN
-        add = partial(with_newest, events, oldest=oldest, most=MOST, each=EACH, most_bytes=most_bytes)
-        return change_log(dictionary, self._key(name), add, LIFE)
+        for _ in range(ATTEMPTS):
+            stored = dictionary.get(key)
+            log = read_log(stored)
+            added = with_newest(events, log, oldest=oldest, most=MOST, each=EACH, most_bytes=most_bytes)
+            if added == log or dictionary.update(key, partial(_swap, stored, added.packed())):
+                return True
+        return False
 
     def read(self, name: str, now: float) -> list[Event]:
         """Return the refusals of a limit, the oldest first. Raise `SharedDictError`."""
@@ -63,3 +70,7 @@ def put_back(buffer: deque[Event], events: list[Event]) -> None:
     """Return events to the beginning of a buffer, as far as it has room."""
     room = MOST - len(buffer)
     buffer.extendleft(reversed(events[-room:] if room > 0 else []))
+
+
+def _swap(expected: Any, packed: bytes, current: Any) -> Change | Keep:
+    return Change(packed, LIFE, True) if current == expected else Keep(False)

@@ -22,7 +22,6 @@ from resty_django.events import runtime as events
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics.background import background
-from resty_django.limits.statistics.recorder import recorder
 from resty_django.limits.statistics.reporter import stats
 from resty_django.shdict import shdicts
 from tests import processes
@@ -62,7 +61,6 @@ def clean_up() -> None:
     registry.declarations.clear()
     registry.forget_policies()
     stats.reset()
-    recorder.reset()
     events.reset()
 
 

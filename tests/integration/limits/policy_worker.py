@@ -110,36 +110,6 @@ def count(name: str, passed: int, refused: int) -> None:
     say("counted")
 
 
-def decide(name: str, keys: list[str]) -> None:
-    """Decide on a request of each key, and end at once: what was recorded has to be handed in at the exit."""
-    from resty_django.limits.policies import registry
-
-    policy = registry.get_policy(name)
-    assert policy is not None
-    for key in keys:
-        policy.record(key, policy.limiter.hit(key))
-        time.sleep(0.002)
-    say("decided")
-
-
-def decide_and_fork(name: str) -> None:
-    """Record a request, fork, and record another one in the child."""
-    from resty_django.limits.policies import registry
-    from resty_django.limits.statistics.recorder import recorder
-
-    policy = registry.get_policy(name)
-    assert policy is not None
-    policy.record("parent", allowed())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        policy.record("child", allowed())
-        say("child", recorder.flush())
-        os._exit(0)
-    os.waitpid(pid, 0)
-
-
 def main(what: str, options: dict[str, Any]) -> None:
     import django
     from django.conf import settings
@@ -152,8 +122,6 @@ def main(what: str, options: dict[str, Any]) -> None:
         "override": override,
         "fork": fork,
         "count": count,
-        "decide": decide,
-        "decide_and_fork": decide_and_fork,
     }
     acts[what](**options)
 

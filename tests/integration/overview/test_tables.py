@@ -51,7 +51,6 @@ CASES: Final = {
     "a key: overrides": Case(KEY_PAGE, "limit kind key rate from until reason", "o-overrides"),
     "a key: bans": Case(KEY_PAGE, "limit key until number reason", "o-bans"),
     "a key: quotas": Case(KEY_PAGE, "quota units key used limit remaining resets", "o-quotas"),
-    "a key: decisions": Case(KEY_PAGE, "time limit kind request key outcome delay override", "o-decisions"),
     "a key: refusals": Case(KEY_PAGE, "time limit kind key outcome", "o-refusals"),
     "queues": Case(path("queue"), "name running waiting scheduled stalled depends recurring latency hour"),
     "most failures": Case(path("queue"), "group count", "o-failures"),
