@@ -11,7 +11,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/ids/", include("resty_django.ids.api.urls")),
     path("api/jobs/", include("resty_django.qless.api.urls")),
-    path("api/", include("resty_django.api.urls")),
     path("metrics", metrics.view, name="metrics"),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
 ]

@@ -1,4 +1,4 @@
-"""Registry of overview panels. Apps register them in `AppConfig.ready()`; the admin and the API show them.
+"""Registry of overview panels. Apps register them in `AppConfig.ready()`; the admin shows them.
 
     overview.register(Panel("jobs", _("Jobs"), panel, permissions=("resty_qless.view_queue",),
                             page="resty_qless_queue_changelist"))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
-from .serializers import ErrorSerializer, OverviewSerializer
-
 spectacular: Any
 try:
     from drf_spectacular import utils as spectacular
@@ -103,12 +101,3 @@ def path_parameter(name: str, text: str) -> list[Any]:
     if spectacular is None:
         return []
     return [spectacular.OpenApiParameter(name, str, spectacular.OpenApiParameter.PATH, description=text)]
-
-
-overview = describe(
-    operation_id="overview",
-    summary="The figures of all components",
-    description="The figures of the admin's overview. A component whose figures are unavailable has an `error`.",
-    responses=responses({200: OverviewSerializer}, REQUEST_ERRORS, ErrorSerializer),
-    tags=["overview"],
-)

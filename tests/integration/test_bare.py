@@ -81,7 +81,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_all_parts_work_without_optional_packages_and_jobs_name_theirs(report: dict[str, Any]) -> None:
-    for feature in ("delay", "queues", "runqless", "qless_stats", "qless_recurring", "qless_workers"):
+    for feature in ("delay", "queues", "runqless", "qless_recurring", "qless_workers"):
         assert report[feature] == JOBS, feature
     assert f"No job queue is configured: {JOBS}" in report["resty_check"]
     assert html.escape(JOBS) in report["overview"]

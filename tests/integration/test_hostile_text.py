@@ -208,7 +208,6 @@ COMMANDS: Final[dict[str, list[list[str]]]] = {
     "qless_archive": [[], ["--again"], ["--status", "--json"]],
     "qless_core": [["--prefix", HOSTILE]],
     "qless_recurring": [[], ["--prune", "--dry-run"]],
-    "qless_stats": [[], ["--json"], ["--queue", HOSTILE], ["--max-waiting", "0", "--max-failed", "0"]],
     "qless_workers": [["list"], ["quiet", HOSTILE], ["stacks", HOSTILE, "--wait", "0"]],
     "runqless": [["--reserver", HOSTILE, "--queues", HOSTILE], ["--queues", ","]],
     "limits_export": [[], [HOSTILE]],
@@ -294,7 +293,7 @@ def pages() -> list[str]:
             route
             for route in routes
             if route.startswith(tuple(f"admin/{label}/" for label in OURS))
-            or route.startswith(("api/ids", "api/jobs", "api/overview", "api/schema", "metrics"))
+            or route.startswith(("api/ids", "api/jobs", "api/schema", "metrics"))
         }
     )
 

@@ -1,8 +1,8 @@
-"""Statistics of the job queue for pages, metrics and commands, fetched in pages."""
+"""Statistics of the job queue for the overview and the metrics, fetched in pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -93,14 +93,12 @@ class JobStatistics:
         return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]
 
 
-def collect_statistics(client: Client, only: Iterable[str] = (), *, of_today: bool = True) -> JobStatistics:
-    """Return the statistics of all queues, or of those named in `only`. `of_today`: also today's `stats`.
+def collect_statistics(client: Client, *, of_today: bool = True) -> JobStatistics:
+    """Return the statistics of all queues. `of_today`: also today's `stats`.
 
     Raises `QlessError`, `StoreDown`, `StoreError`.
     """
-    names = set(only)
-    counts, groups, workers = _pages(client)
-    queues = [queue for queue in counts if not names or queue.name in names]
+    queues, groups, workers = _pages(client)
     detailed = queues[:MAX_DETAILED_QUEUES]
     detailed_names = [queue.name for queue in detailed]
     stats = _stats_of_today(client, detailed_names) if of_today else {}

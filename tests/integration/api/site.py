@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
-PATHS: Final = ("/api/ids/", "/api/jobs/", "/api/overview/")
+PATHS: Final = ("/api/ids/", "/api/jobs/")
 """The parts of the API."""
 KNOWN: Final = {
     "/api/ids/": ["order"],

@@ -1,4 +1,4 @@
-"""A job queue on a real server, and API clients, for the tests of the API and `qless_stats`."""
+"""A job queue on a real server, and API clients, for the tests of the API and the statistics."""
 
 from __future__ import annotations
 

@@ -296,7 +296,6 @@ call_command("migrate", verbosity=0)
 client = APIClient()
 client.force_authenticate(User.objects.create_superuser("admin"))
 print(client.post("/api/jobs/queues/mail/pause/").status_code)
-call_command("qless_stats")
 """
 
 
