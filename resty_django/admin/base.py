@@ -146,7 +146,7 @@ class PageAdmin(ModelAdmin[Model]):
     def page(self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
         """Return a page of the admin site, with the context that all pages need.
 
-        `context["exports"]`: the tables and charts that the request may ask for instead (`export.py`).
+        `context["exports"]`: the tables that the request may ask for instead (`export.py`).
         """
         if status == 200:
             exported = export_response(request, context.get("exports", ()), context.get("title", ""))

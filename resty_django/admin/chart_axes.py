@@ -63,13 +63,12 @@ class Scale:
 class Axis:
     """An x axis: the text of each column, and the marks as pairs of a column's index and a shorter text.
 
-    `heading` names the columns in the table of the chart. `starts`: the columns' times in epoch seconds, for exports.
+    `heading` names the columns in the table of the chart.
     """
 
     labels: Sequence[str]
     marks: Sequence[tuple[int, str]] = ()
     heading: str = ""
-    starts: Sequence[float] = ()
 
 
 def text_of(unit: Unit, value: float | None) -> str:
@@ -94,14 +93,14 @@ def time_axis(starts: Sequence[float], seconds: int) -> Axis:
             for index, day in enumerate(days)
             if (len(days) - 1 - index) % step == step // 2 and (len(days) <= 7 or _has_room(index, len(days)))
         ]
-        return Axis([date_format(day, "SHORT_DATE_FORMAT") for day in days], marks, _("Day (UTC)"), starts)
+        return Axis([date_format(day, "SHORT_DATE_FORMAT") for day in days], marks, _("Day (UTC)"))
     form = "H:i" if seconds < HOUR else "SHORT_DATE_FORMAT"
     labels = []
     for start in starts:
         moment = local(start)
         labels.append(date_format(moment, form) + ("" if seconds < HOUR else f" {date_format(moment, 'H:i')}"))
     marks = time_marks(starts, _MARKS[seconds] if len(starts) <= 60 else DAY)
-    return Axis(labels, marks, _("From"), starts)
+    return Axis(labels, marks, _("From"))
 
 
 def time_marks(starts: Sequence[float], every: int) -> list[tuple[int, str]]:

@@ -9,9 +9,9 @@ adds a cursor with the values of a column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
@@ -19,7 +19,6 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from .chart_axes import Axis, Scale, Unit, text_of
-from .export import Sheet, moment
 
 WIDTH: Final = 660
 HEIGHT: Final = 160
@@ -32,9 +31,6 @@ BELOW: Final = 26
 """Height in pixels of the marks of the x axis, which narrow screens show in a larger font."""
 MIN_COLUMNS: Final = 8
 """Number of columns that always fit, so that a single bar is not as wide as the chart."""
-
-_SUFFIXES: Final = {Unit.COUNT: "", Unit.SHARE: "_share", Unit.SECONDS: "_seconds"}
-"""Endings of the names of columns in exports."""
 
 BAR: Final = "bar"
 LINE: Final = "line"
@@ -69,7 +65,7 @@ class Chart:
     """A chart. `summary`: its content in one sentence, the text alternative. `y_label`: the name of the y axis.
 
     `note`: a sentence below it. `table_label`: the label of its table, whose rows are the columns with values, in
-    reverse order if `newest_first`. `name`: of its export; "": it has none.
+    reverse order if `newest_first`.
     """
 
     title: str
@@ -82,33 +78,11 @@ class Chart:
     table_label: str = ""
     newest_first: bool = True
     height: int = HEIGHT
-    name: str = ""
-    day: Mapping[str, Any] = field(default_factory=dict)
-    """Changed URL parameters with which the page exports 24 hours of the chart, if it has another period."""
 
-    def render(self, links: SafeString | str = "") -> SafeString:
-        """Return the chart as an HTML figure, with `links` below it."""
-        return render_to_string("admin/resty_django/chart.html", {"chart": self, "links": links})
+    def __str__(self) -> SafeString:
+        return render_to_string("admin/resty_django/chart.html", {"chart": self})
 
-    __str__ = render
-    __html__ = render
-
-    def sheet(self) -> Sheet:
-        """Return the values of all columns, for an export: times in UTC, shares from 0 to 1, durations in seconds."""
-        starts = self.axis.starts
-        columns = [moment(start) for start in starts] if starts else self.axis.labels
-        names = [f"{series.kind}{_SUFFIXES[series.unit or self.unit]}" for series in self.series]
-        values = [series.values for series in self.series]
-        return Sheet(
-            self.name,
-            ("start" if starts else "column", *names),
-            lambda: ([column, *row] for column, row in zip(columns, zip(*values, strict=True), strict=True)),
-        )
-
-    def last_columns(self, count: int, name: str) -> Sheet:
-        """Return the values of the last columns, for an export."""
-        sheet = self.sheet()
-        return Sheet(name, sheet.columns, lambda: [*sheet.rows()][-count:])
+    __html__ = __str__
 
     @property
     def legend(self) -> list[Series]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -21,16 +20,13 @@ from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 
 from .base import ReadOnlyAdmin
-from .export import Sheet
 from .formatting import number
 from .forms import DeleteForm, FlushForm
-from .statistics import Figures, Key, figures, find_item, key_of, keys_sheet, search, why
+from .statistics import Key, figures, find_item, key_of, search, why
 from .tables import Column, filter_form, listing
 
 FREED_AT_ONCE: Final = 100_000
 """Maximum number of expired items that one click frees."""
-NUMBERS: Final = ("capacity", "free_space", "keys", "forcible")
-"""Numbers of `Stats` in exports."""
 TEMPLATES: Final = "admin/resty_django/shareddictionary"
 COLUMNS: Final = (
     Column("name", gettext_lazy("Name")),
@@ -77,7 +73,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             "listing": dictionaries,
             "filter": filter_form(request),
             "error": error,
-            "exports": [_sheet(dictionaries.rows)],
+            "exports": [dictionaries.sheet("dictionaries")],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
@@ -116,8 +112,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             if key:
                 item = find_item(shdicts[obj.name], key)
                 return {"key": Key.of(key), "typed": query.get("key", ""), "item": item}
-            dictionary, text = shdicts[obj.name], query["find"]
-            return {"text": text, "search": search(dictionary, text), "exports": [keys_sheet(dictionary, text)]}
+            return {"text": query["find"], "search": search(shdicts[obj.name], query["find"])}
         except Exception as error:  # a dictionary that cannot be used, or a value of another program
             return {"key": Key.of(key), "text": query.get("find", ""), "fault": why(error)}
 
@@ -182,15 +177,3 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         shdicts[obj.name].flush_all()
         self.log_change(request, obj, "Marked everything in it expired.")
         return _("Marked everything in it expired.")
-
-
-def _sheet(rows: Sequence[Figures]) -> Sheet:
-    """Return the export of the list."""
-    return Sheet(
-        "dictionaries",
-        ("name", "engine", "where", *NUMBERS, "error"),
-        lambda: (
-            [*(row.name, row.engine, row.where), *(getattr(row.stats, name, None) for name in NUMBERS), row.error]
-            for row in rows
-        ),
-    )

@@ -1,6 +1,6 @@
-"""Exports of tables and charts as CSV or JSON, on the address of the page that shows them.
+"""Exports of tables as CSV or JSON, on the address of the page that shows them.
 
-    return self.page(request, template, {"exports": [Sheet("bans", ("key", "until"), rows), chart], **context})
+    return self.page(request, template, {"exports": [listing.sheet("bans")], **context})
     {% load resty_export %}{% export_links "bans" %}
 
 `?export=csv&of=bans`, added to the page's own parameters, returns the sheet `bans`. The view has checked the page's
@@ -13,11 +13,11 @@ import csv
 import io
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
@@ -56,20 +56,6 @@ class Sheet:
     name: str
     columns: Sequence[str]
     rows: Callable[[], Iterable[Sequence[Any]]]
-    day: Mapping[str, Any] = field(default_factory=dict)
-    """Changed URL parameters with which the page exports 24 hours of the sheet, if it has another period."""
-
-    def sheet(self) -> Sheet:
-        return self
-
-
-class Exportable(Protocol):
-    """A sheet, or what has one, such as a chart."""
-
-    @property
-    def name(self) -> str: ...
-
-    def sheet(self) -> Sheet: ...
 
 
 def requested_format(request: HttpRequest) -> str:
@@ -78,17 +64,10 @@ def requested_format(request: HttpRequest) -> str:
     return format if format in FORMATS else ""
 
 
-def export_query(request: HttpRequest, format: str, name: str, changes: Mapping[str, Any] | None = None) -> str:
-    """Return the URL query that exports the sheet `name` of the requested page, with the page's filters.
-
-    `changes`: other values of URL parameters; None removes one.
-    """
-    changes = changes or {}
-    query = query_without(request, *PARAMETERS, *PAGING, *changes)
-    values = {"export": format, "of": name} | dict(changes)
-    for key in (*(key for key in changes if key not in PARAMETERS), *PARAMETERS):
-        if values[key] is not None:
-            query[key] = str(values[key])
+def export_query(request: HttpRequest, format: str, name: str) -> str:
+    """Return the URL query that exports the sheet `name` of the requested page, with the page's filters."""
+    query = query_without(request, *PARAMETERS, *PAGING)
+    query["export"], query["of"] = format, name
     return f"?{query.urlencode()}"
 
 
@@ -100,9 +79,7 @@ def query_without(request: HttpRequest, *names: str) -> QueryDict:
     return query
 
 
-def export_response(
-    request: HttpRequest, exports: Iterable[Exportable], title: object = ""
-) -> StreamingHttpResponse | None:
+def export_response(request: HttpRequest, exports: Iterable[Sheet], title: object = "") -> StreamingHttpResponse | None:
     """Return the requested export, or None if the request does not ask for one.
 
     `title`: of the page, for the file name. Raise `Http404` if the page does not have the requested sheet, and the
@@ -111,11 +88,11 @@ def export_response(
     format = requested_format(request)
     if not format:
         return None
-    by_name = {exportable.name: exportable for exportable in exports if exportable.name}
+    by_name = {sheet.name: sheet for sheet in exports}
     name = request.GET.get("of") or next(iter(by_name), "")
     if name not in by_name:
-        raise Http404("This page has no such table or chart.")
-    return sheet_response(request, by_name[name].sheet(), format, title)
+        raise Http404("This page has no such table.")
+    return sheet_response(request, by_name[name], format, title)
 
 
 def sheet_response(request: HttpRequest, sheet: Sheet, format: str, title: object = "") -> StreamingHttpResponse:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pprint import pformat
 from typing import Any, Final
@@ -19,7 +18,6 @@ from resty_django.conf import conf
 from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind, shdicts
 from resty_django.text import printable
 
-from .export import Sheet
 from .formatting import NONE, duration, free_space_bar, number
 
 LONGEST_VALUE: Final = 4000
@@ -201,24 +199,5 @@ class Search:
 def search(dictionary: SharedDict, text: str) -> Search:
     """Search the first keys of a dictionary. Raise `SharedDictError`."""
     keys = dictionary.get_keys(MAX_SCANNED)
-    matches = list(_matching(keys, text))
+    matches = [key for key in keys if text in key]
     return Search([Key.of(key) for key in matches[:MAX_LISTED]], len(matches) > MAX_LISTED, len(keys) >= MAX_SCANNED)
-
-
-def keys_sheet(dictionary: SharedDict, text: str) -> Sheet:
-    """Return the export of the keys that contain a text, among the first keys, without their values.
-
-    `ttl`: in seconds, 0 means forever, None if the item has expired.
-    """
-    return Sheet(
-        "keys",
-        ("key", "ttl"),
-        lambda: (
-            (printable(key, LONGEST_LINK), dictionary.ttl(key))
-            for key in _matching(dictionary.get_keys(MAX_SCANNED), text)
-        ),
-    )
-
-
-def _matching(keys: list[str], text: str) -> Iterator[str]:
-    return (key for key in keys if text in key)

@@ -236,6 +236,7 @@ class Listing(Generic[T]):
     `find`: the text of the filter; `total`: the number of objects without it.
     """
 
+    columns: Sequence[Column]
     rows: Sequence[T]
     heads: Sequence[Head]
     find: str
@@ -249,6 +250,14 @@ class Listing(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def sheet(self, name: str) -> Sheet:
+        """Return the export of all rows: the sort keys of their columns."""
+        return Sheet(
+            name,
+            [column.key for column in self.columns],
+            lambda: ([_value(column, column.value(obj)) for column in self.columns] for obj in self.rows),
+        )
 
 
 def listing(
@@ -275,7 +284,8 @@ def listing(
         rows = _sorted(rows, column.value, descending)
     else:
         key, descending = default.removeprefix("-"), default.startswith("-")
-    return Listing(rows, heads_of(request, columns, (key, descending), parameter=parameter), text, len(all_objects))
+    heads = heads_of(request, columns, (key, descending), parameter=parameter)
+    return Listing(columns, rows, heads, text, len(all_objects))
 
 
 def _contains(obj: Any, columns: Sequence[Column], text: str) -> bool:
@@ -328,5 +338,9 @@ def sheet_of(name: str, columns: Sequence[Column], rows: Callable[[], Iterable[R
 def _exported(row: Row, column: Column) -> Any:
     if column.key not in row.values:
         return plain_text(row.cells.get(column.key, ""))
-    value = row.values[column.key]
-    return moment(value) if column.time else value
+    return _value(column, row.values[column.key])
+
+
+def _value(column: Column, value: Any) -> Any:
+    """Return a sort key as an export has it."""
+    return moment(value) if column.time and isinstance(value, int | float) else value

@@ -1,4 +1,4 @@
-"""Exports of tables and charts as CSV and JSON."""
+"""Exports of tables as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from django.http import Http404, StreamingHttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 from django.utils.html import format_html
 
-from resty_django.admin.chart_axes import MINUTE, Axis, Unit, time_axis
-from resty_django.admin.charts import LINE, Chart, Series
 from resty_django.admin.export import CUT, MAX_ROWS, Sheet, export_query, export_response, plain_text
 
 
@@ -145,19 +143,3 @@ def test_the_address_keeps_the_filters_of_the_page() -> None:
 def test_plain_text_of_a_cell() -> None:
     assert plain_text(format_html('<a href="/">{}</a> <b>x</b>', "<i>'\"&amp;")) == "<i>'\"&amp; x"
     assert plain_text("<b>") == "<b>"
-
-
-def test_charts_export_all_their_columns() -> None:
-    starts = [1_700_000_040 + MINUTE * index for index in range(3)]
-    series = [Series("hits", "Hits", [0.5, None, 0], LINE, Unit.SHARE), Series("calls", "Calls", [2, 0, 0])]
-    chart = Chart("Hits", series, time_axis(starts, MINUTE), name="hits")
-    assert csv_of(chart) == [
-        ["start", "hits_share", "calls"],
-        ["2023-11-14T22:14:00+00:00", "0.5", "2"],
-        ["2023-11-14T22:15:00+00:00", "", "0"],
-        ["2023-11-14T22:16:00+00:00", "0", "0"],
-    ]
-    times = Chart("Ran", [Series("bar", "Jobs", [3])], Axis(["0 s – 1 s"]), unit=Unit.SECONDS, name="ran")
-    assert csv_of(times) == [["column", "bar_seconds"], ["0 s – 1 s", "3"]]
-    with pytest.raises(Http404):  # a chart without a name has no export
-        csv_of(Chart("Ran", [], Axis([])))

@@ -29,7 +29,6 @@ from ..inventory import CacheInfo, all_caches
 from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import columns, items
-from .exports import caches_sheet, exports
 from .forms import PurgeForm
 from .statistics import dictionary_text, figures, kind_of, options
 from .stores import statuses, troubles
@@ -71,7 +70,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             "listing": caches,
             "filter": filter_form(request),
             "troubles": troubles(),
-            "exports": [caches_sheet(caches.rows)],
+            "exports": [caches.sheet("caches")],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
@@ -94,7 +93,6 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)
-        sheets = exports(cache_figures, tags.get("tags", ()), stores, items=may_view_items)
         context = {
             "title": name,
             "object": obj,
@@ -105,7 +103,6 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
                 request, columns.MISSED, cache_figures.missed, name="missed", find="", default="-callbacks"
             ),
             "slow": listing(request, columns.SLOW, cache_figures.slow, name="slow", find="", default="-longest"),
-            "exports": [*sheets, *([found["keys_sheet"]] if "keys_sheet" in found else [])],
             "options": options(info),
             "stores": stores,
             "may_view_items": may_view_items,
@@ -143,7 +140,6 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             order = order_of(request, columns.ITEMS)
             return {
                 "text": prefix,
-                "keys_sheet": items.keys_sheet(cache, prefix, reverse=order[1]),
                 "listed": items.search(cache, prefix, page_number, reverse=order[1]),
                 "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
                 "pages": changed(request, page=None),

@@ -22,7 +22,7 @@ LIST: Final = (
     Column("calls", _("Calls"), number=True, of="hour.calls"),
     Column("hits", _("Hits"), number=True, of=lambda figures: figures.hour.hit_ratio if figures.hour.calls else None),
     *(Column(kind, label, number=True, of=_of_calls(kind)) for kind, (label, _help) in LEVELS.items()),
-    Column("hour", _("Last hour"), sorts=False, of=lambda figures: figures.error),
+    Column("error", _("Last hour"), sorts=False),
 )
 MISSED: Final = (
     Column("key", _("Key"), of="text"),

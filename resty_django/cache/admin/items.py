@@ -8,12 +8,10 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
-from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import duration, number
 from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_text
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
-from resty_django.text import printable
 
 from ..backend import entries, tagged
 from ..backend.store import Store
@@ -27,9 +25,6 @@ LOOKED_AT: Final = 10_000
 """Maximum number of keys that a search examines."""
 PAGE: Final = 50
 """Number of keys per page."""
-
-LONGEST_EXPORTED: Final = 1000
-"""Maximum length of a key in an export, in characters."""
 
 Cache = MLCache | Store
 
@@ -96,20 +91,6 @@ def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Row
     return Rows(
         [_row(cache, matches[name], name, name[len(prefix) :]) for name in names], page, pages, len(matches), unseen
     )
-
-
-def keys_sheet(cache: Cache, begin: str, *, reverse: bool = False) -> Sheet:
-    """Return the export of the keys with a prefix, without their values. `ttl`: in seconds, 0 means forever."""
-
-    def rows() -> Iterator[tuple[Any, ...]]:
-        prefix = prefix_of(cache)
-        matches, _unseen = _matches(cache, begin)
-        for name in sorted(matches, reverse=reverse):
-            key, dictionary = name[len(prefix) :], matches[name]
-            row = _row(cache, dictionary, name, key)
-            yield printable(key, LONGEST_EXPORTED), dictionary.ttl(name), row.levels, row.size
-
-    return Sheet("keys", ("key", "ttl", "levels", "size"), rows)
 
 
 def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:

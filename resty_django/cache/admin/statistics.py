@@ -232,7 +232,6 @@ def span_charts(spans: Sequence[Span], seconds: int, summary: str) -> list[Chart
     ratios = [span.stats.hit_ratio if span.stats.calls else None for span in spans]
     calls = [span.stats.calls for span in spans]
     by_minute = seconds == MINUTE
-    period = "hour" if by_minute else "days"
     callback_times = [
         span.stats.callback_seconds / span.stats.callbacks if span.stats.callbacks else None for span in spans
     ]
@@ -254,8 +253,6 @@ def span_charts(spans: Sequence[Span], seconds: int, summary: str) -> list[Chart
             if known
             else _("no calls"),
             height=120,
-            name=f"hit-ratio-{period}",
-            day={"of": "hit-ratio-day"},
         ),
         Chart(
             _("Calls"),
@@ -268,8 +265,6 @@ def span_charts(spans: Sequence[Span], seconds: int, summary: str) -> list[Chart
             y_label=_("calls per minute") if by_minute else _("calls per hour"),
             summary=summary,
             table_label=_("By minute") if by_minute else _("By hour"),
-            name=f"calls-{period}",
-            day={"of": "calls-day"},
         ),
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -18,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import PageAdmin
-from resty_django.admin.export import Sheet, query_without
+from resty_django.admin.export import query_without
 from resty_django.admin.statistics import why
 from resty_django.admin.tables import Listing, listing
 from resty_django.text import printable
@@ -143,7 +142,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "order": request.GET.get("o", ""),
             "query": query_without(request, "page").urlencode(),
             "outages": troubles(),
-            "exports": [] if page is None else [_sheet(page.paginator.object_list)],
+            "exports": [] if page is None else [limits_listing.sheet("limits")],
         }
         return self.page(request, f"{TEMPLATES}/all_limits.html", context)
 
@@ -171,7 +170,6 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "figures": limit_figures,
             "refused_keys": refused_keys(request, limit_figures),
             "outages": troubles(),
-            "exports": limit_figures.exports,
         }
         return self.page(request, f"{TEMPLATES}/limit_figures.html", context)
 
@@ -208,28 +206,6 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             return ""
         changelist = reverse(f"{self.admin_site.name}:{model._meta.app_label}_{model._meta.model_name}_changelist")
         return f"{changelist}?{urlencode({parameter: name})}"
-
-
-def _sheet(limits: Iterable[ListedLimit]) -> Sheet:
-    """Return the export of the list: sums of the last hour and of two days by outcome, and the most refused keys."""
-    outcomes = Totals._fields
-    return Sheet(
-        "limits",
-        (
-            *("name", "kind", "rate", "locations"),
-            *(f"hour_{kind}" for kind in outcomes),
-            *(f"days_{kind}" for kind in outcomes),
-            "most_refused",
-        ),
-        lambda: (
-            [
-                *(limit.name, limit.kind, limit.rate, limit.places),
-                *(*limit.hour, *limit.days),
-                [f"{key.text or '-'}: {key.count}" for key in limit.top],
-            ]
-            for limit in limits
-        ),
-    )
 
 
 def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:

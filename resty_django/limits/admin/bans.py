@@ -20,9 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_safe
 
-from resty_django.admin import export
 from resty_django.admin.base import ReadOnlyAdmin
-from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import Listing, changed, filter_form, listing
@@ -115,7 +113,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
             "not_stored": not_stored,
             "may_lift": self.may(request, "lift_keyban"),
             "query": changed(request),
-            "exports": [_sheet(matching.rows)],
+            "exports": [matching.sheet("bans")],
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
@@ -226,18 +224,6 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
 def _listing(request: HttpRequest, bans: Sequence[Ban]) -> Listing[Ban]:
     """Return the bans that match the filter in the URL, in its order."""
     return listing(request, columns.BANS, bans, default="-since")
-
-
-def _sheet(bans: Sequence[Ban]) -> Sheet:
-    """Return the export of bans."""
-    return Sheet(
-        "bans",
-        ("key", "limit", "since", "until", "number", "reason"),
-        lambda: (
-            (ban.key, ban.limit, export.moment(ban.since), export.moment(ban.until), ban.number, ban.reason)
-            for ban in bans
-        ),
-    )
 
 
 def _model(ban: Ban) -> KeyBan:

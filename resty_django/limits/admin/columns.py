@@ -20,7 +20,7 @@ ALL_LIMITS: Final = (
 """Figures of two days are read only for the limits of a page, so that the list is not sorted by them."""
 REFUSED_KEYS: Final = (
     Column("key", _("Key"), of="text"),
-    Column("refused", _("Refused"), number=True, of=lambda key: key.export[2]),
+    Column("refused", _("Refused"), number=True, of="times"),
 )
 BANS: Final = (
     Column("key", _("Key")),

@@ -39,7 +39,6 @@ from ..statistics.reporter import stats
 from . import columns
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
-from .key_exports import exports
 from .key_forms import stored_forms
 from .key_override_rows import override_rows_context
 from .key_overrides import add_query, subject, subject_of
@@ -156,7 +155,6 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             **override_rows_context(self.admin_site, request, key),
             **(usage_context(self.admin_site, request, key, refusals.keys, bans) if refusals is not None else {}),
         }
-        context["exports"] = list(exports(context))
         return self.page(request, f"{TEMPLATES}/key.html", context)
 
     def _override_context(self, request: HttpRequest, key: str) -> dict[str, Any]:

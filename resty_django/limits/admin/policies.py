@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.export import Sheet, plain_text, query_without, requested_format, sheet_response
+from resty_django.admin.export import query_without
 from resty_django.admin.formatting import NONE, number
 from resty_django.admin.statistics import Key, key_of
 from resty_django.admin.tables import filter_of, listing
@@ -53,8 +53,6 @@ from .modes import ModesAdmin
 from .statistics import figures, refused_keys, troubles
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
-DECLARED: Final = "declared-policies"
-"""The name of the export of policies in code."""
 OWN_NUMBERS: Final = gettext_lazy("The policy's own")
 _EXEMPTED: Final = {
     "exempt_users": gettext_lazy("not user %(entry)s"),
@@ -150,10 +148,6 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         return changelist
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        if requested_format(request) and request.GET.get("of") == DECLARED:
-            if not self.has_view_or_change_permission(request):
-                raise PermissionDenied
-            return cast("HttpResponse", sheet_response(request, self._declared_sheet(), requested_format(request)))
         context = {
             "declared": listing(
                 request, columns.DECLARED, self._declared(), name="declared", find=filter_of(request, "q")
@@ -182,17 +176,6 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             for name, spec in sorted(specs.items())
             if name not in stored
         ]
-
-    def _declared_sheet(self) -> Sheet:
-        """Return the export of the policies in code, with the columns of the page."""
-        return Sheet(
-            DECLARED,
-            ("name", "limit", "key", "mode"),
-            lambda: (
-                (entry["spec"].name, plain_text(entry["words"]), entry["spec"].key, entry["spec"].mode)
-                for entry in self._declared()
-            ),
-        )
 
     @admin.display(description=gettext_lazy("limit"))
     def words(self, row: LimitPolicy) -> SafeString:
@@ -264,7 +247,6 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             "words": in_words(row.spec()),
             "figures": row_figures,
             "refused_keys": refused_keys(request, row_figures),
-            "exports": row_figures.exports,
             "outages": troubles(),
             "may_reset": self.may(request, "reset_key", row),
         }

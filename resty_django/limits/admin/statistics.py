@@ -16,7 +16,6 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
-from resty_django.admin.export import Exportable, Sheet
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import Key, why
 from resty_django.admin.tables import Listing, listing
@@ -34,8 +33,6 @@ OUTCOMES: Final = {
     "shadowed": gettext_lazy("Would have been refused"),
 }
 """The parts of a bar, the highest first, so that even a few refusals are visible at the bottom."""
-DAY_SHEET: Final = "decisions-day"
-"""The name of the export of the last 24 hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +45,8 @@ class RefusedKey:
     text: str
     token: str
     count: str
-    export: Sequence[object]
-    """The text and the bounds of the count."""
+    times: int
+    """The upper bound of the count."""
     search: str
 
     @classmethod
@@ -63,7 +60,7 @@ class RefusedKey:
             else _("%(low)s to %(high)s") % {"low": number(least), "high": number(entry.times)}
         )
         search = "" if shortened else urlencode({"key": entry.key}, errors="replace")
-        return cls(key.text, "" if shortened else key.token, count, (key.text, least, entry.times), search)
+        return cls(key.text, "" if shortened else key.token, count, entry.times, search)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +100,6 @@ class Figures:
             y_label=_("decisions per minute"),
             summary=self.words,
             table_label=_("By minute"),
-            name="decisions-hour",
-            day={"of": DAY_SHEET},
         )
 
     @property
@@ -118,22 +113,11 @@ class Figures:
             summary=in_words(self.days),
             table_label=_("By hour"),
             height=120,
-            name="decisions-days",
-            day={"of": DAY_SHEET},
         )
 
     @property
     def words(self) -> str:
         return in_words(self.hour)
-
-    @property
-    def exports(self) -> Iterator[Exportable]:
-        """The charts, and the most refused keys with the bounds of their counts."""
-        yield self.chart
-        yield (days_chart := self.days_chart)
-        yield days_chart.last_columns(24, DAY_SHEET)
-        columns = ("key", "refused_at_least", "refused_at_most")
-        yield Sheet("refused-keys", columns, lambda: (key.export for key in self.top))
 
 
 def figures(names: Sequence[str], *, top: bool = False, days: bool = False) -> Iterator[Figures]:

@@ -220,7 +220,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         """Extend `PageAdmin.page` with the navigation, the search and the user's permissions."""
         tables = (context.get("table"), *context.get("extra_tables", ()))
         shared_context = {
-            "exports": [*(table.export for table in tables if table and table.export), *context.get("charts", ())],
+            "exports": [table.export for table in tables if table and table.export],
             "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in nav_items()],
             "jobs_url": list_url("job"),
             "search": {"suggestions": FIELD_SUGGESTIONS},

@@ -47,11 +47,6 @@ def period_links(period: str, query: str = "") -> list[tuple[str, Any, bool]]:
     return [(f"?{query}period={key}", str(label), key == period) for key, label in PERIODS.items()]
 
 
-def day_of(period: str) -> dict[str, str]:
-    """Return the changes of the URL with which a page exports a day of a chart or a table of `period`."""
-    return {} if period == "day" else {"period": "day"}
-
-
 def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
     """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
     unit, count = SPANS[period]
@@ -64,8 +59,8 @@ def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
     axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
     return [
         _outcomes_chart(totals, axis, period),
-        _percentiles_chart(_("Waiting time"), [total.waits for total in totals], axis, period, "waiting-times"),
-        _percentiles_chart(_("Running time"), [total.runs for total in totals], axis, period, "running-times"),
+        _percentiles_chart(_("Waiting time"), [total.waits for total in totals], axis),
+        _percentiles_chart(_("Running time"), [total.runs for total in totals], axis),
     ]
 
 
@@ -82,12 +77,10 @@ def _outcomes_chart(totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
             "failed": number(sum(failed)),
             "maximum": number(max(completed, default=0)),
         },
-        name="completed",
-        day=day_of(period),
     )
 
 
-def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis, period: str, name: str) -> Chart:
+def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis) -> Chart:
     total = sum(durations, Durations())
     summary = _("no jobs")
     if total.count:
@@ -118,17 +111,11 @@ def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis, p
         unit=Unit.SECONDS,
         summary=summary,
         height=120,
-        name=name,
-        day=day_of(period),
     )
 
 
-def durations_chart(title: str, days: Sequence[Any], name: str = "") -> Chart:
-    """Return the durations on the given days as one histogram with fewer bars, with mean and percentiles.
-
-    `name`: of its export.
-    """
-    day = day_of("day" if len(days) == 1 else "week")
+def durations_chart(title: str, days: Sequence[Any]) -> Chart:
+    """Return the durations on the given days as one histogram with fewer bars, with mean and percentiles."""
     histogram = [sum(values) for values in zip(*(day.histogram for day in days), strict=False)]
     count = sum(day.count for day in days)
     if not count:
@@ -138,8 +125,6 @@ def durations_chart(title: str, days: Sequence[Any], name: str = "") -> Chart:
             Axis([]),
             y_label=_("jobs"),
             summary=_("no jobs"),
-            name=name,
-            day=day,
         )
     mean = sum(day.mean * day.count for day in days) / count
     bars_of_histogram = [0.0] * len(BOUNDS)
@@ -164,8 +149,6 @@ def durations_chart(title: str, days: Sequence[Any], name: str = "") -> Chart:
         y_label=_("jobs"),
         summary=", ".join(parts),
         newest_first=False,
-        name=name,
-        day=day,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from django.contrib.admin.utils import unquote
@@ -59,9 +58,6 @@ class JobClassAdmin(JobsAdmin[JobClass]):
             empty=_("No matching classes. Remove the filter.") if totals else _("No jobs in this period."),
             export="classes",
         )
-        if classes_table.export is not None:
-            day_export = replace(classes_table.export, day=charts.day_of(period))
-            classes_table = replace(classes_table, export=day_export)
         return self.list_page(
             request,
             classes_table,

@@ -296,8 +296,8 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
         ],
         "charts": [
             *charts.figures_charts(charts.spans_of(client, period, queue=name), period),
-            charts.durations_chart(_("Waited"), [day.wait for day in days], "waited"),
-            charts.durations_chart(_("Ran"), [day.run for day in days], "ran"),
+            charts.durations_chart(_("Waited"), [day.wait for day in days]),
+            charts.durations_chart(_("Ran"), [day.run for day in days]),
         ],
         "by_day": period in ("hour", "day"),
     }

@@ -131,7 +131,7 @@ def recurring_table(
         *(_cron_row(client, task, now) for task in cron_shown),
     ]
     if sorts_all:
-        rows = [row for row in rows if any(text in row.values[name].casefold() for name in ("jid", "klass", "queue"))]
+        rows = [row for row in rows if _contains(row, text)]
         page = pager(request, len(rows))
         rows = (sort(rows, key, descending) if key else rows)[max(0, page.first - 1) : page.last]
     recurring = table(
@@ -145,7 +145,11 @@ def recurring_table(
         position=page,
         sortable=sorts_all or count + cron_count <= MAX_SORTED,
         picks=True,
-        export=sheet_of("recurring", EXPORTED, lambda: _all_rows(client, queues, cron, now, declared_by_jid)),
+        export=sheet_of(
+            "recurring",
+            EXPORTED,
+            lambda: (row for row in _all_rows(client, queues, cron, now, declared_by_jid) if _contains(row, text)),
+        ),
     )
     limit = _("The filter searches the first %(jobs)s.") % {"jobs": formatting.job_count(MAX_SORTED)}
     return replace(
@@ -153,6 +157,11 @@ def recurring_table(
         summary=formatting.job_count(count + cron_count),
         order=limit if text and count + cron_count > MAX_SORTED else "",
     )
+
+
+def _contains(row: Row, text: str) -> bool:
+    """Return whether the name, the class or the queue of a row contains a text in lower case."""
+    return any(text in row.values[name].casefold() for name in ("jid", "klass", "queue"))
 
 
 def _all_rows(

@@ -307,6 +307,11 @@ def _all_tags(client: Any) -> Iterator[Row]:
             return
 
 
+def _contains(row: Row, text: str) -> bool:
+    """Return whether a tag contains a text in lower case."""
+    return text in row.values["name"].casefold()
+
+
 class TagAdmin(JobsAdmin[Tag]):
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -318,7 +323,7 @@ class TagAdmin(JobsAdmin[Tag]):
         sorts_all = bool(text) or (total <= MAX_SORTED and bool(order[0]))
         position: Pager | None = None
         if sorts_all:
-            rows = [row for row in _tag_rows(client, 0, MAX_SORTED) if text in row.values["name"].casefold()]
+            rows = [row for row in _tag_rows(client, 0, MAX_SORTED) if _contains(row, text)]
         else:
             position = pager(request, total)
             start, length = position.span
@@ -336,7 +341,7 @@ class TagAdmin(JobsAdmin[Tag]):
             position=position,
             sorts=None if sorts_all or total <= MAX_SORTED else ("count",),
             order=order if order[0] and (sorts_all or order[0] == "count") else ("count", True),
-            export=sheet_of("tags", TAG_COLUMNS, lambda: _all_tags(client)),
+            export=sheet_of("tags", TAG_COLUMNS, lambda: (row for row in _all_tags(client) if _contains(row, text))),
         )
         summary = ngettext("%(count)s tag", "%(count)s tags", total) % {"count": formatting.number(total)}
         limit = _("The filter searches the %(count)s most used tags.") % {"count": formatting.number(MAX_SORTED)}

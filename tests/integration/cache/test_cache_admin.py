@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -257,54 +256,6 @@ def test_the_slowest_callbacks_are_for_those_who_may_see_items(admin_client: Cli
     assert "<script>alert" not in text
     assert 'href="?k=cXVpY2s%3D#items"' in text
     assert "Slowest callbacks" not in html(person("view_cache"), PAGE)
-
-
-def test_the_charts_and_tables_of_a_cache_are_exported(admin_client: Client) -> None:
-    ask(mlcaches["default"])
-    callback_took(mlcaches["default"].counter, "=slow", 3.5)
-    text = html(admin_client, PAGE)
-    names = re.findall(r"export=csv&amp;of=([\w-]+)", text)
-    assert names == [
-        *("hit-ratio-hour", "hit-ratio-day", "calls-hour", "calls-day", "levels", "most-callbacks"),
-        *("hit-ratio-days", "hit-ratio-day", "calls-days", "calls-day", "callbacks"),
-        "slowest-callbacks",
-        "stores",
-    ]
-    sheets = {name: json.loads(admin_client.get(f"{PAGE}?export=json&of={name}").getvalue())["rows"] for name in names}
-    assert (len(sheets["hit-ratio-hour"]), len(sheets["calls-days"])) == (60, 48)
-    assert sum(row["calls"] for row in sheets["calls-days"]) == 7
-    for name in ("hit-ratio", "calls"):
-        assert sheets[f"{name}-day"] == sheets[f"{name}-days"][-24:]
-    assert {"level": "l1", "hour": 2, "all": 2} in sheets["levels"]
-    assert sheets["slowest-callbacks"][0]["key"] == "=slow"
-    assert {"key": "=slow", "callbacks_at_least": 1, "callbacks_at_most": 1} in sheets["most-callbacks"]
-    assert "'=slow,3.5," in admin_client.get(f"{PAGE}?export=csv&of=slowest-callbacks").getvalue().decode()
-    viewer = person("view_cache")
-    assert viewer.get(f"{PAGE}?export=csv&of=levels").status_code == 200
-    assert viewer.get(f"{PAGE}?export=csv&of=slowest-callbacks").status_code == 404
-    (row,) = (
-        row
-        for row in json.loads(admin_client.get(f"{LIST}?export=json").getvalue())["rows"]
-        if row["name"] == "default"
-    )
-    assert (row["calls"], row["l1"], row["errors"]) == (7, 2, 1)
-
-
-def test_found_keys_are_exported_without_their_values_for_those_who_may_see_them(admin_client: Client) -> None:
-    cache = mlcaches["default"]
-    for number in range(60):
-        cache.set(f"order:{number:02}", {"card": "4111"}, ttl=60)
-    cache.set("=cmd", "x", ttl=0)
-    text = html(admin_client, f"{PAGE}?find=order:")
-    assert "?find=order%3A&amp;export=csv&amp;of=keys" in text
-    reply = admin_client.get(f"{PAGE}?find=order:&export=json&of=keys").getvalue().decode()
-    rows = json.loads(reply)["rows"]
-    assert [row["key"] for row in rows] == [f"order:{number:02}" for number in range(60)]
-    assert 50 < rows[0]["ttl"] <= 60
-    assert "4111" not in reply
-    assert "'=cmd" in admin_client.get(f"{PAGE}?find==&export=csv&of=keys").getvalue().decode()
-    assert admin_client.get(f"{PAGE}?export=csv&of=keys").status_code == 404
-    assert person("view_cache").get(f"{PAGE}?find=order:&export=csv&of=keys").status_code == 403
 
 
 def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client: Client) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 from urllib.parse import urlencode
@@ -473,27 +472,6 @@ def test_hostile_names_are_shown_as_what_they_are(admin_client: Client) -> None:
     page = text_of(admin_client, link.replace("&amp;", "&"))
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
-
-
-def test_all_limits_and_the_figures_of_one_are_exported(admin_client: Client) -> None:
-    for number in range(60):
-        stats.record(f"function:f{number:02}", "k", Decision(True))
-    for _ in range(2):
-        stats.record("function:f07", "=key", Decision(False))
-    stats.record("other", "k", Decision(True))
-    assert "?q=function&amp;export=csv&amp;of=limits" in text_of(admin_client, f"{ALL}?q=function&page=2")
-    rows = json.loads(admin_client.get(f"{ALL}?q=function&page=2&export=json").getvalue())["rows"]
-    assert len(rows) == 60
-    assert (rows[0]["name"], rows[0]["kind"], rows[0]["hour_refused"]) == ("f07", "function", 2)
-    assert rows[0]["most_refused"] == ["=key: 2"]
-    figures = f"{FIGURES}?limit=function:f07"
-    for name in ("decisions-hour", "decisions-days", "refused-keys"):
-        assert f"&amp;export=json&amp;of={name}" in text_of(admin_client, figures)
-    hours = json.loads(admin_client.get(f"{figures}&export=json&of=decisions-days").getvalue())["rows"]
-    assert len(hours) == 48
-    assert (hours[-1]["passed"] + hours[-2]["passed"], hours[-1]["refused"] + hours[-2]["refused"]) == (1, 2)
-    keys = admin_client.get(f"{figures}&export=csv&of=refused-keys").getvalue().decode()
-    assert keys == "key,refused_at_least,refused_at_most\r\n'=key,2,2\r\n"
 
 
 def test_the_pages_need_the_permission_to_view_policies() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from html import unescape
 from typing import Any
 
@@ -127,17 +126,6 @@ def test_a_store_that_is_down(settings: Any) -> None:
         assert "errornote" in text_of(client, BANS)
         assert client.post(page_of(ban, "lift")).status_code == 302
     assert dictionary().get(ban.name) is not None
-
-
-def test_bans_are_exported() -> None:
-    bans.add("192.0.2.7", for_="1h", reason="=scans")
-    bans.add("198.51.100.1", for_="1h", limit="shop.search")
-    client = person("view_keyban")
-    assert "?find=192&amp;export=csv&amp;of=bans" in text_of(client, f"{BANS}?find=192")
-    (row,) = json.loads(client.get(f"{BANS}?find=192&export=json&of=bans").getvalue())["rows"]
-    assert (row["key"], row["limit"], row["number"], row["reason"]) == ("192.0.2.7", "", 1, "=scans")
-    assert row["since"] < row["until"]
-    assert "'=scans" in client.get(f"{BANS}?export=csv").getvalue().decode()
 
 
 # --- several bans ----------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from datetime import timedelta
@@ -198,32 +197,6 @@ def test_quotas_and_bans_need_their_permissions() -> None:
     html = page(person(*EVERYTHING), "7")
     assert "Lift the ban" in html
     assert "Grant units" in html
-
-
-def test_the_tables_of_a_key_are_exported_to_those_who_may_view_them(admin_client: Client) -> None:
-    make_policy(key="ip")
-    monthly().use("192.0.2.7", 600)
-    bans.add("192.0.2.7", "1h", "=scraping")
-    LimitOverride.objects.create(kind="key", key="192.0.2.7", limit="", rate="9/s", reason="a customer")
-    text = unescape(page(admin_client, "192.0.2.7"))
-    names = ("key-limits", "key-overrides", "key-bans", "key-quotas")
-    assert re.findall(r"export=csv&of=(key-[a-z-]+)", text) == [*names]
-    query = {"key": "192.0.2.7", "export": "json"}
-
-    def row_of(name: str) -> dict[str, Any]:
-        (row,) = json.loads(admin_client.get(KEY, {**query, "of": name}).getvalue())["rows"]
-        assert isinstance(row, dict)
-        return row
-
-    assert (row_of("key-limits")["key"], row_of("key-limits")["override"]) == ("192.0.2.7", "9/s")
-    assert row_of("key-overrides")["reason"] == "a customer"
-    assert (row_of("key-bans")["number"], row_of("key-bans")["reason"]) == (1, "=scraping")
-    assert (row_of("key-quotas")["used"], row_of("key-quotas")["limit"]) == (600, 1000)
-    assert ",'=scraping" in admin_client.get(KEY, {**query, "export": "csv", "of": "key-bans"}).getvalue().decode()
-    viewer = person("view_limitpolicy")
-    assert viewer.get(KEY, {**query, "of": "key-limits"}).status_code == 200
-    for name in names[1:]:
-        assert viewer.get(KEY, {**query, "of": name}).status_code == 404
 
 
 def test_hostile_keys_and_reasons_are_escaped(admin_client: Client) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
-from typing import Any
 
 import pytest
 from django.test import Client as Browser
@@ -16,11 +14,6 @@ from tests.integration.qless.admin.tools import HOSTILE, failed, path, person, t
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 SEND, OTHER = "shop.jobs.Send", "shop.jobs.Other"
-
-
-def rows_of(browser: Browser, address: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(browser.get(address).getvalue())["rows"]
-    return rows
 
 
 def complete(client: Client, klass: str, jid: str, queue: str = "mail") -> None:
@@ -65,11 +58,6 @@ def test_the_page_of_a_class_shows_its_figures_and_failure_groups(browser: Brows
     assert f'href="{url("failuregroup", "mail-Timeout")}"' in html
     assert "mail-Timeout" not in text_of(browser, path("jobclass", OTHER))
     assert f"?klass={SEND}&amp;state=failed" in html
-    for name in ("completed", "waiting-times", "running-times"):
-        rows = rows_of(browser, f"{path('jobclass', SEND)}?period=day&export=json&of={name}")
-        assert len(rows) == 24
-    assert sum(row["jobs"] for row in rows) == 3
-    assert max(row["p95_seconds"] or 0 for row in rows) > 0
 
 
 def test_an_unknown_class_has_an_empty_page(browser: Browser) -> None:
@@ -83,7 +71,6 @@ def test_a_queue_and_the_overview_have_the_same_charts(browser: Browser) -> None
     overview = plain(text_of(browser, path("queue")))
     assert "4 jobs completed, 1 failed" in overview
     assert "Waiting time 5 jobs, p50" in overview
-    assert len(rows_of(browser, f"{path('queue')}?period=week&export=json&of=waiting-times")) == 7
 
 
 def test_failures_are_drawn_over_completions(browser: Browser) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from html import unescape
 from typing import Any
@@ -279,18 +278,6 @@ def commands(valkey: Redis, action: Any) -> dict[str, int]:
             if words[0].upper() in ("EVALSHA", "EVAL") and len(words) > 3:
                 counts[words[3]] = counts.get(words[3], 0) + 1
     return counts
-
-
-def test_stuck_jobs_are_exported(admin_client: Browser, jobs_site: Client) -> None:
-    for number in range(130):
-        jobs_site.queues["mail"].put("K", jid=f"loop-{number:03}", depends=[f"loop-{number:03}"])
-    jobs_site.queues["pdf"].put("K", jid="=loop", depends=["=loop"])
-    assert "?queue=mail&export=csv&of=stuck" in unescape(text_of(admin_client, f"{STUCK}?queue=mail"))
-    rows = json.loads(admin_client.get(f"{STUCK}?queue=mail&export=json&of=stuck").getvalue())["rows"]
-    assert {row["job"] for row in rows} == {f"loop-{number:03}" for number in range(130)}
-    assert rows[0] == {**rows[0], "klass": "K", "queue": "mail", "reason": "itself"}
-    assert len(json.loads(admin_client.get(f"{STUCK}?export=json&of=stuck").getvalue())["rows"]) == 131
-    assert "\n'=loop,K,pdf" in admin_client.get(f"{STUCK}?export=csv&of=stuck").getvalue().decode()
 
 
 def test_selected_stuck_jobs_are_released_and_canceled(admin_client: Browser, jobs_site: Client) -> None:

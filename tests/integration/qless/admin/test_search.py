@@ -169,14 +169,6 @@ def test_any_cursor_leads_to_a_page(admin_client: Browser, orders: Client, curso
     assert set(jids(search(admin_client, "args.customer.id:7", cursor=cursor))) <= {"x-failed", "x-waiting"}
 
 
-def test_a_search_is_exported(admin_client: Browser, orders: Client) -> None:
-    page = search(admin_client, "args.customer.id:7")
-    link = re.search(r'href="(\?[^"]*csv[^"]*)"', page)
-    assert link
-    reply = admin_client.get(path("job") + unescape(link[1]))
-    assert sorted(re.findall(r"^x-\w+", b"".join(reply).decode(), re.MULTILINE)) == ["x-failed", "x-waiting"]
-
-
 def test_examples_are_valid(admin_client: Browser, orders: Client) -> None:
     page = text_of(admin_client, path("job"))
     links = re.findall(r'<a href="([^"]*)"><code>', page)

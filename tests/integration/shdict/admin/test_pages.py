@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -302,19 +301,3 @@ def test_pages_have_neither_inline_scripts_nor_styles(admin_client: Client, dict
         assert "style=" not in text
         assert "<script>" not in text
         assert " onclick" not in text
-
-
-def test_found_keys_are_exported_without_their_values(admin_client: Client, site: Callable[..., None]) -> None:
-    site()
-    for number in range(120):
-        shdicts["default"].set(f"order:{number:03}", "4111", 60)
-    shdicts["default"].set("=cmd", "4111")
-    text = unescape(html(admin_client.get(f"{PAGE}?find=order")))
-    assert "?find=order&export=json&of=keys" in text
-    reply = admin_client.get(f"{PAGE}?find=order&export=json&of=keys").getvalue().decode()
-    rows = json.loads(reply)["rows"]
-    assert sorted(row["key"] for row in rows) == [f"order:{number:03}" for number in range(120)]
-    assert all(50 < row["ttl"] <= 60 for row in rows)
-    assert "4111" not in reply
-    assert "'=cmd,0" in admin_client.get(f"{PAGE}?find=cmd&export=csv&of=keys").getvalue().decode()
-    assert admin_client.get(f"{PAGE}?export=csv&of=keys").status_code == 404
