@@ -168,3 +168,10 @@ def stored(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench]:
     kind, _, twin = request.param.partition("-")
     for store in store_of_kind(kind, request, clock):
         yield Bench(kind, store, clock, bool(twin))
+
+
+@pytest.fixture(params=["local", "lmdb", pytest.param("redis", marks=REDIS)])
+def stores(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench]:
+    """Limiters with a store, without the twins: for what depends on the time, not on the kind of call."""
+    for store in store_of_kind(request.param, request, clock):
+        yield Bench(request.param, store, clock)

@@ -10,7 +10,7 @@ from django.db import close_old_connections
 
 from resty_django.limits.policies import registry
 from resty_django.limits.quotas.registry import _quotas
-from tests.limiting import every, stored  # noqa: F401 - fixtures
+from tests.limiting import every, stored, stores  # noqa: F401 - fixtures
 
 from .policy_tools import limits_site, worker  # noqa: F401 - fixtures
 from .quota_tools import call, database_up, july  # noqa: F401 - fixtures

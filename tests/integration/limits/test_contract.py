@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,16 +23,15 @@ from resty_django.limits import (
     FixedWindow,
     LeakyBucket,
     LocalStore,
+    NotFound,
     SlidingWindow,
     TokenBucket,
 )
 from resty_django.limits.algorithms import FRAME
-from tests.dictionaries import Clock
+from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.redis import RedisDict
+from tests.dictionaries import MIB, Clock
 from tests.limiting import Bench, Pure, reconfigure
-
-from .test_traces import Player, traced
-
-__all__ = ["traced"]
 
 HOUR = 3_600_000
 PAUSES = st.one_of(
@@ -38,9 +39,13 @@ PAUSES = st.one_of(
     st.sampled_from([-1, -100, -700, -1000, -7000, -61_000, -HOUR, HOUR]),
     st.integers(-9000, 9000),
 )
-KEYS = st.just("a")
+SHORT_PAUSES = st.one_of(
+    st.just(0), st.sampled_from([1, 3, 100, 334, 500, 1000, 3000, 7000]), st.integers(0, 900), st.integers(-700, 20_000)
+)
+"""Pauses in which a state that expires is as good as none."""
+KEYS = st.sampled_from("aaaab")
 COSTS = st.sampled_from([1, 1, 1, 2, 3, 5])
-RATES = st.sampled_from([0.125, 0.5, 1, 3, 100])
+RATES = st.sampled_from([0.125, 0.5, 1, 3, 7.3, 100])
 BURSTS = st.sampled_from([0, 0.5, 1, 3, 10])
 LIMITS = st.integers(1, 7)
 WINDOWS = st.sampled_from([0.003, 0.5, 1, 7, 60])
@@ -50,11 +55,14 @@ NUMBERS: dict[type[Any], Any] = {
     FixedWindow: st.tuples(LIMITS, WINDOWS, st.just({})),
     SlidingWindow: st.tuples(LIMITS, WINDOWS, st.just({})),
     Concurrency: st.tuples(
-        st.integers(1, 4), st.integers(0, 3), st.just(0.5), st.fixed_dictionaries({"lease": st.sampled_from([3, 100])})
+        st.integers(1, 4),
+        st.integers(0, 3),
+        st.just(0.5),
+        st.fixed_dictionaries({"lease": st.sampled_from([None, 3, 100])}),
     ),
     TokenBucket.from_interval: st.tuples(
         st.sampled_from([1, 100, 333.3, 1000]),
-        st.sampled_from([1, 2.5, 10]),
+        st.sampled_from([0, 1, 2.5, 10]),
         st.sampled_from([1, 2, 0.5]),
         st.sampled_from([None, 0, 700, 5000]),
         st.fixed_dictionaries({"clamp": st.booleans()}),
@@ -67,17 +75,20 @@ EDITS: dict[type[Any], list[Any]] = {
     Concurrency: [
         st.tuples(st.just("set_conn"), st.integers(1, 4)),
         st.tuples(st.just("leave"), KEYS),
+        st.tuples(st.just("leave"), KEYS),
+        st.tuples(st.just("leaving"), KEYS, st.sampled_from([None, 0, 0.7])),
         st.tuples(st.just("renew"), KEYS),
     ],
     TokenBucket.from_interval: [
         st.tuples(st.just("set_max_wait"), st.sampled_from([None, 0, 0.9])),
-        st.tuples(st.just("take_available"), KEYS, st.integers(1, 12)),
+        st.tuples(st.just("take"), KEYS, st.integers(1, 12), st.booleans()),
+        st.tuples(st.just("take_available"), KEYS, st.integers(-1, 12)),
     ],
 }
 BUDGET: dict[str, Any] = {"max_examples": 60, "deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-def sequences(cls: type[Any]) -> Any:
+def sequences(cls: type[Any], pauses: Any = PAUSES, size: int = 25) -> Any:
     calls = st.one_of(
         st.tuples(st.just("hit"), KEYS, COSTS),
         st.tuples(st.just("hit"), KEYS),
@@ -85,7 +96,47 @@ def sequences(cls: type[Any]) -> Any:
         st.tuples(st.just("uncommit"), KEYS),
         *EDITS[cls],
     )
-    return st.tuples(st.just(cls), NUMBERS[cls], st.lists(st.tuples(PAUSES, calls), max_size=25))
+    return st.tuples(st.just(cls), NUMBERS[cls], st.lists(st.tuples(pauses, calls), max_size=size))
+
+
+class Player:
+    """Plays a trace on one limiter, and says what each call gave; slots are known by the order of their taking."""
+
+    def __init__(self, trace: Any, make: Callable[..., Any], clock: Clock) -> None:
+        cls, (*numbers, options), self.steps = trace
+        self.limiter = make(cls, *numbers, **options)
+        self.clock = clock
+        self.slots: dict[str, list[str]] = {"a": [], "b": []}
+
+    async def play(self) -> list[Any]:
+        start = self.clock.milliseconds
+        results = []
+        for pause, (name, *arguments) in self.steps:
+            self.clock.milliseconds += pause
+            results.append((name, *arguments, await self.call(name, arguments)))
+        self.clock.milliseconds = start
+        return results
+
+    async def call(self, name: str, arguments: list[Any]) -> Any:
+        key = arguments[0]
+        if name in {"leave", "renew"}:
+            if not self.slots[key]:
+                return None
+            token = self.slots[key].pop(0)
+            if name == "renew":
+                self.slots[key].append(token)
+            name, arguments = ("leaving", [key, None, token]) if name == "leave" else ("renew", [key, token])
+        try:
+            result = getattr(self.limiter, name)(*arguments)
+            result = await result if hasattr(result, "__await__") else result
+        except NotFound:
+            return "not found"
+        except CostTooHigh:
+            return "cost too high"
+        if isinstance(result, Decision) and result.token:
+            self.slots[key].append(result.token)
+            result = result._replace(token="token")
+        return result
 
 
 def longest(limiter: Any, cost: int) -> float:
@@ -205,22 +256,67 @@ def test_what_holds_of_many_decisions(cls: type[Any], data: st.DataObject) -> No
     asyncio.run(Player(data.draw(sequences(cls)), watched(clock), clock).play())
 
 
+def local(clock: Clock) -> Any:
+    def make(cls: type[Any], *numbers: Any, **options: Any) -> Any:
+        return cls(*numbers, store=LocalStore(clock=clock), clock=clock, **options)
+
+    return make
+
+
+async def assert_same_as_pure(sequence: Any) -> None:
+    """A state in a store expires by the window that it was written with, so the window stays."""
+    clock = Clock()
+    cls, numbers, steps = sequence
+    sequence = cls, numbers, [step for step in steps if step[1][0] != "set_window"]
+
+    def pure(cls: type[Any], *numbers: Any, **options: Any) -> Any:
+        return Pure(cls(*numbers, store=LocalStore(), clock=clock, **options), {})
+
+    assert await Player(sequence, local(clock), clock).play() == await Player(sequence, pure, clock).play()
+
+
 @pytest.mark.parametrize("cls", NUMBERS)
 @settings(**BUDGET)
 @given(data=st.data())
-def test_every_store_decides_the_same(cls: type[Any], data: st.DataObject, traced: Any) -> None:
+def test_a_store_in_the_process_decides_as_the_algorithm(cls: type[Any], data: st.DataObject) -> None:
+    asyncio.run(assert_same_as_pure(data.draw(sequences(cls, SHORT_PAUSES))))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cls", NUMBERS)
+@settings(**{**BUDGET, "max_examples": 2000})
+@given(data=st.data())
+def test_it_decides_as_the_algorithm_many_times(cls: type[Any], data: st.DataObject) -> None:
+    asyncio.run(assert_same_as_pure(data.draw(sequences(cls, SHORT_PAUSES, 80))))
+
+
+@pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
+def dictionary(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A store outside of the process, and its clock."""
+    clock = Clock()
+    if request.param == "lmdb":
+        shared: Any = LmdbDict("contract", 8 * MIB, str(tmp_path), clock)
+    else:
+        shared = RedisDict("contract", alias=request.getfixturevalue("redis_cache"), clock=clock)
+    yield shared, clock
+    shared.close()
+
+
+@pytest.mark.parametrize("cls", NUMBERS)
+@settings(**BUDGET)
+@given(data=st.data())
+def test_every_store_decides_the_same(cls: type[Any], data: st.DataObject, dictionary: Any) -> None:
     sequence = data.draw(sequences(cls))
-    store, clock, clear = traced
-    clear()
+    store, clock = dictionary
+    for key in "ab":
+        store.delete(key)
 
     def stored(cls: type[Any], *numbers: Any, **options: Any) -> Any:
         return cls(*numbers, store=store, clock=clock, on_error="raise", **options)
 
-    def local(cls: type[Any], *numbers: Any, **options: Any) -> Any:
-        return cls(*numbers, store=LocalStore(clock=clock), clock=clock, **options)
-
     async def play() -> None:
-        assert await Player(sequence, stored, clock).play() == await Player(sequence, local, clock).play()
+        assert await Player(sequence, stored, clock).play() == await Player(sequence, local(clock), clock).play()
 
     asyncio.run(play())
 
@@ -243,39 +339,39 @@ SATURATED: list[Any] = [
 
 
 @pytest.mark.parametrize(("cls", "numbers", "options", "window"), SATURATED)
-@pytest.mark.parametrize("jump", [-3600, -7, -1, -0.001, 3600])
 async def test_a_limit_recovers_within_its_window_when_the_clock_is_set(
-    cls: type[Any], numbers: Any, options: Any, window: float, jump: float, stored: Bench
+    cls: type[Any], numbers: Any, options: Any, window: float, stores: Bench
 ) -> None:
-    limiter = stored.make(cls, *numbers, **options)
-    most = 0
-    while await limiter.hit("k"):
-        most += 1
-    stored.clock.advance(jump)
-    retries = 0
-    while (decision := await limiter.hit("k")).allowed:
-        retries += 1
-    assert retries <= most + 1
-    if cls is not Concurrency:
-        assert decision.retry_after <= window
-    stored.clock.advance(window)
-    assert await limiter.hit("k")
+    limiter = stores.make(cls, *numbers, **options)
+    for jump in (-3600, -7, -1, -0.001, 3600):
+        key, most, retries = f"jump of {jump}", 0, 0
+        while await limiter.hit(key):
+            most += 1
+        stores.clock.advance(jump)
+        while (decision := await limiter.hit(key)).allowed:
+            retries += 1
+        assert retries <= most + 1, key
+        if cls is not Concurrency:
+            assert decision.retry_after <= window, key
+        stores.clock.advance(window)
+        assert await limiter.hit(key), key
 
 
 @pytest.mark.parametrize(("cls", "numbers", "options", "window"), SATURATED[:-1])
-@pytest.mark.parametrize("jump", [-3600, -7, -1])
 async def test_a_limit_that_is_only_asked_recovers_as_well(
-    cls: type[Any], numbers: Any, options: Any, window: float, jump: float, stored: Bench
+    cls: type[Any], numbers: Any, options: Any, window: float, stores: Bench
 ) -> None:
     """As where another limit of the request refuses: nothing is recorded that would note the new time."""
-    limiter = stored.make(cls, *numbers, **options)
-    while await limiter.hit("k"):
-        pass
-    stored.clock.advance(jump)
-    decision = await limiter.peek("k")
-    assert decision.retry_after <= window
-    stored.clock.advance(decision.retry_after)
-    assert await limiter.peek("k")
+    limiter = stores.make(cls, *numbers, **options)
+    for jump in (-3600, -7, -1):
+        key = f"jump of {jump}"
+        while await limiter.hit(key):
+            pass
+        stores.clock.advance(jump)
+        decision = await limiter.peek(key)
+        assert decision.retry_after <= window, key
+        stores.clock.advance(decision.retry_after)
+        assert await limiter.peek(key), key
 
 
 async def test_a_bucket_without_bound_delays_nobody_for_a_step_of_the_clock(stored: Bench) -> None:
@@ -402,14 +498,16 @@ async def test_uncommit_returns_the_same_on_every_store(every: Bench) -> None:
         (TokenBucket.from_interval, (1000, 3, 2, 1000), 5),
     ],
 )
-async def test_a_request_that_can_never_pass_is_an_error(
-    cls: type[Any], numbers: Any, highest: int, every: Bench
-) -> None:
-    limiter = every.make(cls, *numbers)
+async def test_a_request_that_can_never_pass_is_an_error(cls: type[Any], numbers: Any, highest: int) -> None:
+    limiter = cls(*numbers, store=LocalStore())
+    message = f"cost {highest + 1} can never pass this limit: .* Lower the cost"
     for call in (limiter.hit, limiter.peek, limiter.incoming):
-        with pytest.raises(CostTooHigh, match=f"cost {highest + 1} can never pass this limit: .* Lower the cost"):
-            await call("k", cost=highest + 1)
-    assert await limiter.hit("k", highest)
+        with pytest.raises(CostTooHigh, match=message):
+            call("k", cost=highest + 1)
+    for acall in (limiter.ahit, limiter.apeek):
+        with pytest.raises(CostTooHigh, match=message):
+            await acall("k", cost=highest + 1)
+    assert limiter.hit("k", highest)
 
 
 def test_nobody_waits_for_what_can_never_pass() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from typing import Any
@@ -108,34 +107,6 @@ async def test_headers_of_what_passes_and_of_what_does_not(site: Site, limits_st
     assert 3590 <= int(refused["Retry-After"]) <= 3600
     assert refused["RateLimit"] == f'"count-ip";r=0;t={refused["Retry-After"]}'
     assert refused["Cache-Control"] == "no-store"
-
-
-async def test_headers_can_be_left_out(site: Site) -> None:
-    view = site.view(limit_count(1, per="1h"))
-    with override_settings(RESTY_DJANGO={"LIMITS": {"HEADERS": "none"}}):
-        for status in (200, 429):
-            response = await site.get(view)
-            assert response.status_code == status
-            assert not [name for name in response.headers if "ratelimit" in name.lower()]
-        assert "Retry-After" in response
-
-
-async def test_the_page_of_a_browser_and_the_problem_of_a_program(site: Site) -> None:
-    view = site.view(limit_count(1, per="1h", name='search "x"'))
-    await site.get(view)
-    for accept in ("*/*", "application/json", "application/problem+json", "image/png", "", "text/html;q=0.1, */*"):
-        refused = await site.get(view, headers={"Accept": accept})
-        assert refused["Content-Type"] in {"application/problem+json", "application/json"}
-        problem = json.loads(refused.content)
-        assert problem["status"] == refused.status_code == 429
-        assert problem["violated-policies"] == ['search "x"']
-        assert problem["retry_after"] == int(refused["Retry-After"])
-    for accept in ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html"):
-        page = await site.get(view, headers={"Accept": accept})
-        assert page["Content-Type"] == "text/html; charset=utf-8"
-        assert b"<h1>Too many requests</h1>" in page.content
-        assert b"style" not in page.content
-        assert page["RateLimit"].startswith('"search \\"x\\"";r=0;t=')
 
 
 async def test_the_page_is_a_template_of_the_site(site: Site, tmp_path: Any) -> None:
@@ -389,11 +360,12 @@ OF_LIMITERS: dict[str, Any] = {"name": "tests", "store": LocalStore(), "on_error
 
 
 @pytest.mark.parametrize("decorator", DECORATORS)
-@pytest.mark.parametrize("option", [*OPTIONS, *OF_LIMITERS])
-def test_an_option_that_is_misspelt_is_an_error_with_the_nearest_name(decorator: Any, option: str) -> None:
-    for misspelt in (option[:-1], option[0] + option[2:], f"{option}s"):
-        with pytest.raises(TypeError, match=rf"@limit\w*\(\) has no option '{misspelt}'\. (Did you mean '\w+'\?|Use )"):
-            decorator(**{misspelt: {**OPTIONS, **OF_LIMITERS}[option]})
+def test_an_option_that_is_misspelt_is_an_error_with_the_nearest_name(decorator: Any) -> None:
+    for option, value in {**OPTIONS, **OF_LIMITERS}.items():
+        for misspelt in (option[:-1], option[0] + option[2:], f"{option}s"):
+            message = rf"@limit\w*\(\) has no option '{misspelt}'\. (Did you mean '\w+'\?|Use )"
+            with pytest.raises(TypeError, match=message):
+                decorator(**{misspelt: value})
 
 
 @pytest.mark.parametrize("decorator", DECORATORS)

@@ -37,24 +37,21 @@ def test_all_tables_are_there() -> None:
     assert sum(len(lines) for lines in EXAMPLES.values()) == 131
 
 
-@pytest.mark.parametrize("name", LIMITERS)
-async def test_example(name: str, every: Bench) -> None:
-    cls, numbers = LIMITERS[name]
-    limiter = every.make(cls, *numbers)
+async def test_examples(every: Bench) -> None:
     start = every.clock.milliseconds
+    for name, (cls, numbers) in LIMITERS.items():
+        await play(every, name, every.make(cls, *numbers, prefix=f"{name}:"), start)
+    for name in ("N1", "N2"):  # the same without leases
+        cls, numbers = LIMITERS[name]
+        await play(every, name, every.make(cls, *numbers, lease=None, prefix=f"{name} without leases:"), start)
+
+
+async def play(bench: Bench, name: str, limiter: Any, start: int) -> None:
+    bench.states.clear()
     for line in EXAMPLES[name]:
         at, call, result, delay, second = (cell.strip() for cell in line.split(" | "))
-        every.clock.milliseconds = start + int(at)
-        assert await outcome(limiter, call.strip("`")) == wanted(result, delay, second), line
-
-
-@pytest.mark.parametrize("name", ["N1", "N2"])
-async def test_example_without_leases(name: str, every: Bench) -> None:
-    cls, numbers = LIMITERS[name]
-    limiter = every.make(cls, *numbers, lease=None)
-    for line in EXAMPLES[name]:
-        _, call, result, delay, second = (cell.strip() for cell in line.split(" | "))
-        assert await outcome(limiter, call.strip("`")) == wanted(result, delay, second), line
+        bench.clock.milliseconds = start + int(at)
+        assert await outcome(limiter, call.strip("`")) == wanted(result, delay, second), (name, line)
 
 
 async def outcome(limiter: Any, call: str) -> tuple[Any, ...]:

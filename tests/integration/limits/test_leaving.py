@@ -34,7 +34,7 @@ class Broken(Exception):
 
 
 @pytest.fixture
-def conn(limits_store: str) -> Concurrency:
+def conn(empty_limits: None) -> Concurrency:
     return Concurrency(3, default_delay=0.1, prefix="leaving:", name="conn")
 
 
@@ -49,7 +49,7 @@ async def until(check: Callable[[], bool], seconds: float = 20) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_after_a_response(site: Site, conn: Concurrency) -> None:
+async def test_after_a_response(site: Site, limits_store: str, conn: Concurrency) -> None:
     during: list[int] = []
 
     def body(request: Any) -> HttpResponse:
@@ -62,24 +62,15 @@ async def test_after_a_response(site: Site, conn: Concurrency) -> None:
     assert busy(conn) == 0
 
 
-async def test_after_an_exception(site: Site, conn: Concurrency) -> None:
+@pytest.mark.parametrize("raised", [Broken, SystemExit])
+async def test_after_an_exception(site: Site, conn: Concurrency, raised: type[BaseException]) -> None:
     def body(request: Any) -> HttpResponse:
-        raise Broken
+        raise raised
 
     view = site.view(limit(conn), body=body)
     for _ in range(5):
-        with pytest.raises(Broken):
+        with pytest.raises(raised):
             await site.get(view)
-    assert busy(conn) == 0
-
-
-async def test_after_the_end_of_the_process_was_asked_for(site: Site, conn: Concurrency) -> None:
-    def body(request: Any) -> HttpResponse:
-        raise SystemExit
-
-    view = site.view(limit(conn), body=body)
-    with pytest.raises(SystemExit):
-        await site.get(view)
     assert busy(conn) == 0
 
 
@@ -245,7 +236,7 @@ def test_a_slot_is_given_back_once(conn: Concurrency) -> None:
 # --- cancelled ---
 
 
-async def test_a_cancelled_view(conn: Concurrency) -> None:
+async def test_a_cancelled_view(limits_store: str, conn: Concurrency) -> None:
     site = Site(True)
     view = site.view(limit(conn), body=lambda request: asyncio.sleep(3600))
     task = asyncio.create_task(site.get(view))
@@ -256,7 +247,7 @@ async def test_a_cancelled_view(conn: Concurrency) -> None:
     assert busy(conn) == 0
 
 
-async def test_a_view_that_is_cancelled_again_while_it_leaves(conn: Concurrency) -> None:
+async def test_a_view_that_is_cancelled_again_while_it_leaves(limits_store: str, conn: Concurrency) -> None:
     site = Site(True)
     view = site.view(limit(conn), body=lambda request: asyncio.sleep(3600))
     task = asyncio.create_task(site.get(view))
@@ -269,7 +260,7 @@ async def test_a_view_that_is_cancelled_again_while_it_leaves(conn: Concurrency)
     await until(lambda: busy(conn) == 0)
 
 
-async def test_a_request_that_is_cancelled_at_any_moment(conn: Concurrency) -> None:
+async def test_a_request_that_is_cancelled_at_any_moment(limits_store: str, conn: Concurrency) -> None:
     """Also while the decision is on its way."""
     site = Site(True)
     view = site.view(limit(conn), body=lambda request: asyncio.sleep(0.001, HttpResponse()))
@@ -298,7 +289,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_for_its_turn(limits_st
 # --- the latency ---
 
 
-async def test_the_latency_is_that_of_the_view_without_what_it_slept(limits_store: str) -> None:
+async def test_the_latency_is_that_of_the_view_without_what_it_slept(empty_limits: None) -> None:
     site = Site(True)
     conn = Concurrency(1, 1, default_delay=0.5, prefix="leaving:", name="conn", lease=None)
     conn.hit("192.0.2.1")
@@ -307,7 +298,7 @@ async def test_the_latency_is_that_of_the_view_without_what_it_slept(limits_stor
     assert 0.25 <= conn.unit_delay < 0.5
 
 
-async def test_a_limit_by_numbers(site: Site, limits_store: str) -> None:
+async def test_a_limit_by_numbers(site: Site, empty_limits: None) -> None:
     during: list[str] = []
 
     def body(request: Any) -> HttpResponse:
@@ -381,7 +372,7 @@ async def asgi(route: str, gone: asyncio.Event, sent: asyncio.Event) -> list[dic
     return messages
 
 
-async def test_a_client_that_goes_while_the_view_runs(served: Any, conn: Concurrency) -> None:
+async def test_a_client_that_goes_while_the_view_runs(served: Any, limits_store: str, conn: Concurrency) -> None:
     async def slow(request: Any) -> HttpResponse:
         await asyncio.sleep(3600)
         return HttpResponse()
@@ -445,7 +436,7 @@ async def test_a_client_that_goes_while_a_sync_view_makes_its_stream(served: Any
     await until(left)
 
 
-def test_many_threads(conn: Concurrency) -> None:
+def test_many_threads(limits_store: str, conn: Concurrency) -> None:
     together = threading.Barrier(8)
     most: list[int] = []
 
@@ -473,11 +464,9 @@ def test_many_threads(conn: Concurrency) -> None:
     assert busy(conn) == 0
 
 
-@pytest.mark.parametrize("lease", [None, 60])
-async def test_a_request_that_costs_more_gives_back_all_of_it(
-    site: Site, limits_store: str, lease: float | None
-) -> None:
-    limiter = Concurrency(5, lease=lease, prefix="leaving:", name="dear")
-    view = site.view(limit(limiter, cost=3), body=lambda request: HttpResponse(b"done"))
-    assert await site.statuses(view, 4) == [200] * 4
-    assert busy(limiter) == 0
+async def test_a_request_that_costs_more_gives_back_all_of_it(site: Site, empty_limits: None) -> None:
+    for lease in (None, 60):
+        limiter = Concurrency(5, lease=lease, prefix=f"leaving {lease}:", name="dear")
+        view = site.view(limit(limiter, cost=3), body=lambda request: HttpResponse(b"done"))
+        assert await site.statuses(view, 4) == [200] * 4
+        assert busy(limiter) == 0

@@ -33,7 +33,6 @@ def passing(counted: Quota, most: int = 10_000) -> int:
     return count
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_granted_units_pass_immediately_after_a_refusal(july: Clock, call: Any) -> None:
     counted = monthly(2, clock=july)
     assert [bool(await call(counted.use, "k")) for _ in range(3)] == [True, True, False]
@@ -59,7 +58,6 @@ async def test_subtracted_units_no_longer_pass_even_if_they_are_reserved(july: C
     assert await sync_to_async(passing)(counted) == 995
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_units_are_granted_before_the_first_use(july: Clock, call: Any) -> None:
     counted = monthly(2, clock=july)
     assert await call(counted.grant, "k", 1) == 1
@@ -84,7 +82,6 @@ async def test_after_a_reset_exactly_the_limit_passes(july: Clock, call: Any) ->
     assert (await QuotaUsage.objects.aget()).resets == 2
 
 
-@pytest.mark.usefixtures("limits_store")
 def test_other_keys_and_periods_are_unchanged(july: Clock) -> None:
     counted = monthly(3, clock=july)
     assert [bool(counted.use(key)) for key in ("k", "other")] == [True, True]
@@ -201,7 +198,6 @@ def test_a_process_without_the_quota_changes_the_default_store(july: Clock) -> N
 # --- transactions --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("limits_store")
 def test_a_rolled_back_change_has_no_effect(july: Clock) -> None:
     counted = monthly(1000, clock=july)
     assert counted.use("k")
@@ -213,7 +209,6 @@ def test_a_rolled_back_change_has_no_effect(july: Clock) -> None:
     assert passing(counted) == 999
 
 
-@pytest.mark.usefixtures("limits_store")
 def test_a_change_in_a_transaction_applies_within_it_and_after_the_commit(july: Clock) -> None:
     counted = monthly(2, clock=july)
     assert passing(counted) == 2

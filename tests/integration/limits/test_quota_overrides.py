@@ -167,14 +167,14 @@ def test_by_default_quotas_have_no_overrides() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-@pytest.mark.parametrize("rate", ["60/m", "0", "1.5", "-1", "1e3", "9" * 17, str(10**15 + 1), "many"])
 @pytest.mark.parametrize("loaded", [True, False])
-def test_a_quota_takes_a_number_of_units(rate: str, loaded: bool) -> None:
+def test_a_quota_takes_a_number_of_units(loaded: bool) -> None:
     if loaded:
         monthly()
-    with pytest.raises(ValidationError) as caught:
-        by_user(rate)
-    assert "is not a number of units, which quotas count. Enter a whole number from 1" in str(caught.value)
+    for rate in ("60/m", "0", "1.5", "-1", "1e3", "9" * 17, str(10**15 + 1), "many"):
+        with pytest.raises(ValidationError) as caught:
+            by_user(rate)
+        assert "is not a number of units, which quotas count. Enter a whole number from 1" in str(caught.value)
 
 
 @pytest.mark.usefixtures("everywhere")

@@ -79,7 +79,7 @@ async def _count(counted: Quota, call: Any, requests: int) -> list[Decision]:
 
 
 @pytest.mark.usefixtures("limits_store")
-def test_exactly_the_limit_passes_and_most_uses_write_nothing(july: Clock, call: Any) -> None:
+def test_exactly_the_limit_passes_and_most_uses_write_nothing(july: Clock) -> None:
     counted = monthly(1000, clock=july)
     with CaptureQueriesContext(connection) as queries:
         allowed = [bool(counted.use("k")) for _ in range(1020)]
@@ -89,7 +89,6 @@ def test_exactly_the_limit_passes_and_most_uses_write_nothing(july: Clock, call:
     assert used_in_row() == 1000
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_decisions_report_the_period(july: Clock, call: Any) -> None:
     counted = monthly(3, clock=july)
     decisions = await _count(counted, call, 4)
@@ -101,7 +100,6 @@ async def test_decisions_report_the_period(july: Clock, call: Any) -> None:
     assert decisions[-1].retry_after == pytest.approx(until, abs=0.01)
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_a_new_period_starts_with_the_whole_limit(july: Clock, call: Any) -> None:
     counted = monthly(2, clock=july)
     assert [bool(decision) for decision in await _count(counted, call, 3)] == [True, True, False]
@@ -113,7 +111,6 @@ async def test_a_new_period_starts_with_the_whole_limit(july: Clock, call: Any) 
     assert rows == [(2, 2), (2, 2)]
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_keys_are_separate_and_costs_add_up(july: Clock, call: Any) -> None:
     counted = monthly(10, clock=july)
     assert await call(counted.use, "a", 7)
@@ -123,7 +120,6 @@ async def test_keys_are_separate_and_costs_add_up(july: Clock, call: Any) -> Non
     assert not await call(counted.use, "b")
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_usage_reports_used_units_not_reserved_ones(july: Clock, call: Any) -> None:
     counted = Quota("exports", 5000, per="month", timezone="Europe/Berlin", clock=july)
     assert (await call(counted.usage, "k")).used == 0
@@ -147,7 +143,6 @@ async def test_refunded_units_can_be_used_again(july: Clock, call: Any) -> None:
     assert not await call(counted.refund, "other")
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_a_refund_larger_than_a_block_goes_to_the_row(july: Clock, call: Any) -> None:
     counted = monthly(1000, clock=july, max_block=5)
     assert await call(counted.use, "k", 500)
@@ -157,7 +152,6 @@ async def test_a_refund_larger_than_a_block_goes_to_the_row(july: Clock, call: A
     assert not await call(counted.use, "k")
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_a_changed_limit_keeps_the_usage(july: Clock, call: Any) -> None:
     counted = monthly(1000, clock=july)
     assert await call(counted.use, "k", 500)
@@ -169,7 +163,6 @@ async def test_a_changed_limit_keeps_the_usage(july: Clock, call: Any) -> None:
     assert await call(counted.use, "k")
 
 
-@pytest.mark.usefixtures("limits_store")
 async def test_periods_from_the_sign_up_date(july: Clock, call: Any) -> None:
     asked: list[str] = []
 
@@ -266,7 +259,6 @@ def test_a_rollback_returns_what_the_transaction_used(july: Clock) -> None:
     assert counted.usage("k").used == 3
 
 
-@pytest.mark.usefixtures("limits_store")
 def test_uses_in_transactions_reserve_the_next_block_after_the_commit(july: Clock) -> None:
     counted = monthly(1000, clock=july)
     with transaction.atomic():

@@ -231,13 +231,15 @@ async def test_problems_of_decorators(site: Site, limits: Any, always: bool) -> 
     await site.get(view)
     refused = await site.get(view, headers=JSON)
     assert refused["Content-Type"] == (PROBLEM if always else "application/json")
-    for accept in ("*/*", PROBLEM, "image/png"):
+    for accept in ("*/*", PROBLEM, "image/png", "", "text/html;q=0.1, */*"):
         problem = problem_of(await site.get(view, headers={"Accept": accept}))
         assert (problem["type"], problem["title"]) == (f"{TYPES}quota-exceeded", "Too many requests")
         assert problem["detail"] == f"Please try again in {problem['retry_after']} seconds."
         assert problem["violated-policies"] == ['gr%C3%B6%C3%9Fe "1"'] == [fields(refused["RateLimit"])[0][0]]
-    page = await site.get(view, headers={"Accept": "text/html"})
-    assert page["Content-Type"] == "text/html; charset=utf-8"
+    for accept in ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", "text/html"):
+        page = await site.get(view, headers={"Accept": accept})
+        assert page["Content-Type"] == "text/html; charset=utf-8"
+        assert page["RateLimit"].startswith('"gr%C3%B6%C3%9Fe \\"1\\"";r=0;t=')
 
 
 async def test_a_problem_lists_all_limits_that_refuse(site: Site) -> None:

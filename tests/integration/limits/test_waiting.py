@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -232,12 +232,9 @@ def test_the_middleware_bounds_waiting_as_well(asynchronous: bool, settings: Any
 
 # --- a policy cannot say unlimited -----------------------------------------------------------------------------------
 
-UNLIMITED = ["unlimited", "none", "inf", "forever", "-1"]
 
-
-@pytest.mark.parametrize("text", UNLIMITED)
-def test_no_way_to_a_policy_takes_a_wait_without_a_bound(text: str, admin_client: Client) -> None:
-    values = {"name": "free", "algorithm": "token_bucket", "interval": "1s", "capacity": 5, "max_wait": text}
+def test_no_way_to_a_policy_takes_a_wait_without_a_bound(admin_client: Client) -> None:
+    values = {"name": "free", "algorithm": "token_bucket", "interval": "1s", "capacity": 5, "max_wait": "unlimited"}
     with pytest.raises(ValidationError) as error:
         LimitPolicy(**values).full_clean()
     assert set(error.value.message_dict) == {"max_wait"}
@@ -256,16 +253,10 @@ def test_no_way_to_a_policy_takes_a_wait_without_a_bound(text: str, admin_client
 # --- costs that can never pass ---------------------------------------------------------------------------------------
 
 
-WRONG: list[Callable[[], Any]] = [
-    lambda: limit_rate("5/s", cost=6, max_wait=0),
-    lambda: limit(FixedWindow(5, 60), cost=6),
-]
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_cost_that_can_never_pass_is_an_error_at_import(wrong: Callable[[], Any]) -> None:
-    with pytest.raises(ValueError, match="A request of cost 6 can never pass this limit"):
-        wrong()
+def test_a_cost_that_can_never_pass_is_an_error_at_import() -> None:
+    for wrong in (lambda: limit_rate("5/s", cost=6, max_wait=0), lambda: limit(FixedWindow(5, 60), cost=6)):
+        with pytest.raises(ValueError, match="A request of cost 6 can never pass this limit"):
+            wrong()
 
 
 async def test_a_request_whose_cost_can_never_pass_is_not_told_to_come_again(

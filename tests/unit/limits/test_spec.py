@@ -200,6 +200,62 @@ def test_mistakes_in_numbers(algorithm: str, changes: dict[str, Any], field: str
     assert list(problems(algorithm=algorithm, **changes)) == [field]
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tiers": "pro: 4/h\nfree 2/h"}, "Line 2, “free 2/h”: Write a tier, a colon and its rate: pro: 600/m"),
+        ({"tiers": "pro:"}, "Line 1, “pro:”: Write a tier"),
+        ({"tiers": ": 4/h"}, "Line 1, “: 4/h”: Write a tier"),
+        ({"tiers": "\n\npro: fast"}, "Line 3, “pro: fast”: 'fast' is not a rate such as"),
+        ({"tiers": "pro: 4/h\npro: 5/h"}, "Line 2, “pro: 5/h”: An earlier line is for the same tier."),
+        ({"tiers": f"{'p' * 65}: 4/h"}, "The name of the tier is too long. Use at most 64 characters."),
+        ({"tiers": "pro: 4.5/h"}, "is not a whole number of requests"),
+        ({"tiers": "pro: 4/h burst=3"}, "this limit has no burst="),
+        ({"tiers": "pro: 4/900d"}, "Line 1, “pro: 4/900d”: This must be from 1ms to 366d."),
+        ({"tiers": "pro: 1/h", "cost": 2}, "can never pass this limit"),
+        ({"tiers": "pro: 4/h;"}, "contains an empty rate"),
+        ({"tiers": "\n".join(f"t{number}: 4/h" for number in range(201))}, "This has 201 lines. Use at most 200."),
+        ({"tiers": f"pro: {'4' * 200}/h"}, "Line 1 is too long. Use at most 200 characters."),
+        ({"tiers": "a\nb\nc\nd\ne\nf\ng"}, "2 more lines are wrong."),
+        ({"exempt_networks": "10.0.0.0/8\nhome"}, "Line 2, “home”: This is not a network. Write 10.0.0.0/8"),
+        ({"exempt_paths": "/a\nb c"}, "Line 2, “b c”: This must not contain spaces."),
+        ({"exempt_paths": "api"}, "Line 1, “api”: A path must begin with / or *. Write /api"),
+        ({"ban": "soon"}, "'soon' is not a duration"),
+        ({"ban": "400d"}, "This must be from 1ms to 366d."),
+        ({"ban": "15m", "ban_after": 0}, "This must be from 1 to 1,000,000,000."),
+        ({"ban_after": 3}, "This needs a length of the ban. Set it, or clear this field."),
+        ({"exempt_users": "user:"}, "The primary key is missing. Write user:7."),
+    ],
+)
+def test_a_mistake_names_its_line(fields: dict[str, Any], message: str) -> None:
+    ((field, text),) = find_problems(PolicySpec(**values("fixed_window", **fields))).items()
+    assert field in fields
+    assert message in text
+
+
+def test_wrong_tiers_are_reported_with_other_mistakes() -> None:
+    spec = PolicySpec(name="api", algorithm="leaky_bucket", rate="fast", tiers="pro: 1/h\nfree")
+    problems = find_problems(spec)
+    assert sorted(problems) == ["rate", "tiers"]
+    assert problems["tiers"].startswith("Line 2, “free”")
+    assert "tiers" in find_problems(PolicySpec(name="a", algorithm="concurrency", limit=1, tiers="pro: 1/h"))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"tiers": {"pro": 5}}, "tiers: Line 1, “pro: 5”: '5' is not a rate"),
+        ({"tiers": ["pro: 5/s"]}, "tiers: This must be an object such as"),
+        ({"tiers": {"a: 1/s\nb": "1/s"}}, "tiers: This must be an object such as"),
+        ({"exempt_users": {"a": "b"}}, "exempt_users: This must be a list of strings, not an object."),
+        ({"exempt_users": [7]}, "exempt_users: This must be a list of strings, not a list."),
+    ],
+)
+def test_declarations_of_a_wrong_type_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadPolicy, match=message):
+        from_values({"name": "api", "algorithm": "leaky_bucket", "rate": "1/s", **values})
+
+
 def test_all_mistakes_are_told_at_once() -> None:
     assert set(problems(rate="", key="?", mode="?")) == {"rate", "key", "mode"}
 
