@@ -28,13 +28,18 @@ Told = tuple[Any, str | None, int | None]
 
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
-def shared(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Shared]:
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest, engine: str, tmp_path: Path, clock: Clock) -> Iterator[Shared]:
     """Make dictionaries of each engine by name, whose time is `clock`."""
     dictionaries: dict[str, SharedDict] = {}
 
     def make(name: str, size: int = 4 * MIB) -> SharedDict:
         if name not in dictionaries:
-            if request.param == "redis":
+            if engine == "redis":
                 dictionaries[name] = RedisDict(name, alias=request.getfixturevalue("redis_cache"), clock=clock)
             else:
                 dictionaries[name] = LmdbDict(name, size, str(tmp_path / "dictionaries"), clock)
@@ -101,12 +106,13 @@ class Process:
 Make = Callable[..., Process]
 
 
-@pytest.fixture(params=["call", "twin"])
-def make(request: pytest.FixtureRequest, shared: Shared, clock: Clock, hub: Hub, naps: Pauses) -> Make:
-    """Make a `Process`, and again one that uses the calls for asyncio. Its options are those of the cache."""
+@pytest.fixture
+def make(engine: str, shared: Shared, clock: Clock, hub: Hub, naps: Pauses) -> Make:
+    """Make a `Process`: one with sync calls over LMDB, one with the twins over Redis. A cache does the same over both
+    engines, whose own twins have tests of their own. The options are those of the cache."""
 
     def make(who: str = "A", **options: Any) -> Process:
-        return Process(shared, clock, hub, who, request.param == "twin", options)
+        return Process(shared, clock, hub, who, engine == "redis", options)
 
     return make
 

@@ -43,9 +43,9 @@ def kind(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Itera
     loaded.clear()
 
 
-@pytest.fixture(params=["call", "twin"])
-def api(request: pytest.FixtureRequest, kind: str) -> Api:
-    return Api(kind, request.param == "twin")
+@pytest.fixture
+def api(kind: str) -> Api:
+    return Api(kind, twins=kind == "redis")
 
 
 @pytest.fixture
@@ -74,25 +74,23 @@ async def test_what_is_signed_is_loaded(api: Api) -> None:
     assert loaded == ["boom"]
 
 
-@pytest.mark.parametrize("where", [1, 8, 9, 16, HEAD, HEAD + 31, HEAD + 32, -1])
-async def test_a_byte_that_was_changed(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture, where: int) -> None:
-    await api.set("k", Bomb())
-    raw = bytearray(shm.get(KEY))
-    raw[where] ^= 1
-    shm.set(KEY, bytes(raw))
-    await is_a_miss(api, caplog, "its signature is invalid")
+async def test_a_byte_that_was_changed(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+    for where in (1, 8, 9, 16, HEAD, HEAD + 31, HEAD + 32, -1):
+        await api.set("k", Bomb())
+        raw = bytearray(shm.get(KEY))
+        raw[where] ^= 1
+        shm.set(KEY, bytes(raw))
+        await is_a_miss(api, caplog, "its signature is invalid")
 
 
-@pytest.mark.parametrize(("stored", "ttl"), [(1e9, 0.0), (1e9, 1e9), (0.0, 60.0)])
-async def test_a_pickle_whose_life_was_prolonged(
-    api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture, stored: float, ttl: float
-) -> None:
+async def test_a_pickle_whose_life_was_prolonged(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     """In the dictionary and in its head, as somebody does who brings back an old value."""
-    await api.set("k", Bomb(), 60)
-    raw = shm.get(KEY)
-    shm.set(KEY, struct.pack("<Bdd", entries.SIGNED, stored, ttl) + raw[HEAD:])
-    assert await api.touch("k", 1000) is False, "nothing is signed that was not signed before"
-    await is_a_miss(api, caplog, "its signature is invalid")
+    for stored, ttl in ((1e9, 0.0), (1e9, 1e9), (0.0, 60.0)):
+        await api.set("k", Bomb(), 60)
+        raw = shm.get(KEY)
+        shm.set(KEY, struct.pack("<Bdd", entries.SIGNED, stored, ttl) + raw[HEAD:])
+        assert await api.touch("k", 1000) is False, "nothing is signed that was not signed before"
+        await is_a_miss(api, caplog, "its signature is invalid")
 
 
 async def test_an_old_pickle_that_is_brought_back_after_its_time(

@@ -150,21 +150,21 @@ def test_a_missing_package_is_named(monkeypatch, shared):
         decompressed(b"\x02abc")
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"compress": "zlip"}, "compress must be None, 'zlib' or 'zstd', not 'zlip'. Did you mean 'zlib'"),
-        ({"compress": ["zlib"]}, "compress must be None"),
-        ({"compress_above": -1}, "compress_above must be an integer of at least 0, not -1."),
-        ({"compress_above": True}, "compress_above must be"),
-        ({"decompress_limit": 0}, "decompress_limit must be an integer of at least 1, not 0."),
-    ],
-)
-def test_bad_options_are_refused(shared, option, message):
-    with pytest.raises(BadOption) as refused:
-        MLCache("c", shared("values"), ipc=None, **option)
-    assert message in str(refused.value)
-    assert next(faults("default", {name.upper(): value for name, value in option.items()}))
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"compress": "zlip"}, "compress must be None, 'zlib' or 'zstd', not 'zlip'. Did you mean 'zlib'"),
+    ({"compress": ["zlib"]}, "compress must be None"),
+    ({"compress_above": -1}, "compress_above must be an integer of at least 0, not -1."),
+    ({"compress_above": True}, "compress_above must be"),
+    ({"decompress_limit": 0}, "decompress_limit must be an integer of at least 1, not 0."),
+]
+
+
+def test_bad_options_are_refused(shared):
+    for option, message in BAD_OPTIONS:
+        with pytest.raises(BadOption) as refused:
+            MLCache("c", shared("values"), ipc=None, **option)
+        assert message in str(refused.value)
+        assert next(faults("default", {name.upper(): value for name, value in option.items()}))
 
 
 # --- Django's cache backend ---
@@ -183,20 +183,20 @@ def backend(request: Any, settings: Any, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("value", [LONG, [LONG], {LONG}, (LONG, 1)], ids=lambda value: type(value).__name__)
-async def test_the_backend_compresses_plain_values_and_pickles(backend, name, value):
-    cache = backend(COMPRESS=name)
-    cache.set("k", value)
-    await cache.aset("a", value)
-    assert cache.get("k") == await cache.aget("a") == value
-    assert cache.touch("k", 100)
-    assert cache.get_many(["k", "a"]) == {"k": value, "a": value}
-    cache.set("t", value, tags=["words"])
-    assert cache.get("t") == value
-    cache.invalidate_tags("words")
-    assert cache.get("t") is None
-    cache = backend()
-    assert cache.get("k") == value, "reading does not depend on the option"
+async def test_the_backend_compresses_plain_values_and_pickles(backend, name):
+    for value in (LONG, [LONG], {LONG}, (LONG, 1)):
+        cache = backend(COMPRESS=name)
+        cache.set("k", value)
+        await cache.aset("a", value)
+        assert cache.get("k") == await cache.aget("a") == value
+        assert cache.touch("k", 100)
+        assert cache.get_many(["k", "a"]) == {"k": value, "a": value}
+        cache.set("t", value, tags=["words"])
+        assert cache.get("t") == value
+        cache.invalidate_tags("words")
+        assert cache.get("t") is None
+        cache = backend()
+        assert cache.get("k") == value, "reading does not depend on the option"
 
 
 def test_a_compressed_pickle_is_verified_before_it_is_decompressed(monkeypatch):

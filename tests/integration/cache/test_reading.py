@@ -457,7 +457,7 @@ async def test_a_task_that_is_cancelled_lets_go_of_the_lock(shared: Shared) -> N
     assert await cache.aget("k", value("v")) == "v"
 
 
-@pytest.mark.parametrize("shared", ["lmdb"], indirect=True)
+@pytest.mark.parametrize("engine", ["lmdb"], indirect=True)
 def test_a_call_that_nobody_awaits_to_its_end_lets_go_of_the_lock(shared: Shared) -> None:
     cache = MLCache("c", shared("values"), lru=LRU(9))
 

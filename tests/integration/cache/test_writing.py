@@ -86,11 +86,11 @@ async def test_a_purge_forgets_all_but_may_leave_what_is_stale(make: Make, share
     assert peeked is None if flush else (peeked.ttl < 0 and peeked.stale)
 
 
-@pytest.mark.parametrize("call", [("set", "k", 1), ("delete", "k"), ("purge",), ("update",)])
-async def test_without_a_channel_nobody_can_be_told(make: Make, call: tuple[Any, ...]) -> None:
+async def test_without_a_channel_nobody_can_be_told(make: Make) -> None:
     a = make(ipc=None)
-    with pytest.raises(NoChannel, match=rf"^{call[0]}\(\) of the cache 'c' needs a channel"):
-        await a.do(*call)
+    for call in (("set", "k", 1), ("delete", "k"), ("purge",), ("update",)):
+        with pytest.raises(NoChannel, match=rf"^{call[0]}\(\) of the cache 'c' needs a channel"):
+            await a.do(*call)
     assert await a.lookup("k", value("v")) == ("v", None, 3)
 
 
@@ -266,11 +266,11 @@ async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
     assert results == [Result(number, None, Level.L3) for number in range(9)]
 
 
-@pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, None])
-async def test_wrong_arguments_of_a_bulk(make: Make, concurrency: Any) -> None:
+async def test_wrong_arguments_of_a_bulk(make: Make) -> None:
     a = make()
-    with pytest.raises(BadOption, match="concurrency must be an integer greater than 0"):
-        await a.do("get_bulk", Bulk(), concurrency=concurrency)
+    for concurrency in (0, -1, 1.5, True, None):
+        with pytest.raises(BadOption, match="concurrency must be an integer greater than 0"):
+            await a.do("get_bulk", Bulk(), concurrency=concurrency)
     with pytest.raises(BadOption, match="bulk must be created by new_bulk"):
         await a.do("get_bulk", [("k", len)])
 
@@ -313,10 +313,10 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
         MLCache(**{"name": "c", **options})
 
 
-@pytest.mark.parametrize("option", ["dictionary", "shm_miss", "shm_locks", "shm_stats"])
-def test_an_unknown_dictionary_is_named_with_its_option(option: str) -> None:
-    with pytest.raises(UnknownDict, match=f"no shared dictionary 'nowhere'.* names it as {option}"):
-        MLCache("c", **{option: "nowhere"})
+def test_an_unknown_dictionary_is_named_with_its_option() -> None:
+    for option in ("dictionary", "shm_miss", "shm_locks", "shm_stats"):
+        with pytest.raises(UnknownDict, match=f"no shared dictionary 'nowhere'.* names it as {option}"):
+            MLCache("c", **{option: "nowhere"})
 
 
 # --- a writer that is cancelled ---

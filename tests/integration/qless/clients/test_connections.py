@@ -24,6 +24,11 @@ from tests.servers import Server, until
 CLUSTER = "resty_django.redis.cluster.ClusterClient"
 
 
+@pytest.fixture(params=["sync", "async"])
+def invoke(request: pytest.FixtureRequest) -> Invoke:
+    return Invoke(request.param)
+
+
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[Server]:
     """A server that these tests may kill, if they start it again."""

@@ -23,6 +23,11 @@ from tests.servers import until
 pytestmark = pytest.mark.redis
 
 
+@pytest.fixture(params=["sync", "async"])
+def invoke(request: pytest.FixtureRequest) -> Invoke:
+    return Invoke(request.param)
+
+
 @contextmanager
 def listening(events: Events, invoke: Invoke, **options: Any) -> Iterator[None]:
     """The events listen in a thread, and have begun to."""

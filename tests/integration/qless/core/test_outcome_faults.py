@@ -31,38 +31,38 @@ def foreign_put(core: Core, jid: str, queue: str = "q") -> None:
 # --- everything is checked before the first write ---
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (callback("c", data="nonsense"), "data is not a JSON object"),
-        (callback("c", data='{"a'), "data is not a JSON object"),
-        (callback("c", data="[1]"), "data is not a JSON object"),
-        (callback("c", data='{"outcome":1}'), "data is not a JSON object"),
-        (callback(""), "not a JSON list of"),
-        (["c", "", "K", "{}"], "not a JSON list of"),
-        (callback("c", tags="x"), 'wrong option "tags"'),
-        (callback("c", tags=[{"a": 1}]), 'wrong option "tags"'),
-        (callback("c", priority="high"), 'wrong option "priority"'),
-        (callback("c", delay=float("nan")), 'wrong option "delay"'),
-        (callback("c", retries=[1]), 'wrong option "retries"'),
-        (callback("c", txid=[1]), 'wrong option "txid"'),
-        (callback("c", depends=["a"]), 'wrong option "depends"'),
-        (callback("c", outcome="success"), 'Arg "outcome" not a JSON object'),
-        (callback("c", outcome={"policy": "x"}), "not one of fail, skip"),
-        (callback("c", outcome={"success": '[["d","q","K","{}",{"tags":1}]]'}), 'wrong option "tags"'),
-    ],
-)
+WRONG_CALLBACKS: list[tuple[list[Any], str]] = [
+    (callback("c", data="nonsense"), "data is not a JSON object"),
+    (callback("c", data='{"a'), "data is not a JSON object"),
+    (callback("c", data="[1]"), "data is not a JSON object"),
+    (callback("c", data='{"outcome":1}'), "data is not a JSON object"),
+    (callback(""), "not a JSON list of"),
+    (["c", "", "K", "{}"], "not a JSON list of"),
+    (callback("c", tags="x"), 'wrong option "tags"'),
+    (callback("c", tags=[{"a": 1}]), 'wrong option "tags"'),
+    (callback("c", priority="high"), 'wrong option "priority"'),
+    (callback("c", delay=float("nan")), 'wrong option "delay"'),
+    (callback("c", retries=[1]), 'wrong option "retries"'),
+    (callback("c", txid=[1]), 'wrong option "txid"'),
+    (callback("c", depends=["a"]), 'wrong option "depends"'),
+    (callback("c", outcome="success"), 'Arg "outcome" not a JSON object'),
+    (callback("c", outcome={"policy": "x"}), "not one of fail, skip"),
+    (callback("c", outcome={"success": '[["d","q","K","{}",{"tags":1}]]'}), 'wrong option "tags"'),
+]
+
+
 @pytest.mark.parametrize("command", ["put", "put.many", "group.open"])
-def test_wrong_callbacks_change_nothing(core: Core, command: str, value: list[Any], message: str) -> None:
-    text = json.dumps([value])
-    arguments = {
-        "put": ("put", "w", "q", "j", "K", "{}", 0, "outcome", {"complete": text}),
-        "put.many": ("put.many", "w", "q", "j", "K", "{}", 0, {"outcome": {"complete": text}}),
-        "group.open": ("group.open", "g", "", "complete", text),
-    }
-    with pytest.raises(CoreError, match=message):
-        core(*arguments[command])
-    assert core.client.dbsize() == 0
+def test_wrong_callbacks_change_nothing(core: Core, command: str) -> None:
+    for value, message in WRONG_CALLBACKS:
+        text = json.dumps([value])
+        arguments = {
+            "put": ("put", "w", "q", "j", "K", "{}", 0, "outcome", {"complete": text}),
+            "put.many": ("put.many", "w", "q", "j", "K", "{}", 0, {"outcome": {"complete": text}}),
+            "group.open": ("group.open", "g", "", "complete", text),
+        }
+        with pytest.raises(CoreError, match=message):
+            core(*arguments[command])
+        assert core.client.dbsize() == 0
 
 
 def test_an_end_puts_at_most_a_hundred_callbacks(core: Core) -> None:
