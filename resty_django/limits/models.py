@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.fields import ExactCharField
 from resty_django.models import NoRows
+from resty_django.text import one_line
 
 from .overrides import spec as overrides
 from .policies.spec import (
@@ -368,7 +369,7 @@ class QuotaUsage(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.quota}: {self.key}"
+        return one_line(f"{self.quota}: {self.key}")
 
 
 class KeyBan(models.Model):

@@ -1,6 +1,7 @@
-"""External text in logs, terminals and pages: it forges no line, steers no terminal, breaks no page and can be encoded.
+"""External text in logs and terminals: it forges no line, steers no terminal and can be encoded.
 
-Tables cover the whole package: a new module that logs, a new command and a new page fail here until they are listed.
+Tables cover the whole package: a new module that logs and a new command fail here until they are listed. Pages are in
+test_routes.py.
 """
 
 from __future__ import annotations
@@ -16,11 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from django.contrib.admin.utils import quote
-from django.contrib.auth.models import User
 from django.core.management import get_commands, load_command_class
-from django.test import Client as Browser
-from django.urls import URLPattern, URLResolver, get_resolver
 
 import resty_django
 from resty_django.cache import mlcaches
@@ -30,21 +27,16 @@ from resty_django.limits.models import LimitPolicy
 from resty_django.limits.statistics.reporter import stats
 from resty_django.qless import Client
 from resty_django.qless.clients.default import default_client
-from resty_django.qless.models import token
 from resty_django.shdict import shdicts
 from resty_django.text import logger, one_line, printable
 from tests.integration.ids.admin_tools import make_counter, make_rule
 from tests.integration.limits.policy_tools import limits_site, make_policy
 from tests.integration.qless.admin.tools import hostile as hostile_jobs
+from tests.integration.routes_site import HOSTILE, STORABLE
 
 __all__ = ["limits_site"]
 
-HOSTILE: Final = (
-    "<script>alert(1)</script>\"'\\&{{x}}%s\r\n2026-01-01 ERROR forged\t\x00\x1b[2J\x9b1m\u202e\u2066\u2028é/#?"
-)
 SURROGATE: Final = "\ud800\udcff"
-STORABLE: Final = HOSTILE.replace("\x00", "")
-"""What a database takes: PostgreSQL has no NUL."""
 PACKAGE: Final = Path(resty_django.__file__).parent
 LEVELS: Final = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 MASKED: Final = re.compile(r"%(?:\((\w+)\))?[-#0 +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?([a-zA-Z%])")
@@ -253,91 +245,3 @@ class exits:
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> bool:
         return kind is SystemExit
-
-
-# --- every page ---
-
-PARAMETERS: Final = (
-    "at",
-    "q",
-    "name",
-    "key",
-    "find",
-    "tag",
-    "queue",
-    "klass",
-    "on",
-    "t",
-    "state",
-    "cursor",
-    "page",
-    "sort",
-)
-OURS: Final = ("resty_django", "resty_ids", "resty_limits", "resty_cache", "resty_qless")
-
-
-def patterns(resolver: Any = None, route: str = "") -> Iterator[tuple[str, URLPattern]]:
-    for entry in (resolver or get_resolver()).url_patterns:
-        path = route + str(entry.pattern)
-        if isinstance(entry, URLResolver):
-            yield from patterns(entry, path)
-        elif isinstance(entry, URLPattern):
-            yield path, entry
-
-
-def pages() -> list[str]:
-    """The routes of all pages of the package: those of the admin, the API and the metrics."""
-    routes = [path for path, _ in patterns()]
-    return sorted(
-        {
-            route
-            for route in routes
-            if route.startswith(tuple(f"admin/{label}/" for label in OURS))
-            or route.startswith(("api/ids", "api/jobs", "api/schema", "metrics"))
-        }
-    )
-
-
-def addresses(route: str) -> Iterator[str]:
-    """The route with each name that a placeholder may stand for."""
-    names = [quote(token(HOSTILE)), quote(HOSTILE), "default", "1", quote(token(HOSTILE + "r"))]
-    for name in names if "<" in route else [""]:
-        if "<int:" in route and not name.isdecimal():
-            continue
-        yield "/" + re.sub(r"<[^>]+>", lambda _: name, route).replace("^", "").replace("$", "")  # noqa: B023
-
-
-def test_the_pages_of_all_apps_are_known() -> None:
-    listed = pages()
-    for label in OURS:
-        assert any(route.startswith(f"admin/{label}/") for route in listed), label
-    assert len(listed) > 60
-
-
-@pytest.mark.redis
-@pytest.mark.parametrize("group", sorted({"/".join(route.split("/")[:2]) for route in pages()}))
-def test_no_page_lets_external_text_through(hostile_site: Client, group: str) -> None:
-    browser = Browser()
-    browser.force_login(User.objects.create_superuser("boss"))
-    for route in pages():
-        for address in addresses(route) if route.startswith(group) else ():
-            for data in ({}, dict.fromkeys(PARAMETERS, HOSTILE)):
-                reply = browser.get(address, data)
-                assert reply.status_code < 500 or reply.status_code == 503, (address, data, reply.content[-500:])
-                text = b"".join(reply) if reply.streaming else reply.content  # type: ignore[arg-type]
-                assert_page_is_harmless(address, reply.headers.get("Content-Type", ""), text.decode())
-
-
-def assert_page_is_harmless(address: str, kind: str, text: str) -> None:
-    if kind.startswith("text/html"):
-        assert "<script>alert(1)" not in text, address
-        # What the user has typed comes back in the field as it is.
-        lines = re.sub(r' value="[^"]*"', "", text).replace("\xa0", " ").split("\n")
-    else:
-        lines = text.split("\n")
-    if "json" in kind or "yaml" in kind:
-        assert "\x1b" not in text
-        return  # data for programs: their text is that of the store, escaped as JSON
-    for line in lines:
-        bad = [char for char in line if not char.isprintable() and char not in "\t\r"]
-        assert not bad, (address, bad, ascii(line)[:300])

@@ -25,6 +25,7 @@ from resty_django.admin.export import query_without
 from resty_django.admin.formatting import NONE, number
 from resty_django.admin.statistics import Key, key_of
 from resty_django.admin.tables import filter_of, listing
+from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..errors import LimitError
@@ -66,7 +67,7 @@ SHOWN_ENTRIES: Final = 5
 
 class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
     form = LimitPolicyForm
-    refusals: ClassVar = (LimitError,)
+    refusals: ClassVar = (LimitError, SharedDictError)
     list_display = ("name", "words", "key", "applies_to", "mode_now", "last_hour")
     list_filter = ("mode", "algorithm")
     search_fields = ("name", "description", "path", "route", "view", *LINE_FIELDS)

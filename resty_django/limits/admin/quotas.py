@@ -205,6 +205,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
             "title": str(row),
             "object": row,
             "row": row,
+            "key": printable(row.key, LONGEST_TEXT),
             "total": row.limit + row.granted,
             "reserved": changes.reserved(row.quota, row.key, _period(row), row.resets),
             "starts": _time(row.starts_at),
@@ -326,4 +327,10 @@ def _time(seconds: int) -> datetime:
 
 
 def _explanation(row: QuotaUsage) -> dict[str, Any]:
-    return {"row": row, "used": row.used, "total": row.limit + row.granted, "resets_at": _time(row.ends_at)}
+    return {
+        "row": row,
+        "key": printable(row.key, LONGEST_TEXT),
+        "used": row.used,
+        "total": row.limit + row.granted,
+        "resets_at": _time(row.ends_at),
+    }

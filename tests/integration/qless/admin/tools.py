@@ -100,31 +100,31 @@ def fill(client: Client, name: str = "mail") -> dict[str, str]:
     return jids
 
 
-def hostile(client: Client) -> None:
-    """Create objects of every kind with hostile names."""
-    queue = client.queues[HOSTILE]
-    queue.put(HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE], priority=9)
-    queue.put(HOSTILE, HOSTILE, jid=f"{HOSTILE}2", tags=[HOSTILE], priority=8, depends=[HOSTILE])
-    queue.put(HOSTILE, HOSTILE, jid=f"{HOSTILE}3", priority=7)
-    callbacks = [[HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}]]
-    client.groups.open(f"{HOSTILE}g", HOSTILE, on_success=callbacks, on_complete=[[f"{HOSTILE}4", *callbacks[0][1:]]])
-    outcome = {"failure": callbacks, f"policy:{HOSTILE}": "skip", "policy": "fail", "group": f"{HOSTILE}g"}
-    queue.put(HOSTILE, HOSTILE, jid=f"{HOSTILE}5", depends=[f"{HOSTILE}2", HOSTILE], outcome=outcome)
-    client.worker_name = HOSTILE
-    queue.recur(HOSTILE, {HOSTILE: HOSTILE}, 60, jid=f"{HOSTILE}r", offset=60, tags=[HOSTILE])
+def hostile(client: Client, name: str = HOSTILE) -> None:
+    """Create objects of every kind with this name."""
+    queue, group = client.queues[name], f"{''.join(name.split())}g"
+    queue.put(name, {name: name}, jid=name, tags=[name], priority=9)
+    queue.put(name, name, jid=f"{name}2", tags=[name], priority=8, depends=[name])
+    queue.put(name, name, jid=f"{name}3", priority=7)
+    callbacks = [[name, name, name, {name: name}]]
+    client.groups.open(group, name, on_success=callbacks, on_complete=[[f"{name}4", *callbacks[0][1:]]])
+    outcome = {"failure": callbacks, f"policy:{name}": "skip", "policy": "fail", "group": group}
+    queue.put(name, name, jid=f"{name}5", depends=[f"{name}2", name], outcome=outcome)
+    client.worker_name = name
+    queue.recur(name, {name: name}, 60, jid=f"{name}r", offset=60, tags=[name])
     running = queue.pop(2)
-    running[1].fail(HOSTILE, HOSTILE)
-    running[0].progress(0.5, HOSTILE)
-    running[0].log(HOSTILE, {HOSTILE: HOSTILE})
+    running[1].fail(name, name)
+    running[0].progress(0.5, name)
+    running[0].log(name, {name: name})
     running[0].track()
-    texts = dict.fromkeys(("host", "state", "pool", "package", "python", "django", "release"), HOSTILE)
-    late = {"jid": HOSTILE, "klass": HOSTILE, "seconds": 1e9, "usual": 1.0}
-    report(client, HOSTILE, **{**texts, "started": 1.0, "jobs": [late]})
-    client.workers.quiet(HOSTILE)
-    frames = [Frame(HOSTILE, 1, HOSTILE, HOSTILE)]
-    stacks = WorkerStacks(id=1, at=1.0, jobs=[JobStack(jid=HOSTILE, klass=HOSTILE, seconds=1.0, frames=frames)])
-    client.call("worker.stacks", HOSTILE, msgspec.json.encode(stacks))
-    client.config.set(HOSTILE, HOSTILE)
-    queue.config_set("pause-reason", HOSTILE)
+    texts = dict.fromkeys(("host", "state", "pool", "package", "python", "django", "release"), name)
+    late = {"jid": name, "klass": name, "seconds": 1e9, "usual": 1.0}
+    report(client, name, **{**texts, "started": 1.0, "jobs": [late]})
+    client.workers.quiet(name)
+    frames = [Frame(name, 1, name, name)]
+    stacks = WorkerStacks(id=1, at=1.0, jobs=[JobStack(jid=name, klass=name, seconds=1.0, frames=frames)])
+    client.call("worker.stacks", name, msgspec.json.encode(stacks))
+    client.config.set(name, name)
+    queue.config_set("pause-reason", name)
     queue.pause()
     client.worker_name = "here-1"
