@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -264,3 +264,75 @@ def run(
     if check:
         completed.check_returncode()
     return completed
+
+
+class LineProcess:
+    """A process that prints a line for each thing that happens to it; `lines` are those that it has ended.
+
+    `read` turns a line into a value. `start`: `subprocess.Popen` for a new interpreter.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        read: Callable[[str], Any] = json.loads,
+        start: Callable[..., Any] = Process,
+        own_session: bool = False,
+    ) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - and no pipe, which its children would hold open
+        self._own_session = own_session
+        self.process = start(
+            [sys.executable, *args],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]), **env},
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=own_session,
+        )
+        self.lines: list[Any] = []
+        self._reader = threading.Thread(target=self._read, args=(read,), daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return int(self.process.pid)
+
+    def _read(self, read: Callable[[str], Any]) -> None:
+        for line in self.process.stdout:
+            if line.endswith("\n"):  # not the one that a killed process was in the middle of
+                self.lines.append(read(line))
+
+    def wait_until(self, check: Callable[[], bool], seconds: float = 20.0, what: object = "") -> None:
+        until = time.monotonic() + seconds
+        while not check():
+            if time.monotonic() > until or (self.process.poll() is not None and not self._reader.is_alive()):
+                raise AssertionError(f"no {what} in {self.lines}: {LineProcess.end(self)}")
+            time.sleep(0.005)
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def end(self, how: int | None = signal.SIGKILL) -> str:
+        """End it by a signal, or wait for it (None); return what it wrote to standard error."""
+        if how is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(30)
+        if self._own_session:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)  # its children, should there be any left
+        self._reader.join(5)
+        error = self.errors()
+        for stream in (self.process.stdin, self.process.stdout, self._errors):
+            stream.close()
+        return error
+
+    def errors(self) -> str:
+        """Return what it has written to standard error."""
+        self._errors.seek(0)
+        return self._errors.read()

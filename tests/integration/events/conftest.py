@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-import signal
 import subprocess
-import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,75 +104,21 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
     runtime.reset()
 
 
-class Worker:
+class Worker(processes.LineProcess):
     """A process that listens; prints a JSON list for each thing that happens to it."""
 
     def __init__(self, what: str, site: dict[str, Any], **options: Any) -> None:
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - and no pipe, which its children would hold open
-        start = subprocess.Popen if what in FRESH else processes.Process
-        self.process: Any = start(
-            [sys.executable, str(WORKER), what, json.dumps(options)],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-                "RESTY_WORKER_SITE": json.dumps(site),
-            },
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            start_new_session=True,
+        super().__init__(
+            [str(WORKER), what, json.dumps(options)],
+            {"RESTY_WORKER_SITE": json.dumps(site)},
+            start=subprocess.Popen if what in FRESH else processes.Process,
+            own_session=True,
         )
-        self.lines: list[Any] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith("\n"):
-                self.lines.append(json.loads(line))
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
 
     def wait_for(self, *line: Any, seconds: float = 20.0) -> Worker:
         """Until it has printed this."""
         self.wait_until(lambda: list(line) in self.lines, seconds, line)
         return self
-
-    def wait_until(self, check: Callable[[], bool], seconds: float = 20.0, what: object = "") -> None:
-        until = time.monotonic() + seconds
-        while not check():
-            if time.monotonic() > until or (self.process.poll() is not None and not self._reader.is_alive()):
-                raise AssertionError(f"no {what} in {self.lines}: {self.end()}")
-            time.sleep(0.005)
-
-    def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def end(self, how: int | None = signal.SIGKILL) -> str:
-        """End it by a signal, or wait for it (None); returns what it wrote to standard error."""
-        if how is not None and self.process.poll() is None:
-            self.process.send_signal(how)
-        self.process.wait(30)
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)  # its children, should there be any left
-        self._reader.join(5)
-        error = self.errors()
-        for stream in (self.process.stdin, self.process.stdout, self._errors):
-            if stream is not None:
-                stream.close()
-        return error
-
-    def errors(self) -> str:
-        """What it has written to standard error."""
-        self._errors.seek(0)
-        return self._errors.read()
 
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])

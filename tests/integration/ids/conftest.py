@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -52,62 +47,17 @@ def order(make_rule: Callable[..., IdRule]) -> IdRule:
     return make_rule(segment_size=100)
 
 
-class Worker:
+class Worker(processes.LineProcess):
     """A process of its own that asks for IDs and prints each as soon as it has it."""
 
     def __init__(self, *args: str, ids: dict[str, Any] | None = None) -> None:
-        env = {
-            **os.environ,
-            "RESTY_DB_NAME": str(connection.settings_dict["NAME"]),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-            "RESTY_WORKER_IDS": repr(ids or {}),
-        }
-        self.process = processes.Process(
-            [sys.executable, str(WORKER), *args],
-            env=env,
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[str] = []
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith("\n"):  # what a killed process was in the middle of was given to nobody
-                self.lines.append(line.rstrip("\n"))
+        env = {"RESTY_DB_NAME": str(connection.settings_dict["NAME"]), "RESTY_WORKER_IDS": repr(ids or {})}
+        super().__init__([str(WORKER), *args], env, read=lambda line: line.removesuffix("\n"))
 
     def wait_for(self, count: int, seconds: float = 20.0) -> list[str]:
         """The first lines, at least `count` of them."""
-        until = time.monotonic() + seconds
-        while len(self.lines) < count:
-            if time.monotonic() > until or (self.process.poll() is not None and not self.reader.is_alive()):
-                raise AssertionError(f"{len(self.lines)} lines, not {count}: {self.end()}")
-            time.sleep(0.01)
+        self.wait_until(lambda: len(self.lines) >= count, seconds, f"{count} lines")
         return self.lines
-
-    def say(self, line: str) -> None:
-        """A line on the worker's standard input."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def end(self, how: int | None = signal.SIGKILL) -> str:
-        """End the process by a signal, or None: wait for it; what it wrote to standard error."""
-        if how is not None and self.process.poll() is None:
-            self.process.send_signal(how)
-        self.process.wait(30)
-        self.reader.join(5)
-        assert self.process.stderr is not None
-        error = self.process.stderr.read()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-        return error
 
 
 @pytest.fixture
@@ -122,7 +72,7 @@ def worker(transactional_db: None) -> Iterator[Callable[..., Worker]]:
 
     yield start
     for process in started:
-        if process.process.poll() is None:
+        if not process.process.stdout.closed:
             process.end()
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,58 +83,25 @@ def eventually(check: Callable[[], Any], seconds: float = 10.0) -> bool:
     return True
 
 
-class Worker:
+class Worker(processes.LineProcess):
     """A process of its own; prints a JSON list for each thing that happens to it. `policy_worker` says which."""
 
     def __init__(self, what: str, site: dict[str, Any], caches: dict[str, Any] | None = None, **options: Any) -> None:
-        self.process = processes.Process(
-            [sys.executable, str(WORKER), what, json.dumps(options)],
-            env={
-                **os.environ,
-                "RESTY_DB_NAME": str(connection.settings_dict["NAME"]),
-                "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-                "RESTY_WORKER_SITE": json.dumps({"RESTY_DJANGO": site, **({"CACHES": caches} if caches else {})}),
-            },
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[Any] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith("\n"):
-                self.lines.append(json.loads(line))
+        env = {
+            "RESTY_DB_NAME": str(connection.settings_dict["NAME"]),
+            "RESTY_WORKER_SITE": json.dumps({"RESTY_DJANGO": site, **({"CACHES": caches} if caches else {})}),
+        }
+        super().__init__([str(WORKER), what, json.dumps(options)], env)
 
     def wait_for(self, check: Callable[[list[Any]], bool], seconds: float = 30.0) -> list[Any]:
         """The first line that `check` accepts."""
-        until = time.monotonic() + seconds
-        while True:
-            line_found = next((line for line in list(self.lines) if check(line)), None)
-            if line_found is not None:
-                return list(line_found)
-            if time.monotonic() > until or (self.process.poll() is not None and not self._reader.is_alive()):
-                self.process.kill()
-                raise AssertionError(f"not in {self.lines}: {self.end()}")
-            time.sleep(0.005)
+        self.wait_until(lambda: any(map(check, list(self.lines))), seconds, "such line")
+        return next(list(line) for line in self.lines if check(line))
 
-    def end(self) -> str:
+    def finish(self) -> str:
         """Close its standard input and wait; what it wrote to standard error."""
-        assert self.process.stdin is not None
-        assert self.process.stderr is not None
         self.process.stdin.close()
-        self.process.wait(30)
-        self._reader.join(5)
-        error = self.process.stderr.read()
-        self.process.stderr.close()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        return error
+        return self.end(None)
 
 
 @pytest.fixture
@@ -155,6 +118,5 @@ def worker(limits_site: dict[str, Any], transactional_db: None) -> Iterator[Call
 
     yield start
     for process in started:
-        if process.process.poll() is None:
-            process.process.kill()
+        if not process.process.stdout.closed:
             process.end()

@@ -392,6 +392,6 @@ def test_a_child_of_a_fork_hears_of_changes_and_counts_for_itself(worker: Callab
     row.limit = 4
     row.save()
     forked.wait_for(lambda line: line[:2] == ["child", 4])
-    forked.end()
+    forked.finish()
     assert ["child ended"] in forked.lines
     assert reporter.stats.totals()["pay"].passed == 6

@@ -197,5 +197,5 @@ def test_only_users_who_may_view_policies_see_refusals() -> None:
 def test_another_process_hands_in_its_refusals(worker: Callable[..., Worker]) -> None:
     process = worker("count", name="pay", passed=1, refused=3)
     process.wait_for(lambda line: line == ["counted"])
-    assert process.end() == ""
+    assert process.finish() == ""
     assert sorted(key for _, key, _ in stats.refusals("pay")) == ["k0", "k0", "k1", "k1", "k2", "k2"]

@@ -219,6 +219,6 @@ class TestSite:
         others = [worker("count", name="pay", passed=1500, refused=300) for _ in range(2)]
         for process in others:
             process.wait_for(lambda line: line == ["counted"])
-            assert process.end() == ""
+            assert process.finish() == ""
         assert reporter.stats.totals() == {"pay": Totals(passed=6000, refused=1200)}
         assert [(entry.times, entry.error) for entry in reporter.stats.top("pay")] == [(400, 0)] * 3
