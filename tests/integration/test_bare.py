@@ -22,7 +22,7 @@ HEAVY = (
     *("kombu", "lupa", "prometheus_client", "uvloop", "lmdb", "resty_django.qless.clients.client"),
     *("resty_django.cache.mlcache.cache", "resty_django.shdict.overview", "resty_django.site_health"),
 )
-"""What `manage.py check` must not import; `bench/startup.py` measures why."""
+"""What `manage.py check` must not import, because it takes long."""
 START = f"""
 import json
 import sys

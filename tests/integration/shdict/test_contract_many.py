@@ -156,25 +156,6 @@ async def test_one_transaction(tmp_path: Any) -> None:
     shared.close()
 
 
-@pytest.mark.redis
-@pytest.mark.parametrize("twins", [False, True])
-async def test_one_round_trip(redis_cache: str, valkey: Redis, twins: bool) -> None:
-    from resty_django.shdict.redis import RedisDict
-
-    calls = Calls(RedisDict("own", alias=redis_cache), None, twins)  # type: ignore[arg-type]
-
-    async def work() -> None:
-        await calls.set_many(dict.fromkeys(TWENTY, b"x" * 100), 60)
-        assert len(await calls.get_many(TWENTY)) == 20
-        assert await calls.delete_many(TWENTY) == 20
-
-    await work()  # the server learns the scripts
-    valkey.config_resetstat()
-    await work()
-    stats = valkey.info("commandstats")
-    assert stats["cmdstat_evalsha"]["calls"] == 3
-
-
 # --- no space --------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections import deque
@@ -271,15 +270,6 @@ async def test_after_too_many_conflicts_update_gives_up(shared: RedisDict, monke
     assert len(meddler.got) == 5
     with pytest.raises(Unavailable, match=r"5 times"):
         await shared.aupdate("k", meddler)
-
-
-def test_a_function_that_raises_changes_nothing(shared: RedisDict) -> None:
-    shared.set("k", 1)
-    with pytest.raises(ZeroDivisionError):
-        shared.update("k", lambda value: Change(value // 0))
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(shared.aupdate("k", lambda value: Change(value // 0)))
-    assert shared.get("k") == 1
 
 
 # --- numbers and lists -------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.core.asgi import get_asgi_application
 from django.core.handlers.wsgi import WSGIHandler
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 from django.utils.deprecation import MiddlewareMixin
@@ -41,15 +40,11 @@ class SyncOnly(MiddlewareMixin):
 
 
 @pytest.fixture(autouse=True)
-def _middleware(settings: Settings) -> Iterator[None]:
+def _middleware(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests here meet no database: their end must not look at a connection that an earlier test has opened."""
+    monkeypatch.setattr(BaseDatabaseWrapper, "close_if_unusable_or_obsolete", lambda connection: None)
     settings.MIDDLEWARE = [FIRST, "django.middleware.common.CommonMiddleware"]
     settings.RESTY_DJANGO = {"TXID": {"PROXIES": ["127.0.0.1"]}}
-    for moment in (request_started, request_finished):
-        moment.disconnect(close_old_connections)
-    yield
-    for moment in (request_started, request_finished):
-        moment.connect(close_old_connections)
 
 
 @pytest.fixture
