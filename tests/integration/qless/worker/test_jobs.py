@@ -61,21 +61,16 @@ def test_a_job_that_raises_fails_in_the_group_of_its_exception(
     assert [(name, which, group) for name, which, _, group in signals] == [(f"{prefix}boom", jid, "q-ValueError")]
 
 
-@pytest.mark.parametrize(
-    ("name", "group"),
-    [
+def test_a_job_that_cannot_be_run_fails_in_the_group_of_the_reason(start_worker: Start, client: Client) -> None:
+    start_worker()
+    for name, group in (
         ("exits", "q-SystemExit"),
         ("not_json", "q-InvalidArgument"),
         ("Nothing", "q-method-missing"),
         ("missing", "q-ImportError"),
         ("Misfit", "q-MiddlewareError"),
-    ],
-)
-def test_a_job_that_cannot_be_run_fails_in_the_group_of_the_reason(
-    start_worker: Start, client: Client, name: str, group: str
-) -> None:
-    start_worker()
-    assert until(client, put(client, name), "failed").failure["group"] == group
+    ):
+        assert until(client, put(client, name), "failed").failure["group"] == group
 
 
 def test_no_class_outside_of_the_allowed_modules_is_run(start_worker: Start, client: Client) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,24 +89,22 @@ def test_jobs_one_after_another_share_a_process_and_jobs_at_once_do_not(pool: St
     ends_well(run)
 
 
-@pytest.mark.parametrize("name", ["aquick", "Answer", "hooked_quietly", "later", "again_quietly", "by_itself", "exits"])
-def test_jobs_end_as_in_threads(pool: Start, client: Client, name: str) -> None:
+def test_jobs_end_as_in_threads(pool: Start, client: Client) -> None:
     client.config.set("heartbeat", 2)
     run = pool()
-    jid = put(client, name, {"n": 0} if name == "again_quietly" else 3, retries=1)
-    if name == "by_itself":
-        wait_for(lambda: client.queues["next"].counts().waiting == 1)
-        client.queues["next"].pop().complete()  # type: ignore[union-attr]
-    until(client, jid, {"later": "failed", "exits": "failed"}.get(name, "complete"))
-    job: Any = client.jobs.get(jid)
-    assert job.failure.get("group", "") == {"later": "mine", "exits": "q-SystemExit"}.get(name, "")
-    if name == "Answer":
-        assert job.result().result == {"answer": 6}
-    if name == "again_quietly":
-        assert job.data == {"n": 3}
-    if name == "hooked_quietly":
-        assert texts(client, "hooks") == ["before", "after"]
-        wait_for(lambda: "too late" not in run.text())
+    ended: dict[str, Any] = {}
+    for name in ("aquick", "Answer", "hooked_quietly", "later", "again_quietly", "by_itself", "exits"):
+        jid = put(client, name, {"n": 0} if name == "again_quietly" else 3, retries=1)
+        if name == "by_itself":
+            wait_for(lambda: client.queues["next"].counts().waiting == 1)
+            client.queues["next"].pop().complete()  # type: ignore[union-attr]
+        ended[name] = until(client, jid, "failed" if name in ("later", "exits") else "complete")
+    groups = {name: job.failure["group"] for name, job in ended.items() if job.failure}
+    assert groups == {"later": "mine", "exits": "q-SystemExit"}
+    assert ended["Answer"].result().result == {"answer": 6}
+    assert ended["again_quietly"].data == {"n": 3}
+    assert texts(client, "hooks") == ["before", "after"]
+    assert "too late" not in run.text()
     ends_well(run)
 
 
@@ -126,28 +122,22 @@ def test_data_of_other_clients_pass_unchanged(pool: Start, client: Client) -> No
 # --- processes that die ---
 
 
-@pytest.mark.parametrize(
-    ("kind", "number", "text"),
-    [
-        ("signal", signal.SIGSEGV, "was killed by SIGSEGV."),
-        ("signal", signal.SIGKILL, "was killed by SIGKILL. Perhaps the machine ran out of memory."),
-        ("exit", 7, "ended with exit code 7 before the job had ended."),
-        ("exit", 0, "ended with exit code 0 before the job had ended."),
-    ],
-)
-def test_a_job_whose_process_dies_fails_and_says_how(
-    pool: Start, client: Client, kind: str, number: int, text: str
-) -> None:
+def test_a_job_whose_process_dies_fails_and_says_how(pool: Start, client: Client) -> None:
     run = pool()
-    jid = put(client, "dies", [kind, number], retries=0)
-    job = until(client, jid, "failed")
-    assert job.failure["group"] == "q-ProcessDied"
-    assert text in job.failure["message"]
-    assert job.data == [kind, number]
-    (worker,) = run.children()
-    until(client, put(client, "write", "next"), "complete")
+    (worker,) = run.ready()
+    for how, text in (
+        (["signal", signal.SIGSEGV], "was killed by SIGSEGV."),
+        (["signal", signal.SIGKILL], "was killed by SIGKILL. Perhaps the machine ran out of memory."),
+        (["exit", 7], "ended with exit code 7 before the job had ended."),
+        (["exit", 0], "ended with exit code 0 before the job had ended."),
+    ):
+        job = until(client, put(client, "dies", how, retries=0), "failed")
+        assert job.failure["group"] == "q-ProcessDied"
+        assert text in job.failure["message"]
+        assert job.data == how
+        until(client, put(client, "write", "next"), "complete")
     assert run.children() == [worker]
-    assert len(written_lines(client)) == 2
+    assert len(written_lines(client)) == 8
     ends_well(run)
 
 
@@ -228,21 +218,14 @@ def test_the_memory_limit_replaces_the_process_of_the_job_alone(pool: Start, cli
 # --- timeouts and lost jobs ---
 
 
-@pytest.mark.parametrize("name", ["SleepsTimed", "WaitsTimed", "BlocksTimed"])
-def test_a_timeout_ends_python_code_and_c_code(pool: Start, client: Client, name: str) -> None:
-    """Each would run for ten minutes. Python code has more time to end than it needs beside any load."""
-    run = pool("--kill-after", "0.5" if name == "BlocksTimed" else "30")
-    jid = put(client, name, retries=0)
-    job = until(client, jid, "failed")
+def test_a_timeout_ends_c_code(pool: Start, client: Client) -> None:
+    """It would run for ten minutes. test_stopping.py has Python code."""
+    run = pool("--kill-after", "0.5")
+    job = until(client, put(client, "BlocksTimed", retries=0), "failed")
     assert job.failure["group"] == "q-JobTimeout"
     assert "JobTimeout: The job took longer than 0.3 s." in job.failure["message"]
-    assert ("killing its process" in run.text()) == (name == "BlocksTimed")
-    ended = texts(client, "ended")
-    assert [text.split()[0] for text in ended] == {
-        "SleepsTimed": ["JobTimeout"],
-        "WaitsTimed": ["CancelledError"],
-        "BlocksTimed": [],
-    }[name]
+    assert "killing its process" in run.text()
+    assert texts(client, "ended") == []
     until(client, put(client, "write", "next"), "complete")
     ends_well(run)
 
@@ -267,35 +250,27 @@ def test_a_timeout_waits_for_the_cleanup_as_long_as_it_may(pool: Start, client: 
 
 
 @pytest.mark.parametrize(
-    ("name", "interrupt", "outcome"),
-    [
-        ("turns", True, "LostLock"),
-        ("sleeps", True, "LostLock"),
-        ("waits", False, "CancelledError"),
-        ("looks", False, "lost"),
-        ("sleeps", False, None),
-        ("block_interpreter", True, None),
-        ("block_interpreter", False, None),
-    ],
+    ("interrupt", "names"), [(True, ["block_interpreter"]), (False, ["sleeps", "block_interpreter"])]
 )
-def test_a_canceled_job_ends(pool: Start, client: Client, name: str, interrupt: bool, outcome: str | None) -> None:
-    """It would run for ten minutes. If it does not end itself, its process is killed."""
+def test_a_canceled_job_that_does_not_end_is_killed(
+    pool: Start, client: Client, interrupt: bool, names: list[str]
+) -> None:
+    """It would run for ten minutes. test_stopping.py has jobs that end themselves."""
     run = pool(interrupt=interrupt)
-    jid = put(client, name)
-    started(client)
-    (worker,) = run.children()
-    below = set(descendants(worker))
-    client.jobs.get(jid).cancel()  # type: ignore[union-attr]
-    if outcome is not None:
-        assert first_text(client, "ended").split()[0] == outcome
-    else:
-        wait_for(lambda: "was lost and did not end; killing its process" in run.text(), run.text())
-        wait_for(lambda: not below <= {*filter(is_there, below)}, "a process is to end")
+    text = "was lost and did not end; killing its process"
+    for number, name in enumerate(names):
+        jid = put(client, name)
+        started(client, 2 * number + 1)
+        (worker,) = run.children()
+        below = set(descendants(worker))
+        client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+        wait_for(lambda number=number: run.text().count(text) > number, run.text())  # type: ignore[misc]
+        wait_for(lambda below=below: not below <= {*filter(is_there, below)}, "a process is to end")  # type: ignore[misc]
         assert texts(client, "ended") == []
-    until(client, put(client, "write", "next"), "complete")
-    assert client.jobs.get(jid) is None
+        until(client, put(client, "write", "next"), "complete")
+        assert client.jobs.get(jid) is None
     ends_well(run)
-    assert "'lost': 1" in run.text()
+    assert f"'lost': {len(names)}" in run.text()
 
 
 def test_a_job_that_another_worker_took_is_killed(pool: Start, client: Client) -> None:
@@ -338,33 +313,6 @@ def test_programs_that_a_job_has_started_are_killed_with_it(pool: Start, client:
     client.jobs.get(jid).cancel()  # type: ignore[union-attr]
     wait_for(lambda: not is_there(program), "the program is to end")
     ends_well(run)
-
-
-@pytest.mark.parametrize("name", ["forks", "aforks"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_job_forks_ends_with_its_process(
-    pool: Start, client: Client, tmp_path: Path, name: str, number: signal.Signals
-) -> None:
-    """One that returns from the job's function ends there, and neither ends the job nor takes others."""
-    run = pool()
-    path = tmp_path / "pids"
-    jid = put(client, name, str(path))
-    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), run.text())
-    returns, sleeps, process = map(int, path.read_text().split())
-    try:
-        until(client, jid, "complete")
-        assert history(client, jid) == ["put", "popped", "done"]
-        wait_for(lambda: not is_there(returns), "the fork that returned")
-        assert is_there(sleeps)
-        if number == signal.SIGTERM:
-            ends_well(run)
-        else:
-            os.kill(process, number)
-        wait_for(lambda: not is_there(sleeps), "the fork that sleeps")
-    finally:
-        for pid in (returns, sleeps):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def test_modules_that_start_threads_are_reported(pool: Start, client: Client) -> None:

@@ -57,18 +57,14 @@ def test_term_waits_for_the_jobs_that_run(either: Start, client: Client) -> None
     assert client.workers.counts() == []
 
 
-@pytest.mark.parametrize("name", ["long", "along"])
-def test_jobs_are_given_back_when_the_grace_time_is_over(either: Start, client: Client, name: str) -> None:
-    jid = put(client, name, 60.0, retries=2)
+def test_jobs_are_given_back_when_the_grace_time_is_over(either: Start, client: Client) -> None:
+    jids = [put(client, name, 60.0, retries=2) for name in ("long", "along")]
     run = either("--grace", "0.5")
-    started(client)
+    started(client, 2)
     run.signal(signal.SIGTERM)
     assert run.wait() == 3
-    job = client.queues["q"].pop()
-    assert job is not None
-    assert (job.jid, job.retries_left) == (jid, 2)
-    if name == "along":
-        assert client.source.sync().lrange("cancelled", 0, -1) == [jid.encode()]
+    assert {(job.jid, job.retries_left) for job in client.queues["q"].pop(2)} == {(jid, 2) for jid in jids}
+    assert client.source.sync().lrange("cancelled", 0, -1) == [jids[1].encode()]
 
 
 def test_a_second_term_ends_at_once(either: Start, client: Client) -> None:
@@ -269,29 +265,27 @@ def test_puts_to_idle_workers_start_at_once(workers: Start, client: Client) -> N
     assert statistics.median(float(seconds) for seconds in server.lrange("took", 0, -1)) < 0.2
 
 
-@pytest.mark.parametrize("name", ["forks", "aforks"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_job_forks_ends_with_the_worker(
-    workers: Callable[..., Workers], client: Client, tmp_path: Path, name: str, number: signal.Signals
+@pytest.mark.parametrize(("name", "number"), [("forks", signal.SIGTERM), ("aforks", signal.SIGKILL)])
+def test_what_a_job_forks_ends_with_its_process(
+    either: Start, client: Client, tmp_path: Path, name: str, number: signal.Signals
 ) -> None:
     """One that returns from the job's function ends there, and neither ends the job nor takes others."""
-    running = workers("--grace", "1")
-    (pid,) = running.ready()
+    run = either("--grace", "1")
+    run.ready()
     path = tmp_path / "pids"
-    jid = client.queues["q"].put(f"{JOBS}.{name}", str(path))
-    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), running.text())
-    returns, sleeps, parent = map(int, path.read_text().split())
+    jid = put(client, name, str(path))
+    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), run.text())
+    returns, sleeps, process = map(int, path.read_text().split())
     try:
-        assert parent == pid
-        wait_for(lambda: client.jobs.get(jid).state == "complete")  # type: ignore[union-attr]
-        assert [entry["what"] for entry in client.jobs.get(jid).raw_queue_history] == ["put", "popped", "done"]  # type: ignore[union-attr]
+        job = until(client, jid, "complete")
+        assert [entry["what"] for entry in job.raw_queue_history] == ["put", "popped", "done"]
         wait_for(lambda: not is_there(returns), "the fork that returned")
         assert is_there(sleeps)
         if number == signal.SIGTERM:
-            running.signal(number)
-            assert running.wait() == 0
+            run.signal(number)
+            assert run.wait() == 0
         else:
-            os.kill(pid, number)
+            os.kill(process, number)
         wait_for(lambda: not is_there(sleeps), "the fork that sleeps")
     finally:
         for pid in (returns, sleeps):
