@@ -32,7 +32,7 @@ class ValuesFilter(admin.SimpleListFilter):
     """Filters by the values of a column. Each of them takes one step in the column's index."""
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Iterator[tuple[str, str]]:
-        column = self.parameter_name
+        column = str(self.parameter_name)
         values = model_admin.get_queryset(request).order_by(column).values_list(column, flat=True)
         value: str | None = ""
         for _value in range(MAX_VALUES):
@@ -45,7 +45,7 @@ class ValuesFilter(admin.SimpleListFilter):
         value = self.value()
         if value is None:
             return queryset
-        return queryset.none() if "\x00" in value else queryset.filter(**{self.parameter_name: value})
+        return queryset.none() if "\x00" in value else queryset.filter(**{str(self.parameter_name): value})
 
 
 class ClassFilter(ValuesFilter):

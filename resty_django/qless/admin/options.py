@@ -47,8 +47,8 @@ class OptionSpec:
 
     default: str
     meaning: Any
-    low: float | None = None
-    high: float | None = None
+    low: int | None = None
+    high: int | None = None
     integer: bool = True
     choices: tuple[str, ...] = ()
 

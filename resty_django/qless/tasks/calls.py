@@ -11,11 +11,11 @@ from resty_django.txid import current
 from ..clients.client import Client
 from ..clients.put_options import options_of
 from ..clients.serialization import encode
-from ..errors import InvalidArgument, NotAllowed
+from ..errors import InvalidArgument
 from .base import Task, all_tasks
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
-from .registry import Runnable, find, is_allowed, job_classes, refusal_of
+from .registry import Runnable, find, is_allowed, job_classes
 from .replies import SOURCES, has_source
 
 FIELDS: Final = frozenset({"args", "kwargs", "expires", "allow_failure", "outcome", *SOURCES})
@@ -125,18 +125,6 @@ def put(
         options = (*options, "txid", txid)
     client.call("put", client.worker_name, queue, jid, klass, encode(data), delay, *options)
     return jid
-
-
-def check_class(klass: str) -> None:
-    """Raise `NotAllowed` if workers do not run jobs of a class, `InvalidArgument` if it does not exist."""
-    if not is_allowed(klass) and _task(klass) is None:
-        raise NotAllowed(refusal_of(klass))
-    try:
-        find(klass)
-    except NotAllowed:
-        raise
-    except Exception as error:  # importing its module may raise anything
-        raise InvalidArgument(f"{klass} cannot be imported: {type(error).__name__}: {error}.") from None
 
 
 def _target(klass: str) -> Any:
