@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from html import unescape
 
 import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
 from resty_django.qless.admin.formatting import url
-from tests.integration.qless.admin.tools import HOSTILE, failed, path, person, text_of
+from tests.integration.qless.admin.tools import HOSTILE, failed, path, person, plain, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 SEND, OTHER = "shop.jobs.Send", "shop.jobs.Other"
@@ -30,10 +29,6 @@ def browser(jobs_site: Client) -> Browser:
     complete(jobs_site, OTHER, "other-1", "reports")
     failed(jobs_site, "failed-1", "mail-Timeout")
     return person("view_job")
-
-
-def plain(html: str) -> str:
-    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
 
 
 def test_the_list_shows_counts_and_durations(browser: Browser) -> None:

@@ -11,7 +11,7 @@ from django.test import Client as Browser
 from resty_django.qless import Client
 from resty_django.qless.admin import bulk
 from resty_django.qless.models import token
-from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, logged, path, person, text_of
+from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, hidden, logged, path, person, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -20,15 +20,6 @@ BULK = f"{ROOT}failuregroup/bulk/"
 
 def post(browser: Browser, verb: str, *groups: str, **data: Any) -> Any:
     return browser.post(BULK, {"verb": verb, "pick": [token(group) for group in groups], **data}, follow=True)
-
-
-def hidden(text: str) -> dict[str, list[str]]:
-    """Return the hidden fields of a form."""
-    fields: dict[str, list[str]] = {}
-    for name, value in re.findall(r'<input type="hidden" name="([\w-]+)" value="([^"]*)"', text):
-        if name != "csrfmiddlewaretoken":
-            fields.setdefault(name, []).append(value)
-    return fields
 
 
 @pytest.fixture

@@ -14,16 +14,11 @@ from resty_django.qless import Client
 from resty_django.qless.admin import graph_actions, groups
 from resty_django.qless.clients import graph
 from tests.integration.qless.admin.test_pages import sound
-from tests.integration.qless.admin.tools import PERMISSIONS, ROOT, logged, path, person, text_of
+from tests.integration.qless.admin.tools import PERMISSIONS, ROOT, logged, path, person, plain, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
 STUCK = f"{ROOT}job/stuck/"
-
-
-def plain(html: str) -> str:
-    """Return the text of a page, without its tags."""
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", html)))
 
 
 def end(client: Client, jid: str, *, fails: bool = False) -> None:

@@ -12,16 +12,11 @@ from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
 from resty_django.qless import Client
 from resty_django.qless.admin import job_merge
 from tests.integration.qless.admin.test_pages import sound
-from tests.integration.qless.admin.tools import failed, fill, path, text_of
+from tests.integration.qless.admin.tools import failed, fill, jids, path, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
 LONG = MAX_SORTED + 10
-
-
-def jids(text: str) -> list[str]:
-    """Return the jids of the list of jobs."""
-    return re.findall(r'class="resty-id" href="[^"]*" title="([^"]*)"', text)
 
 
 def summary(text: str) -> str:
@@ -134,6 +129,10 @@ def test_a_long_list_of_a_queue_can_be_reversed_but_not_sorted(admin_client: Bro
     assert jids(text) == first[:PAGE_SIZE]
     assert "cannot be sorted by this column" in order(text)
     assert jids(text_of(admin_client, f"{url}&o=nonsense")) == first[:PAGE_SIZE]
+    assert text.count('name="pick"') == PAGE_SIZE
+    jobs_site.bulk_cancel(first[MAX_SORTED:])
+    assert jids(text_of(admin_client, f"{url}&o=-job")) == first[:PAGE_SIZE]
+    assert jids(text_of(admin_client, f"{url}&o=job")) == first[MAX_SORTED - 1 : MAX_SORTED - PAGE_SIZE - 1 : -1]
 
 
 def test_only_the_first_jobs_of_all_queues_are_merged(

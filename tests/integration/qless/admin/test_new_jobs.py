@@ -16,7 +16,7 @@ from resty_django.qless import Client, Job
 from resty_django.qless.redaction import HIDDEN
 from resty_django.qless.tasks import calls
 from tests.integration.qless.admin.test_pages import sound
-from tests.integration.qless.admin.tools import ROOT, logged, path, person, text_of
+from tests.integration.qless.admin.tools import ROOT, logged, message_in, path, person, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -34,10 +34,6 @@ def with_tasks(settings: Any, jobs_site: Client) -> Iterator[Client]:
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="first")
     yield jobs_site
     jobs_site.close()
-
-
-def message_in(reply: Any) -> str:
-    return html.unescape("".join(re.findall(r"(?s)messagelist.*?</ul>", reply.content.decode())))
 
 
 def new_job(reply: Any) -> str:

@@ -15,9 +15,9 @@ from resty_django.qless import Client, Job, NoSuchJob, RecurringJob
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.tasks import schedule
 from resty_django.qless.tasks.schedule import declare, is_cron_paused
-from tests.integration.qless.admin.test_new_jobs import message_in, new_job
+from tests.integration.qless.admin.test_new_jobs import new_job
 from tests.integration.qless.admin.test_pages import sound
-from tests.integration.qless.admin.tools import everything, fill, logged, path, person, text_of
+from tests.integration.qless.admin.tools import everything, fill, logged, message_in, path, person, plain, text_of
 from tests.integration.qless.tasks import examples as examples  # defines the tasks
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -63,7 +63,7 @@ def rows(browser: Browser) -> dict[str, str]:
     """Return the rows of the list as text, by the title of the recurring job."""
     text = sound(text_of(browser, path("recurringjob")))
     body = text[text.index("<tbody>") : text.index("</tbody>")]
-    texts = [re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", row)).strip() for row in body.split("<tr>")[1:]]
+    texts = [plain(row) for row in body.split("<tr>")[1:]]
     return {row.split()[0]: row for row in texts}
 
 

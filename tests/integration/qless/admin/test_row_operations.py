@@ -14,16 +14,16 @@ from resty_django.qless import Client, RecurringJob
 from resty_django.qless.admin import row_operations
 from resty_django.qless.models import token
 from resty_django.qless.tasks.schedule import is_cron_paused
-from tests.integration.qless.admin.test_failure_bulk import hidden
-from tests.integration.qless.admin.test_new_jobs import message_in
 from tests.integration.qless.admin.test_recurring_pages import EVERY, NIGHTLY, NOON, recurring
 from tests.integration.qless.admin.test_recurring_pages import periodic as periodic
 from tests.integration.qless.admin.tools import (
     HOSTILE,
     ROOT,
     everything,
+    hidden,
     hostile,
     logged,
+    message_in,
     path,
     person,
     report,

@@ -16,7 +16,18 @@ from resty_django.qless import Client
 from resty_django.qless.admin import job_search
 from resty_django.qless.search import index
 from resty_django.qless.search.index import Indexer
-from tests.integration.qless.admin.tools import HOSTILE, bulk, everything, failed, fill, hostile, path, person, text_of
+from tests.integration.qless.admin.tools import (
+    HOSTILE,
+    bulk,
+    everything,
+    failed,
+    fill,
+    hostile,
+    jids,
+    path,
+    person,
+    text_of,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -24,11 +35,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 def search(browser: Browser, text: str, **parameters: str) -> str:
     query = "&".join(f"{name}={quote_plus(value)}" for name, value in {"q": text, **parameters}.items())
     return text_of(browser, f"{path('job')}?{query}")
-
-
-def jids(text: str) -> list[str]:
-    """The jobs of the page."""
-    return re.findall(r'class="resty-id" href="[^"]*" title="([^"]*)"', text)
 
 
 def all_pages(browser: Browser, text: str) -> list[str]:
@@ -47,6 +53,13 @@ def commands(valkey: Any, browser: Browser, text: str) -> int:
     before = valkey.info("stats")["total_commands_processed"]
     search(browser, text)
     return int(valkey.info("stats")["total_commands_processed"] - before - 1)
+
+
+def index_all(client: Client) -> None:
+    while index.index_jobs(client):
+        pass
+    while client.call("index.sweep"):
+        pass
 
 
 @pytest.fixture
@@ -71,39 +84,36 @@ def orders(jobs_site: Client) -> Client:
     return jobs_site
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_jobs_in_all_states_are_found(admin_client: Browser, orders: Client) -> None:
+    for text, expected in (
         ("args.customer.id:7", {"x-failed", "x-waiting"}),
         ("args.customer.id:7 state:failed", {"x-failed"}),
         ("args.customer.name:ann", {"x-failed", "x-complete", "x-running", "x-scheduled"}),
         ("args.customer.name:ann state:complete", {"x-complete"}),
         ("args.customer.name:ann state:running", {"x-running"}),
         ("args.customer.name:ann state:scheduled queue:mail", {"x-scheduled"}),
-        ("ann queue:other", set()),
+        ("ann queue:other", set[str]()),
         ("meyer", {"x-failed", "x-complete", "x-running"}),
         ('"anna meyer" 8', {"x-running"}),
-        ("eyer", set()),
+        ("eyer", set[str]()),
         ("error:KeyError", {"x-failed"}),
         ("zip", {"x-failed"}),
         ("tag:eu", {"x-waiting"}),
-        ("tag:eu ann", set()),
+        ("tag:eu ann", set[str]()),
         ("tag:eu bob", {"x-waiting"}),
         ("class:shop.tasks.Send state:scheduled", {"x-scheduled"}),
         ("class:send state:waiting", {"x-waiting"}),
-        ("class:other", set()),
+        ("class:other", set[str]()),
         ("state:failed age:<1h", {"x-failed"}),
-        ("state:failed age:>1h", set()),
+        ("state:failed age:>1h", set[str]()),
         ("state:failed", {"x-failed"}),
-        ("hunter2", set()),
-        ("args.customer.password:hunter2", set()),
-        ("redacted", set()),
-    ],
-)
-def test_jobs_in_all_states_are_found(admin_client: Browser, orders: Client, text: str, expected: set[str]) -> None:
-    page = search(admin_client, text)
-    assert set(jids(page)) == expected
-    assert "hunter2" not in page.replace(f'value="{text}"', "").replace(quote_plus(text), "")
+        ("hunter2", set[str]()),
+        ("args.customer.password:hunter2", set[str]()),
+        ("redacted", set[str]()),
+    ):
+        page = search(admin_client, text)
+        assert set(jids(page)) == expected, text
+        assert "hunter2" not in page.replace(f'value="{text}"', "").replace(quote_plus(text), ""), text
 
 
 def test_parts_of_words_are_found_by_examining_all_jobs(admin_client: Browser, orders: Client) -> None:
@@ -152,21 +162,14 @@ def test_the_box_completes_fields_and_known_values(admin_client: Browser, orders
     other = text_of(admin_client, path("failuregroup"))
     assert "<option>state:failed</option>" in other
     assert 'list="resty-find-list"' in other
-
-
-def test_the_box_is_on_the_first_page_of_the_job_queue(admin_client: Browser, orders: Client) -> None:
-    """Step 1: the link of the admin index. Step 2: submit the search."""
-    index_page = text_of(admin_client, "/admin/")
-    assert f'href="{path("job")}"' in index_page
-    page = text_of(admin_client, path("job"))
-    form = re.search(r'<form method="get" action="([^"]*)" role="search"', page)
+    form = re.search(r'<form method="get" action="([^"]*)" role="search"', other)
     assert form
     assert jids(text_of(admin_client, f"{form[1]}?q=args.customer.id:7"))
 
 
-@pytest.mark.parametrize("cursor", ["i0.", "i99.MTo=", "i0.OTk6", "i0.MDo=", "i0.!", "i0.eA==", "i0.gA=="])
-def test_any_cursor_leads_to_a_page(admin_client: Browser, orders: Client, cursor: str) -> None:
-    assert set(jids(search(admin_client, "args.customer.id:7", cursor=cursor))) <= {"x-failed", "x-waiting"}
+def test_any_cursor_leads_to_a_page(admin_client: Browser, orders: Client) -> None:
+    for cursor in ("i0.", "i99.MTo=", "i0.OTk6", "i0.MDo=", "i0.!", "i0.eA==", "i0.gA=="):
+        assert set(jids(search(admin_client, "args.customer.id:7", cursor=cursor))) <= {"x-failed", "x-waiting"}
 
 
 def test_examples_are_valid(admin_client: Browser, orders: Client) -> None:
@@ -179,10 +182,7 @@ def test_examples_are_valid(admin_client: Browser, orders: Client) -> None:
 
 def test_a_search_without_a_hit_costs_few_commands(admin_client: Browser, orders: Client, valkey: Any) -> None:
     orders.queues["mail"].put_many([{"klass": f"K{n % 50}", "data": {"n": n, "name": "ann"}} for n in range(1500)])
-    while index.index_jobs(orders):
-        pass
-    while orders.call("index.sweep"):
-        pass
+    index_all(orders)
     for text in ("nothing", "args.n:99999", "txid:none", "class:none.at.All", "error:None", "state:failed args.n:nope"):
         assert commands(valkey, admin_client, text) <= 22, text
 
@@ -192,10 +192,7 @@ def test_pages_continue_and_show_progress(admin_client: Browser, jobs_site: Clie
     queue = jobs_site.queues["mail"]
     queue.put_many([{"klass": "K", "data": {"n": n, "word": "many"}} for n in range(1490)])
     queue.put_many([{"klass": "K", "data": {"n": n, "word": "many", "late": "x"}} for n in range(30)])
-    while index.index_jobs(jobs_site):
-        pass
-    while jobs_site.call("index.sweep"):
-        pass
+    index_all(jobs_site)
     page = search(admin_client, "many")
     assert len(jids(page)) == 25
     assert "Examined 25 of about 1,520 jobs." in page
@@ -212,8 +209,7 @@ def test_the_shorter_list_is_examined(admin_client: Browser, jobs_site: Client, 
     monkeypatch.setattr("resty_django.qless.admin.job_lists.FEW", 10)
     failed(jobs_site, "lost")
     jobs_site.queues["mail"].put_many([{"klass": "shop.jobs.Send", "data": {"order": 7}} for _ in range(100)])
-    while index.index_jobs(jobs_site):
-        pass
+    index_all(jobs_site)
     page = search(admin_client, "args.order:7 state:failed")
     assert jids(page) == ["lost"]
     assert "Examine all jobs instead" not in page
@@ -224,10 +220,7 @@ def test_failed_jobs_of_a_class_are_found_among_many_others(
 ) -> None:
     failed(jobs_site, "lost")
     jobs_site.queues["mail"].put_many([{"klass": "shop.jobs.Send", "data": {}} for _ in range(1500)])
-    while index.index_jobs(jobs_site):
-        pass
-    while jobs_site.call("index.sweep"):
-        pass
+    index_all(jobs_site)
     for text in ("class:shop.jobs.Send state:failed", 'class:"shop.jobs.Send" state:failed', "class:send state:failed"):
         assert jids(search(admin_client, text)) == ["lost"]
         assert commands(valkey, admin_client, text) < 40, text
@@ -264,8 +257,7 @@ def test_arguments_can_be_left_out_of_the_index(
 
 
 def test_hidden_values_never_enter_the_index(orders: Client, valkey: Any) -> None:
-    while index.index_jobs(orders):
-        pass
+    index_all(orders)
     assert b"anna" in b"".join(valkey.zrange("ql:index", 0, -1))
     assert not any(b"hunter2" in (dump or b"") for key, dump in everything(valkey).items() if b":i" in key)
 
@@ -293,8 +285,7 @@ def test_jobs_of_other_clients_are_found(admin_client: Browser, jobs_site: Clien
 def test_hostile_jobs_are_indexed_and_found(admin_client: Browser, jobs_site: Client) -> None:
     hostile(jobs_site)
     fill(jobs_site)
-    while index.index_jobs(jobs_site):
-        pass
+    index_all(jobs_site)
     for text in ("it's", '"{{x}}"', HOSTILE, "<b>", "\x00", "\udc80", '"\\"it\'s"', "class:it", "(((", "%s", "#/?"):
         page = admin_client.get(path("job"), {"q": text.encode("utf-8", "replace").decode()}).content.decode()
         assert "<b>" not in page

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from html import unescape
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import resty_django
 from resty_django.qless import Client
 from resty_django.qless.core import source
 from tests import servers
-from tests.integration.qless.admin.tools import path, text_of
+from tests.integration.qless.admin.tools import path, plain, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -25,10 +24,6 @@ def facts_of(text: str) -> dict[str, str]:
     """Return the values in the tables of the page, as plain text by label."""
     rows = re.findall(r'<tr><th scope="row">(.*?)</th><td>(.*?)</td></tr>', text, re.DOTALL)
     return {plain(label): plain(value) for label, value in rows}
-
-
-def plain(html: str) -> str:
-    return unescape(re.sub(r"<[^>]*>", "", html)).strip()
 
 
 @pytest.fixture

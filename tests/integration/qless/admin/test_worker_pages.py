@@ -16,7 +16,7 @@ from resty_django.qless.admin import worker_stacks
 from resty_django.qless.clients.replies import SILENT
 from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
 from resty_django.qless.worker.stacks import encode_stacks
-from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, report, text_of
+from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, plain, report, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -42,10 +42,6 @@ def worker(jobs_site: Client) -> str:
 
 def requested(client: Client, name: str = "w-1") -> list[tuple[str, int | None]]:
     return [(request.action, request.slots) for report in client.workers.reports(name) for request in report.requests]
-
-
-def plain(html: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html))
 
 
 @pytest.mark.parametrize("page", ["list", "worker"])
@@ -141,45 +137,31 @@ def test_quiet_and_resume_take_one_click_on_the_list(jobs_site: Client, worker: 
     assert logged() == ["Asked to take no new jobs.", "Asked to take jobs again."]
 
 
-def test_stop_needs_a_confirmation_on_the_page_of_the_worker(jobs_site: Client, worker: str) -> None:
-    operator = person("view_job", "control_worker")
-    (url,) = re.findall(r'href="([^"]*/stop/[^"]*)"', text_of(operator, path("worker", worker)))
-    assert "as after SIGTERM" in text_of(operator, url)
-    assert requested(jobs_site) == []
-    assert operator.post(url)["Location"] == path("worker", worker)
-    assert requested(jobs_site) == [("stop", None)]
-    assert logged() == ["Asked to stop."]
-
-
 def test_the_list_scales_at_once_and_asks_before_it_stops(jobs_site: Client, worker: str) -> None:
     operator = person("view_job", "control_worker")
     listed = text_of(operator, path("worker"))
     assert re.findall(r'name="slots" value="(\d+)" min="1" max="(\d+)"', listed) == [("8", "64")]
+    assert 'value="8"' in text_of(operator, path("worker", worker, "scale"))
     scale, _quiet = re.findall(r'formaction="([^"]*)"', listed)
     (stop,) = re.findall(r'<a href="([^"]*)" aria-label="Stop: ', listed)
-    assert operator.post(scale, {"slots": "12"})["Location"] == path("worker")
-    assert requested(jobs_site) == [("scale", 12)]
-    assert 'name="slots" value="12"' in text_of(operator, path("worker"))
-    assert "errorlist" in operator.post(scale, {"slots": "65"}).content.decode()
-    assert "This cannot be undone." in text_of(operator, stop)
-    assert requested(jobs_site) == [("scale", 12)]
-    assert operator.post(stop)["Location"] == path("worker")
-    assert ("stop", None) in requested(jobs_site)
-    assert "is not replaced" in text_of(operator, path("worker"))
-    assert logged() == ["Asked to run 12 jobs at once.", "Asked to stop."]
-
-
-def test_slots_are_checked(jobs_site: Client, worker: str) -> None:
-    operator = person("view_job", "control_worker")
-    assert 'value="8"' in text_of(operator, path("worker", worker, "scale"))
+    (stop_on_page,) = re.findall(r'href="([^"]*/stop/[^"]*)"', text_of(operator, path("worker", worker)))
     for bad in ("0", "65", "many", ""):
-        reply = operator.post(path("worker", worker, "scale"), {"slots": bad})
+        reply = operator.post(scale, {"slots": bad})
         assert reply.status_code == 200
         assert "errorlist" in reply.content.decode()
     assert requested(jobs_site) == []
-    operator.post(path("worker", worker, "scale"), {"slots": "12"})
+    assert operator.post(scale, {"slots": "12"})["Location"] == path("worker")
     assert requested(jobs_site) == [("scale", 12)]
-    assert logged() == ["Asked to run 12 jobs at once."]
+    assert 'name="slots" value="12"' in text_of(operator, path("worker"))
+    question = text_of(operator, stop)
+    assert "as after SIGTERM" in question
+    assert "This cannot be undone." in question
+    assert requested(jobs_site) == [("scale", 12)]
+    assert operator.post(stop_on_page)["Location"] == path("worker", worker)
+    assert ("stop", None) in requested(jobs_site)
+    assert operator.post(stop)["Location"] == path("worker")
+    assert "is not replaced" in text_of(operator, path("worker"))
+    assert logged() == ["Asked to run 12 jobs at once.", "Asked to stop.", "Asked to stop."]
 
 
 @pytest.mark.parametrize("action", ACTIONS)

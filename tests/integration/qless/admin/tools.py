@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
@@ -46,6 +48,30 @@ def text_of(client: Browser, url: str, status: int = 200) -> str:
     reply = client.get(url)
     assert reply.status_code == status, (url, reply.status_code, getattr(reply, "url", ""))
     return reply.content.decode()
+
+
+def plain(text: str) -> str:
+    """Return the text of a page, without its tags."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+
+def jids(text: str) -> list[str]:
+    """Return the jobs of a list, in its order."""
+    return re.findall(r'class="resty-id" href="[^"]*" title="([^"]*)"', text)
+
+
+def message_in(reply: Any) -> str:
+    """Return the message of a page to its user."""
+    return unescape("".join(re.findall(r"(?s)messagelist.*?</ul>", reply.content.decode())))
+
+
+def hidden(text: str) -> dict[str, list[str]]:
+    """Return the hidden fields of the form of an operation."""
+    fields: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="([\w-]+)" value="([^"]*)"', text):
+        if name != "csrfmiddlewaretoken":
+            fields.setdefault(name, []).append(unescape(value))
+    return fields
 
 
 def logged() -> list[str]:

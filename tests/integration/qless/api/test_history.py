@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -23,19 +22,12 @@ from resty_django.api.views import JsonView
 from resty_django.qless import Client, Job
 from resty_django.qless.models import token
 from tests import processes
+from tests.integration.qless.api.test_views import address, name
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
 ROOT = Path(__file__).resolve().parents[4]
 HOSTILE = 'q/?"<b>%é\u202e'
-
-
-def address(path: str) -> str:
-    return f"/api/jobs/{path}"
-
-
-def name(text: str) -> str:
-    return quote(quote(text, safe=""), safe="")
 
 
 def fail(jobs: Client, jid: str, queue: str = "mail", data: Any = None) -> None:
@@ -159,9 +151,17 @@ def test_names_of_any_characters_and_length_are_noted(jobs: Client, admin_api: A
     assert entries()[-1][2] == "Retried in the queue \\u202e, over HTTP."
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("atomic", [False, True])
 def test_changes_before_an_error_are_in_the_history(
-    jobs: Client, admin_api: APIClient, noted: pytest.LogCaptureFixture
+    jobs: Client,
+    admin_api: APIClient,
+    noted: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    atomic: bool,
 ) -> None:
+    """Also if the request is one transaction, which the error rolls back."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", atomic)
     fail(jobs, "long", data={"text": "x" * 100})
     fail(jobs, "short")
     jobs.config.set("max-payload", 50)
@@ -169,18 +169,6 @@ def test_changes_before_an_error_are_in_the_history(
     assert jobs.queues["mail"].jobs.ready() == ["short"]
     assert entries() == [("failuregroup", "mail-ValueError", "Retried 1 of 2, over HTTP.")]
     assert lines(noted) == ["Retried 1 of 2, over HTTP by admin: failuregroup 'mail-ValueError', 'short'"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_an_error_does_not_roll_back_the_history(
-    jobs: Client, admin_api: APIClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-    fail(jobs, "long", data={"text": "x" * 100})
-    fail(jobs, "short")
-    jobs.config.set("max-payload", 50)
-    assert admin_api.post(address("failed/mail-ValueError/retry/")).status_code == 400
-    assert entries() == [("failuregroup", "mail-ValueError", "Retried 1 of 2, over HTTP.")]
 
 
 # --- without a user of the site -------------------------------------------------------------------------------------
