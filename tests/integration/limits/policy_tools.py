@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from django.test import Client
 from resty_django.events import runtime as events
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
+from resty_django.limits.policies.policy_set import Policy
 from resty_django.limits.statistics.background import background
 from resty_django.limits.statistics.reporter import stats
 from resty_django.shdict import shdicts
@@ -35,6 +37,29 @@ def make_policy(name: str = "pay", algorithm: str = "fixed_window", **fields: An
     row.full_clean()
     row.save()
     return row
+
+
+def policy_of(name: str = "pay") -> Policy:
+    policy = registry.get_policy(name)
+    assert policy is not None
+    return policy
+
+
+@contextmanager
+def breakable(table: str) -> Iterator[Callable[[bool], None]]:
+    """Break a table of the limits (True), or mend it; it is mended at the end."""
+    away = False
+
+    def change(breaking: bool) -> None:
+        nonlocal away
+        if away != breaking:
+            first, second = (table, "away") if breaking else ("away", table)
+            with connection.cursor() as cursor:
+                cursor.execute(f"ALTER TABLE resty_limits_{first} RENAME TO resty_limits_{second}")
+            away = breaking
+
+    yield change
+    change(False)
 
 
 @pytest.fixture

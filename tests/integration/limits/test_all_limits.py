@@ -12,10 +12,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncRequestFactory, Client, RequestFactory
 from django.urls import get_resolver
-from rest_framework.permissions import AllowAny
-from rest_framework.response import Response
-from rest_framework.test import APIRequestFactory
-from rest_framework.views import APIView
 
 from resty_django.conf import conf
 from resty_django.limits import (
@@ -38,7 +34,7 @@ from resty_django.limits.statistics.reporter import Totals, stats
 from resty_django.limits.throttling import FixedWindowThrottle
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
-from tests.integration.limits.view_tools import Site
+from tests.integration.limits.view_tools import Site, drf_view, heard
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -163,19 +159,11 @@ async def test_only_a_share_of_the_refusals_is_logged(
     site: Site, settings: Any, caplog: pytest.LogCaptureFixture, share: float, lines: int
 ) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"LOG_REFUSALS": share}}
-    signals: list[str] = []
-
-    def receive(sender: Any, name: str, **kwargs: Any) -> None:
-        signals.append(name)
-
-    request_refused.connect(receive)
-    try:
-        view = site.view(limit_count(1, per="1h", name="logged"))
+    view = site.view(limit_count(1, per="1h", name="logged"))
+    with heard(request_refused) as signals:
         assert await site.statuses(view, 41) == [200, *[429] * 40]
-    finally:
-        request_refused.disconnect(receive)
     assert caplog.text.count("refused by logged") == lines
-    assert signals == ["logged"] * 40
+    assert [sent["name"] for sent in signals] == ["logged"] * 40
     assert counted()["decorator:logged:count"].refused == 40
 
 
@@ -190,16 +178,8 @@ def test_a_throttle_is_counted() -> None:
     class Uploads(FixedWindowThrottle):
         rate = "2/h"
 
-    class Upload(APIView):
-        authentication_classes = ()
-        permission_classes = (AllowAny,)
-        throttle_classes = (Uploads,)
-
-        def get(self, request: Any) -> Response:
-            return Response("done")
-
-    view = Upload.as_view()
-    statuses = [view(APIRequestFactory().get("/", REMOTE_ADDR="192.0.2.1")).status_code for _ in range(3)]
+    view = drf_view(Uploads)
+    statuses = [view(RequestFactory().get("/")).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
     ((series, totals),) = counted().items()
     assert series.startswith("throttle:")
@@ -216,18 +196,11 @@ def test_quotas_are_counted() -> None:
     class Throttle(QuotaThrottle):
         quota = exports
 
-    class Exports(APIView):
-        authentication_classes = ()
-        permission_classes = (AllowAny,)
-        throttle_classes = (Throttle,)
-
-        def get(self, request: Any) -> Response:
-            return Response("done")
-
+    throttled_view = drf_view(Throttle)
     ask = RequestFactory().get("/", REMOTE_ADDR="192.0.2.1")
-    assert [view(ask).status_code, Exports.as_view()(ask).status_code] == [200, 200]
+    assert [view(ask).status_code, throttled_view(ask).status_code] == [200, 200]
     assert not exports.use("192.0.2.1")
-    assert [view(ask).status_code, Exports.as_view()(ask).status_code] == [429, 429]
+    assert [view(ask).status_code, throttled_view(ask).status_code] == [429, 429]
     assert exports.use("192.0.2.2")
     assert counted() == {"quota:exports": Totals(passed=3, refused=3)}
     (entry,) = stats.top("quota:exports")
@@ -274,15 +247,7 @@ def test_bans_of_throttles_and_quotas_are_listed() -> None:
     class Throttle(FixedWindowThrottle):
         rate, key, scope, ban, max_ban = "1/h", "ip", "uploads", "1h", "1h"
 
-    class Uploads(APIView):
-        authentication_classes = ()
-        permission_classes = (AllowAny,)
-        throttle_classes = (Throttle,)
-
-        def get(self, request: Any) -> Response:
-            return Response("done")
-
-    view = quota("exports", 1, per="day", key="ip", ban="1h", store=shdicts["limits"])(Uploads.as_view())
+    view = quota("exports", 1, per="day", key="ip", ban="1h", store=shdicts["limits"])(drf_view(Throttle))
     for status in (200, 429, 429):
         assert view(RequestFactory().get("/")).status_code == status
     totals = counted()
@@ -290,7 +255,7 @@ def test_bans_of_throttles_and_quotas_are_listed() -> None:
     assert totals["ban:uploads"] == Totals(passed=1)
     assert stats.description("ban:uploads").rates == ("banned for 1 hour after each refusal",)
     assert stats.description("ban:uploads").locations[0].endswith(".Throttle")
-    assert stats.description("ban:exports").locations[0].endswith(".Uploads")
+    assert stats.description("ban:exports").locations[0].endswith(".AView")
 
 
 def test_bans_of_the_login_guard_are_counted(settings: Any) -> None:

@@ -13,10 +13,6 @@ from typing import Any
 import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import override_settings
-from rest_framework.permissions import AllowAny
-from rest_framework.response import Response
-from rest_framework.test import APIRequestFactory
-from rest_framework.views import APIView
 
 from resty_django.limits import bans, request_refused
 from resty_django.limits.bans import registry
@@ -28,10 +24,9 @@ from resty_django.limits.testing import FrozenClock, frozen_limits
 from resty_django.limits.throttling import FixedWindowThrottle
 from resty_django.shdict import NoMemory, shdicts
 from tests import processes
-from tests.servers import free_port
 
 from .test_processes import ENVIRON
-from .view_tools import Site
+from .view_tools import Site, drf_view, heard, on_dead_redis, sync_requests
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -140,18 +135,10 @@ async def test_several_rates_and_tiers_share_the_bans_of_their_view(site: Site, 
 async def test_a_ban_is_announced_as_a_refusal(
     site: Site, clock: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    received = []
-
-    def receiver(sender: Any, decision: Any, name: str, key: str, **kwargs: Any) -> None:
-        received.append((sender, name, key, decision.retry_after))
-
-    request_refused.connect(receiver)
-    try:
-        with caplog.at_level(logging.WARNING, "resty_django.limits"):
-            view = site.view(limit_count(1, per="1m", ban="1h", name="search"))
-            await site.statuses(view, 3)
-    finally:
-        request_refused.disconnect(receiver)
+    with heard(request_refused) as signals, caplog.at_level(logging.WARNING, "resty_django.limits"):
+        view = site.view(limit_count(1, per="1m", ban="1h", name="search"))
+        await site.statuses(view, 3)
+    received = [(sent["sender"], sent["name"], sent["key"], sent["decision"].retry_after) for sent in signals]
     assert received == [(FixedWindow, "search", "192.0.2.1", HOUR)] * 2
     assert "banned 192.0.2.1 by search for 3600 s (ban number 1): over 1 request" in caplog.text
 
@@ -263,9 +250,7 @@ def test_rate_states_evict_no_ban_and_a_full_dictionary_is_reported(
 
 
 async def test_a_store_that_is_down(site: Site) -> None:
-    caches = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}}
-    section = {"SHARED_DICTS": {"bans": {"ENGINE": "redis"}}}
-    with override_settings(CACHES=caches, RESTY_DJANGO=section):
+    with on_dead_redis("bans"):
         for on_error, expected in (("open", [200, 429]), ("closed", [429, 429]), ("local", [200, 429])):
             view = site.view(limit_count(1, per="1h", ban="1h", on_error=on_error))
             assert await site.statuses(view, 2) == expected
@@ -275,18 +260,9 @@ class Throttle(FixedWindowThrottle):
     rate, ban, ban_after = "1/m", "1h", 2
 
 
-class Limited(APIView):
-    authentication_classes = ()
-    permission_classes = (AllowAny,)
-    throttle_classes = (Throttle,)
-
-    def get(self, request: Any) -> Response:
-        return Response("done")
-
-
 def test_a_throttle_bans(clock: FrozenClock) -> None:
-    view, factory = Limited.as_view(), APIRequestFactory()
-    replies = [view(factory.get("/")) for _ in range(4)]
+    view = drf_view(Throttle)
+    replies = [view(sync_requests.get("/")) for _ in range(4)]
     assert [reply.status_code for reply in replies] == [200, 429, 429, 429]
     assert [reply.headers.get("Retry-After") for reply in replies] == [None, "60", "3600", "3600"]
 

@@ -9,14 +9,14 @@ import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import User
-from django.test import Client, override_settings
+from django.test import Client
 
 from resty_django.admin.statistics import Key
 from resty_django.limits import bans
 from resty_django.limits.bans.registry import NOT_STORED, dictionary
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import HOSTILE, logged, person
-from tests.servers import free_port
+from tests.integration.limits.view_tools import on_dead_redis
 
 BANS = "/admin/resty_limits/keyban/"
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.usefixtures("bans_store")]
@@ -121,8 +121,7 @@ def test_bans_that_were_not_stored_are_reported() -> None:
 def test_a_store_that_is_down(settings: Any) -> None:
     client = person("view_keyban", "lift_keyban")
     ban = bans.add("192.0.2.7", for_="1h")
-    server = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
-    with override_settings(CACHES={"default": server}, RESTY_DJANGO={"SHARED_DICTS": {"bans": {"ENGINE": "redis"}}}):
+    with on_dead_redis("bans"):
         assert "errornote" in text_of(client, BANS)
         assert client.post(page_of(ban, "lift")).status_code == 302
     assert dictionary().get(ban.name) is not None

@@ -9,14 +9,12 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.test import override_settings
-from rest_framework.response import Response
 from rest_framework.settings import api_settings
-from rest_framework.views import APIView
 
 from resty_django.limits.decorators import limit_count, limit_rate, limit_req, limit_window
 from resty_django.limits.throttling import FixedWindowThrottle, LeakyBucketThrottle
 
-from .view_tools import Site, sync_requests
+from .view_tools import Site, drf_view, sync_requests
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -172,14 +170,7 @@ class AlsoChosen(FixedWindowThrottle):
 
 
 def codes(throttle: Any, plan: str, times: int = 6) -> int:
-    class Offers(APIView):
-        authentication_classes = permission_classes = ()
-        throttle_classes = (throttle,)
-
-        def get(self, request: Any) -> Response:
-            return Response({})
-
-    view = Offers.as_view()
+    view = drf_view(throttle)
     return sum(view(sync_requests.get("/", headers={"X-Plan": plan})).status_code == 200 for _ in range(times))
 
 

@@ -36,9 +36,8 @@ from resty_django.limits.policies import registry
 from resty_django.limits.signals import request_refused
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
-from tests.servers import free_port
 
-from .view_tools import Site, async_requests, sync_requests
+from .view_tools import Site, async_requests, heard, on_dead_redis, sync_requests
 
 HOUR = "1/h"
 
@@ -571,9 +570,7 @@ async def test_either_bucket_in_a_dry_run(site: Site, caplog: pytest.LogCaptureF
     ("on_error", "statuses"), [("open", [200] * 3), ("closed", [429] * 3), ("local", [200, 200, 429])]
 )
 async def test_a_store_that_is_down(site: Site, on_error: str, statuses: list[int]) -> None:
-    dead = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
-    section = {"SHARED_DICTS": {"limits": {"ENGINE": "redis", "ALIAS": "dead"}}, "LIMITS": {"ON_ERROR": on_error}}
-    with override_settings(CACHES={"default": dead, "dead": dead}, RESTY_DJANGO=section):
+    with on_dead_redis("limits", ON_ERROR=on_error):
         view = site.view(limit_count(2, per="1h"), limit_conn(2, lease="1m"))
         responses = [await site.get(view) for _ in range(3)]
     assert [response.status_code for response in responses] == statuses
@@ -639,22 +636,19 @@ def test_a_policy_that_is_not_there_limits_nothing_and_is_told_once(
 
 
 async def test_a_refusal_is_signalled_and_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[dict[str, Any]] = []
-
-    def receiver(**kwargs: Any) -> None:
-        heard.append(kwargs)
+    def failing(**kwargs: Any) -> None:
         raise RuntimeError("a receiver that fails")
 
     view = site.view(limit_count(1, per="1h", name="tests"))
-    request_refused.connect(receiver)
+    request_refused.connect(failing)
     try:
-        with caplog.at_level(logging.WARNING):
+        with heard(request_refused) as signals, caplog.at_level(logging.WARNING):
             await site.get(view, path="/a\nb")
             refused = await site.get(view, path="/a%0Ab")
     finally:
-        request_refused.disconnect(receiver)
+        request_refused.disconnect(failing)
     assert refused.status_code == 429
-    (signal,) = heard
+    (signal,) = signals
     assert (signal["name"], signal["key"], signal["sender"].__name__) == ("tests", "192.0.2.1", "FixedWindow")
     assert signal["request"].path == "/a\nb"
     assert not signal["decision"]

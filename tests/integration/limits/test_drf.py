@@ -5,13 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
-from django.test import override_settings
 from django.utils.decorators import method_decorator
 from rest_framework.authentication import BasicAuthentication
 from rest_framework.decorators import api_view, authentication_classes, permission_classes, throttle_classes
@@ -33,6 +31,8 @@ from resty_django.limits.throttling import (
     TokenBucketThrottle,
 )
 from resty_django.shdict import shdicts
+
+from .view_tools import heard
 
 pytestmark = pytest.mark.usefixtures("empty_limits", "open_connections")
 
@@ -67,19 +67,11 @@ def statuses(drf_view: Any, count: int, **options: Any) -> list[int]:
 
 
 @pytest.fixture
-def rates() -> Iterator[Any]:
-    from django.conf import settings
-
-    entered = []
-
+def rates(settings: Any) -> Any:
     def enter(**rates: Any) -> None:
-        override = override_settings(REST_FRAMEWORK={**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": rates})
-        override.enable()
-        entered.append(override)
+        settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": rates}
 
-    yield enter
-    for override in reversed(entered):
-        override.disable()
+    return enter
 
 
 def with_rate(base: type[LimitThrottle], rate: str, **attributes: Any) -> type[LimitThrottle]:
@@ -122,21 +114,15 @@ def test_no_key_is_kept_for_ever() -> None:
 
 
 def test_headers_wait_and_signal() -> None:
-    heard: list[dict[str, Any]] = []
-
-    def receiver(**kwargs: Any) -> None:
-        heard.append(kwargs)
-
-    request_refused.connect(receiver)
     drf_view = view(with_rate(FixedWindowThrottle, "1/h", scope="uploads"))
-    passed, refused = ask(drf_view), ask(drf_view)
-    request_refused.disconnect(receiver)
+    with heard(request_refused) as signals:
+        passed, refused = ask(drf_view), ask(drf_view)
     assert passed["RateLimit"] == '"uploads";r=0;t=3600'
     assert passed["X-RateLimit-Limit"] == "1"
     assert refused["RateLimit-Policy"] == '"uploads";q=1;w=3600'
     assert 3590 <= int(refused["Retry-After"]) <= 3600
     assert "Expected available in 3" in refused.data["detail"]
-    (one_refusal,) = heard
+    (one_refusal,) = signals
     assert (one_refusal["name"], one_refusal["key"]) == ("uploads", "ip:192.0.2.1")
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.test import override_settings
 
 from resty_django.limits import Limited, LocalStore, StoreFailed, TokenBucket, bans, call_refused, limited
 from resty_django.limits.jobs import JobLimit
 from resty_django.limits.testing import frozen_limits
-from tests.servers import free_port
+from tests.integration.limits.view_tools import on_dead_redis
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -179,9 +178,7 @@ async def test_a_banned_key_does_not_wait_and_uses_no_tokens(redeem: Any) -> Non
 
 
 async def test_while_the_dictionary_of_bans_is_down(redeem: Any) -> None:
-    server = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
-    section = {"SHARED_DICTS": {"bans": {"ENGINE": "redis"}}}
-    with override_settings(CACHES={"default": server}, RESTY_DJANGO=section):
+    with on_dead_redis("bans"):
         function = redeem("1/h", ban="15m", store=LocalStore(), on_error="open")
         assert await function("a") == "a"
         assert 0 < await wait_of(function, "a") <= 3600

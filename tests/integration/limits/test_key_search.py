@@ -13,10 +13,9 @@ from django.test import Client
 
 from resty_django.limits import Limited, limited
 from resty_django.limits.admin import key_search
-from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person, policy_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -56,8 +55,7 @@ def use(key: str, calls: int, name: str = "sms") -> Any:
 def test_a_key_is_found_in_all_limits(admin_client: Client) -> None:
     make_policy(limit=3)
     make_policy("unused", limit=3)
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     policy.limiter.hit("ip:192.0.2.1")
     use("192.0.2.1", 3)
     use("192.0.2.2", 1, "other")

@@ -23,7 +23,7 @@ from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person, policy_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -288,8 +288,7 @@ def test_a_banned_key_is_not_said_to_pass(admin_client: Client) -> None:
 def test_limits_that_refuse_nothing_are_not_said_to_refuse(admin_client: Client) -> None:
     make_policy(key="ip", limit=1, mode="shadow")
     view = limit_window(1, per="1h", key="ip", dry_run=True, name="search")(lambda request: HttpResponse("found"))
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     policy.limiter.hit("192.0.2.7")
     request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
     assert [view(request).status_code for _ in range(2)] == [200, 200]

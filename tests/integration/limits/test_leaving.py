@@ -15,14 +15,14 @@ from django.core.handlers.asgi import ASGIHandler
 from django.http import FileResponse, HttpResponse, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
-from django.test import Client, override_settings
+from django.test import Client
 from django.urls import path
 
 from resty_django.limits import Concurrency
 from resty_django.limits.decorators import limit, limit_conn, limit_count
 from resty_django.limits.enforcement.request_limits import HeldSlot
 
-from .view_tools import Site, sync_requests
+from .view_tools import Site, serving, sync_requests
 
 pytestmark = pytest.mark.usefixtures("open_connections")
 
@@ -322,13 +322,8 @@ def served() -> Iterator[Callable[[Any], None]]:
     def serve(**views: Any) -> None:
         urlpatterns[:] = [path(f"{name}/", view) for name, view in views.items()]
 
-    with override_settings(ROOT_URLCONF="tests.integration.limits.served_urls", MIDDLEWARE=[]):
-        from . import served_urls
-
-        urlpatterns_before = served_urls.urlpatterns
-        served_urls.urlpatterns = urlpatterns
+    with serving(urlpatterns):
         yield serve  # type: ignore[misc]
-        served_urls.urlpatterns = urlpatterns_before
 
 
 def test_a_client_that_reads_a_stream(served: Any, conn: Concurrency) -> None:

@@ -20,7 +20,7 @@ from resty_django.limits.policies import export, registry
 from resty_django.limits.policies.policy_set import limiters_of
 from resty_django.limits.statistics import reporter
 from resty_django.limits.stores import circuit_breaker
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person, policy_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -118,8 +118,7 @@ def test_the_list_shows_what_code_declares_and_fills_the_form_with_it(admin_clie
 def test_the_pages_say_when_a_store_is_down(admin_client: Client, settings: Any) -> None:
     row = make_policy()
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     assert policy.limiter.hit("k").failed
     assert circuit_breaker.current_outages()
     for url in (POLICIES, page(row, "figures")):
@@ -149,14 +148,12 @@ def test_a_policy_is_added_changed_and_deleted_and_acts_at_once(admin_client: Cl
     assert registry.get_policy("pay") is None
     reply = admin_client.post(f"{POLICIES}add/", data())
     assert reply.status_code == 302, reply.context["errors"]
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     assert policy.describe() == "200 requests/s, up to 100 wait, then refused"
     row = LimitPolicy.objects.get()
     assert "200 requests/s, up to 100 wait, then refused" in text_of(admin_client, page(row, "change"))
     admin_client.post(page(row, "change"), data(rate="3/s"))
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     assert policy.spec.rate == "3/s"
     admin_client.post(page(row, "delete"), {"post": "yes"})
     assert registry.get_policy("pay") is None
@@ -241,8 +238,7 @@ def test_trying_shows_decisions_and_stores_nothing(admin_client: Client) -> None
     assert "1 passed, 4 delayed, 4 refused" in html
     assert [cell for cell in re.findall(r'<td class="resty-number">([\d.]+)</td>', html) if cell == "1.200"]
     assert "&lt;b&gt;" in html
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     assert policy.limiter.hit("<b>").state == 0
     assert reporter.stats.totals() == {}
     assert logged() == []
@@ -276,8 +272,7 @@ def test_slots_are_tried_with_the_time_that_requests_last(admin_client: Client) 
 
 def test_a_key_is_reset(admin_client: Client) -> None:
     row = make_policy(limit=1)
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     assert [bool(policy.limiter.hit("k")) for _ in range(2)] == [True, False]
     assert "Reset" in text_of(admin_client, page(row, "reset-key"))
     assert not policy.limiter.peek("k")
@@ -335,8 +330,7 @@ def test_what_is_exported_can_be_imported_after_a_look(admin_client: Client) -> 
     assert LimitPolicy.objects.get(name="pay").limit == 99
     admin_client.post(f"{POLICIES}import/", {"text": text, "prune": "on", "confirmed": "yes"})
     assert export.write(one.spec() for one in LimitPolicy.objects.all()) == text
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     assert policy.spec.limit == 3
     assert sorted(logged()) == [
         "Imported (changed). limit: 99 → 3",

@@ -24,7 +24,7 @@ from resty_django.limits.bans.registry import dictionary
 from resty_django.limits.enforcement.names import normalized
 from resty_django.limits.login.guard import name_in
 from resty_django.limits.testing import FrozenClock, frozen_limits
-from tests.servers import free_port
+from tests.integration.limits.view_tools import heard, on_dead_redis
 
 GUARD = "resty_django.limits.login.LoginGuard"
 MODEL = "django.contrib.auth.backends.ModelBackend"
@@ -250,17 +250,10 @@ def test_nothing_is_written_to_the_database(
 
 
 def test_a_refusal_is_announced(clock: FrozenClock, alice: Any) -> None:
-    received = []
-
-    def receiver(request: Any, name: str, key: str, **kwargs: Any) -> None:
-        received.append((request.path, name, key))
-
-    request_refused.connect(receiver)
-    try:
+    with heard(request_refused) as signals:
         statuses(6)
-    finally:
-        request_refused.disconnect(receiver)
-    assert received == [(ADMIN, "login-address-and-name", "192.0.2.1|alice")]
+    (sent,) = signals
+    assert (sent["request"].path, sent["name"], sent["key"]) == (ADMIN, "login-address-and-name", "192.0.2.1|alice")
 
 
 def test_scopes_can_be_turned_off(clock: FrozenClock, alice: Any) -> None:
@@ -286,16 +279,11 @@ def test_each_engine(alice: Any) -> None:
 
 @pytest.mark.usefixtures("guarded")
 @pytest.mark.parametrize(("on_error", "expected"), [("open", 302), ("closed", 429)])
-def test_a_store_that_is_down(alice: Any, settings: Any, on_error: str, expected: int) -> None:
-    settings.CACHES = {
-        "default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
-    }
-    dictionaries = {"limits": {"ENGINE": "redis"}, "bans": {"ENGINE": "redis"}}
-    settings.RESTY_DJANGO = {"SHARED_DICTS": dictionaries, "LIMITS": {"ON_ERROR": on_error}}
-    statuses(6)
-    assert attempt(password="right").status_code == expected
-    settings.RESTY_DJANGO = {"SHARED_DICTS": dictionaries, "LIMITS": {"ON_ERROR": "raise"}}
-    with pytest.raises(StoreFailed):
+def test_a_store_that_is_down(alice: Any, on_error: str, expected: int) -> None:
+    with on_dead_redis("limits", "bans", ON_ERROR=on_error):
+        statuses(6)
+        assert attempt(password="right").status_code == expected
+    with on_dead_redis("limits", "bans", ON_ERROR="raise"), pytest.raises(StoreFailed):
         attempt()
 
 

@@ -20,7 +20,8 @@ from resty_django.limits.decorators import limit_count
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 
-from . import served_urls
+from .policy_tools import policy_of
+from .view_tools import serving
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -65,23 +66,14 @@ Site = Callable[..., None]
 
 
 @pytest.fixture
-def rules(empty_limits: None) -> Iterator[Site]:
+def rules(settings: Any, empty_limits: None) -> Iterator[Site]:
     """Give the site these rules; they are policies by their fields."""
-    from django.conf import settings
 
-    before, served_urls.urlpatterns = served_urls.urlpatterns, urls
-    entered = []
+    def enter(*declared: dict[str, Any], **section: Any) -> None:
+        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": declared, **section}}
 
-    def enter(*declared: dict[str, Any], **settings_: Any) -> None:
-        section = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": declared, **settings_}}
-        override = override_settings(RESTY_DJANGO=section, ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=MIDDLEWARE)
-        override.enable()
-        entered.append(override)
-
-    yield enter
-    for override in reversed(entered):
-        override.disable()
-    served_urls.urlpatterns = before
+    with serving(urls, MIDDLEWARE):
+        yield enter
     registry.forget_policies()
 
 
@@ -198,8 +190,7 @@ def test_shadow_and_off(rules: Site, asking: Asking) -> None:
 
 def test_slots_are_given_back(limits_store: str, rules: Site, asking: Asking) -> None:
     rules({"name": "slots", "algorithm": "concurrency", "limit": 1, "path": "/*", "lease": "1h"})
-    policy = registry.get_policy("slots")
-    assert policy is not None
+    policy = policy_of("slots")
     limiter = policy.limiter
     assert isinstance(limiter, Concurrency)
     assert asking.statuses("/api/items/", 2) == [200, 200]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -40,8 +40,8 @@ from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits
 from resty_django.shdict import shdicts
-from tests.integration.limits.policy_tools import Worker, make_policy
-from tests.integration.limits.view_tools import Site, sync_requests
+from tests.integration.limits.policy_tools import Worker, breakable, make_policy, policy_of
+from tests.integration.limits.view_tools import Site, drf_view, sync_requests
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -346,23 +346,15 @@ async def test_a_coroutine_is_overridden_too() -> None:
 
 @pytest.mark.usefixtures("everywhere")
 def test_a_throttle_is_overridden_too() -> None:
-    from rest_framework.response import Response
-    from rest_framework.views import APIView
-
     from resty_django.limits.throttling import FixedWindowThrottle
 
     class Uploads(FixedWindowThrottle):
         rate = "1/h"
 
-    class View(APIView):
-        permission_classes = ()
-        throttle_classes = (Uploads,)
-
-        def get(self, request: Any) -> Any:
-            return Response("done")
+    view = drf_view(Uploads)
 
     def statuses() -> list[int]:
-        return [View.as_view()(sync_requests.get("/", REMOTE_ADDR=IP)).status_code for _ in range(3)]
+        return [view(sync_requests.get("/", REMOTE_ADDR=IP)).status_code for _ in range(3)]
 
     assert statuses() == [200, 429, 429]
     row = override("2/h")
@@ -410,8 +402,7 @@ def test_a_request_without_an_override_is_decided_as_if_there_were_none() -> Non
     make_policy(limit=9, key="ip")
     override("1/h", limit="pay")
     override("none", limit="other")
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     enforcer = enforcer_for((policy,))
 
     def is_short(address: str) -> bool:
@@ -442,20 +433,9 @@ def test_a_decision_makes_no_query() -> None:
 
 
 @pytest.fixture
-def broken() -> Any:
-    """Break the table of overrides, and mend it after the test."""
-    away = False
-
-    def change(breaking: bool) -> None:
-        nonlocal away
-        if away != breaking:
-            first, second = ("limitoverride", "away") if breaking else ("away", "limitoverride")
-            with connection.cursor() as cursor:
-                cursor.execute(f"ALTER TABLE resty_limits_{first} RENAME TO resty_limits_{second}")
-            away = breaking
-
-    yield change
-    change(False)
+def broken() -> Iterator[Callable[[bool], None]]:
+    with breakable("limitoverride") as change:
+        yield change
 
 
 @pytest.mark.db

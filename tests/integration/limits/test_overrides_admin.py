@@ -27,7 +27,7 @@ from resty_django.limits.overrides.spec import OverrideSpec
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.export import BadFile
 from resty_django.limits.statistics import catalog
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person, policy_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -222,8 +222,7 @@ def test_an_override_is_added_from_the_page_of_a_key(
     admin_client: Client, key: str, stored: str, limit_key: str, kind: str, prefilled: str
 ) -> None:
     make_policy(limit=3, key=limit_key)
-    policy = registry.get_policy("pay")
-    assert policy is not None
+    policy = policy_of()
     policy.limiter.hit(stored)
     html = admin_client.get(KEY, {"key": key}).content.decode()
     links = [link.replace("&amp;", "&") for link in re.findall(rf'href="({OVERRIDES}add/\?[^"]*)"', html)]

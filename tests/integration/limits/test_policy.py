@@ -25,7 +25,7 @@ from resty_django.limits.policies.invalidation import announce
 from resty_django.limits.policies.policy_set import MOST_REMEMBERED
 from resty_django.limits.policies.spec import BadPolicy
 from resty_django.limits.statistics.background import background
-from tests.integration.limits.policy_tools import Worker, eventually, make_policy
+from tests.integration.limits.policy_tools import Worker, breakable, eventually, make_policy, policy_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -44,19 +44,8 @@ def limit(name: str = "pay") -> int | None:
 
 @pytest.fixture
 def broken() -> Iterator[Callable[[bool], None]]:
-    """Break the table of policies (True), or mend it."""
-    away = False
-
-    def change(breaking: bool) -> None:
-        nonlocal away
-        if away != breaking:
-            first, second = ("limitpolicy", "away") if breaking else ("away", "limitpolicy")
-            with connection.cursor() as cursor:
-                cursor.execute(f"ALTER TABLE resty_limits_{first} RENAME TO resty_limits_{second}")
-            away = breaking
-
-    yield change
-    change(False)
+    with breakable("limitpolicy") as change:
+        yield change
 
 
 # --- where policies come from ------------------------------------------------------------------------------------
@@ -210,8 +199,7 @@ def test_matching_policies_come_in_order_and_without_those_that_are_off() -> Non
     policies = registry.matching_policies(RequestFactory().get("/shop/pay"), match)
     assert [policy.name for policy in policies] == ["early", "middle", "late"]
     assert [policy.mode for policy in policies] == ["shadow", "enforce", "enforce"]
-    off = registry.get_policy("off")
-    assert off is not None
+    off = policy_of("off")
     assert off.mode == "off"
 
 

@@ -26,8 +26,8 @@ from resty_django.limits.policies import enforcers, export, registry
 from resty_django.limits.statistics import reporter
 from resty_django.limits.statistics.reporter import Totals
 
-from . import served_urls
-from .policy_tools import POLICIES, Worker, logged, make_policy
+from .policy_tools import POLICIES, Worker, logged, make_policy, policy_of
+from .view_tools import serving
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -72,7 +72,6 @@ def statuses(request: pytest.FixtureRequest, settings: Any, limits_site: Any) ->
     asynchronous = request.param == "async"
     tier = f"{__name__}.{'atier_of' if asynchronous else 'tier_of'}"
     settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "TIER": tier, "MAX_DELAY": 0}}
-    before, served_urls.urlpatterns = served_urls.urlpatterns, urls
 
     def sync(url: str, count: int, plan: str, user: Any, **options: Any) -> list[int]:
         client = Client()
@@ -91,9 +90,8 @@ def statuses(request: pytest.FixtureRequest, settings: Any, limits_site: Any) ->
             return asyncio.run(concurrent(url, count, plan, user, **options))
         return sync(url, count, plan, user, **options)
 
-    with override_settings(ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=MIDDLEWARE):
+    with serving(urls, MIDDLEWARE):
         yield ask
-    served_urls.urlpatterns = before
 
 
 Asking = Callable[..., list[int]]
@@ -198,8 +196,7 @@ def test_an_override_applies_to_each_tier_with_a_rate(statuses: Asking) -> None:
 
 def test_plain_code_uses_the_limiters_of_a_tier() -> None:
     make_policy("api", tiers=TIERS, limit=1)
-    policy = registry.get_policy("api")
-    assert policy is not None
+    policy = policy_of("api")
     assert {tier: len(limiters) for tier, limiters in policy.tiers.items()} == {"pro": 1, "many": 2, "staff": 0}
     (pro,) = policy.tiers["pro"]
     assert [bool(pro.hit("k")) for _ in range(5)] == [True] * 4 + [False]
@@ -235,8 +232,7 @@ def test_a_request_must_pass_all_rates_of_a_policy(statuses: Asking, algorithm: 
     totals = reporter.stats.totals()["api"]
     passes = 3 if cost == 1 else 2 if algorithm == "leaky_bucket" else 1  # a leaky bucket takes one off at once
     assert (totals.passed + totals.delayed, totals.shadowed) == (passes, 6 - passes)
-    policy = registry.get_policy("api")
-    assert policy is not None
+    policy = policy_of("api")
     if algorithm != "leaky_bucket":
         left = max(limiter.peek("all").remaining for limiter in policy.rates)
         assert left == 5 - passes * cost, "a request that one rate refuses is not counted by the other"
@@ -283,8 +279,7 @@ def test_a_ban_counts_the_refusals_of_all_rates(statuses: Asking) -> None:
 
 def test_code_that_calls_the_limiter_of_a_policy_is_limited_by_all_rates() -> None:
     make_policy("api", limit=None, window="", rate="5/h;3/365d")
-    policy = registry.get_policy("api")
-    assert policy is not None
+    policy = policy_of("api")
     decisions = [policy.limiter.hit("k") for _ in range(4)]
     assert [bool(decision) for decision in decisions] == [True, True, True, False]
     assert [(decision.limit, decision.remaining) for decision in decisions[:2]] == [(3, 2), (3, 1)]
@@ -312,8 +307,7 @@ def test_several_rates_in_the_admin(admin_client: Client) -> None:
     url = f"{POLICIES}{row.pk}/try/"
     reply = admin_client.get(url, {"arrivals": 6, "interval": "0s", "limit": "The policy's own"}).content.decode()
     assert "3 passed, 0 delayed, 3 refused" in reply
-    policy = registry.get_policy("api")
-    assert policy is not None
+    policy = policy_of("api")
     for limiter in policy.limiters:
         limiter.hit("k")
     admin_client.post(f"{POLICIES}{row.pk}/reset-key/", {"key": "k"})
@@ -430,8 +424,7 @@ def test_code_declares_tiers_as_a_dict_and_exemptions_as_lists() -> None:
         exempt_networks=["10.0.0.0/8", "192.0.2.7"],
         exempt_users="anna\r\n\r\n ben ",
     )
-    policy = registry.get_policy("api")
-    assert policy is not None
+    policy = policy_of("api")
     assert policy.spec.tiers == "plan:pro: 5/s burst=2\nstaff: none"
     assert policy.spec.exempt_networks == "10.0.0.0/8\n192.0.2.7"
     assert policy.spec.exempt_users == "anna\nben"
@@ -491,8 +484,7 @@ def test_tiers_and_exemptions_are_edited_shown_found_and_logged(admin_client: Cl
         assert admin_client.get(POLICIES, {"q": search}).context["cl"].result_count == count
     admin_client.post(f"{POLICIES}{row.pk}/change/", {**sent, "tiers": "pro: 5/h", "exempt_users": ""})
     assert logged() == ["Added.", "Changed Tiers and Exempt users."]
-    policy = registry.get_policy("api")
-    assert policy is not None
+    policy = policy_of("api")
     assert list(policy.tiers) == ["pro"]
     admin_client.post(f"{POLICIES}{row.pk}/change/", form(algorithm="concurrency", window="", tiers="pro: 5/h"))
     row.refresh_from_db()
@@ -549,8 +541,7 @@ def test_the_rate_of_a_tier_can_be_tried(admin_client: Client) -> None:
 
 def test_a_reset_covers_all_tiers_and_a_search_shows_them(admin_client: Client) -> None:
     row = make_policy("api", tiers=TIERS)
-    policy = registry.get_policy("api")
-    assert policy is not None
+    policy = policy_of("api")
     for limiter in policy.limiters:
         limiter.hit("k")
     html = admin_client.get(f"{POLICIES}limits/key/", {"key": "k"}).content.decode()

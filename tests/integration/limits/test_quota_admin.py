@@ -16,6 +16,7 @@ from resty_django.limits import Quota
 from resty_django.limits.admin import QuotaUsageAdmin
 from resty_django.limits.models import QuotaUsage
 from tests.integration.limits.policy_tools import HOSTILE, logged, person
+from tests.integration.limits.view_tools import on_dead_redis
 
 QUOTAS = "/admin/resty_limits/quotausage/"
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.usefixtures("empty_limits")]
@@ -277,16 +278,10 @@ def test_unknown_rows() -> None:
 
 
 def test_a_store_that_is_down() -> None:
-    from django.test import override_settings
-
-    from tests.servers import free_port
-
     exports = monthly()
     exports.use("7")
     client = person("view_quotausage", "grant_quotausage", "reset_quotausage")
-    server = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
-    section = {"SHARED_DICTS": {"limits": {"ENGINE": "redis"}}}
-    with override_settings(CACHES={"default": server}, RESTY_DJANGO=section):
+    with on_dead_redis("limits"):
         assert "the store does not answer" in text_of(client, page_of(row_of()))
         assert client.post(page_of(row_of(), "reset"), {"reason": "new contract"}).status_code == 302
     assert row_of().used == 0

@@ -13,11 +13,8 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection, transaction
 from django.http import HttpResponse
-from django.test import RequestFactory, override_settings
+from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
-from rest_framework.response import Response
-from rest_framework.test import APIRequestFactory
-from rest_framework.views import APIView
 
 from resty_django import limits
 from resty_django.limits import (
@@ -37,6 +34,7 @@ from tests.dictionaries import Clock
 
 from .quota_tools import JULY, monthly
 from .view_tools import Site as ViewSite
+from .view_tools import drf_view, heard, on_dead_redis
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -305,10 +303,8 @@ def test_foreign_data_in_the_store(july: Clock) -> None:
 
 
 @pytest.mark.redis
-def test_without_the_store_each_use_writes_the_row(july: Clock, valkey_url: str) -> None:
-    section = {"SHARED_DICTS": {"limits": {"ENGINE": "redis", "ALIAS": "away"}}}
-    away = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"}
-    with override_settings(RESTY_DJANGO=section, CACHES={"default": away, "away": away}):
+def test_without_the_store_each_use_writes_the_row(july: Clock) -> None:
+    with on_dead_redis("limits"):
         counted = monthly(120, clock=july)
         assert [bool(counted.use("k")) for _ in range(122)] == [True] * 120 + [False] * 2
         assert used_in_row() == 120
@@ -382,19 +378,11 @@ def test_a_conflict_of_transactions_is_repeated(july: Clock, monkeypatch: pytest
 
 
 async def test_a_decorated_view(site: Site, july: Clock) -> None:
-    refused: list[Any] = []
-
-    def receive(sender: type, **fields: Any) -> None:
-        refused.append((sender, fields["name"], fields["key"]))
-
-    request_refused.connect(receive)
     view = site.view(quota("exports", 2, per="month", timezone="UTC", key="ip", clock=july))
-    try:
+    with heard(request_refused) as signals:
         responses = [await site.get(view) for _ in range(3)]
-    finally:
-        request_refused.disconnect(receive)
     assert [response.status_code for response in responses] == [200, 200, 429]
-    assert refused == [(Quota, "exports", "192.0.2.1")]
+    assert [(sent["sender"], sent["name"], sent["key"]) for sent in signals] == [(Quota, "exports", "192.0.2.1")]
     until = round(END_OF_JULY - JULY)
     assert responses[0]["X-RateLimit-Limit"] == "2"
     assert [response["X-RateLimit-Remaining"] for response in responses] == ["1", "0", "0"]
@@ -471,28 +459,14 @@ def test_a_throttle_of_django_rest_framework() -> None:
     class Exports(QuotaThrottle):
         quota = Quota("exports", 2, per="day", key="ip")
 
-    class Export(APIView):
-        throttle_classes = [Exports]
-        authentication_classes: list[Any] = []
-        permission_classes: list[Any] = []
-
-        def get(self, request: Any) -> Response:
-            return Response()
-
-    class Own(Export):
-        throttle_classes = [QuotaThrottle]
-        quota = Quota("own", tiers={"free": 1}, tier=lambda request: "free", per="day", key="ip")
-
-    class Without(Export):
-        throttle_classes = [QuotaThrottle]
-
-    get = APIRequestFactory().get
-    responses = [Export.as_view()(get("/")) for _ in range(3)]
+    own = Quota("own", tiers={"free": 1}, tier=lambda request: "free", per="day", key="ip")
+    get = RequestFactory().get
+    responses = [drf_view(Exports)(get("/")) for _ in range(3)]
     assert [response.status_code for response in responses] == [200, 200, 429]
     assert responses[0]["X-RateLimit-Remaining"] == "1"
     assert 0 < int(responses[2]["Retry-After"]) <= 25 * 3600
-    assert [Own.as_view()(get("/")).status_code for _ in range(2)] == [200, 429]
-    assert Without.as_view()(get("/")).status_code == 200
+    assert [drf_view(QuotaThrottle, quota=own)(get("/")).status_code for _ in range(2)] == [200, 429]
+    assert drf_view(QuotaThrottle)(get("/")).status_code == 200
 
 
 # --- usage of the current customer --------------------------------------------------------------------------------

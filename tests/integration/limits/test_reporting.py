@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.conf import settings as site_settings
 from django.contrib.auth import authenticate
 from django.core.checks import run_checks
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
-from rest_framework.permissions import AllowAny
 from rest_framework.renderers import BrowsableAPIRenderer, JSONRenderer
 from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 from rest_framework.throttling import BaseThrottle
-from rest_framework.views import APIView
 from rest_framework.views import exception_handler as drf_handler
 
 from resty_django.limits import Quota, forget_quotas, quota
@@ -29,8 +26,7 @@ from resty_django.limits.quotas.throttling import QuotaThrottle
 from resty_django.limits.throttling import FixedWindowThrottle, exception_handler
 from tests.unit.limits.test_headers import fields
 
-from . import served_urls
-from .view_tools import Site
+from .view_tools import Site, drf_view, serving
 
 DRAFT = {"RateLimit", "RateLimit-Policy"}
 LEGACY = {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
@@ -67,15 +63,6 @@ class LongWait(BaseThrottle):
         return 7200.0
 
 
-def drf_view(*throttles: Any, **attributes: Any) -> Any:
-    def get(self: Any, request: Any) -> Response:
-        return Response("done")
-
-    attributes.setdefault("renderer_classes", (JSONRenderer,))
-    values = {"authentication_classes": (), "permission_classes": (AllowAny,), "throttle_classes": throttles}
-    return type("AView", (APIView,), {**values, "get": get, **attributes}).as_view()
-
-
 def ask(view: Any, **headers: str) -> Any:
     request = factory.get("/", REMOTE_ADDR="192.0.2.1", headers=headers or JSON)
     response = view(request)
@@ -106,28 +93,22 @@ def _no_bans() -> Iterator[None]:
 
 
 @pytest.fixture
-def limits() -> Iterator[Callable[..., None]]:
+def limits(settings: Any) -> Callable[..., None]:
     """Set settings of limits."""
-    entered = []
+    site = settings.RESTY_DJANGO
 
     def enter(**values: Any) -> None:
-        override = override_settings(RESTY_DJANGO={**site_settings.RESTY_DJANGO, "LIMITS": values})
-        override.enable()
-        entered.append(override)
+        settings.RESTY_DJANGO = {**site, "LIMITS": values}
 
-    yield enter
-    for override in reversed(entered):
-        override.disable()
+    return enter
 
 
 @pytest.fixture
 def served() -> Iterator[None]:
     """A site with the middleware of limits."""
-    before, served_urls.urlpatterns = served_urls.urlpatterns, [path("items/", lambda request: HttpResponse("done"))]
-    middleware = ["resty_django.limits.middleware.LimitMiddleware"]
-    with override_settings(ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=middleware):
+    urls = [path("items/", lambda request: HttpResponse("done"))]
+    with serving(urls, ["resty_django.limits.middleware.LimitMiddleware"]):
         yield
-    served_urls.urlpatterns = before
     registry.forget_policies()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -38,18 +37,13 @@ def scope_of(remote: str, headers: dict[str, str]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def behind() -> Iterator[Any]:
+def behind(settings: Any) -> Any:
     """The site stands behind these proxies."""
-    entered = []
 
-    def enter(*proxies: str, **settings: Any) -> None:
-        override = override_settings(RESTY_DJANGO={"LIMITS": {"PROXIES": list(proxies), **settings}})
-        override.enable()
-        entered.append(override)
+    def enter(*proxies: str, **section: Any) -> None:
+        settings.RESTY_DJANGO = {"LIMITS": {"PROXIES": list(proxies), **section}}
 
-    yield enter
-    for override in reversed(entered):
-        override.disable()
+    return enter
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Real-IP", "Client-IP", "True-Client-IP", "Via"])

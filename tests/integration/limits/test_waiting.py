@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.test import AsyncClient, Client, override_settings
+from django.test import AsyncClient, Client
 from django.urls import path
 
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, TokenBucket
@@ -25,8 +25,8 @@ from resty_django.limits.policies import export, registry
 from resty_django.limits.policies.spec import BadPolicy
 from resty_django.limits.statistics.reporter import stats
 
-from . import served_urls
-from .view_tools import Site
+from .policy_tools import policy_of
+from .view_tools import Site, serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -108,8 +108,7 @@ async def test_a_request_that_may_not_wait_is_an_ordinary_refusal_and_counts_now
     assert refused["RateLimit"] == '"tokens";r=0;t=1'
     assert (bucket.peek("192.0.2.1").remaining, window.peek("192.0.2.1").remaining) == (49, 49)
     assert slots.peek("192.0.2.1").remaining == 5
-    tokens = registry.get_policy("tokens")
-    assert tokens is not None
+    tokens = policy_of("tokens")
     assert tokens.limiter.peek("192.0.2.1").state == -1
     stats.flush()
     counted = stats.totals()["tokens"]
@@ -195,11 +194,8 @@ def page(request: HttpRequest) -> HttpResponse:
 
 @pytest.fixture
 def served() -> Iterator[None]:
-    before, served_urls.urlpatterns = served_urls.urlpatterns, [path("page/", page)]
-    middleware = ["resty_django.limits.middleware.LimitMiddleware"]
-    with override_settings(ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=middleware):
+    with serving([path("page/", page)], ["resty_django.limits.middleware.LimitMiddleware"]):
         yield
-    served_urls.urlpatterns = before
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])

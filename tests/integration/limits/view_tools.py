@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from asgiref.sync import iscoroutinefunction
+from django.dispatch import Signal
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from resty_django.limits.bans.registry import dictionary
 from resty_django.shdict import shdicts
 from tests.dictionaries import ALIAS
+from tests.servers import free_port
+
+from . import served_urls
 
 sync_requests = RequestFactory()
 async_requests = AsyncRequestFactory()
@@ -97,3 +104,46 @@ class Site:
 
 
 _numbers = itertools.count()
+
+
+@contextmanager
+def heard(signal: Signal) -> Iterator[list[dict[str, Any]]]:
+    """What the signal sends during the block."""
+    sent: list[dict[str, Any]] = []
+
+    def receive(**named: Any) -> None:
+        sent.append(named)
+
+    signal.connect(receive)
+    try:
+        yield sent
+    finally:
+        signal.disconnect(receive)
+
+
+@contextmanager
+def serving(urlpatterns: list[Any], middleware: Sequence[str] = ()) -> Iterator[None]:
+    """Views under URLs, for a client or a server."""
+    before, served_urls.urlpatterns = served_urls.urlpatterns, urlpatterns
+    try:
+        with override_settings(ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=list(middleware)):
+            yield
+    finally:
+        served_urls.urlpatterns = before
+
+
+def on_dead_redis(*names: str, **limits: Any) -> override_settings:
+    """Settings by which these dictionaries are on a Redis that does not answer."""
+    cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
+    section = {"SHARED_DICTS": {name: {"ENGINE": "redis"} for name in names}, "LIMITS": limits}
+    return override_settings(CACHES={"default": cache}, RESTY_DJANGO=section)
+
+
+def drf_view(*throttles: Any, **attributes: Any) -> Any:
+    """A view of Django REST framework with these throttles, for everybody."""
+
+    def get(self: Any, request: Any, **kwargs: Any) -> Any:
+        return Response("done")
+
+    values = {"authentication_classes": (), "permission_classes": (), "throttle_classes": throttles, "get": get}
+    return type("AView", (APIView,), {**values, **attributes}).as_view()
