@@ -1,7 +1,7 @@
 """Run several processes as one: start them, restart those that die, and end them together.
 
 For the demo. Each child has its own process group, so that Ctrl-C in the terminal reaches only the supervisor, which
-then ends the children in order. On Linux, the kernel ends them if the supervisor itself is killed.
+then ends the children in order. The kernel ends them if the supervisor itself is killed.
 """
 
 from __future__ import annotations

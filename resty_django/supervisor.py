@@ -32,11 +32,8 @@ LONGEST_PAUSE starts over with the first pause."""
 def end_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
     """Return a function for children to call first after the fork, so that they get the signal when this process ends.
 
-    Only Linux supports this; elsewhere the function does nothing. The library is loaded here, so that between fork and
-    exec there is only one C call and no lock to wait for.
+    The library is loaded here, so that between fork and exec there is only one C call and no lock to wait for.
     """
-    if not sys.platform.startswith("linux"):
-        return lambda: None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 

@@ -7,7 +7,6 @@ import fcntl
 import socket
 import ssl
 import struct
-import sys
 import termios
 from contextlib import suppress
 from typing import Final
@@ -67,11 +66,11 @@ class Connection:
         return False
 
     def settled(self) -> bool:
-        """Return whether all sent data has left this machine; True if the system does not report it.
+        """Return whether all sent data has left this machine; True if the kernel does not report it.
 
         The other machine then has all data; with a Unix socket, the server has read it.
         """
-        if self._sock is None or not sys.platform.startswith("linux"):
+        if self._sock is None:
             return True
         try:
             waiting = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
@@ -120,9 +119,8 @@ class Connection:
             return self._opened(socket.socket(family, kind, protocol), address)
         sock = socket.create_connection((options.host, options.port or 0), self._timeout)
         try:
-            if hasattr(socket, "TCP_USER_TIMEOUT"):
-                patience = max(SHORTEST_PATIENCE, int(options.timeout) * (1 + options.max_retry_times))
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+            patience = max(SHORTEST_PATIENCE, int(options.timeout) * (1 + options.max_retry_times))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
             return sock if self._context is None else self._wrapped(sock, self._context)
         except BaseException:
             sock.close()

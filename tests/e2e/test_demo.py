@@ -338,7 +338,6 @@ def test_a_signal_during_the_preparations_leaves_nothing(tmp_path: pathlib.Path)
         demo.kill()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
 def test_nothing_is_left_when_the_demo_is_killed(demo: Demo) -> None:
     below = demo.descendants()
     assert len(below) >= 3

@@ -151,7 +151,6 @@ def test_a_child_with_a_log_writes_there_alone(start: Callable[..., Run], tmp_pa
     assert run.read().splitlines() == ["log announced", death, "log end"]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
 def test_children_end_when_the_supervisor_is_killed(start: Callable[..., Run]) -> None:
     run = start("sleeper", "sleeper")
     run.wait_for(lambda: len(run.children()) == 2)

@@ -11,7 +11,6 @@ import errno
 import os
 import socket
 import struct
-import sys
 import time
 from time import perf_counter_ns
 
@@ -33,7 +32,7 @@ _LOOK = 512
 
 def available() -> bool:
     """Return whether this system has the two calls and the structure layout that this module expects."""
-    return sys.platform == "linux" and _HEADER.size == 64 and hasattr(ctypes.CDLL(None), "recvmmsg")
+    return _HEADER.size == 64 and hasattr(ctypes.CDLL(None), "recvmmsg")
 
 
 class BatchServer(UdpServer):

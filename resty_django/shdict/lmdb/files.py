@@ -182,7 +182,7 @@ def likely_cause(data: Path) -> str:
 
 
 def users_of_deleted(data: Path) -> list[int]:
-    """Return this user's processes that still use a deleted file of this path (only on Linux)."""
+    """Return this user's processes that still use a deleted file of this path."""
     mapping = f"{data} (deleted)\n".encode()
     pids = []
     for entry in Path("/proc").glob("[0-9]*/maps"):

@@ -33,7 +33,7 @@ class Command(BaseCommand):
             "--batch",
             type=int,
             default=None,
-            help=f"maximum number of datagrams per system call (Linux); 0: off (default if supported: {udp.batch})",
+            help=f"maximum number of datagrams per system call; 0: off (default if supported: {udp.batch})",
         )
         parser.add_argument(
             "--stats",
@@ -54,7 +54,7 @@ class Command(BaseCommand):
         if batch is None:
             batch = conf.ids.udp.batch if batched.available() else 0
         elif batch and not batched.available():
-            raise CommandError("--batch requires recvmmsg and sendmmsg of 64-bit Linux. Use --batch 0 on this system.")
+            raise CommandError("--batch requires recvmmsg and sendmmsg on 64 bits. Use --batch 0 on this system.")
         live = sys.stdout.isatty()
         interval = options["stats"] if options["stats"] is not None else (1.0 if live else 60.0)
 

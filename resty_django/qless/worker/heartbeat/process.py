@@ -189,7 +189,7 @@ def is_running(parent: int) -> bool:
         return False
     try:
         state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):  # not on Linux
+    except (OSError, IndexError):  # /proc is not mounted
         return True
     return state not in "TtZX"
 
