@@ -20,29 +20,21 @@ from resty_django.events import runtime as events_process
 from resty_django.lock import HeldLock, LockLost, LockTimeout, NotLocked
 from tests.integration.cache.backends import Api, fresh, shout
 
-OURS = [(kind, twins) for kind in ("lmdb", "redis") for twins in (False, True)]
-REDIS = pytest.mark.redis
-
-
-def case(kind: str, twins: bool) -> Any:
-    return pytest.param(
-        (kind, twins), marks=REDIS if "redis" in kind else (), id=f"{kind}-{'twin' if twins else 'call'}"
-    )
+OURS = ["lmdb", pytest.param("redis", marks=pytest.mark.redis)]
 
 
 def caches_of(request: pytest.FixtureRequest, settings: Any, folder: Path) -> Iterator[Api]:
-    kind, twins = request.param
-    for _ in fresh(request, settings, folder, kind):
-        yield Api(kind, twins)
+    for _ in fresh(request, settings, folder, request.param):
+        yield Api(request.param, twins=request.param == "redis")
 
 
-@pytest.fixture(params=[case(*kind) for kind in (*OURS, ("django-redis", False))])
+@pytest.fixture(params=[*OURS, pytest.param("django-redis", marks=pytest.mark.redis)])
 def api(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Iterator[Api]:
-    """Our backend, sync and async, and django-redis, whose twins have other names."""
+    """Our backend, sync over LMDB and async over Redis, and django-redis, whose twins have other names."""
     yield from caches_of(request, settings, tmp_path)
 
 
-@pytest.fixture(params=[case(*kind) for kind in OURS])
+@pytest.fixture(params=OURS)
 def ours(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Iterator[Api]:
     yield from caches_of(request, settings, tmp_path)
 

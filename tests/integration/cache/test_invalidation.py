@@ -11,7 +11,7 @@ import pytest
 from asgiref.sync import iscoroutinefunction
 from django.core.cache import caches as django_caches
 from django.http import HttpRequest, HttpResponse
-from django.test import AsyncRequestFactory, RequestFactory
+from django.test import RequestFactory
 
 from resty_django import events
 from resty_django.cache import (
@@ -231,7 +231,8 @@ def test_a_cache_that_is_gone_hears_nothing(two: Two) -> None:
 # --- the middleware, and caches by name ---
 
 
-def test_the_middleware_hears_before_the_view(two: Two, site: Any) -> None:
+@pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
+async def test_the_middleware_hears_before_the_view(two: Two, site: Any, twins: bool) -> None:
     _, _, become = two
     cache = mlcaches["default"]
     writer = MLCache("default", lru=LRU(9))
@@ -241,36 +242,19 @@ def test_the_middleware_hears_before_the_view(two: Two, site: Any) -> None:
         values.append(cache.get("k"))
         return HttpResponse()
 
-    middleware = UpdateMiddleware(view)
-    request = RequestFactory().get("/")
+    async def aview(request: HttpRequest) -> HttpResponse:
+        return view(request)
+
+    middleware: Any = UpdateMiddleware(aview if twins else view)
+    assert iscoroutinefunction(middleware) == twins
     cache.get("k", value(1))
-    middleware(request)
-    become("B")
-    writer.set("k", 2)
-    become("A")
-    middleware(request)
-    assert values == [1, 2]
-
-
-async def test_the_middleware_for_asyncio(two: Two, site: Any) -> None:
-    _, _, become = two
-    cache = mlcaches["default"]
-    writer = MLCache("default", lru=LRU(9))
-    values = []
-
-    async def view(request: HttpRequest) -> HttpResponse:
-        values.append(await cache.aget("k"))
-        return HttpResponse()
-
-    middleware = UpdateMiddleware(view)
-    request = AsyncRequestFactory().get("/")
-    assert iscoroutinefunction(middleware)
-    await cache.aget("k", value(1))
-    await middleware(request)  # type: ignore[misc]
-    become("B")
-    await writer.aset("k", 2)
-    become("A")
-    await middleware(request)  # type: ignore[misc]
+    for _ in range(2):
+        reply = middleware(RequestFactory().get("/"))
+        if twins:
+            await reply
+        become("B")
+        writer.set("k", 2)
+        become("A")
     assert values == [1, 2]
 
 

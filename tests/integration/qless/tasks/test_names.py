@@ -70,35 +70,24 @@ def test_job_carries_the_name_for_clients_of_any_language(deploy: Deploy, valkey
     assert importlib.import_module(OLD).add.name == "shop.add"
 
 
-def test_waiting_job_of_a_named_task_runs_after_its_function_has_moved(
-    deploy: Deploy, start_worker: Callable[..., InProcessWorker]
+@pytest.mark.parametrize(
+    ("before", "module", "after"),
+    [
+        ('name="shop.add"', NEW, 'name="shop.add"'),
+        ("", NEW, f'aliases=["{OLD}.add"]'),
+        ("", OLD, 'name="shop.add"'),
+    ],
+    ids=["moved", "moved with an alias", "named"],
+)
+def test_waiting_job_runs_after_its_task_was_moved_or_named(
+    deploy: Deploy, start_worker: Callable[..., InProcessWorker], before: str, module: str, after: str
 ) -> None:
-    deploy(**{OLD: f'@task(name="shop.add", queue="q")\n{ADD}'})
+    deploy(**{OLD: f'@task({before + ", " if before else ""}queue="q")\n{ADD}'})
     waiting = enqueue(OLD, 1, 2)
-    deploy(**{NEW: f'@task(name="shop.add", queue="q")\n{ADD}'})
+    deploy(**{module: f'@task({after}, queue="q")\n{ADD}'})
     start_worker()
     assert waiting.get(LONG) == 3
-
-
-def test_waiting_job_of_a_moved_task_runs_by_its_alias(
-    deploy: Deploy, start_worker: Callable[..., InProcessWorker]
-) -> None:
-    deploy(**{OLD: f'@task(queue="q")\n{ADD}'})
-    waiting = enqueue(OLD, 1, 2)
-    deploy(**{NEW: f'@task(aliases=["{OLD}.add"], queue="q")\n{ADD}'})
-    start_worker()
-    assert waiting.get(LONG) == 3
-    assert enqueue(NEW, 3, 4).get(LONG) == 7
-
-
-def test_waiting_job_runs_after_its_task_was_named(
-    deploy: Deploy, start_worker: Callable[..., InProcessWorker]
-) -> None:
-    deploy(**{OLD: f'@task(queue="q")\n{ADD}'})
-    waiting = enqueue(OLD, 1, 2)
-    deploy(**{OLD: f'@task(name="shop.add", queue="q")\n{ADD}'})
-    start_worker()
-    assert waiting.get(LONG) == 3
+    assert enqueue(module, 3, 4).get(LONG) == 7
 
 
 def test_unique_task_stays_one_job_when_its_function_moves(deploy: Deploy) -> None:
