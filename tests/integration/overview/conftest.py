@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -11,6 +12,7 @@ from django.test import Client, override_settings
 
 from resty_django import overview
 from resty_django.cache import MLCache, mlcaches
+from resty_django.cache.mlcache import cache as cache_module
 from resty_django.limits.statistics.reporter import stats
 from resty_django.metrics import sources
 from resty_django.shdict import shdicts
@@ -55,9 +57,10 @@ def person() -> Callable[..., Client]:
 
 
 @pytest.fixture
-def empty_cache() -> MLCache:
-    """The default cache without values and counts of earlier tests."""
+def empty_cache(monkeypatch: pytest.MonkeyPatch) -> MLCache:
+    """The default cache without values and counts of earlier tests; no other cache of this process is known."""
     cache = mlcaches["default"]
+    monkeypatch.setattr(cache_module, "_live", WeakSet([cache]))
     cache.after_fork()
     cache.update()  # a process that starts to listen to events empties L1 once
     cache.purge()
