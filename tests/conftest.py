@@ -142,7 +142,7 @@ def valkey(valkey_url: str) -> Iterator[Redis]:
 
 
 def _outside_redis() -> str:
-    """The URL in RESTY_TEST_REDIS. The second process of pytest-xdist uses the database after the named one, and so on."""
+    """Return the URL in RESTY_TEST_REDIS; each further process of pytest-xdist uses the next database."""
     url = urlsplit(os.environ["RESTY_TEST_REDIS"])
     number = int(url.path.strip("/") or 0) + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     return url._replace(path=f"/{number}").geturl()

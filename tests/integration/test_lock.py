@@ -25,6 +25,8 @@ from tests import processes
 from tests.dictionaries import MIB, Clock
 from tests.pauses import Pauses
 
+pytestmark = pytest.mark.contract
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -122,5 +122,16 @@ def test_a_virtual_environment_is_ignored(tmp_path: Path, kind: str) -> None:
     assert status.stdout == "?? .gitignore\n"
 
 
+def test_tests_of_the_job_queues_core_and_client_run_on_each_server() -> None:
+    """CI runs tests marked `contract` on other Redis servers; a new file of these folders needs the marker."""
+    of_servers = [
+        entry
+        for entry in tracked()
+        if re.fullmatch(r"(tests/integration/qless/(core|clients)/test_.*|.*/test_contract.*)\.py", entry.path)
+        and b"mark.redis" in entry.data
+    ]
+    assert [entry.path for entry in of_servers if b"mark.contract" not in entry.data] == []
+
+
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150

@@ -17,6 +17,8 @@ from django.core.cache import CacheKeyWarning
 
 from tests.integration.cache.backends import KINDS, Api, fresh
 
+pytestmark = pytest.mark.contract
+
 VALUES: list[Any] = [
     None,
     "",

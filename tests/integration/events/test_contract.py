@@ -19,6 +19,8 @@ from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import Clock
 from tests.integration.events.conftest import Make
 
+pytestmark = pytest.mark.contract
+
 
 def wipe(channel: Channel) -> None:
     """Empty what carries the events; on Redis not in the millisecond of an event, of which ids are made."""

@@ -33,6 +33,8 @@ from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import MIB, Clock
 from tests.limiting import Bench, Pure, reconfigure
 
+pytestmark = pytest.mark.contract
+
 HOUR = 3_600_000
 PAUSES = st.one_of(
     st.sampled_from([0, 0, 1, 100, 500, 1000, 7000, 61_000]),

@@ -26,6 +26,8 @@ from tests import servers
 from tests.limiting import Bench
 from tests.servers import Server, until
 
+pytestmark = pytest.mark.contract
+
 
 async def test_states_are_items_that_are_kept_as_long_as_they_matter(stored: Bench) -> None:
     if stored.kind == "local":

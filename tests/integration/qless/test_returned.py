@@ -24,7 +24,7 @@ from tests.integration.qless.returned import NOT_FINITE, REFUSED, RETURNED, VALU
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.worker.conftest import InProcessWorker
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 EXAMPLES = "tests.integration.qless.tasks.examples"
 LONG = 60.0

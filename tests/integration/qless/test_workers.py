@@ -31,7 +31,7 @@ from tests.integration.qless.tasks import examples
 from tests.integration.qless.worker.conftest import Workers, wait_for
 from tests.integration.qless.worker.conftest import workers as workers  # the fixture
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 EXAMPLES = "tests.integration.qless.tasks.examples"
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from resty_django.redis import async_connection
 from tests import servers
 
 from .conftest import Use
+
+pytestmark = pytest.mark.contract
 
 
 async def test_a_cancellation_is_never_lost(use: Use, server: servers.Server) -> None:

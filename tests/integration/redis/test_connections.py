@@ -21,6 +21,8 @@ from tests.servers import Server, one, until
 
 from .conftest import Use
 
+pytestmark = pytest.mark.contract
+
 BYTES = b"\xff\x00\r\n"
 
 

@@ -14,6 +14,8 @@ from tests.servers import Server, one
 
 from .conftest import Use
 
+pytestmark = pytest.mark.contract
+
 
 def calls(server: Server) -> dict[str, int]:
     with server.client() as client:

@@ -11,7 +11,7 @@ from redis import Redis
 
 from resty_django.redis import Source
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def test_threads_that_begin_at_once_share_one_client(valkey_url: str) -> None:

@@ -19,6 +19,8 @@ from resty_django.shdict import Unavailable
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 
+pytestmark = pytest.mark.contract
+
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 DJANGO = "django.core.cache.backends.redis.RedisCache"
 NONE: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}

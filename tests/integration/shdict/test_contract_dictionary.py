@@ -9,6 +9,8 @@ import pytest
 from resty_django.shdict import Change, Item, Keep, Outcome, SharedDictError
 from tests.dictionaries import MIB, Calls
 
+pytestmark = pytest.mark.contract
+
 
 async def test_get_keys_gives_what_lives(calls: Calls) -> None:
     assert await calls.get_keys() == []

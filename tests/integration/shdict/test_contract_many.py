@@ -12,6 +12,8 @@ from resty_django.shdict import BadKey, BadValue, Item, SharedDict, Unreadable, 
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB, Calls
 
+pytestmark = pytest.mark.contract
+
 TWENTY = [f"product:{number}" for number in range(20)]
 
 

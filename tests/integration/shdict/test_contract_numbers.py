@@ -11,6 +11,8 @@ import pytest
 from resty_django.shdict import BadValue, Change, Item, Keep, NotANumber, NotFound, Outcome, WrongKind
 from tests.dictionaries import Calls
 
+pytestmark = pytest.mark.contract
+
 BIG = 2**63 - 1
 SMALL = -(2**63)
 

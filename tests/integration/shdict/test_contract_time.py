@@ -9,6 +9,8 @@ import pytest
 from resty_django.shdict import Item, NotFound, Outcome, WrongKind
 from tests.dictionaries import Calls
 
+pytestmark = pytest.mark.contract
+
 LIVES: list[tuple[float, float]] = [
     (1, 1.0),
     (0.25, 0.25),

@@ -12,6 +12,8 @@ from django.utils.safestring import SafeString
 from resty_django.shdict import BadKey, BadValue, Item, Outcome
 from tests.dictionaries import MIB, Calls
 
+pytestmark = pytest.mark.contract
+
 VALUES: list[Any] = [
     "",
     "text",

@@ -22,7 +22,7 @@ from resty_django.shdict import (
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import Clock
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 @pytest.fixture

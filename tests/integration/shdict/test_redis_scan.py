@@ -12,7 +12,7 @@ from resty_django.shdict import Change, Item, NoMemory, Outcome
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from resty_django.qless.clients.queue import QueueJobs
 from resty_django.qless.clients.transport import sync_and_async
 from tests import servers
 
-pytestmark = pytest.mark.usefixtures("no_tasks")
+pytestmark = [pytest.mark.usefixtures("no_tasks"), pytest.mark.contract]
 LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 CLUSTER = {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"}
 

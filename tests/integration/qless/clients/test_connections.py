@@ -21,6 +21,8 @@ from tests import servers
 from tests.integration.qless.conftest import Invoke
 from tests.servers import Server, until
 
+pytestmark = pytest.mark.contract
+
 CLUSTER = "resty_django.redis.cluster.ClusterClient"
 
 

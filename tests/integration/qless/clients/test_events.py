@@ -20,7 +20,7 @@ from tests import servers
 from tests.integration.qless.conftest import Invoke
 from tests.servers import until
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 @pytest.fixture(params=["sync", "async"])

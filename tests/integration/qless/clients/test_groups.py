@@ -23,7 +23,7 @@ from resty_django.qless.clients.outcomes import Outcome
 from resty_django.qless.clients.replies import StuckJob
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 CALLBACK = ["s", "callbacks", "Callback", {"args": []}]
 

@@ -14,6 +14,8 @@ from tests.integration.qless.conftest import Invoke
 
 from . import sample_jobs
 
+pytestmark = pytest.mark.contract
+
 HERE = sample_jobs.__name__
 
 

@@ -24,7 +24,7 @@ from resty_django.qless import (
 )
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def kept(valkey: Redis, jid: str) -> dict[str, str]:

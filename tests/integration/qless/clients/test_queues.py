@@ -12,7 +12,7 @@ from resty_django.qless import Client, InvalidArgument, JobSpec, NoSuchJob, Queu
 from resty_django.qless.clients.queue import PUTS_PER_CALL
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 async def test_pop_and_peek_give_one_or_a_list(client: Client, invoke: Invoke) -> None:

@@ -23,6 +23,8 @@ from resty_django.qless.clients.serialization import decode, encode
 from resty_django.qless.errors import error_of, message_of
 from tests.integration.qless.conftest import Invoke
 
+pytestmark = pytest.mark.contract
+
 HOSTILE = [
     "",
     " ",

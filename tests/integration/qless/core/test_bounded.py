@@ -17,7 +17,7 @@ from tests.integration.qless.conftest import NOW, Core, CoreError
 
 from .test_oracle import Both
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 PART = 100
 

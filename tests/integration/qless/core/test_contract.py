@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from resty_django.qless.core import SCRIPT_FILES, source
 from tests.integration.qless.conftest import Core, CoreError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 COMMANDS = set(re.findall(r"command == '([\w.]+)'", source()))
 

@@ -16,7 +16,7 @@ from redis import Redis
 from resty_django.qless.core import source
 from tests.integration.qless.conftest import NOW, Core, CoreError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def test_put_many(core: Core, events: Any) -> None:

@@ -13,7 +13,7 @@ from resty_django.qless.core import source
 from tests.integration.qless.conftest import NOW, Core, CoreError
 from tests.servers import cluster
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def fail(core: Core, jid: str, at: float, group: str = "g", message: str = "m", klass: str = "K") -> None:

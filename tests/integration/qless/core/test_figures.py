@@ -16,6 +16,8 @@ from resty_django.qless import Client
 from resty_django.qless.clients.figures import UNITS, Durations, by_class, completed_by_queue, read_fields, summed
 from tests.integration.qless.conftest import NOW, Core, CoreError, SkewedClient
 
+pytestmark = pytest.mark.contract
+
 SPANS = st.lists(st.sampled_from([0, 1, 59, 61, 600, 3600, 5000, 40_000, 90_000, 700_000, 3_000_000]), max_size=25)
 
 

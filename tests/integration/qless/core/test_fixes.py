@@ -9,7 +9,7 @@ from redis import Redis
 
 from tests.integration.qless.conftest import NOW, Core, CoreError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 PROFILES = ("none", "shared", "all")
 EACH = pytest.mark.parametrize("profile", PROFILES)

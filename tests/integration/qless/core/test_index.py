@@ -11,7 +11,7 @@ from tests.integration.qless.conftest import Core, CoreError
 
 from .test_bounded import inner_calls, put_many
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 CLASS = "c:Klass"
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.qless.conftest import NOW, Core, CoreError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def test_a_new_job_in_every_key(core: Core) -> None:

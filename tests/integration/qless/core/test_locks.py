@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.qless.conftest import NOW, Core, CoreError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def test_a_lock_is_lost_in_two_steps(core: Core) -> None:

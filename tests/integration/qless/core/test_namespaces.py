@@ -13,6 +13,8 @@ from resty_django.qless.core import source
 from tests.integration.qless.conftest import NOW, Core, Events
 from tests.servers import Server, cluster
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[list[Server]]:

@@ -16,7 +16,7 @@ from tests.integration.qless.conftest import NOW, Core, CoreError, Events, text_
 
 from .oracle import Oracle, Refused, plain
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 JIDS = st.sampled_from(["a", "b", "c", "r-1", "r-2"])
 QUEUES = st.sampled_from(["q", "q", "p"])

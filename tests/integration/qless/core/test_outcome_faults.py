@@ -12,7 +12,7 @@ from tests.integration.qless.conftest import Core, CoreError
 from .test_bounded import inner_calls, put_many, tidy
 from .test_outcomes import callback, chain, group, outcome, run, state
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def foreign_put(core: Core, jid: str, queue: str = "q") -> None:

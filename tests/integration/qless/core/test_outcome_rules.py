@@ -14,7 +14,7 @@ from redis import Redis
 
 from tests.integration.qless.conftest import NOW, Core, CoreError, Events
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 JIDS = ("a", "b", "c", "d", "e")
 GROUPS = ("g", "h")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.qless.conftest import Core, CoreError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def callback(jid: str, data: str = '{"args":[],"kwargs":{}}', **options: Any) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.qless.conftest import NOW, Core, CoreError
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def test_a_waiting_job_is_taken(core: Core, events: Any) -> None:

@@ -17,7 +17,7 @@ from resty_django.txid.logging import TxidFilter
 from tests.integration.qless.worker import jobs
 from tests.integration.qless.worker.conftest import JOBS, InProcessWorker, put, traced_code_runs, until, wait_for
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 Start = Callable[..., InProcessWorker]
 

@@ -17,7 +17,7 @@ from tests.integration.qless.worker import jobs
 from tests.integration.qless.worker.conftest import InProcessWorker, put, state, until, wait_for
 from tests.servers import Server, running
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 Start = Callable[..., InProcessWorker]
 
