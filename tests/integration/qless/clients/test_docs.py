@@ -19,6 +19,8 @@ from resty_django.qless.clients.jobs import Jobs
 from resty_django.qless.clients.queue import QueueJobs
 from tests.docs_reader import execute, page
 
+pytestmark = pytest.mark.contract
+
 PAGE = "docs/qless/client.md"
 UNTOLD = {
     "add_hook",
