@@ -16,7 +16,6 @@ EXPECTED: Final = frozenset(
         # Combinations of parameters that mean nothing.
         "LMDB waits for nothing",
         "the room of Redis is that of its server",
-        "is the call in a thread",
         # What only some versions and databases have; CI runs the others too.
         "Django has this middleware from 6.0 on",
         "RESTY_TEST_DB names no server",
