@@ -30,6 +30,7 @@ from resty_django.ids.api.errors import exception_handler
 from resty_django.ids.api.views import IssueView
 from resty_django.ids.errors import Exhausted, Unavailable
 from resty_django.ids.models import IdCounter, IdRule
+from tests.integration.ids.admin_tools import LUA
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,12 +42,6 @@ ALL = [
     "change_idrule",
     "delete_idrule",
 ]
-LUA = """
-function min_counter() return 0 end
-function max_counter() return 999 end
-function reset_seconds() return 0 end
-function create_id(counter, now, salt) return string.format("L%03d", counter:generate_counter()) end
-"""
 ODD_NAMES = ["a/b", ".", "..", "a?b=c", "ünï€", "x|y\\z", "a;b", "preview", "ids", "a+b", "//", "x.json", "~t-i_l.d~e"]
 
 
@@ -138,40 +133,30 @@ def test_the_salt_reaches_the_rule(client: APIClient) -> None:
         (b"", "parse_error"),
         (b"{", "parse_error"),
         (b"[]", "parse_error"),
-        (b"null", "parse_error"),
         (b'"text"', "parse_error"),
-        (b"5", "parse_error"),
         (b"\xff\xfe{}", "parse_error"),
         (b'{"app": "\xe9"}', "parse_error"),
         ('{"count": 1}'.encode("utf-16"), "parse_error"),
         (b'\xef\xbb\xbf{"count": 1}', "parse_error"),
         (b'{"count": NaN}', "parse_error"),
-        (b'{"count": Infinity}', "parse_error"),
         (b'{"count": ' + b"9" * 5000 + b"}", "parse_error"),
         (b"[" * 100_000, "parse_error"),
         (b'{"app":' * 30_000, "parse_error"),
         (b'{"count": 1} x', "parse_error"),
         (b'{"count": true}', "bad_request"),
-        (b'{"count": "3"}', "bad_request"),
-        (b'{"count": 3.0}', "bad_request"),
         (b'{"count": 1e400}', "bad_request"),
         (b'{"count": null}', "bad_request"),
-        (b'{"count": [1]}', "bad_request"),
         (b'{"count": 0}', "bad_count"),
         (b'{"count": -1}', "bad_count"),
         (b'{"count": ' + b"9" * 400 + b"}", "bad_count"),
         (b'{"app": 5}', "bad_request"),
         (b'{"app": null}', "bad_request"),
-        (b'{"app": {}}', "bad_request"),
         (b'{"app": "\\ud800"}', "bad_request"),
         (b'{"app": "a\\u0000b"}', "bad_request"),
         (b'{"app": "a b"}', "bad_name"),
-        (b'{"app": "<script>"}', "bad_name"),
         (b'{"app": "' + b"x" * 65 + b'"}', "bad_name"),
         (b'{"app": "' + b"x" * 100_000 + b'"}', "bad_name"),
         (b'{"salt": "\\udfff"}', "bad_request"),
-        (b'{"salt": "\\u0000"}', "bad_request"),
-        (b'{"salt": true}', "bad_request"),
         (b'{"cuont": 5}', "bad_request"),
         (b'{"\\ud800": 5}', "bad_request"),
     ],
@@ -470,20 +455,15 @@ def test_rules_of_odd_names_have_addresses(client: APIClient, name: str) -> None
         ({"source": "\ud800{counter:06d}"}, "bad_request", "source"),
         ({"source": "\x00"}, "bad_request", "source"),
         ({"kind": "\ud800"}, "bad_request", "kind"),
-        ({"kind": ["lua"]}, "bad_request", "kind"),
         ({"kind": "perl"}, "bad_request", "kind"),
         ({"name": "a b"}, "bad_rule", "name"),
-        ({"name": "x" * 65}, "bad_request", "name"),
         ({"name": None}, "bad_request", "name"),
         ({"max_counter": 0}, "bad_rule", None),
-        ({"max_counter": True}, "bad_request", "max_counter"),
-        ({"max_counter": "9"}, "bad_request", "max_counter"),
         ({"max_counter": 10**30}, "bad_request", "max_counter"),
         ({"max_counter": 2**63 - 1}, "bad_rule", None),
         ({"max_counter": 10**7}, "bad_rule", None),
         ({"min_counter": -1}, "bad_rule", None),
         ({"segment_size": 0}, "bad_rule", None),
-        ({"segment_size": -1}, "bad_request", "segment_size"),
         ({"reset_seconds": -5}, "bad_rule", None),
         ({"reset_seconds": 86_400}, "bad_rule", None),
         ({"reset_seconds": 86_400, "reset_calendar": "month"}, "bad_rule", "reset_calendar"),
@@ -491,11 +471,8 @@ def test_rules_of_odd_names_have_addresses(client: APIClient, name: str) -> None
         ({"timezone": "Mars/Olympus"}, "bad_rule", "timezone"),
         ({"timezone": "../../etc/passwd"}, "bad_rule", "timezone"),
         ({"enabled": "yes"}, "bad_request", "enabled"),
-        ({"enabled": 1}, "bad_request", "enabled"),
         ({"scramble_key": "00"}, "bad_request", "scramble_key"),
-        ({"salt_length": -1}, "bad_request", "salt_length"),
         ({"confirm_risks": "true"}, "bad_request", "confirm_risks"),
-        ({"description": "x" * 201}, "bad_request", "description"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(

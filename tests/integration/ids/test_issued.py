@@ -15,6 +15,7 @@ from resty_django.ids.models import IdRule
 from resty_django.ids.overview import rules
 from resty_django.ids.stats import StatsReporter, add, issued, series
 from resty_django.shdict import SharedDictError, shdicts
+from tests.integration.ids.admin_tools import make_counter
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,28 +98,8 @@ def test_head_room_is_that_of_the_counter_nearest_to_its_end(
     rule = make_rule(source="{counter:03d}", max_counter=99, segment_size=10)
     make_rule("invoice", "{counter}", max_counter=9)
     for app, bound in (("a", 10), ("b", 60), ("c", 30)):
-        rule.counters.create(
-            app_name=app,
-            node_offset=0,
-            step=1,
-            bound=bound,
-            shown=0,
-            cycle_start=0,
-            cycle_end=2**62,
-            cycle_began="2026-01-01T00:00:00Z",
-            cycle_first=0,
-        )
-    rule.counters.create(
-        app_name="over",
-        node_offset=0,
-        step=1,
-        bound=100,
-        shown=0,
-        cycle_start=0,
-        cycle_end=1000,
-        cycle_began="2026-01-01T00:00:00Z",
-        cycle_first=0,
-    )
+        make_counter(rule, app, bound=bound)
+    make_counter(rule, "over", bound=100, cycle_start=0, cycle_end=1000)
     with django_assert_num_queries(2):
         invoice, order = rules()
     assert (invoice.left, invoice.room) == (None, None)

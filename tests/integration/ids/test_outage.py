@@ -112,6 +112,8 @@ def test_a_broken_database_is_left_alone_for_a_growing_pause(order: IdRule, brok
         assert requests > 100
         assert service().reservations.failures - before <= 5
         assert "resty_ids_idcounter" in service().reservations.last_error
+        assert service().stats()["last_error"] == service().reservations.last_error
+        assert service().stats()["reservation_failures"] == service().reservations.failures
 
 
 def test_the_segment_ahead_is_tried_again_in_the_background(

@@ -82,19 +82,13 @@ def test_a_name_is_checked_before_anything_is_reserved(order: IdRule) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["back\\slash", "\\", "ünï", "日本", "a" * 64, "A", "a", "á", "$;--", "(x)", "[]{}", "😀"]
+    "name", ["back\\slash", "\\0", "ünï", "日本", "a" * 64, "A", "á", "x);--", "`$$", "[]{}", "😀"]
 )
 def test_any_other_name_makes_a_counter(order: IdRule, name: str) -> None:
     assert next_id("order", name) == "000000000"
     stop()
     assert next_id("order", name) == "000000001"
     assert IdCounter.objects.get().app_name == name
-
-
-def test_names_that_differ_in_case_or_accent_alone_are_different(order: IdRule) -> None:
-    names = ["straße", "strasse", "STRASSE", "a", "A", "á", "a\u0301", "ａ"]
-    assert [next_id("order", name) for name in names] == ["000000000"] * len(names)
-    assert IdCounter.objects.count() == len(names)
 
 
 def test_a_salt_is_checked_and_shown(make_rule: MakeRule) -> None:
@@ -418,6 +412,7 @@ def test_statistics_count_what_was_given_out(make_rule: MakeRule) -> None:
     figures = service().stats()
     assert figures["rules"]["order"]["issued"] == 150
     assert figures["rules"]["order"]["names"] == 2
+    assert figures["rules_age"] < 5
     rule.segment_size = 50
     rule.save()
     service().load()

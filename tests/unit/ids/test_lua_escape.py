@@ -43,17 +43,10 @@ EITHER = f"{LONG}|{BIG}"
 
 RUNAWAYS = {
     "loop": ("while true do end", LONG),
-    "repeat": ("repeat until false", LONG),
     "for": ("for i = 1, 1e18 do end", LONG),
-    "for by nothing": ("for i = 2, 1, 0 do end", LONG),
     "tail calls": ("local function f() return f() end return f()", LONG),
     "recursion": ("local function f() return 1 + f() end return f()", "stack overflow|" + BIG),
-    "mutual recursion": (
-        "local f, g f = function() return 1 + g() end g = function() return 1 + f() end return f()",
-        "stack overflow|" + BIG,
-    ),
     "pcall in a loop": ("while true do pcall(function() while true do end end) end", LONG),
-    "pcall of pcall": ("while true do pcall(pcall, pcall, function() while true do end end) end", LONG),
     "deep pcalls": ("local function f() pcall(f) while true do end end f()", LONG),
     "pcall swallows and returns": ("pcall(function() while true do end end) return 'fine'", LONG),
     "xpcall with a looping handler": (
@@ -62,19 +55,13 @@ RUNAWAYS = {
     ),
     "xpcall with a handler after an error": ("xpcall(error, function() while true do end end) return 'fine'", LONG),
     "xpcall in a loop": ("while true do xpcall(function() error('x') end, function(m) return m end) end", LONG),
-    "xpcall swallows and returns": ("xpcall(function() while true do end end, function() end) return 'fine'", LONG),
     "handler that fails": ("while true do xpcall(error, function() error('again') end) end", LONG),
     "rep of text": ("return ('x'):rep(1e9)", BIG),
     "rep swallowed": ("pcall(string.rep, 'x', 1e9) return 'fine'", BIG),
     "rep of nothing": ("while true do (''):rep(1e15) end", LONG),
-    "rep without end": ("return ('x'):rep(1/0)", BIG),
     "rep in a loop": ("while true do local s = ('x'):rep(1e6) end", EITHER),
     "doubling": ("local s = 'x' while true do s = s .. s end", BIG),
-    "doubling swallowed": ("while true do pcall(function() local s = 'x' while true do s = s .. s end end) end", BIG),
     "table": ("local t = {} while true do t[#t + 1] = 1 end", EITHER),
-    "table of tables": ("local t = {} while true do t = {t} end", EITHER),
-    "table by keys": ("local t, i = {}, 0 while true do i = i + 1 t[i * 1.5] = {} end", EITHER),
-    "global table": ("kept = {} while true do kept[#kept + 1] = {} end", EITHER),
     "table.concat": ("local t = {} for i = 1, 5000 do t[i] = ('x'):rep(1000) end return table.concat(t)", BIG),
     "table.concat again and again": (
         "local t = {} for i = 1, 60000 do t[i] = 1.5 end while true do table.concat(t) end",
@@ -103,7 +90,6 @@ RUNAWAYS = {
     "gsub callback": ("return (('a'):rep(10):gsub('.', function() while true do end end))", LONG),
     "gsub into itself": ("local function f(s) return (s:gsub('.', f)) end return f('ab')", "stack overflow|" + EITHER),
     "sort, comparator loops": ("table.sort({3, 2, 1}, function() while true do end end)", LONG),
-    "sort, much": ("local t = {} for i = 1, 5e4 do t[i] = i * 7919 % 50021 end table.sort(t)", EITHER),
     "sort, long texts": (
         "local a, b, t = ('x'):rep(2e5) .. 'a', ('x'):rep(2e5) .. 'b', {} "
         "for i = 1, 2e4 do t[i] = i % 2 == 0 and a or b end table.sort(t)",
@@ -152,11 +138,6 @@ RUNAWAYS = {
         "stack overflow|" + BIG,
     ),
     "__call": ("local t = setmetatable({}, {__call = function(t) return t() end}) return t()", LONG),
-    "weak tables": (
-        "local t = setmetatable({}, {__mode = 'kv'}) while true do t[{}] = {} t[#t + 1] = {} end",
-        EITHER,
-    ),
-    "closures": ("local f = print while true do local g = f f = function() return g end end", EITHER),
     "garbage": ("while true do local t = {{}, {}, {}, tostring(now:year())} end", EITHER),
     "unpack": ("while true do pcall(unpack, {}, 1, 7000) end", EITHER),
     "unpack everything": ("return unpack({}, 1, 1e8)", "too many results"),

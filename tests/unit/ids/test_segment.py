@@ -154,12 +154,6 @@ def test_tails_of_two_segments_go_back_one_after_the_other() -> None:
     assert back.bound == first[5]
 
 
-def test_a_tail_that_somebody_reserved_after_stays_out() -> None:
-    row, first, cycle = take(None, rule(), D)
-    row, _, _ = take(row, rule(), D)
-    assert give_back(row, cycle, first[4:], D) is None
-
-
 def test_a_tail_of_another_cycle_or_step_stays_out() -> None:
     row, numbers, cycle = take(None, rule(), D)
     turned, _, _ = take(row, rule(), D + DAY)

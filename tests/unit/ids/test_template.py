@@ -184,49 +184,32 @@ def test_another_key_scrambles_otherwise() -> None:
     ("source", "position"),
     [
         ("x{counter.__class__}", 1),
-        ("x{counter.__class__.__mro__[1]}", 1),
         ("{counter[0]}", 0),
         ("{counter!r}", 0),
-        ("{counter!r:06d}", 0),
         ("{0}", 0),
         ("{}", 0),
-        ("ab{}", 2),
         ("{ counter}", 0),
-        ("{counter }", 0),
         ("{Counter}", 0),
-        ("{self}", 0),
         ("{counter:{now}}", 9),
-        ("{counter:{width}d}", 9),
         ("{now:{counter}}", 5),
         ("{counter:}", 9),
         ("{counter:6d}", 9),
-        ("{counter:006d}", 9),
         ("{counter:0d}", 9),
         ("{counter:06.2f}", 9),
         ("{counter:>06d}", 9),
-        ("{counter:06,d}", 9),
-        ("{counter:+06d}", 9),
-        ("{counter:06o}", 9),
-        ("{counter:06b}", 9),
         ("{counter:06e}", 9),
         ("{counter:0999999999d}", 9),
         ("{counter:٠٦d}", 9),
-        ("{counter:06d:}", 9),
         ("{counter:06d:shuffle}", 9),
-        ("{counter::scramble}", 9),
         ("{counter:scramble:06d}", 9),
         ("{counter:06dscramble}", 9),
-        ("{counter:scramble:scramble}", 9),
         ("{now}{counter}", 0),
         ("{now:}{counter}", 5),
         ("{now:%n}{counter}", 5),
         ("{now:%Y-%n}{counter}", 8),
-        ("{now:%c}{counter}", 5),
-        ("{now:%p}{counter}", 5),
         ("{now:%Z}{counter}", 5),
         ("{now:%-d}{counter}", 5),
         ("{now:%}{counter}", 5),
-        ("{now:%1}{counter}", 5),
         ("{now:%1m}{counter}", 5),
         ("{now:%y\n}{counter}", 5),
         ("{", 0),
@@ -242,17 +225,14 @@ def test_another_key_scrambles_otherwise() -> None:
         ("{counter}\x00", 9),
         ("{counter}\ud800", 9),
         ("{luhn:1}{counter}", 6),
-        ("{app:x}{counter}", 5),
         ("{rule:}{counter}", 6),
         ("{salt:0}{counter}", 6),
         ("{salt:33}{counter}", 6),
-        ("{salt:-1}{counter}", 6),
         ("{salt:x}{counter}", 6),
         ("{salt:٤}{counter}", 6),
         ("{rand}{counter}", 0),
         ("{rand:0}{counter}", 6),
         ("{rand:65}{counter}", 6),
-        ("{rand:100}{counter}", 6),
         ("{rand:4b36}{counter}", 6),
         ("{salt}{counter}", 0),
         ("{counter}{salt}", 9),
@@ -269,24 +249,6 @@ def test_a_mistake_is_refused_at_its_place(source: str, position: int) -> None:
     error = refused(source)
     assert error.position == position
     assert str(error)
-
-
-@given(
-    st.lists(
-        st.sampled_from(["{", "}", "{counter", "{now:", "%", "y", ":", "06d", "scramble", "!", ".", "_", "[0]", " "])
-    ).map("".join)
-)
-def test_any_text_makes_a_rule_or_a_bad_rule(source: str) -> None:
-    try:
-        rule = template(source)
-    except BadRule as error:
-        position = error.position
-    else:
-        printf, render = rule.shape(0, "a")
-        assert "<" not in render(1, "")
-        assert printf is None or printf % 1 == render(1, "")
-        position = None
-    assert position is None or 0 <= position <= len(source)
 
 
 def test_ids_longer_than_their_column_are_refused() -> None:
@@ -463,17 +425,22 @@ def test_too_long_is_found_before_anything_is_computed(source: str, monkeypatch:
 
 
 FIELDS = ["{counter}", "{counter:04d}", "{salt}", "{app}", "{luhn}", "{mod97}", "{damm}", "{now:%Y}", "{rand:9}"]
-PIECES = st.sampled_from([*"{}:%0aé\n", *FIELDS])
+PIECES = st.sampled_from([*"{}:%0aé\n!._", *FIELDS, "{counter", "{now:", "06d", "scramble", "[0]"])
 
 
 @given(source=st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=50), name=st.text(max_size=70))
 def test_any_source_makes_a_rule_or_a_bad_rule(source: str, name: str) -> None:
+    position = None
     try:
         rule = compile_rule(RuleSpec(name=name, source=source, max_counter=999))
-    except BadRule:
-        return
-    text = rule.shape(0, "a" * 64).render(999, "0" * 32)
-    assert len(text) <= MAX_ID_LENGTH
+    except BadRule as error:
+        position = error.position
+    else:
+        printf, render = rule.shape(0, "a" * 64)
+        text = render(999, "0" * 32)
+        assert len(text) <= MAX_ID_LENGTH
+        assert printf is None or printf % 999 == text
+    assert position is None or 0 <= position <= len(source)
 
 
 @pytest.mark.parametrize("length", [1, 999, 1000, 1001, 5000, 12_345])
