@@ -1,4 +1,4 @@
-"""What reports the state of the archive, the command, and the erasure of a person's data."""
+"""What reports the state of the archive, and the command."""
 
 from __future__ import annotations
 
