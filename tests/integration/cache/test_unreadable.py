@@ -84,8 +84,10 @@ async def test_a_record_that_cannot_be_decoded_is_absent(make: Make, caplog: pyt
 
 @pytest.mark.redis
 @pytest.mark.parametrize("engine", ["redis"], indirect=True)
-async def test_an_item_that_cannot_be_decoded_is_absent(make: Make, valkey: Any) -> None:
+@pytest.mark.parametrize("twins", [False, True])
+async def test_an_item_that_cannot_be_decoded_is_absent(make: Make, valkey: Any, twins: bool) -> None:
     process = make(ttl=60)
+    process.twins = twins
     shm: Any = process.cache.dictionaries[0]
 
     def spoil(raw: bytes) -> None:

@@ -25,7 +25,7 @@ from resty_django.cache import (
 )
 from resty_django.cache.mlcache import records
 from resty_django.cache.outages.breaker import breaker_of
-from resty_django.cache.statistics.reporter import Counter, listed
+from resty_django.cache.statistics.reporter import MAX_RUNS, Counter, listed
 from resty_django.lock import Lock
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.sansio import run
@@ -402,6 +402,15 @@ async def test_counts_are_flushed_by_other_calls_once_a_second(make: Make, share
     now.advance(1)
     await a.update()
     assert flushed("c", shared("values")) == stats, "nothing is new"
+
+
+async def test_callbacks_are_merged_if_no_flush_comes(make: Make) -> None:
+    a = make()
+    counter = a.cache.counter
+    counter.due_at = float("inf")
+    for number in range(MAX_RUNS + 1):
+        await a.lookup(f"k{number}", value("v"))
+    assert (len(counter.runs), counter.now.callbacks) == (0, MAX_RUNS + 1)
 
 
 def test_counts_that_could_not_be_flushed_are_kept(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,10 +291,7 @@ async def test_a_job_that_runs_again_keeps_its_worker(client: Client, invoke: In
     failed = client.jobs.multiget("a")
     await invoke(failed[0].requeue, "q")
     assert client.queues["q"].pop() is not None
-    if invoke.kind == "sync":
-        client.run(requeue(client, failed))
-    else:
-        await client.arun(requeue(client, failed))
+    await client.arun(requeue(client, failed))
     assert states(client, ["a"]) == ["running"]
 
 
@@ -356,19 +353,17 @@ def break_jobs(client: Client, valkey: Redis) -> list[StuckJob]:
 
 async def test_stuck_jobs(client: Client, valkey: Redis, invoke: Invoke) -> None:
     stuck = break_jobs(client, valkey)
-    if invoke.kind == "sync":
-        assert [list(client.stuck()), list(client.stuck("r")), list(client.stuck("none"))] == [stuck, stuck[4:], []]
-    else:
-        assert [job async for job in client.astuck()] == stuck
-        assert [job async for job in client.astuck("r")] == stuck[4:]
+    assert [list(client.stuck()), list(client.stuck("r")), list(client.stuck("none"))] == [stuck, stuck[4:], []]
+    assert [job async for job in client.astuck()] == stuck
+    assert [job async for job in client.astuck("r")] == stuck[4:]
     page = await invoke(client.queues["q"].stuck, "", 2)
     assert (page.jobs, page.cursor) == (stuck[:2], "2")
     assert (await invoke(client.queues["q"].stuck, page.cursor)).jobs == stuck[2:4]
 
 
-async def test_stuck_jobs_of_many_that_wait(client: Client, invoke: Invoke) -> None:
+async def test_stuck_jobs_of_many_that_wait(client: Client) -> None:
     client.queues["q"].put("K", jid="a")
     client.queues["q"].put_many({"klass": "K", "depends": ["a"]} for _ in range(250))
     client.queues["q"].put("K", jid="loop", depends=["loop"])
-    found = list(client.stuck()) if invoke.kind == "sync" else [job async for job in client.astuck()]
-    assert [job.jid for job in found] == ["loop"]
+    assert [job.jid for job in client.stuck()] == ["loop"]
+    assert [job.jid async for job in client.astuck()] == ["loop"]
