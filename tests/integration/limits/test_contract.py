@@ -376,26 +376,26 @@ async def test_a_limit_that_is_only_asked_recovers_as_well(
         assert await limiter.peek(key), key
 
 
-async def test_a_bucket_without_bound_delays_nobody_for_a_step_of_the_clock(stored: Bench) -> None:
-    tokens = stored.make(TokenBucket.from_interval, 1000, 2)
+async def test_a_bucket_without_bound_delays_nobody_for_a_step_of_the_clock(stores: Bench) -> None:
+    tokens = stores.make(TokenBucket.from_interval, 1000, 2)
     for _ in range(4):
         await tokens.hit("k")
-    stored.clock.advance(-3600)
+    stores.clock.advance(-3600)
     assert (await tokens.hit("k")).delay == 3
 
 
 # --- numbers are edited ----------------------------------------------------------------------------------------------
 
 
-async def test_what_is_recorded_follows_new_numbers(stored: Bench) -> None:
-    leaky = stored.make(LeakyBucket, 0.1, 10, prefix="l:")
+async def test_what_is_recorded_follows_new_numbers(stores: Bench) -> None:
+    leaky = stores.make(LeakyBucket, 0.1, 10, prefix="l:")
     for _ in range(11):
         await leaky.hit("k")
     await leaky.set_burst(1)
     assert (await leaky.peek("k")).retry_after == 10
     assert await leaky.uncommit("k") is True
     assert (await leaky.hit("k")).state == 1
-    fixed = stored.make(FixedWindow, 100, 3600, prefix="f:")
+    fixed = stores.make(FixedWindow, 100, 3600, prefix="f:")
     for _ in range(10):
         await fixed.hit("k")
     await fixed.set_limit(11)
@@ -405,23 +405,23 @@ async def test_what_is_recorded_follows_new_numbers(stored: Bench) -> None:
     assert await fixed.uncommit("k") == 9
     await fixed.set_window(10)
     assert (await fixed.peek("k")).reset_after == 10
-    sliding = stored.make(SlidingWindow, 10, 1, prefix="s:")
+    sliding = stores.make(SlidingWindow, 10, 1, prefix="s:")
     for _ in range(10):
         await sliding.hit("k")
     await sliding.set_window(60)
     decision = await sliding.hit("k")
     assert not decision.allowed
     assert decision.retry_after <= 66
-    stored.clock.advance(decision.retry_after)
-    if stored.kind == "pure":
+    stores.clock.advance(decision.retry_after)
+    if stores.kind == "pure":
         assert await sliding.hit("k")
-    slots = stored.make(Concurrency, 1, lease=3600, prefix="c:")
+    slots = stores.make(Concurrency, 1, lease=3600, prefix="c:")
     await slots.hit("k")
     reconfigure(slots, lease=10)
     assert not await slots.hit("k")
-    stored.clock.advance(10)
+    stores.clock.advance(10)
     assert await slots.hit("k")
-    tokens = stored.make(TokenBucket.from_interval, 1000, 100, 1, None, prefix="t:")
+    tokens = stores.make(TokenBucket.from_interval, 1000, 100, 1, None, prefix="t:")
     await tokens.hit("k", 10)
     reconfigure(tokens, capacity=5)
     assert (await tokens.peek("k")).remaining == 5
@@ -431,21 +431,21 @@ async def test_what_is_recorded_follows_new_numbers(stored: Bench) -> None:
     assert (await tokens.peek("k")).retry_after == 1
 
 
-@pytest.mark.parametrize("idle", [0, 60])
-async def test_a_slower_rate_keeps_what_was_recorded_at_a_faster_one(idle: float, stored: Bench) -> None:
+async def test_a_slower_rate_keeps_what_was_recorded_at_a_faster_one(stores: Bench) -> None:
     """A state that was to be forgotten soon is kept for as long as it matters by the new numbers."""
-    leaky = stored.make(LeakyBucket, 100, 3, idle=idle, prefix="l:")
-    tokens = stored.make(TokenBucket.from_interval, 10, 4, 1, 0, idle=idle, prefix="t:")
-    for limiter in (leaky, tokens):
-        await limiter.hit("k")
-    await leaky.set_rate(0.001)
-    reconfigure(tokens, interval_ms=1_000_000)
-    for limiter in (leaky, tokens):
-        for _ in range(3):
-            assert await limiter.hit("k")
-    stored.clock.advance(900)
-    assert not await leaky.hit("k")
-    assert not await tokens.hit("k")
+    for idle in (0, 60):
+        leaky = stores.make(LeakyBucket, 100, 3, idle=idle, prefix=f"l{idle}:")
+        tokens = stores.make(TokenBucket.from_interval, 10, 4, 1, 0, idle=idle, prefix=f"t{idle}:")
+        for limiter in (leaky, tokens):
+            await limiter.hit("k")
+        await leaky.set_rate(0.001)
+        reconfigure(tokens, interval_ms=1_000_000)
+        for limiter in (leaky, tokens):
+            for _ in range(3):
+                assert await limiter.hit("k")
+        stores.clock.advance(900)
+        assert not await leaky.hit("k")
+        assert not await tokens.hit("k")
 
 
 # --- small promises --------------------------------------------------------------------------------------------------
@@ -459,18 +459,18 @@ class Ticking(Clock):
         return super().__call__()
 
 
-async def test_a_fixed_window_does_not_end_early(request: pytest.FixtureRequest, stored: Bench) -> None:
-    limiter = stored.make(FixedWindow, 1, 10)
-    stored.clock.__class__ = Ticking
+async def test_a_fixed_window_does_not_end_early(request: pytest.FixtureRequest, stores: Bench) -> None:
+    limiter = stores.make(FixedWindow, 1, 10)
+    stores.clock.__class__ = Ticking
     assert await limiter.hit("k")
-    stored.clock.__class__ = Clock
+    stores.clock.__class__ = Clock
     until = (await limiter.peek("k")).reset_after
-    stored.clock.advance(until - 0.001)
+    stores.clock.advance(until - 0.001)
     assert not await limiter.hit("k")
-    stored.clock.advance(0.001)
+    stores.clock.advance(0.001)
     assert await limiter.hit("k")
-    if stored.kind != "local":  # and a server that counts by its own time has some to spare
-        assert stored.store.ttl("k") > 10
+    if stores.kind != "local":  # and a server that counts by its own time has some to spare
+        assert stores.store.ttl("k") > 10
 
 
 async def test_uncommit_returns_the_same_on_every_store(every: Bench) -> None:

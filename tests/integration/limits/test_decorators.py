@@ -775,9 +775,9 @@ def test_the_numbers_of_a_bucket(rate: str | float, numbers: tuple[int, int, int
     assert refill_of(rate, None) == numbers
 
 
-@pytest.mark.parametrize("count", [1, 3, 7, 13, 60, 99, 128, 333, 600, 777, 999, 1001, 1024, 4321, 60_000])
-def test_a_bucket_is_never_faster_than_its_rate_and_hardly_slower(count: int) -> None:
-    interval, capacity, quantum = refill_of(f"{count}/s", None)
-    assert quantum <= capacity
-    rate = quantum * 1000 / interval
-    assert 0.995 * count <= rate <= count * (1 + 1e-9)
+def test_a_bucket_is_never_faster_than_its_rate_and_hardly_slower() -> None:
+    for count in (1, 3, 7, 13, 60, 99, 128, 333, 600, 777, 999, 1001, 1024, 4321, 60_000):
+        interval, capacity, quantum = refill_of(f"{count}/s", None)
+        assert quantum <= capacity
+        rate = quantum * 1000 / interval
+        assert 0.995 * count <= rate <= count * (1 + 1e-9)

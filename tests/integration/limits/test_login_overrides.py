@@ -69,8 +69,9 @@ async def stored() -> list[str]:
 
 
 @pytest.mark.usefixtures("everywhere")
-@pytest.mark.parametrize("limit", ["", ADDRESS, BOTH])
-@pytest.mark.parametrize(("kind", "key"), [("address", IP), ("network", "192.0.2.0/24")])
+@pytest.mark.parametrize(
+    ("limit", "kind", "key"), [("", "network", "192.0.2.0/24"), (ADDRESS, "address", IP), (BOTH, "address", IP)]
+)
 async def test_a_blocked_address_does_not_log_in(log_in: Any, limit: str, kind: str, key: str) -> None:
     assert await log_in()
     await replace("blocked", key, kind, limit)

@@ -66,7 +66,7 @@ def decorated(request: HttpRequest) -> HttpResponse:
 urls = [path("api/items/", view), path("api/status/", view), path("decorated/", decorated)]
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=["sync"])
 def statuses(request: pytest.FixtureRequest, settings: Any, limits_site: Any) -> Iterator[Callable[..., list[int]]]:
     """A function that returns the statuses of requests, on a site whose setting TIER is a function like the handler."""
     asynchronous = request.param == "async"
@@ -96,6 +96,8 @@ def statuses(request: pytest.FixtureRequest, settings: Any, limits_site: Any) ->
 
 Asking = Callable[..., list[int]]
 
+BOTH_HANDLERS = pytest.mark.parametrize("statuses", ["sync", "async"], indirect=True)
+
 
 def passed(codes: list[int]) -> int:
     assert set(codes) <= {200, 429}
@@ -105,6 +107,7 @@ def passed(codes: list[int]) -> int:
 # --- tiers --------------------------------------------------------------------------------------------------------
 
 
+@BOTH_HANDLERS
 @pytest.mark.parametrize("algorithm", NUMBERS)
 def test_each_tier_has_its_rate(statuses: Asking, algorithm: str) -> None:
     numbers, pro = NUMBERS[algorithm]
@@ -124,6 +127,7 @@ def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Asking) -> N
     assert reporter.stats.totals()["api"] == Totals(passed=3, refused=2)
 
 
+@BOTH_HANDLERS
 def test_tiers_apply_to_decorated_views_and_with_other_policies(statuses: Asking) -> None:
     make_policy("api", limit=1, tiers=TIERS)
     assert passed(statuses("/decorated/", plan="pro")) == 4
@@ -184,6 +188,7 @@ def test_a_check_reports_rules_whose_tiers_nothing_names(settings: Any, tier: st
     assert not [found for found in run_checks() if found.id == "resty_limits.E003"]
 
 
+@BOTH_HANDLERS
 def test_an_override_applies_to_each_tier_with_a_rate(statuses: Asking) -> None:
     make_policy("api", path="/api/*", tiers=TIERS)
     row = LimitOverride.objects.create(kind="key", key="all", limit="api", rate="5/h")
@@ -238,6 +243,7 @@ def test_a_request_must_pass_all_rates_of_a_policy(statuses: Asking, algorithm: 
         assert left == 5 - passes * cost, "a request that one rate refuses is not counted by the other"
 
 
+@BOTH_HANDLERS
 def test_the_rates_of_a_policy_apply_to_decorated_views_and_requests_without_a_tier(statuses: Asking) -> None:
     make_policy("api", limit=None, window="", rate="5/m;2/h", tiers=TIERS)
     assert passed(statuses("/decorated/")) == 2
@@ -324,6 +330,7 @@ def test_an_import_of_several_rates_returns_what_was_exported() -> None:
 # --- exemptions ---------------------------------------------------------------------------------------------------
 
 
+@BOTH_HANDLERS
 def test_networks_are_exempt(statuses: Asking) -> None:
     make_policy("api", path="/api/*", exempt_networks="10.0.0.0/8\n127.0.0.1")
     assert passed(statuses()) == 6
@@ -339,6 +346,7 @@ def test_paths_are_exempt_for_decorated_views_too(statuses: Asking) -> None:
     assert passed(statuses("/decorated/")) == 6
 
 
+@BOTH_HANDLERS
 def test_users_are_exempt_by_name_and_by_primary_key(statuses: Asking) -> None:
     anna, ben = User.objects.create_user("anna"), User.objects.create_user("ben")
     other = User.objects.create_user(f"user:{anna.pk}")
@@ -348,6 +356,7 @@ def test_users_are_exempt_by_name_and_by_primary_key(statuses: Asking) -> None:
     assert passed(statuses()) == 3
 
 
+@BOTH_HANDLERS
 def test_members_of_groups_are_exempt(statuses: Asking) -> None:
     anna, ben = User.objects.create_user("anna"), User.objects.create_user("ben")
     anna.groups.add(Group.objects.create(name="Shop managers"))
@@ -358,7 +367,6 @@ def test_members_of_groups_are_exempt(statuses: Asking) -> None:
     assert passed(statuses()) == 0
 
 
-@pytest.mark.parametrize("statuses", ["sync"], indirect=True)  # the queries of other threads cannot be counted
 def test_groups_take_one_query_for_all_policies_and_none_without_such_a_policy(statuses: Asking) -> None:
     user = User.objects.create_user("anna")
     make_policy("api", path="/api/items/", limit=100)
@@ -391,6 +399,7 @@ def test_a_tier_can_be_exempt(statuses: Asking) -> None:
 # --- bans ---------------------------------------------------------------------------------------------------------
 
 
+@BOTH_HANDLERS
 def test_refusals_ban_a_key_in_all_tiers(statuses: Asking) -> None:
     make_policy("api", path="/api/*", tiers=TIERS, ban="15m", ban_after=2)
     assert passed(statuses(count=4)) == 3

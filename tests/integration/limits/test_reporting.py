@@ -30,7 +30,8 @@ from .view_tools import Site, drf_view, serving
 
 DRAFT = {"RateLimit", "RateLimit-Policy"}
 LEGACY = {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
-SELECTIONS = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": set()}
+SELECTIONS = {"both": DRAFT | LEGACY, "X-RateLimit": LEGACY}
+"""The default and another one; unit/limits/test_headers.py has all."""
 PROBLEM = "application/problem+json"
 TYPES = "https://iana.org/assignments/http-problem-types#"
 JSON = {"Accept": "application/json"}

@@ -29,88 +29,88 @@ from tests.servers import Server, until
 pytestmark = pytest.mark.contract
 
 
-async def test_states_are_items_that_are_kept_as_long_as_they_matter(stored: Bench) -> None:
-    if stored.kind == "local":
+async def test_states_are_items_that_are_kept_as_long_as_they_matter(stores: Bench) -> None:
+    if stores.kind == "local":
         return
     limiters = {
-        (120, 200): stored.make(LeakyBucket, 1, 5, prefix="l:"),
-        (11, 11): stored.make(FixedWindow, 5, 10, prefix="f:"),
-        (11, 21): stored.make(SlidingWindow, 5, 10, prefix="s:"),
-        (120, 240): stored.make(Concurrency, 5, lease=60, prefix="c:"),
-        (95, 101): stored.make(TokenBucket.from_interval, 1000, 5, idle=30, prefix="t:"),
+        (120, 200): stores.make(LeakyBucket, 1, 5, prefix="l:"),
+        (11, 11): stores.make(FixedWindow, 5, 10, prefix="f:"),
+        (11, 21): stores.make(SlidingWindow, 5, 10, prefix="s:"),
+        (120, 240): stores.make(Concurrency, 5, lease=60, prefix="c:"),
+        (95, 101): stores.make(TokenBucket.from_interval, 1000, 5, idle=30, prefix="t:"),
     }
     for (least, most), limiter in limiters.items():
         await limiter.hit("k")
-        ttl = stored.store.ttl(f"{limiter.limiter.prefix}k")
+        ttl = stores.store.ttl(f"{limiter.limiter.prefix}k")
         assert least <= ttl <= most, limiter.limiter
-        assert type(stored.store.get(f"{limiter.limiter.prefix}k")) is bytes
+        assert type(stores.store.get(f"{limiter.limiter.prefix}k")) is bytes
     for limiter in (
-        stored.make(LeakyBucket, 1, 5, idle=None),
-        stored.make(TokenBucket.from_interval, 1000, 5),
-        stored.make(Concurrency, 1, lease=None),
+        stores.make(LeakyBucket, 1, 5, idle=None),
+        stores.make(TokenBucket.from_interval, 1000, 5),
+        stores.make(Concurrency, 1, lease=None),
     ):
         await limiter.hit("k")
-        assert stored.store.ttl("k") == 0
-        stored.store.delete("k")
+        assert stores.store.ttl("k") == 0
+        stores.store.delete("k")
 
 
-async def test_a_hot_key_outlives_its_first_expiry(stored: Bench) -> None:
+async def test_a_hot_key_outlives_its_first_expiry(stores: Bench) -> None:
     """The expiry is not set with each request, but often enough."""
-    leaky = stored.make(LeakyBucket, 1 / 9, 0, idle=0, prefix="l:")
-    slots = stored.make(Concurrency, 3, lease=8, prefix="c:")
-    tokens = stored.make(TokenBucket.from_interval, 10_000, 1, 1, 0, idle=0, prefix="t:")
+    leaky = stores.make(LeakyBucket, 1 / 9, 0, idle=0, prefix="l:")
+    slots = stores.make(Concurrency, 3, lease=8, prefix="c:")
+    tokens = stores.make(TokenBucket.from_interval, 10_000, 1, 1, 0, idle=0, prefix="t:")
     held = [await slots.hit("k"), await slots.hit("k")]
     for _ in range(100):
         assert (await leaky.hit("k")).allowed
         assert (await tokens.hit("k")).allowed
         for pause in (3, 3, 2.999):
-            stored.clock.advance(pause)
+            stores.clock.advance(pause)
             held.append(await slots.hit("k"))
             assert held[-1].state == 3
             assert await slots.leaving("k", token=held.pop(0).token) == 2
             assert not await leaky.hit("k")
             assert not await tokens.hit("k")
-        stored.clock.advance(1.001)
+        stores.clock.advance(1.001)
 
 
-async def test_a_bucket_that_owes_tokens_is_kept_until_it_has_them(stored: Bench) -> None:
+async def test_a_bucket_that_owes_tokens_is_kept_until_it_has_them(stores: Bench) -> None:
     """However many they are; once it is full it lives for as long as `idle` says, and a little more."""
-    tokens = stored.make(TokenBucket.from_interval, 1000, 5, idle=30, prefix="t:")
+    tokens = stores.make(TokenBucket.from_interval, 1000, 5, idle=30, prefix="t:")
     assert (await tokens.hit("k", 1005)).delay == 1000
-    stored.clock.advance(999)
+    stores.clock.advance(999)
     assert (await tokens.hit("k")).delay == 2
-    stored.clock.advance(7 + 30)
+    stores.clock.advance(7 + 30)
     assert (await tokens.hit("k")).state == 4
-    if stored.kind != "local":
-        assert 30 <= stored.store.ttl("t:k") <= 1100
-    stored.clock.advance(1200)
+    if stores.kind != "local":
+        assert 30 <= stores.store.ttl("t:k") <= 1100
+    stores.clock.advance(1200)
     assert (await tokens.peek("k")).reset_after == 0
 
 
-async def test_a_key_without_requests_is_as_new(stored: Bench) -> None:
-    leaky = stored.make(LeakyBucket, 1, 5, prefix="l:")
-    slots = stored.make(Concurrency, 2, lease=10, prefix="c:")
+async def test_a_key_without_requests_is_as_new(stores: Bench) -> None:
+    leaky = stores.make(LeakyBucket, 1, 5, prefix="l:")
+    slots = stores.make(Concurrency, 2, lease=10, prefix="c:")
     await leaky.hit("k", 5)
     await slots.hit("k")
-    stored.clock.advance(3600)
+    stores.clock.advance(3600)
     assert (await leaky.hit("k", 6)).delay == 0
     assert (await slots.hit("k")).state == 1
 
 
-async def test_slots_that_no_lease_gives_back_are_kept(stored: Bench) -> None:
+async def test_slots_that_no_lease_gives_back_are_kept(stores: Bench) -> None:
     """Also where limiters with and without leases use one key."""
-    leased = stored.make(Concurrency, 5, lease=10)
-    held = stored.make(Concurrency, 5, lease=None)
+    leased = stores.make(Concurrency, 5, lease=10)
+    held = stores.make(Concurrency, 5, lease=None)
     await leased.hit("k")
     await held.hit("k")
     await leased.hit("k")
-    stored.clock.advance(10_000)
+    stores.clock.advance(10_000)
     assert (await held.peek("k")).state == 2
     assert await held.leaving("k") == 0
     assert await held.leaving("k") == -1
-    stored.clock.advance(10_000)
+    stores.clock.advance(10_000)
     assert (await leased.hit("k")).state == 0
-    stored.clock.advance(10_000)
+    stores.clock.advance(10_000)
     assert (await held.hit("k")).state == 0
     assert (await held.hit("k")).state == 1
 
