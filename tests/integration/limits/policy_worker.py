@@ -22,8 +22,8 @@ def until_end_of_input() -> threading.Event:
     return ended
 
 
-def watch(name: str, who: str = "watch", fields: list[str] | None = None) -> None:
-    """Say each limit that the policy comes to have, or each value of `fields`, and when, as a request would find it."""
+def watch(name: str, who: str = "watch") -> None:
+    """Say each limit that the policy comes to have, and when, as a request would find it."""
     from resty_django import events
     from resty_django.limits.policies import registry
 
@@ -33,9 +33,7 @@ def watch(name: str, who: str = "watch", fields: list[str] | None = None) -> Non
     last: object = "nothing yet"
     while not ended.is_set():
         policy = registry.get_policy(name)
-        limit: Any = policy.spec.limit if policy is not None else None
-        if fields and policy is not None:
-            limit = [getattr(policy.spec, field) for field in fields]
+        limit = policy.spec.limit if policy is not None else None
         if limit != last:
             say(who, limit, time.time())
             last = limit

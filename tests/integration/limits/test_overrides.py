@@ -335,16 +335,6 @@ def test_a_banned_key_is_free_with_an_override() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-async def test_a_coroutine_is_overridden_too() -> None:
-    @limited("1/h", key="k", name="asms", wait=None)
-    async def send() -> None: ...
-
-    await aoverride("blocked", kind="key", key="k")
-    with pytest.raises(Limited):
-        await send()
-
-
-@pytest.mark.usefixtures("everywhere")
 def test_a_throttle_is_overridden_too() -> None:
     from resty_django.limits.throttling import FixedWindowThrottle
 

@@ -26,7 +26,7 @@ from resty_django.limits.policies import enforcers, export, registry
 from resty_django.limits.statistics import reporter
 from resty_django.limits.statistics.reporter import Totals
 
-from .policy_tools import POLICIES, Worker, logged, make_policy, policy_of
+from .policy_tools import POLICIES, logged, make_policy, policy_of
 from .view_tools import serving
 
 MIDDLEWARE = [
@@ -601,16 +601,3 @@ def test_a_mistake_in_a_file_names_its_line() -> None:
     text = json.dumps({"format": export.FORMAT, "version": export.VERSION, "policies": [entry]})
     with pytest.raises(export.BadFile, match=r"policies\[0\] \('api'\): tiers: Line 2, “b: x”: 'x' is not a rate"):
         export.read(text)
-
-
-# --- other processes ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.e2e
-def test_tiers_and_exemptions_reach_other_processes(worker: Callable[..., Worker]) -> None:
-    row = make_policy("api")
-    other = worker("watch", name="api", fields=["tiers", "exempt_networks"])
-    other.wait_for(lambda line: line[:2] == ["watch", ["", ""]])
-    row.tiers, row.exempt_networks = "pro: 4/h", "10.0.0.0/8"
-    row.save()
-    other.wait_for(lambda line: line[:2] == ["watch", ["pro: 4/h", "10.0.0.0/8"]])

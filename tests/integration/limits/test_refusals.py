@@ -6,7 +6,6 @@ import contextlib
 import html
 import re
 import time
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -21,7 +20,7 @@ from resty_django.limits.statistics.events import REFUSED, SHADOWED
 from resty_django.limits.statistics.refusals import EACH, MOST
 from resty_django.limits.statistics.reporter import StatsReporter, stats
 from resty_django.shdict import shdicts
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, Worker, make_policy, person
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -192,10 +191,3 @@ def test_only_users_who_may_view_policies_see_refusals() -> None:
     assert len(rows(person("view_limitpolicy"), "192.0.2.1")) == 1
     assert person().get(KEY, {"key": "192.0.2.1"}).status_code == 403
     assert Client().get(KEY, {"key": "192.0.2.1"}).status_code == 302
-
-
-def test_another_process_hands_in_its_refusals(worker: Callable[..., Worker]) -> None:
-    process = worker("count", name="pay", passed=1, refused=3)
-    process.wait_for(lambda line: line == ["counted"])
-    assert process.finish() == ""
-    assert sorted(key for _, key, _ in stats.refusals("pay")) == ["k0", "k0", "k1", "k1", "k2", "k2"]
