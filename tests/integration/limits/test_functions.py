@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from resty_django.limits import Limited, LocalStore, StoreFailed, TokenBucket, bans, call_refused, limited
 from resty_django.limits.jobs import JobLimit
 from resty_django.limits.testing import frozen_limits
-from tests.integration.limits.view_tools import on_dead_redis
+from tests.integration.limits.view_tools import change, on_dead_redis
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -268,8 +268,7 @@ def test_a_long_key_is_cut_off_in_the_log(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_only_a_share_of_the_refused_calls_is_logged(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
-    limits = {**settings.RESTY_DJANGO["LIMITS"], "LOG_REFUSALS": 0}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": limits}
+    change(settings, LOG_REFUSALS=0)
 
     @limited("1/h", name="quiet")
     def send() -> None: ...

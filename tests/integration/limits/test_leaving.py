@@ -316,13 +316,13 @@ async def test_a_limit_by_numbers(site: Site, empty_limits: None) -> None:
 
 
 @pytest.fixture
-def served() -> Iterator[Callable[[Any], None]]:
+def served(settings: Any) -> Iterator[Callable[[Any], None]]:
     """Views under URLs, for a client or a server."""
 
     def serve(**views: Any) -> None:
         urlpatterns[:] = [path(f"{name}/", view) for name, view in views.items()]
 
-    with serving(urlpatterns):
+    with serving(settings, urlpatterns):
         yield serve  # type: ignore[misc]
 
 

@@ -13,6 +13,7 @@ from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.statistics import reporter
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import make_policy
+from tests.integration.limits.view_tools import change
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -34,13 +35,13 @@ def test_all_is_well() -> None:
 
 def test_declared_policies_are_counted_once(settings: Any) -> None:
     rules = [{"name": name, "algorithm": "fixed_window", "limit": 1, "window": "1h"} for name in ("one", "two")]
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": rules}}
+    change(settings, RULES=rules)
     LimitPolicy.objects.create(name="two", algorithm="fixed_window", limit=2, window="1h")
     assert findings() == [("ok", "limits", "2 policies valid; all decisions used the store.")]
 
 
 def test_a_wrong_rule_of_the_settings_is_an_error(settings: Any) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": [{"name": "one", "algorithm": "luck"}]}}
+    change(settings, RULES=[{"name": "one", "algorithm": "luck"}])
     [(level, subject, message)] = findings()
     assert (level, subject) == ("error", "limits")
     assert message.startswith("A rule of the setting RULES cannot be used. ")
@@ -74,7 +75,7 @@ def test_decisions_without_the_store_are_told_after_it_is_back() -> None:
 
 @pytest.mark.parametrize(("most", "level"), [(2, "warning"), (3, "ok"), (0, "ok")])
 def test_a_limit_that_refuses_many_requests_in_a_minute_is_named(settings: Any, most: int, level: str) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFUSALS_WARNING": most}}
+    change(settings, REFUSALS_WARNING=most)
     for name in ("pay", "ban:pay"):
         for decision in (*[Decision(False)] * 3, *[Decision(True)] * 5):
             reporter.stats.record(name, "k", decision)
@@ -88,7 +89,7 @@ def test_a_limit_that_refuses_many_requests_in_a_minute_is_named(settings: Any, 
 
 
 def test_refusals_of_different_minutes_are_not_added(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFUSALS_WARNING": 2}}
+    change(settings, REFUSALS_WARNING=2)
     now = time.time()
     figures = reporter.StatsReporter(lambda: shdicts["limits"], lambda: now)
     monkeypatch.setattr("resty_django.limits.health.stats", figures)

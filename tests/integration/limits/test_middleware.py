@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from django.contrib.auth.models import User
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.test import AsyncClient, Client, override_settings
+from django.test import Client, override_settings
 from django.urls import include, path
 
 from resty_django.limits import Concurrency
@@ -21,7 +20,7 @@ from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 
 from .policy_tools import policy_of
-from .view_tools import serving
+from .view_tools import Asking, serving
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -72,38 +71,13 @@ def rules(settings: Any, empty_limits: None) -> Iterator[Site]:
     def enter(*declared: dict[str, Any], **section: Any) -> None:
         settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": declared, **section}}
 
-    with serving(urls, MIDDLEWARE):
+    with serving(settings, urls, MIDDLEWARE):
         yield enter
     registry.forget_policies()
 
 
 def rule(name: str, limit: int = 2, **values: Any) -> dict[str, Any]:
     return {"name": name, "algorithm": "fixed_window", "limit": limit, "window": "1h", **values}
-
-
-class Asking:
-    """Requests by a handler of Django, sync or async."""
-
-    def __init__(self, asynchronous: bool) -> None:
-        self.asynchronous = asynchronous
-
-    def statuses(self, url: str, count: int, method: str = "get", **options: Any) -> list[int]:
-        return [response.status_code for response in self.responses(url, count, method, **options)]
-
-    def responses(self, url: str, count: int = 1, method: str = "get", user: Any = None, **options: Any) -> list[Any]:
-        if not self.asynchronous:
-            client = Client(raise_request_exception=False)
-            if user is not None:
-                client.force_login(user)
-            return [getattr(client, method)(url, **options) for _ in range(count)]
-
-        async def ask() -> list[Any]:
-            client = AsyncClient(raise_request_exception=False)
-            if user is not None:
-                await client.aforce_login(user)
-            return [await getattr(client, method)(url, **options) for _ in range(count)]
-
-        return asyncio.run(ask())
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -41,7 +41,7 @@ from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import Worker, breakable, make_policy, policy_of
-from tests.integration.limits.view_tools import Site, drf_view, sync_requests
+from tests.integration.limits.view_tools import Site, change, drf_view, sync_requests
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -52,9 +52,9 @@ WITHIN = 0.1
 
 
 @pytest.fixture
-def everywhere(settings: Any, limits_site: dict[str, Any]) -> None:
+def everywhere(settings: Any, limits_site: Any) -> None:
     """Overrides apply to all limits."""
-    settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "OVERRIDES": "all"}}
+    change(settings, OVERRIDES="all")
 
 
 def override(rate: str, key: str = IP, kind: str = "address", limit: str = "", **fields: Any) -> LimitOverride:
@@ -265,14 +265,14 @@ async def test_the_most_specific_override_applies(site: Site) -> None:
 # --- where overrides apply -------------------------------------------------------------------------------------------
 
 
-async def test_a_token_bucket_keeps_its_longest_wait(site: Site, settings: Any, limits_site: dict[str, Any]) -> None:
+async def test_a_token_bucket_keeps_its_longest_wait(site: Site, settings: Any) -> None:
     """Also if that is a setting, which may change."""
     await sync_to_async(make_policy)(algorithm="token_bucket", limit=None, window="", rate="1/h", key="ip")
     view = site.view(limit("pay", max_delay=0))
     await aoverride("2/h", limit="pay")
     with frozen_limits():
         assert await passed(site, view) == 2
-    settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "MAX_WAIT": 4000.0}}
+    change(settings, MAX_WAIT=4000.0)
     with frozen_limits():
         assert await passed(site, view) == 4  # waits of 1,800 and 3,600 s, which a view cuts
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from django.contrib.auth.models import Group, User
 from django.core.checks import run_checks
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
-from django.test import AsyncClient, Client, override_settings
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 
@@ -27,7 +26,7 @@ from resty_django.limits.statistics import reporter
 from resty_django.limits.statistics.reporter import Totals
 
 from .policy_tools import POLICIES, logged, make_policy, policy_of
-from .view_tools import serving
+from .view_tools import Asking, change, serving
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -71,30 +70,16 @@ def statuses(request: pytest.FixtureRequest, settings: Any, limits_site: Any) ->
     """A function that returns the statuses of requests, on a site whose setting TIER is a function like the handler."""
     asynchronous = request.param == "async"
     tier = f"{__name__}.{'atier_of' if asynchronous else 'tier_of'}"
-    settings.RESTY_DJANGO = {**limits_site, "LIMITS": {**limits_site["LIMITS"], "TIER": tier, "MAX_DELAY": 0}}
+    change(settings, TIER=tier, MAX_DELAY=0)
 
-    def sync(url: str, count: int, plan: str, user: Any, **options: Any) -> list[int]:
-        client = Client()
-        if user is not None:
-            client.force_login(user)
-        return [client.get(url, headers={"X-Plan": plan}, **options).status_code for _ in range(count)]
+    def ask(url: str = "/api/items/", count: int = 6, plan: str = "", **options: Any) -> list[int]:
+        return Asking(asynchronous).statuses(url, count, headers={"X-Plan": plan}, **options)
 
-    async def concurrent(url: str, count: int, plan: str, user: Any, **options: Any) -> list[int]:
-        client = AsyncClient()
-        if user is not None:
-            await client.aforce_login(user)
-        return [(await client.get(url, headers={"X-Plan": plan}, **options)).status_code for _ in range(count)]
-
-    def ask(url: str = "/api/items/", count: int = 6, plan: str = "", user: Any = None, **options: Any) -> list[int]:
-        if asynchronous:
-            return asyncio.run(concurrent(url, count, plan, user, **options))
-        return sync(url, count, plan, user, **options)
-
-    with serving(urls, MIDDLEWARE):
+    with serving(settings, urls, MIDDLEWARE):
         yield ask
 
 
-Asking = Callable[..., list[int]]
+Statuses = Callable[..., list[int]]
 
 BOTH_HANDLERS = pytest.mark.parametrize("statuses", ["sync", "async"], indirect=True)
 
@@ -109,7 +94,7 @@ def passed(codes: list[int]) -> int:
 
 @BOTH_HANDLERS
 @pytest.mark.parametrize("algorithm", NUMBERS)
-def test_each_tier_has_its_rate(statuses: Asking, algorithm: str) -> None:
+def test_each_tier_has_its_rate(statuses: Statuses, algorithm: str) -> None:
     numbers, pro = NUMBERS[algorithm]
     make_policy("api", algorithm, path="/api/*", tiers=f"{pro}\nstaff: none", **numbers)
     assert passed(statuses(plan="pro", count=4)) == 4
@@ -120,7 +105,7 @@ def test_each_tier_has_its_rate(statuses: Asking, algorithm: str) -> None:
     assert passed(statuses()) == 0  # requests without a tier share the state of those of unknown ones
 
 
-def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Asking) -> None:
+def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", tiers=TIERS)
     assert passed(statuses(plan="many", count=5)) == 3
     assert reporter.stats.flush()
@@ -128,7 +113,7 @@ def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Asking) -> N
 
 
 @BOTH_HANDLERS
-def test_tiers_apply_to_decorated_views_and_with_other_policies(statuses: Asking) -> None:
+def test_tiers_apply_to_decorated_views_and_with_other_policies(statuses: Statuses) -> None:
     make_policy("api", limit=1, tiers=TIERS)
     assert passed(statuses("/decorated/", plan="pro")) == 4
     assert passed(statuses("/decorated/", plan="staff")) == 6
@@ -137,7 +122,7 @@ def test_tiers_apply_to_decorated_views_and_with_other_policies(statuses: Asking
     assert passed(statuses("/decorated/", plan="staff")) == 1
 
 
-def test_an_edit_keeps_the_state_of_a_tier(statuses: Asking) -> None:
+def test_an_edit_keeps_the_state_of_a_tier(statuses: Statuses) -> None:
     row = make_policy("api", path="/api/*", tiers=TIERS)
     assert passed(statuses(plan="pro")) == 4
     row.tiers = "other: 1/h\npro: 9/h"
@@ -148,23 +133,19 @@ def test_an_edit_keeps_the_state_of_a_tier(statuses: Asking) -> None:
     assert passed(statuses(plan="pro")) == 3
 
 
-def test_a_tier_is_asked_for_only_where_a_policy_applies(statuses: Asking, settings: Any) -> None:
+def test_a_tier_is_asked_for_only_where_a_policy_applies(statuses: Statuses, settings: Any) -> None:
     make_policy("api", path="/api/*", methods="POST", tiers=TIERS)
     make_policy("api-get", "fixed_window", limit=2, path="/api/*")
-    settings.RESTY_DJANGO = {
-        **settings.RESTY_DJANGO,
-        "LIMITS": {**settings.RESTY_DJANGO["LIMITS"], "TIER": f"{__name__}.nothing"},
-    }
+    change(settings, TIER=f"{__name__}.nothing")
     assert passed(statuses()) == 2
 
 
 def test_without_the_setting_the_rate_of_the_policy_applies(
-    statuses: Asking, settings: Any, caplog: pytest.LogCaptureFixture
+    statuses: Statuses, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     enforcers._log_missing_function.cache_clear()
     make_policy("api", path="/api/*", tiers=TIERS)
-    section = {**settings.RESTY_DJANGO["LIMITS"], "TIER": None}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    change(settings, TIER=None)
     with caplog.at_level(logging.ERROR, "resty_django.limits"):
         assert passed(statuses(plan="staff")) == 3
     assert [record.message for record in caplog.records if MISSING_FUNCTION in record.message] == [
@@ -189,7 +170,7 @@ def test_a_check_reports_rules_whose_tiers_nothing_names(settings: Any, tier: st
 
 
 @BOTH_HANDLERS
-def test_an_override_applies_to_each_tier_with_a_rate(statuses: Asking) -> None:
+def test_an_override_applies_to_each_tier_with_a_rate(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", tiers=TIERS)
     row = LimitOverride.objects.create(kind="key", key="all", limit="api", rate="5/h")
     assert passed(statuses(plan="pro")) == passed(statuses(plan="many")) == passed(statuses()) == 5
@@ -229,7 +210,7 @@ SEVERAL: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("algorithm", SEVERAL)
 @pytest.mark.parametrize("cost", [1, 2])
-def test_a_request_must_pass_all_rates_of_a_policy(statuses: Asking, algorithm: str, cost: int) -> None:
+def test_a_request_must_pass_all_rates_of_a_policy(statuses: Statuses, algorithm: str, cost: int) -> None:
     numbers = SEVERAL[algorithm] if cost == 1 else {**SEVERAL[algorithm], "cost": cost}
     make_policy("api", algorithm, path="/api/*", mode="shadow", limit=None, window="", **numbers)
     assert passed(statuses()) == 6
@@ -244,7 +225,7 @@ def test_a_request_must_pass_all_rates_of_a_policy(statuses: Asking, algorithm: 
 
 
 @BOTH_HANDLERS
-def test_the_rates_of_a_policy_apply_to_decorated_views_and_requests_without_a_tier(statuses: Asking) -> None:
+def test_the_rates_of_a_policy_apply_to_decorated_views_and_requests_without_a_tier(statuses: Statuses) -> None:
     make_policy("api", limit=None, window="", rate="5/m;2/h", tiers=TIERS)
     assert passed(statuses("/decorated/")) == 2
     assert passed(statuses("/decorated/", plan="pro")) == 4
@@ -253,7 +234,7 @@ def test_the_rates_of_a_policy_apply_to_decorated_views_and_requests_without_a_t
     assert reporter.stats.totals()["api"] == Totals(passed=9, refused=9)
 
 
-def test_another_rate_keeps_the_state_of_the_first_one(statuses: Asking) -> None:
+def test_another_rate_keeps_the_state_of_the_first_one(statuses: Statuses) -> None:
     row = make_policy("api", path="/api/*", limit=None, window="", rate="3/h")
     assert passed(statuses(count=3)) == 3
     row.rate = "5/h;1/365d"
@@ -264,7 +245,7 @@ def test_another_rate_keeps_the_state_of_the_first_one(statuses: Asking) -> None
     assert passed(statuses()) == 2
 
 
-def test_an_override_replaces_all_rates_of_a_policy(statuses: Asking) -> None:
+def test_an_override_replaces_all_rates_of_a_policy(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", limit=None, window="", rate="5/h;2/365d")
     row = LimitOverride(kind="key", key="all", limit="api", rate="4/h")
     row.full_clean()
@@ -277,7 +258,7 @@ def test_an_override_replaces_all_rates_of_a_policy(statuses: Asking) -> None:
     assert passed(statuses()) == 0
 
 
-def test_a_ban_counts_the_refusals_of_all_rates(statuses: Asking) -> None:
+def test_a_ban_counts_the_refusals_of_all_rates(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", limit=None, window="", rate="5/h;2/365d", ban="15m")
     assert passed(statuses(count=3)) == 2
     assert [(ban.limit, ban.number) for ban in bans.current_bans()] == [("api", 1)]
@@ -298,10 +279,9 @@ def test_code_that_calls_the_limiter_of_a_policy_is_limited_by_all_rates() -> No
     assert policy.limiter.peek("k")
 
 
-def test_a_rule_of_the_settings_has_several_rates(statuses: Asking, settings: Any) -> None:
+def test_a_rule_of_the_settings_has_several_rates(statuses: Statuses, settings: Any) -> None:
     rule = {"name": "api", "algorithm": "sliding_window", "rate": "5/h;2/365d", "path": "/api/*", "key": "all"}
-    section = {**settings.RESTY_DJANGO["LIMITS"], "RULES": [rule]}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    change(settings, RULES=[rule])
     assert passed(statuses()) == 2
 
 
@@ -331,7 +311,7 @@ def test_an_import_of_several_rates_returns_what_was_exported() -> None:
 
 
 @BOTH_HANDLERS
-def test_networks_are_exempt(statuses: Asking) -> None:
+def test_networks_are_exempt(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", exempt_networks="10.0.0.0/8\n127.0.0.1")
     assert passed(statuses()) == 6
     LimitPolicy.objects.update(exempt_networks="10.0.0.0/8")
@@ -339,7 +319,7 @@ def test_networks_are_exempt(statuses: Asking) -> None:
     assert passed(statuses()) == 3
 
 
-def test_paths_are_exempt_for_decorated_views_too(statuses: Asking) -> None:
+def test_paths_are_exempt_for_decorated_views_too(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", exempt_paths="/api/status/*\n/decor*")
     assert passed(statuses("/api/status/")) == 6
     assert passed(statuses("/api/items/")) == 3
@@ -347,7 +327,7 @@ def test_paths_are_exempt_for_decorated_views_too(statuses: Asking) -> None:
 
 
 @BOTH_HANDLERS
-def test_users_are_exempt_by_name_and_by_primary_key(statuses: Asking) -> None:
+def test_users_are_exempt_by_name_and_by_primary_key(statuses: Statuses) -> None:
     anna, ben = User.objects.create_user("anna"), User.objects.create_user("ben")
     other = User.objects.create_user(f"user:{anna.pk}")
     make_policy("api", path="/api/*", key="user|ip", exempt_users=f"user:{anna.pk}\nben")
@@ -357,7 +337,7 @@ def test_users_are_exempt_by_name_and_by_primary_key(statuses: Asking) -> None:
 
 
 @BOTH_HANDLERS
-def test_members_of_groups_are_exempt(statuses: Asking) -> None:
+def test_members_of_groups_are_exempt(statuses: Statuses) -> None:
     anna, ben = User.objects.create_user("anna"), User.objects.create_user("ben")
     anna.groups.add(Group.objects.create(name="Shop managers"))
     ben.groups.add(Group.objects.create(name="Others"))
@@ -367,7 +347,7 @@ def test_members_of_groups_are_exempt(statuses: Asking) -> None:
     assert passed(statuses()) == 0
 
 
-def test_groups_take_one_query_for_all_policies_and_none_without_such_a_policy(statuses: Asking) -> None:
+def test_groups_take_one_query_for_all_policies_and_none_without_such_a_policy(statuses: Statuses) -> None:
     user = User.objects.create_user("anna")
     make_policy("api", path="/api/items/", limit=100)
     make_policy("other", path="/free/", exempt_groups="a")
@@ -384,13 +364,13 @@ def test_groups_take_one_query_for_all_policies_and_none_without_such_a_policy(s
     assert count_of("auth_group") == 1
 
 
-def test_without_users_nobody_is_exempt(statuses: Asking) -> None:
+def test_without_users_nobody_is_exempt(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", exempt_users="anna", exempt_groups="a")
     with override_settings(MIDDLEWARE=MIDDLEWARE[2:]):
         assert passed(statuses()) == 3
 
 
-def test_a_tier_can_be_exempt(statuses: Asking) -> None:
+def test_a_tier_can_be_exempt(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", tiers=TIERS, exempt_paths="/api/status/", exempt_networks="10.0.0.0/8")
     assert passed(statuses("/api/status/", plan="pro")) == 6
     assert passed(statuses("/api/items/", plan="pro", REMOTE_ADDR="192.0.2.1")) == 4
@@ -400,7 +380,7 @@ def test_a_tier_can_be_exempt(statuses: Asking) -> None:
 
 
 @BOTH_HANDLERS
-def test_refusals_ban_a_key_in_all_tiers(statuses: Asking) -> None:
+def test_refusals_ban_a_key_in_all_tiers(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", tiers=TIERS, ban="15m", ban_after=2)
     assert passed(statuses(count=4)) == 3
     assert bans.current_bans() == []
@@ -415,7 +395,7 @@ def test_refusals_ban_a_key_in_all_tiers(statuses: Asking) -> None:
     assert passed(statuses(plan="many", count=2)) == 2
 
 
-def test_shadow_mode_bans_nobody(statuses: Asking) -> None:
+def test_shadow_mode_bans_nobody(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", mode="shadow", ban="15m")
     assert passed(statuses()) == 6
     assert bans.current_bans() == []
@@ -453,8 +433,7 @@ def form(**fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def _tier_setting(settings: Any, limits_site: Any) -> None:
-    section = {**settings.RESTY_DJANGO["LIMITS"], "TIER": f"{__name__}.tier_of"}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
+    change(settings, TIER=f"{__name__}.tier_of")
 
 
 @pytest.mark.usefixtures("_tier_setting")

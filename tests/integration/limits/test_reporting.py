@@ -105,10 +105,10 @@ def limits(settings: Any) -> Callable[..., None]:
 
 
 @pytest.fixture
-def served() -> Iterator[None]:
+def served(settings: Any) -> Iterator[None]:
     """A site with the middleware of limits."""
     urls = [path("items/", lambda request: HttpResponse("done"))]
-    with serving(urls, ["resty_django.limits.middleware.LimitMiddleware"]):
+    with serving(settings, urls, ["resty_django.limits.middleware.LimitMiddleware"]):
         yield
     registry.forget_policies()
 

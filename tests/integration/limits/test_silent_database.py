@@ -11,6 +11,7 @@ from django.db import connection
 
 from resty_django.limits.policies import registry
 from tests.integration.limits.policy_tools import make_policy
+from tests.integration.limits.view_tools import change
 from tests.tcpproxy import Proxy
 
 pytestmark = [
@@ -31,7 +32,7 @@ def eventually(check: Any, seconds: float = 60.0) -> None:
 def test_policies_are_read_again_after_a_silence(
     silent_database: Proxy, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFRESH": 0.1}}
+    change(settings, REFRESH=0.1)
     monkeypatch.setattr(registry, "DATABASE_TIMEOUT", 1.0)
     row = make_policy("pay", description="before")
     registry.refresh_policies()
@@ -50,7 +51,7 @@ def test_a_read_that_the_silence_interrupts_is_given_up(
     silent_database: Proxy, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proxy acknowledges what it receives, so keep-alives and the like find no fault."""
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFRESH": 0.1}}
+    change(settings, REFRESH=0.1)
     monkeypatch.setattr(registry, "DATABASE_TIMEOUT", 1.0)
     row = make_policy("pay", description="before")
     registry.refresh_policies()

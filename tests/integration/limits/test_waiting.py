@@ -26,15 +26,11 @@ from resty_django.limits.policies.spec import BadPolicy
 from resty_django.limits.statistics.reporter import stats
 
 from .policy_tools import policy_of
-from .view_tools import Site, serving
+from .view_tools import Site, change, serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
 MANY = 12
-
-
-def change(settings: Any, **section: Any) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"REFRESH": 60.0, **section}}
 
 
 def at_once(site: Site, view: Any, count: int = MANY, **options: Any) -> list[int]:
@@ -193,8 +189,8 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 @pytest.fixture
-def served() -> Iterator[None]:
-    with serving([path("page/", page)], ["resty_django.limits.middleware.LimitMiddleware"]):
+def served(settings: Any) -> Iterator[None]:
+    with serving(settings, [path("page/", page)], ["resty_django.limits.middleware.LimitMiddleware"]):
         yield
 
 

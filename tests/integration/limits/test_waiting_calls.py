@@ -15,6 +15,7 @@ import pytest
 from resty_django.limits import Concurrency, LeakyBucket, Limited, TooManyWaiting, limited, overview
 from resty_django.limits.limiters.waiting import waiting_calls
 from resty_django.limits.statistics.reporter import stats
+from tests.integration.limits.view_tools import change
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -52,10 +53,6 @@ class _Clock:
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self.sleep = sleep
         self.monotonic = time.monotonic
-
-
-def change(settings: Any, **section: Any) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ import pytest
 from asgiref.sync import iscoroutinefunction
 from django.dispatch import Signal
 from django.http import HttpRequest, HttpResponse
-from django.test import AsyncRequestFactory, RequestFactory, override_settings
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory, override_settings
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
@@ -106,6 +107,36 @@ class Site:
 _numbers = itertools.count()
 
 
+class Asking:
+    """Requests by a handler of Django, sync or async."""
+
+    def __init__(self, asynchronous: bool) -> None:
+        self.asynchronous = asynchronous
+
+    def statuses(self, url: str, count: int, method: str = "get", **options: Any) -> list[int]:
+        return [response.status_code for response in self.responses(url, count, method, **options)]
+
+    def responses(self, url: str, count: int = 1, method: str = "get", user: Any = None, **options: Any) -> list[Any]:
+        if not self.asynchronous:
+            client = Client(raise_request_exception=False)
+            if user is not None:
+                client.force_login(user)
+            return [getattr(client, method)(url, **options) for _ in range(count)]
+
+        async def ask() -> list[Any]:
+            client = AsyncClient(raise_request_exception=False)
+            if user is not None:
+                await client.aforce_login(user)
+            return [await getattr(client, method)(url, **options) for _ in range(count)]
+
+        return asyncio.run(ask())
+
+
+def change(settings: Any, **section: Any) -> None:
+    """Change settings of limits."""
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {**settings.RESTY_DJANGO.get("LIMITS", {}), **section}}
+
+
 @contextmanager
 def heard(signal: Signal) -> Iterator[list[dict[str, Any]]]:
     """What the signal sends during the block."""
@@ -122,12 +153,12 @@ def heard(signal: Signal) -> Iterator[list[dict[str, Any]]]:
 
 
 @contextmanager
-def serving(urlpatterns: list[Any], middleware: Sequence[str] = ()) -> Iterator[None]:
-    """Views under URLs, for a client or a server."""
+def serving(settings: Any, urlpatterns: list[Any], middleware: Sequence[str] = ()) -> Iterator[None]:
+    """Views under URLs, for a client or a server. `settings`: the fixture, which restores them after the test."""
     before, served_urls.urlpatterns = served_urls.urlpatterns, urlpatterns
+    settings.ROOT_URLCONF, settings.MIDDLEWARE = served_urls.__name__, list(middleware)
     try:
-        with override_settings(ROOT_URLCONF=served_urls.__name__, MIDDLEWARE=list(middleware)):
-            yield
+        yield
     finally:
         served_urls.urlpatterns = before
 
