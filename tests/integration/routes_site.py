@@ -206,6 +206,7 @@ def fill_jobs(client: Client) -> dict[str, str]:
         **{name: HOSTILE + name for name in ("scheduled", "waiting", "complete", "archived", "loop")},
         "group": "".join(HOSTILE.split()) + "g",
         "idle": "idle",
+        "cron": f"cron-{TASKS}.nightly",
     }
     in_admin = {name: quote(token(value)) for name, value in names.items()}
     in_admin["row"] = str(ArchivedJob.objects.get(key=token(HOSTILE + "archived")).pk)
@@ -232,7 +233,7 @@ def fill_dictionaries() -> None:
     policy.limiter.reset(HOSTILE)
     policy.limiter.hit(HOSTILE)
     refused = Decision(allowed=False, limit=1, remaining=0, reset_after=1, retry_after=1)
-    for name in ("pay", STORABLE[:50]):
+    for name in ("pay", HOSTILE, f"function:{HOSTILE}"):
         stats.record(name, HOSTILE, refused)
     stats.flush()
 
@@ -249,7 +250,8 @@ def in_dictionaries() -> dict[str, str]:
         },
         **{"key": Key.of(HOSTILE).token, "not_utf8": Key.of(NOT_UTF8).token},
         "name": HOSTILE,
-        "limit": percent_encoded(STORABLE[:50]),
+        "hostile": percent_encoded(HOSTILE),
+        "series": percent_encoded(f"function:{HOSTILE}"),
     }
 
 

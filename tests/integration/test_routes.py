@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +22,14 @@ from django.test import override_settings
 from django.urls import URLResolver, get_resolver
 
 from resty_django.shdict import shdicts
+from tests.integration.html_pages import Html
 from tests.integration.ids.admin_tools import rule_data
 from tests.integration.routes_site import (
     HOSTILE,
     HTML,
     LABELS,
     STORABLE,
+    TASKS,
     RoutesSite,
     models,
     settings_of,
@@ -146,6 +147,7 @@ POLICY: Final = {
     **{"name": "new", "algorithm": "leaky_bucket", "rate": "200/s", "burst": "100", "key": "ip", "cost": "1"},
     **{"mode": "enforce", "order": "0"},
 }
+TABS: Final = ("stats", "running", "waiting", "scheduled", "stalled", "depends", "recurring")
 OVERRIDE: Final = {"kind": "address", "key": "192.0.2.1", "limit": "", "rate": "60/m", "reason": ""}
 FILE: Final = json.dumps(
     {
@@ -239,8 +241,8 @@ ROUTES: Final[list[Page]] = [
         for page in (
             "export/",
             "limits/",
-            "limits/figures/?limit={limit}",
-            "limits/key/?key={limit}",
+            "limits/figures/?limit={series}",
+            "limits/key/?key={hostile}",
             "{policy}/figures/",
             "{policy}/try/",
         )
@@ -266,6 +268,15 @@ ROUTES: Final[list[Page]] = [
     Page("admin/resty_limits/quotausage/grant/", ("resty_limits.view_quotausage", "resty_limits.grant_quotausage")),
     # jobs
     *pages_of("resty_qless/queue", "queue"),
+    *(
+        Page(f"admin/resty_qless/{page}", (VIEW_JOB,))
+        for page in (
+            *(f"queue/{{queue}}/change/?tab={tab}" for tab in TABS),
+            *(f"queue/{{queue}}/change/?tab=stats&period={period}" for period in ("hour", "day", "week", "month")),
+            *(f"job/?state={state}" for state in ("failed", "complete", "stalled", "scheduled")),
+            "job/?tracked=1",
+        )
+    ),
     *acts("resty_qless/queue/{idle}/pause/", "pause_queue", reason=HTML),
     *acts("resty_qless/queue/{queue}/unpause/", "pause_queue"),
     *acts("resty_qless/queue/{idle}/forget/", "configure_jobs"),
@@ -290,16 +301,15 @@ ROUTES: Final[list[Page]] = [
     *acts("resty_qless/job/{failed}/retry-graph/", "retry_job"),
     *acts("resty_qless/job/{dependent}/cancel-graph/", "cancel_job"),
     Page("admin/resty_qless/job/stuck/?queue={token_queue}", (VIEW_JOB,)),
-    *acts(
-        "resty_qless/job/start/?task=tests.integration.qless.tasks.examples.add",
-        "start_job",
-        **JOB_FORM | {"arguments": '{"args": [1], "kwargs": {}}'},
-    ),
+    *acts(f"resty_qless/job/start/?task={TASKS}.add", "start_job", **TASK_FORM),
     *bulk("job", "cancel", "waiting", "cancel_job"),
     *bulk("job", "retry", "failed", "retry_job"),
+    *bulk("job", "move", "waiting", "retry_job", queue="idle"),
+    *bulk("job", "tag", "waiting", "edit_job", tag="new"),
     *bulk("job", "priority", "waiting", "edit_job", priority="1"),
     *pages_of("resty_qless/failuregroup", "failure"),
     *bulk("failuregroup", "retry", "failure", "retry_job"),
+    *bulk("failuregroup", "move", "failure", "retry_job", queue="idle"),
     *bulk("failuregroup", "cancel", "failure", "cancel_job"),
     *pages_of("resty_qless/jobgroup", "group"),
     *acts("resty_qless/jobgroup/{group}/retry/", "retry_job"),
@@ -313,6 +323,7 @@ ROUTES: Final[list[Page]] = [
         for page in acts(f"resty_qless/worker/{{worker}}/{verb}/", "control_worker")
     ),
     *acts("resty_qless/worker/{worker}/scale/", "control_worker", slots="3"),
+    *bulk("worker", "resume", "worker", "control_worker"),
     *bulk("worker", "stop", "worker", "control_worker"),
     *bulk("worker", "deregister", "worker", "configure_jobs"),
     *pages_of("resty_qless/tag", "tag", "history"),
@@ -321,6 +332,8 @@ ROUTES: Final[list[Page]] = [
     *acts("resty_qless/recurringjob/{recurring}/run-now/", "retry_job"),
     *acts("resty_qless/recurringjob/{recurring}/pause/", "edit_job"),
     *acts("resty_qless/recurringjob/{recurring}/resume/", "edit_job"),
+    *acts("resty_qless/recurringjob/{cron}/run-now/", "retry_job"),
+    *acts("resty_qless/recurringjob/{cron}/pause/", "edit_job"),
     *acts("resty_qless/recurringjob/{recurring}/edit/", "edit_job", **RECURRING_FORM),
     *acts("resty_qless/recurringjob/{recurring}/cancel/", "cancel_job"),
     *acts("resty_qless/recurringjob/{recurring}/tag/", "edit_job", tag="new"),
@@ -394,55 +407,6 @@ PARAMETERS: Final = (
     "page",
     "sort",
 )
-VOID: Final = {"meta", "link", "input", "br", "img", "hr", "wbr"}
-
-
-class Html(HTMLParser):
-    """Parser that finds inline scripts and styles, unclosed tags, duplicate ids, and controls without a label."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.wrong: list[str] = []
-        self.ids: list[str] = []
-        self.labels: set[str] = set()
-        self.fields: list[dict[str, str | None]] = []
-        self.feed(text)
-        self.wrong += [f"id {id_} twice" for id_ in {id_ for id_ in self.ids if self.ids.count(id_) > 1}]
-        self.wrong += [
-            f"{field} has no label"
-            for field in self.fields
-            if field.get("type") not in ("hidden", "submit")
-            and field.get("class") not in ("vDateField", "vTimeField")  # Django's
-            and not field.get("aria-label")
-            and field.get("id") not in self.labels
-        ]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        self.wrong += [f"<{tag} {name}>" for name in attributes if name == "style" or name.startswith("on")]
-        self.wrong += [f"<{tag} {value}>" for value in attributes.values() if str(value).startswith("javascript:")]
-        if tag == "style" or (
-            tag == "script" and "src" not in attributes and attributes.get("type") != "application/json"
-        ):
-            self.wrong.append(f"inline <{tag}>")
-        if "id" in attributes:
-            self.ids.append(str(attributes["id"]))
-        if tag == "label":
-            self.labels.add(str(attributes.get("for")))
-        if tag in ("input", "select", "textarea") and "label" not in self.open:
-            self.fields.append(attributes)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(f"</{tag}> closes nothing")
 
 
 def text_of(reply: Any) -> str:
@@ -492,6 +456,8 @@ def people() -> list[list[list[str]]]:
     return [needed_by(route) for route in ROUTES]
 
 
+CONFIRMATIONS: Final = {"confirmed", "confirmation", "post"}
+"""Fields without which an action asks first."""
 each_page = pytest.mark.parametrize("page", PAGES, ids=str)
 each_action = pytest.mark.parametrize("action", ACTIONS, ids=str)
 
@@ -548,6 +514,9 @@ def test_an_action_needs_its_permissions_its_token_and_a_post(site: RoutesSite, 
         assert send(site, site.browser_without(*names), action).status_code == 403, names
     if action.url.startswith("admin/"):
         site.boss().get(address(site, action), filled(site, action))
+        if action.data.keys() & CONFIRMATIONS:
+            data = {name: value for name, value in action.data.items() if name not in CONFIRMATIONS}
+            assert send(site, site.boss(), replace(action, data=data)).status_code == 200
     assert site.changed(before) == []
     if action.effect is None:
         return
@@ -556,6 +525,8 @@ def test_an_action_needs_its_permissions_its_token_and_a_post(site: RoutesSite, 
     assert bool(site.changed(before)) is action.effect
     if action.logged and action.effect:
         assert LogEntry.objects.count() > entries
+        texts = LogEntry.objects.values_list("object_id", "object_repr", "change_message")
+        assert not [text for entry in texts for text in entry if "\x00" in text]
 
 
 OBJECT_ACTION: Final = re.compile(r"(admin/\w+/\w+/\{\w+\}/)(?!change|history|delete)[\w-]+/")
@@ -592,7 +563,7 @@ def test_links_to_actions_are_shown_to_those_who_may_follow_them(site: RoutesSit
 
 NEEDS_STORE: Final = re.compile(
     r"admin/resty_(django|cache|qless)/(?!archived|tag/\{)\w+/(stuck/.*|\{\w+\}/change/.*)?$"
-    r"|admin/resty_limits/(keyban/|limitpolicy/limits/(figures/.*)?)$"
+    r"|admin/resty_limits/(keyban/|limitpolicy/limits/((figures|key)/[?].*)?)$"
 )
 """Pages that show what is in a store."""
 EXPLAINED: Final = re.compile(r'class="errornote"|<li class="error">|Unavailable|cannot be read')
@@ -619,3 +590,16 @@ def test_no_route_fails_while_the_stores_are_down(site: RoutesSite, tmp_path: Pa
         shdicts.close_all()
     assert wrong == []
     assert set(site.changed(before)) <= {model.__name__ for model in models()}
+
+
+def test_the_index_lists_what_a_person_may_see(site: RoutesSite) -> None:
+    """Each permission to view shows the lists that it opens, and no others."""
+    lists = {page.url: page.needs[0].split("|")[0] for page in PAGES if re.fullmatch(r"admin/\w+/\w+/", page.url)}
+    assert len(lists) > 15
+    for permission in sorted(set(lists.values())):
+        text = text_of(site.browser(permission).get("/admin/"))
+        assert {url for url in lists if f'href="/{url}"' in text} == {
+            url for url, needed in lists.items() if needed == permission
+        }
+    for label in LABELS:
+        assert f"/admin/{label}/" not in text_of(site.browser("resty_django.view_metrics").get("/admin/"))

@@ -340,22 +340,6 @@ def test_who_is_not_known_is_challenged_as_the_site_authenticates(rule: IdRule, 
     assert problem(APIClient().post("/api/ids/rules/order/ids/")) == (403, "not_authenticated")
 
 
-def test_a_session_needs_the_csrf_token(rule: IdRule) -> None:
-    user = get_user_model().objects.create_superuser("boss", "b@example.com", "pw")
-    client = APIClient(enforce_csrf_checks=True)
-    client.force_login(user)
-    assert problem(post(client, "/api/ids/rules/order/ids/", {})) == (403, "permission_denied")
-    assert not IdCounter.objects.exists()
-
-
-def test_nothing_changes_by_get(client: APIClient, rule: IdRule) -> None:
-    for path in ("rules/order/ids/", "rules/order/preview/"):
-        response = client.get(f"/api/ids/{path}")
-        assert problem(response) == (405, "method_not_allowed")
-        assert "POST" in response["Allow"]
-    assert not IdCounter.objects.exists()
-
-
 @pytest.mark.parametrize(
     "path", ["", "nope", "rules", "rules/order/nope/", "rules/a/b/ids/", "rules/%FF/ids/", "x/../y"]
 )

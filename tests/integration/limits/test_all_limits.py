@@ -428,32 +428,5 @@ def test_a_limit_has_figures(admin_client: Client) -> None:
     assert admin_client.get(f"{FIGURES}?{urlencode({'limit': HOSTILE})}").status_code == 404
 
 
-def test_hostile_names_are_shown_as_what_they_are(admin_client: Client) -> None:
-    series = f"function:{HOSTILE}"
-    stats.record(series, HOSTILE, Decision(False))
-    html = text_of(admin_client, ALL)
-    assert "<b>" not in html
-    (link,) = re.findall(r'href="([^"]*limits/figures/[^"]*)"', html)
-    page = text_of(admin_client, link.replace("&amp;", "&"))
-    assert "<b>" not in page
-    assert "&lt;b&gt;" in page
-
-
-def test_the_pages_need_the_permission_to_view_policies() -> None:
-    stats.record("function:sms", "k", Decision(True))
-    nobody, viewer = person("reset_key"), person("view_limitpolicy")
-    for url in (ALL, f"{FIGURES}?limit=function:sms"):
-        assert nobody.get(url).status_code == 403
-        assert viewer.get(url).status_code == 200
-        assert viewer.post(url).status_code == 405
-        assert Client().get(url).status_code == 302
-
-
-def test_a_store_that_is_down_is_reported(admin_client: Client, settings: Any) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
-    for url in (ALL, f"{FIGURES}?limit=function:sms"):
-        assert "The statistics cannot be read" in text_of(admin_client, url)
-
-
 def test_the_list_is_linked_from_the_policies(admin_client: Client) -> None:
     assert f'href="{ALL}"' in text_of(admin_client, POLICIES)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from html import unescape
-from typing import Any
-
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote
-from django.contrib.auth.models import User
 from django.test import Client
 
 from resty_django.admin.statistics import Key
 from resty_django.limits import bans
-from resty_django.limits.bans.registry import NOT_STORED, dictionary
+from resty_django.limits.bans.registry import NOT_STORED
 from resty_django.shdict import shdicts
-from tests.integration.limits.policy_tools import HOSTILE, logged, person
-from tests.integration.limits.view_tools import on_dead_redis
+from tests.integration.limits.policy_tools import logged, person
 
 BANS = "/admin/resty_limits/keyban/"
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.usefixtures("bans_store")]
@@ -63,49 +58,6 @@ def test_a_ban_is_lifted() -> None:
     assert len(logged()) == 1
 
 
-@pytest.mark.parametrize(
-    ("codenames", "allowed"),
-    [
-        ((), set()),
-        (("view_keyban",), {"list", "change"}),
-        (("view_keyban", "lift_keyban"), {"list", "change", "lift"}),
-        (("lift_keyban",), set()),
-    ],
-)
-def test_permissions(codenames: tuple[str, ...], allowed: set[str]) -> None:
-    ban = bans.add("192.0.2.7", for_="1h")
-    client = person(*codenames)
-    urls = {"list": BANS, "change": page_of(ban), "lift": page_of(ban, "lift")}
-    for name, url in urls.items():
-        assert client.get(url).status_code == (200 if name in allowed else 403)
-    if "lift" not in allowed:
-        assert client.post(urls["lift"]).status_code == 403
-    assert len(bans.current_bans()) == 1
-    assert Client().get(BANS).status_code == 302
-
-
-def test_actions_need_a_csrf_token() -> None:
-    ban = bans.add("192.0.2.7", for_="1h")
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(User.objects.create_superuser("root"))
-    assert client.post(page_of(ban, "lift")).status_code == 403
-    assert [ban.key for ban in bans.current_bans()] == ["192.0.2.7"]
-
-
-def test_hostile_keys_are_escaped() -> None:
-    ban = bans.add(HOSTILE, for_="1h", reason="<script>x</script>", limit="<i>a/b</i>")
-    client = person("view_keyban", "lift_keyban")
-    for url in (BANS, page_of(ban), page_of(ban, "lift")):
-        text = text_of(client, url)
-        assert "<script>x" not in text
-        assert "<b>&quot;" not in text
-        assert "<i>a/b" not in text
-        assert "\u202e" not in text
-        assert "it's" in unescape(text)
-    client.post(page_of(ban, "lift"))
-    assert bans.current_bans() == []
-
-
 def test_unknown_bans() -> None:
     client = person("view_keyban", "lift_keyban")
     for token in ("no", Key.of("ban:0::unknown").token, Key.of("other").token, "%00"):
@@ -116,15 +68,6 @@ def test_unknown_bans() -> None:
 def test_bans_that_were_not_stored_are_reported() -> None:
     shdicts["limits"].set(NOT_STORED, 2)
     assert "2 bans were not stored" in text_of(person("view_keyban"), BANS)
-
-
-def test_a_store_that_is_down(settings: Any) -> None:
-    client = person("view_keyban", "lift_keyban")
-    ban = bans.add("192.0.2.7", for_="1h")
-    with on_dead_redis("bans"):
-        assert "errornote" in text_of(client, BANS)
-        assert client.post(page_of(ban, "lift")).status_code == 302
-    assert dictionary().get(ban.name) is not None
 
 
 # --- several bans ----------------------------------------------------------------------------------------------------
@@ -158,17 +101,9 @@ def test_all_bans_of_a_search_are_lifted() -> None:
     assert [ban.key for ban in bans.current_bans()] == ["198.51.100.1"]
 
 
-def test_several_bans_need_the_permission_and_the_token() -> None:
-    ban = bans.add(HOSTILE, for_="1h", reason=HOSTILE)
-    pick = {"pick": Key.of(ban.name).token, "confirmed": "yes"}
+def test_several_bans_are_offered_to_those_who_may_lift_them() -> None:
+    bans.add("192.0.2.7", for_="1h")
     assert 'name="pick"' not in text_of(person("view_keyban"), BANS)
-    assert person("view_keyban").post(f"{BANS}lift/", pick).status_code == 403
     client = person("view_keyban", "lift_keyban")
-    assert client.get(f"{BANS}lift/", pick).status_code == 302
     assert "Nothing selected" in client.post(f"{BANS}lift/", {"confirmed": "yes"}, follow=True).content.decode()
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(User.objects.create_superuser("strict"))
-    assert strict.post(f"{BANS}lift/", pick).status_code == 403
     assert len(bans.current_bans()) == 1
-    client.post(f"{BANS}lift/", pick)
-    assert bans.current_bans() == []

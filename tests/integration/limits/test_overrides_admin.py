@@ -168,18 +168,6 @@ def test_the_list_is_searched_and_filtered(admin_client: Client) -> None:
     assert keys(effect="else") == everything
 
 
-def test_pages_need_their_permissions() -> None:
-    row = make_override()
-    viewer, nobody = person("view_limitoverride"), person("view_limitpolicy")
-    assert viewer.get(OVERRIDES).status_code == 200
-    assert viewer.get(f"{OVERRIDES}export/").status_code == 200
-    assert viewer.post(f"{OVERRIDES}export/").status_code == 405
-    assert viewer.post(f"{OVERRIDES}add/", entered()).status_code == 403
-    assert viewer.post(f"{OVERRIDES}{row.pk}/delete/", {"post": "yes"}).status_code == 403
-    for page in ("", "export/", "add/", f"{row.pk}/change/"):
-        assert nobody.get(f"{OVERRIDES}{page}").status_code == 403
-
-
 # --- find a key ----------------------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from resty_django.limits.statistics.events import REFUSED, SHADOWED
 from resty_django.limits.statistics.refusals import EACH, MOST
 from resty_django.limits.statistics.reporter import StatsReporter, stats
 from resty_django.shdict import shdicts
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
+from tests.integration.limits.policy_tools import POLICIES, make_policy
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -175,19 +175,7 @@ def test_a_key_lists_at_most_a_hundred_refusals_and_says_so(admin_client: Client
     assert "100 of 150 stored refusals." in admin_client.get(KEY, {"key": "k"}).content.decode()
 
 
-def test_hostile_keys_and_names_are_escaped(admin_client: Client) -> None:
-    for name in (HOSTILE, f"decorator:{HOSTILE}:req"):
-        stats.record(name, HOSTILE, REFUSE)
-    page = admin_client.get(KEY, {"key": HOSTILE}).content.decode()
-    assert HOSTILE not in page
-    assert "<b>" not in page
+def test_long_keys_are_shortened() -> None:
     long = "y" * 100_000
     stats.record("long", long, REFUSE)
     assert "yyyyy" not in str(stats.flush() and stats.refusals("long"))
-
-
-def test_only_users_who_may_view_policies_see_refusals() -> None:
-    stats.record("pay", "192.0.2.1", REFUSE)
-    assert len(rows(person("view_limitpolicy"), "192.0.2.1")) == 1
-    assert person().get(KEY, {"key": "192.0.2.1"}).status_code == 403
-    assert Client().get(KEY, {"key": "192.0.2.1"}).status_code == 302

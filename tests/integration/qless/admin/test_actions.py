@@ -8,25 +8,19 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.test import Client as Browser
 
 from resty_django.qless import Client
 from resty_django.qless.admin import bulk as bulk_module
 from resty_django.qless.admin.job_lists import sorted_set
 from resty_django.qless.admin.options import CORE_OPTIONS, QUEUE_OPTIONS, option_spec
-from resty_django.qless.models import token
 from tests.docs_reader import code, page
 from tests.integration.qless.admin.tools import (
-    HOSTILE,
-    PERMISSIONS,
     bulk,
     everything,
     failed,
     fill,
     hidden,
-    hostile,
     logged,
     message_in,
     path,
@@ -35,68 +29,6 @@ from tests.integration.qless.admin.tools import (
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
-
-ACTIONS: list[tuple[str, str, dict[str, Any]]] = [
-    ("retry_job", path("job", "failed-1", "retry"), {}),
-    ("retry_job", path("job", "waiting-1", "move"), {"queue": "mail"}),
-    ("retry_job", path("job", "running-1", "timeout"), {}),
-    ("edit_job", path("job", "waiting-1", "priority"), {"priority": "9"}),
-    ("edit_job", path("job", "waiting-1", "tag"), {"tag": "new"}),
-    ("edit_job", path("job", "waiting-1", "untag"), {"tag": "vip"}),
-    ("edit_job", path("job", "waiting-1", "track"), {}),
-    ("edit_job", path("job", "depends-1", "undepend") + "?on=waiting-1", {}),
-    (
-        "start_job",
-        path("job", "waiting-1", "clone"),
-        {"queue": "mail", "arguments": "{}", "priority": "0", "retries": "5", "delay": "0"},
-    ),
-    ("cancel_job", path("job", "scheduled-1", "cancel"), {}),
-    ("pause_queue", path("queue", "mail", "pause"), {"reason": "for a while"}),
-    ("configure_jobs", path("worker", "here-1", "deregister"), {}),
-    ("configure_jobs", path("option", "heartbeat"), {"value": "30"}),
-    ("configure_jobs", path("option", "max-worker-age", "unset"), {}),
-    (
-        "edit_job",
-        path("recurringjob", "recurring-1", "edit"),
-        {"queue": "mail", "interval": "60", "priority": "0", "retries": "5", "backlog": "0", "arguments": "{}"},
-    ),
-    ("edit_job", path("recurringjob", "recurring-1", "tag"), {"tag": "new"}),
-    ("cancel_job", path("recurringjob", "recurring-1", "cancel"), {}),
-    ("retry_job", bulk(group="mail-Timeout"), {"verb": "retry", "all": "yes", "confirmed": "yes"}),
-    ("cancel_job", bulk(), {"verb": "cancel", "pick": ["waiting-1", "depends-1"], "confirmed": "yes"}),
-    ("edit_job", bulk(), {"verb": "priority", "pick": ["waiting-1"], "priority": "1", "confirmed": "yes"}),
-]
-BY_URL = pytest.mark.parametrize(
-    ("permission", "url", "data"),
-    ACTIONS,
-    ids=lambda value: value[len("/admin/resty_qless/") :] if "/" in str(value) else "",
-)
-
-
-@BY_URL
-def test_operations_need_their_permission_and_post_with_csrf(
-    jobs_site: Client, valkey: Any, permission: str, url: str, data: dict[str, Any]
-) -> None:
-    fill(jobs_site)
-    jobs_site.config.set("max-worker-age", 90_000)
-    before = everything(valkey)
-    others = person(*(codename for codename in PERMISSIONS if codename != permission))
-    assert others.post(url, data).status_code == 403
-    without_looking = person(permission)
-    assert without_looking.post(url, data).status_code == 403
-    able = person("view_job", permission)
-    form_page = able.get(url)
-    assert form_page.status_code == (302 if "/bulk/" in url else 200)
-    guarded = Browser(enforce_csrf_checks=True)
-    guarded.force_login(User.objects.get(username="user2"))
-    assert guarded.post(url, data).status_code == 403
-    assert everything(valkey) == before
-    assert LogEntry.objects.count() == 0
-    reply = able.post(url, data)
-    assert reply.status_code == 302, re.findall(r"(?s)errorlist.*?</ul>", reply.content.decode())
-    assert everything(valkey) != before
-    assert LogEntry.objects.count() >= 1
-    assert LogEntry.objects.filter(user__username="user2").count() == LogEntry.objects.count()
 
 
 def test_operations_change_one_job(admin_client: Browser, jobs_site: Client) -> None:
@@ -433,23 +365,6 @@ def test_all_failures_are_retried_each_to_its_queue(admin_client: Browser, jobs_
     run(admin_client, bulk(state="failed"), {"verb": "retry", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.failed() == {}
     assert [(queue.name, queue.waiting) for queue in jobs_site.queues.counts()] == [("one", 30), ("two", 30)]
-
-
-def test_operations_accept_hostile_names(admin_client: Browser, jobs_site: Client) -> None:
-    hostile(jobs_site)
-    admin_client.post(path("job", HOSTILE, "untag"), {"tag": token(HOSTILE)})
-    assert jobs_site.jobs.tagged(HOSTILE).jobs == [f"{HOSTILE}2"]
-    admin_client.post(path("queue", HOSTILE, "unpause"))
-    assert not jobs_site.queues[HOSTILE].paused()
-    run(admin_client, bulk(group=HOSTILE), {"verb": "retry", "all": "yes", "confirmed": "yes"})
-    assert jobs_site.jobs.failed() == {}
-    admin_client.post(path("option", HOSTILE, "unset"))
-    assert HOSTILE not in jobs_site.config.all()
-    admin_client.post(path("recurringjob", f"{HOSTILE}r", "cancel"))
-    assert jobs_site.jobs.get(f"{HOSTILE}r") is None
-    admin_client.post(path("worker", HOSTILE, "deregister"))
-    assert [worker.name for worker in jobs_site.workers.counts()] == []
-    assert "\x00" not in "".join(f"{entry.object_id}{entry.object_repr}" for entry in LogEntry.objects.all())
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------

@@ -87,9 +87,3 @@ def test_hostile_class_names_are_escaped(browser: Browser, jobs_site: Client) ->
         assert "<b>" not in html
         assert "&lt;b&gt;" in html
     assert "others, which are not counted by name 1 0" in plain(text_of(browser, path("jobclass")))
-
-
-def test_the_pages_need_the_permission_to_view_jobs(browser: Browser) -> None:
-    for address in (path("jobclass"), path("jobclass", SEND)):
-        assert person().get(address).status_code == 403
-        assert browser.post(address).status_code == 405

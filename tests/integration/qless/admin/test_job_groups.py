@@ -13,8 +13,8 @@ from redis import Redis
 from resty_django.qless import Client
 from resty_django.qless.admin import graph_actions, groups
 from resty_django.qless.clients import graph
-from tests.integration.qless.admin.test_pages import sound
-from tests.integration.qless.admin.tools import PERMISSIONS, ROOT, logged, path, person, plain, text_of
+from tests.integration.html_pages import sound
+from tests.integration.qless.admin.tools import ROOT, logged, path, person, plain, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -189,28 +189,6 @@ def test_an_interrupted_operation_is_logged(
     assert {job.jid for job in jobs_site.jobs.multiget("a", "b", "c")} == {"a", "b"}
     (entry,) = logged()
     assert entry.startswith("Cancel all connected jobs: interrupted, some jobs may have changed. Cancel(): ")
-
-
-@pytest.mark.parametrize(
-    ("model", "name", "page", "permission"),
-    [
-        ("jobgroup", "import-7", "retry", "retry_job"),
-        ("jobgroup", "import-7", "cancel", "cancel_job"),
-        ("job", "a-2", "retry-graph", "retry_job"),
-        ("job", "a-2", "cancel-graph", "cancel_job"),
-    ],
-)
-def test_permissions(grouped: Client, model: str, name: str, page: str, permission: str) -> None:
-    others = [codename for codename in PERMISSIONS if codename != permission]
-    browser = person(*others)
-    assert path(model, name, page) not in text_of(browser, path(model, name))
-    for reply in (browser.get(path(model, name, page)), browser.post(path(model, name, page))):
-        assert reply.status_code == 403
-    assert person("view_job", permission).get(path(model, name, page)).status_code == 200
-    assert Browser(enforce_csrf_checks=True).post(path(model, name, page)).status_code in (302, 403)
-    assert len(grouped.jobs.multiget("a-1", "a-2", "check")) == 3
-    for url in (path("jobgroup"), path("jobgroup", "import-7"), STUCK):
-        assert person(*PERMISSIONS[1:]).get(url).status_code == 403
 
 
 def test_stuck_jobs(admin_client: Browser, jobs_site: Client, valkey: Redis) -> None:

@@ -11,7 +11,7 @@ from django.test import Client as Browser
 from resty_django.qless import Client, Job
 from resty_django.qless.admin import job_history
 from resty_django.qless.worker.error_text import message_of
-from tests.integration.qless.admin.test_pages import sound
+from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import failed, path, text_of
 from tests.integration.qless.tasks import raising
 

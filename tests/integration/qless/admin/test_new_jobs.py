@@ -15,7 +15,7 @@ from django.test import Client as Browser
 from resty_django.qless import Client, Job
 from resty_django.qless.redaction import HIDDEN
 from resty_django.qless.tasks import calls
-from tests.integration.qless.admin.test_pages import sound
+from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import ROOT, logged, message_in, path, person, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -180,24 +180,6 @@ def test_invalid_new_jobs_are_refused(
     assert reply.status_code == 200
     assert problem in html.unescape(sound(reply.content.decode()))
     assert with_tasks.queues["mail"].length() == 1
-
-
-def test_new_jobs_need_their_permission_and_csrf(with_tasks: Client) -> None:
-    data = {**FORM, "arguments": '{"args": [1], "kwargs": {}}'}
-    others = person("view_job", "retry_job", "cancel_job", "edit_job", "pause_queue", "configure_jobs")
-    for url in (START, f"{START}?task={ADD}"):
-        assert others.get(url).status_code == 403
-        assert others.post(url, data).status_code == 403
-    assert person("start_job").get(START).status_code == 403
-    assert "start/" not in text_of(others, path("job"))
-    allowed = person("view_job", "start_job")
-    assert START in text_of(allowed, path("job"))
-    guarded = Browser(enforce_csrf_checks=True)
-    guarded.cookies = allowed.cookies
-    assert guarded.post(f"{START}?task={ADD}", data).status_code == 403
-    assert with_tasks.queues["mail"].length() == 1
-    reply = allowed.post(f"{START}?task={ADD}", data, follow=True)
-    assert job_of(with_tasks, new_job(reply)).data["args"] == [1]
 
 
 def test_scheduled_jobs_run_now(admin_client: Browser, with_tasks: Client) -> None:

@@ -16,7 +16,7 @@ from resty_django.qless.admin import worker_stacks
 from resty_django.qless.clients.replies import SILENT
 from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
 from resty_django.qless.worker.stacks import encode_stacks
-from tests.integration.qless.admin.tools import HOSTILE, everything, logged, path, person, plain, report, text_of
+from tests.integration.qless.admin.tools import HOSTILE, logged, path, person, plain, report, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -162,27 +162,6 @@ def test_the_list_scales_at_once_and_asks_before_it_stops(jobs_site: Client, wor
     assert operator.post(stop)["Location"] == path("worker")
     assert "is not replaced" in text_of(operator, path("worker"))
     assert logged() == ["Asked to run 12 jobs at once.", "Asked to stop.", "Asked to stop."]
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-def test_control_has_its_own_permission(jobs_site: Client, valkey: Any, worker: str, action: str) -> None:
-    others = person(*("view_job", "retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs"))
-    before = everything(valkey)
-    url = path("worker", worker, action)
-    for browser in (others, person("control_worker")):
-        assert browser.get(url).status_code == browser.post(url, {"slots": 2}).status_code == 403
-    assert "/stop/" not in text_of(others, path("worker"))
-    assert "/stop/" not in text_of(others, path("worker", worker))
-    operator = person("view_job", "control_worker")
-    assert operator.get(url).status_code == operator.head(url).status_code == 200
-    assert everything(valkey) == before
-    strict = Browser(enforce_csrf_checks=True)
-    strict.cookies = operator.cookies
-    assert strict.post(url, {"slots": 2}).status_code == 403
-    assert requested(jobs_site) == []
-    assert operator.post(url, {"slots": 2}).status_code == 302
-    assert [request[0] for request in requested(jobs_site)] == [action]
-    assert len(logged()) == 1
 
 
 # --- stacks ---

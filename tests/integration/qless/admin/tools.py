@@ -21,10 +21,6 @@ from resty_django.qless.models import token
 ROOT = "/admin/resty_qless/"
 HOSTILE = "<b>\"it's\\&{{x}}%s</b>\u202eé\x00/#?"
 """A name that another client may use for anything."""
-PERMISSIONS = (
-    *("view_job", "retry_job", "cancel_job", "edit_job", "start_job", "pause_queue", "configure_jobs"),
-    "control_worker",
-)
 
 
 def path(model: str, name: str | None = None, page: str = "change") -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import override_settings
-from django.urls import get_resolver, reverse
+from django.urls import reverse
 from rest_framework.test import APIClient
 
 from resty_django.qless import Client, Job
@@ -360,62 +358,6 @@ def test_stuck_jobs_are_listed(jobs: Client, admin_api: APIClient) -> None:
     assert admin_api.get(address("stuck/")).status_code == 400
 
 
-# --- who may --------------------------------------------------------------------------------------------------------
-
-NEEDED = {
-    ("get", "queues/"): "job.view_job",
-    ("get", "queues/mail/"): "job.view_job",
-    ("get", "queues/mail/stats/"): "job.view_job",
-    ("get", "queues/mail/throughput/"): "job.view_job",
-    ("get", "queues/mail/jobs/"): "job.view_job",
-    ("post", "queues/mail/pause/"): "job.pause_queue",
-    ("post", "queues/mail/unpause/"): "job.pause_queue",
-    ("get", "jobs/"): "job.view_job",
-    ("get", "jobs/j/"): "job.view_job",
-    ("delete", "jobs/j/"): "job.cancel_job",
-    ("post", "jobs/j/retry/"): "job.retry_job",
-    ("get", "jobs/j/graph/"): "job.view_job",
-    ("post", "jobs/j/graph/cancel/"): "job.cancel_job",
-    ("post", "jobs/j/graph/retry/"): "job.retry_job",
-    ("get", "groups/"): "job.view_job",
-    ("get", "groups/g/"): "job.view_job",
-    ("get", "groups/g/jobs/"): "job.view_job",
-    ("post", "groups/g/cancel/"): "job.cancel_job",
-    ("post", "groups/g/retry/"): "job.retry_job",
-    ("get", "stuck/?queue=q"): "job.view_job",
-    ("get", "failed/"): "job.view_job",
-    ("get", "failed/g/"): "job.view_job",
-    ("post", "failed/g/retry/"): "job.retry_job",
-    ("get", "workers/"): "job.view_job",
-    ("get", "workers/w/"): "job.view_job",
-    ("get", "recurring/"): "job.view_job",
-    ("get", "recurring/j/"): "job.view_job",
-}
-
-
-def test_every_url_needs_its_permission(jobs: Client, person: Callable[..., APIClient]) -> None:
-    all_of_them = sorted(set(NEEDED.values()))
-    for (method, path), permission in NEEDED.items():
-        others = person(*[name for name in all_of_them if name != permission])
-        assert getattr(others, method)(address(path)).status_code == 403, (method, path)
-        assert getattr(person(permission), method)(address(path)).status_code in (200, 404), (method, path)
-        assert getattr(APIClient(), method)(address(path)).status_code in (401, 403), (method, path)
-
-
-def test_every_route_is_in_the_list_of_permissions() -> None:
-    routes = {str(pattern.pattern) for pattern in urlpatterns}
-    assert len(routes) == len({path for _, path in NEEDED})
-    assert get_resolver()
-
-
-def test_a_signed_in_browser_needs_a_csrf_token(jobs: Client) -> None:
-    client = APIClient(enforce_csrf_checks=True)
-    client.force_login(User.objects.create_superuser("admin"))
-    assert client.get(address("queues/")).status_code == 200
-    assert client.post(address("queues/mail/pause/")).status_code == 403
-    assert not jobs.queues["mail"].paused()
-
-
 def test_unavailable_server_is_a_503(settings: Any, admin_api: APIClient) -> None:
     with override_settings(RESTY_DJANGO={"QLESS": {"URL": "redis://127.0.0.1:1/0"}}):
         response = admin_api.get(address("queues/"))
@@ -435,7 +377,7 @@ def test_the_schema_is_valid(tmp_path: Path) -> None:
         if route.startswith("/api/jobs/")
         for operation in methods.values()
     ]
-    assert len(operations) == len(NEEDED)
+    assert len(operations) == len(urlpatterns) + 1  # one URL has GET and DELETE
     for operation in operations:
         assert operation["summary"]
         assert {"400", "403", "503"} <= set(operation["responses"])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 
@@ -32,11 +31,6 @@ def url(action: str) -> str:
 
 def logged() -> list[str]:
     return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
-
-
-def state(dictionary: SharedDict) -> Any:
-    """What the actions may change."""
-    return dictionary.get("kept"), dictionary.get_stale("gone")
 
 
 @pytest.fixture
@@ -126,25 +120,6 @@ def test_flush_all(admin_client: Client, filled: SharedDict) -> None:
 # --- who may do what ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_each_action_takes_its_own_permission(person: Callable[..., Client], filled: SharedDict, action: str) -> None:
-    codename, data = ACTIONS[action]
-    others = [name for name, _ in ACTIONS.values() if name != codename]
-    stranger = person("view_shareddictionary", "view_dictionary_items", *others)
-    blind, owner = person(codename), person("view_shareddictionary", codename)
-    before = state(filled)
-    for client in (stranger, blind):
-        assert client.get(url(action)).status_code == 403
-        assert client.post(url(action), data).status_code == 403
-    assert state(filled) == before
-    assert f"/{action}/" not in stranger.get(PAGE).content.decode()
-    assert f"/{action}/" in owner.get(PAGE).content.decode()
-    assert owner.get(url(action)).status_code == 200
-    assert owner.post(url(action), data).status_code == 302
-    assert state(filled) != before
-    assert len(logged()) == 1
-
-
 def test_figures_and_items_have_permissions_of_their_own(person: Callable[..., Client], filled: SharedDict) -> None:
     filled.set("secret-key", "secret-value")
     viewer = person("view_shareddictionary")
@@ -161,32 +136,6 @@ def test_figures_and_items_have_permissions_of_their_own(person: Callable[..., C
     assert blind.get(f"{LIST}default/history/").status_code == 403
     assert LIST not in blind.get("/admin/").content.decode()
     assert LIST in viewer.get("/admin/").content.decode()
-
-
-def test_nothing_changes_by_get(admin_client: Client, filled: SharedDict) -> None:
-    before = state(filled)
-    query = "?key=kept&confirmation=default&k=a2VwdA==&find=&count&post=yes"
-    for address in (LIST, PAGE, *(url(action) for action in ACTIONS)):
-        for method in (admin_client.get, admin_client.head, admin_client.put, admin_client.delete):
-            method(address + query)
-    for address in (LIST, PAGE):
-        assert admin_client.post(address + query, {"key": "kept"}).status_code == 405
-    assert state(filled) == before
-    assert logged() == []
-
-
-def test_actions_need_the_token_and_a_sign_in(filled: SharedDict) -> None:
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(User.objects.create_superuser("root"))
-    before = state(filled)
-    for action, (_, data) in ACTIONS.items():
-        assert strict.post(url(action), data).status_code == 403
-        reply = Client().post(url(action), data)
-        assert reply.headers["Location"].startswith("/admin/login/")
-        token = strict.get(url(action)).cookies["csrftoken"].value
-        assert state(filled) == before
-        assert strict.post(url(action), data | {"csrfmiddlewaretoken": token}).status_code == 302
-        before = state(filled)
 
 
 def test_the_dictionaries_of_the_settings_are_meant(admin_client: Client, filled: SharedDict) -> None:
