@@ -18,23 +18,13 @@ from typing import Any, Final
 
 import pytest
 from django.core.management import get_commands, load_command_class
+from django.db import connections
 
 import resty_django
-from resty_django.cache import mlcaches
-from resty_django.ids import service
-from resty_django.limits import Decision
-from resty_django.limits.models import LimitPolicy
-from resty_django.limits.statistics.reporter import stats
-from resty_django.qless import Client
-from resty_django.qless.clients.default import default_client
-from resty_django.shdict import shdicts
 from resty_django.text import logger, one_line, printable
-from tests.integration.ids.admin_tools import make_counter, make_rule
-from tests.integration.limits.policy_tools import limits_site, make_policy
-from tests.integration.qless.admin.tools import hostile as hostile_jobs
-from tests.integration.routes_site import HOSTILE, STORABLE
-
-__all__ = ["limits_site"]
+from tests.integration.routes_site import HOSTILE, STORABLE, RoutesSite
+from tests.integration.routes_site import filled_site as filled_site
+from tests.integration.routes_site import site as site
 
 SURROGATE: Final = "\ud800\udcff"
 PACKAGE: Final = Path(resty_django.__file__).parent
@@ -162,35 +152,10 @@ def test_numbers_and_mappings_stay_usable_in_log_calls() -> None:
 # --- every command ---
 
 
-@pytest.fixture
-def hostile_site(
-    limits_site: dict[str, Any], settings: Any, valkey: Any, valkey_url: str, db: None
-) -> Iterator[Client]:
-    """A site in which everything that has a name has a hostile one."""
-    settings.CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": valkey_url}}
-    settings.RESTY_DJANGO = {
-        **limits_site,
-        "QLESS": {"URL": valkey_url, "WORKER_NAME": "here-1"},
-        "CACHES": {"pages": {}},
-        "IDS": {"STEP": 3},
-    }
-    client = default_client()
-    hostile_jobs(client)
-    client.queues[HOSTILE].put(HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE])
-    client.queues[HOSTILE].recur(HOSTILE, {HOSTILE: HOSTILE}, 60, jid=HOSTILE + "r", offset=60)
-    client.queues["mail"].put(HOSTILE, HOSTILE)
-    job = client.queues["mail"].pop()
-    assert job is not None
-    job.fail(HOSTILE, HOSTILE)
-    shdicts["default"].set(HOSTILE, HOSTILE)
-    mlcaches["pages"].set(HOSTILE, HOSTILE)
-    row = make_policy()
-    LimitPolicy.objects.filter(pk=row.pk).update(name=STORABLE[:50])
-    stats.record(STORABLE[:50], HOSTILE, Decision(allowed=False, limit=1, remaining=0, reset_after=1, retry_after=1))
-    stats.flush()
-    make_counter(make_rule("order"), app=STORABLE[:60])
-    yield client
-    service.stop()
+@pytest.fixture(scope="module")
+def people() -> list[list[list[str]]]:
+    """Nobody, since commands need no permission."""
+    return []
 
 
 COMMANDS: Final[dict[str, list[list[str]]]] = {
@@ -215,19 +180,21 @@ def test_every_command_is_in_the_table() -> None:
 
 
 @pytest.mark.redis
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("name", "args"),
     [(name, args) for name, runs in COMMANDS.items() for args in runs],
     ids=lambda each: ascii(each)[:40],
 )
 def test_no_command_prints_external_text_as_it_is(
-    hostile_site: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, args: list[str]
+    site: RoutesSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, args: list[str]
 ) -> None:
     file = tmp_path / "file.json"
     file.write_text(f'{{"format": {ascii(STORABLE)[1:-1]!r}, "rules": []'.replace("'", '"'))
     stdout, stderr = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(connections, "close_all", lambda: None)  # the test's transaction goes on
     command = load_command_class(get_commands()[name], name)
     argv = ["manage.py", name, *(arg.format(file=file) if arg.startswith("{file") else arg for arg in args)]
     with pytest.raises(SystemExit) if name == "runqless" else exits():

@@ -467,7 +467,8 @@ def test_a_page_needs_its_permissions_and_is_sound_and_changes_nothing(site: Rou
     url, before = address(site, page), site.state()
     assert refused(Browser().get(url))
     for names in needed_by(page):
-        assert site.browser_without(*names).get(url).status_code == 403, names
+        for address_of_page in (url, f"{url}{'&' if '?' in url else '?'}export=csv"):
+            assert site.browser_without(*names).get(address_of_page).status_code == 403, names
     reply = just_enough(site, page).get(url)
     assert reply.status_code == page.status
     assert_sound(reply, url)
@@ -513,7 +514,8 @@ def test_an_action_needs_its_permissions_its_token_and_a_post(site: RoutesSite, 
     for names in needed_by(action):
         assert send(site, site.browser_without(*names), action).status_code == 403, names
     if action.url.startswith("admin/"):
-        site.boss().get(address(site, action), filled(site, action))
+        for method in ("get", "put", "delete"):
+            getattr(site.boss(), method)(address(site, action), filled(site, action))
         if action.data.keys() & CONFIRMATIONS:
             data = {name: value for name, value in action.data.items() if name not in CONFIRMATIONS}
             assert send(site, site.boss(), replace(action, data=data)).status_code == 200
@@ -527,6 +529,9 @@ def test_an_action_needs_its_permissions_its_token_and_a_post(site: RoutesSite, 
         assert LogEntry.objects.count() > entries
         texts = LogEntry.objects.values_list("object_id", "object_repr", "change_message")
         assert not [text for entry in texts for text in entry if "\x00" in text]
+        message = site.boss().get(reply.headers["Location"])
+        if message.status_code == 200:
+            assert_sound(message, reply.headers["Location"])
 
 
 OBJECT_ACTION: Final = re.compile(r"(admin/\w+/\w+/\{\w+\}/)(?!change|history|delete)[\w-]+/")
