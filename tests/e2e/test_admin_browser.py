@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.e2e,
     pytest.mark.browser,
-    pytest.mark.services,
 ]
 
 

@@ -22,7 +22,7 @@ def queue_page(jobs_site: Client) -> str:
 def test_charts_are_printed_without_the_controls(queue_page: str, open_page: OpenPage) -> None:
     page = open_page()
     page.goto(queue_page)
-    controls = (".resty-bar", ".resty-live-bar", ".resty-export", "#nav-sidebar", "ul.resty-doors", "details")
+    controls = (".resty-bar", ".resty-live-bar", "#nav-sidebar", "ul.resty-doors", "details")
     assert all(page.locator(f"{selector}:visible").count() for selector in controls)
     page.emulate_media(media="print")
     assert [selector for selector in controls if page.locator(f"{selector}:visible").count()] == []

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.e2e,
     pytest.mark.browser,
-    pytest.mark.services,
     pytest.mark.usefixtures("limits_site"),
 ]
 

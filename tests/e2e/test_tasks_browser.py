@@ -226,7 +226,7 @@ def test_which_worker_is_stuck_and_where_is_seen(operator: Callable[..., Operato
         "1 / 4",
     ):
         assert fact in first
-    page.click(page.tab.get_by_role("link", name="here-1"))
+    page.click(page.tab.get_by_role("link", name="here-1", exact=True))
     facts = page.text()
     for fact in (
         "Host web1",
@@ -258,10 +258,13 @@ def test_a_worker_is_controlled(operator: Callable[..., Operator], site: Client)
         names = [f"other-1-{action}", f"web1-{action}", f"web2-{action}"]
         for name in names:
             report(site, name, state=state)
-        page = operator(2)
+        page = operator(3 if action == "stop" else 2)
         page.open("resty_qless/worker")
         if action == "scale":
             page.enter("Slots: web1-scale", "12")
+        elif action == "stop":  # a worker that has stopped does not come back, so this one asks
+            page.click(page.tab.get_by_role("link", name=f"Stop: web1-{action}"))
+            page.click(page.tab.get_by_role("button", name="Stop a worker"))
         else:
             page.click(page.tab.get_by_role("button", name=f"{action.title()}: web1-{action}"))
         page.tab.get_by_role("row", name=f"web1-{action}").get_by_text("not confirmed yet").wait_for()
