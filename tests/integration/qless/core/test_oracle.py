@@ -139,7 +139,7 @@ class Both(RuleBasedStateMachine):
             "priority": st.integers(-2, 2),
             "retries": st.integers(0, 2),
             "tags": TAGS.map(json.dumps),
-            "depends": st.lists(JIDS, min_size=1, max_size=2).map(json.dumps),
+            "depends": st.lists(JIDS, max_size=2).map(json.dumps),
         }
         chosen = self.draw(st.sets(st.sampled_from(sorted(options)), max_size=3))
         pairs = [argument for name in sorted(chosen) for argument in (name, self.draw(options[name]))]
@@ -241,9 +241,9 @@ class Both(RuleBasedStateMachine):
         option, values = self.draw(
             st.sampled_from(
                 [
-                    *(("q-heartbeat", [3, 70]), ("heartbeat", [3, 70]), ("grace-period", [0, 3, 70])),
+                    *(("q-heartbeat", [3, 70]), ("heartbeat", [3, 70]), ("grace-period", [-5, 0, 3, 70])),
                     *(("q-max-concurrency", [1, 2]), ("jobs-history", [0, 70]), ("jobs-history-count", [0, 2])),
-                    ("max-job-history", [0, 3, 4]),
+                    *(("max-job-history", [0, 3, 4]), ("max-worker-age", [10])),
                 ]
             )
         )
@@ -251,11 +251,12 @@ class Both(RuleBasedStateMachine):
             self.call("config.set", option, self.draw(st.sampled_from(values)))
         else:
             self.call("config.unset", option)
-        if option != "max-job-history":
+        if option not in ("max-job-history", "max-worker-age"):
             self.call("config.get", option)
 
     def pausing(self) -> None:
-        self.call(self.draw(st.sampled_from(["pause", "unpause", "unpause", "queue.forget"])), "q")
+        command = self.draw(st.sampled_from(["pause", "unpause", "unpause", "queue.forget", "worker.deregister"]))
+        self.call(command, self.draw(WORKERS) if command == "worker.deregister" else "q")
 
     def look(self) -> None:
         jid, queue, worker = self.draw(JIDS), self.draw(QUEUES), self.draw(WORKERS)
