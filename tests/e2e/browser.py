@@ -39,6 +39,18 @@ def write(driver: Any, name: str, text: str) -> None:
     field.send_keys(text)
 
 
+def set_width(driver: Any, width: int) -> None:
+    metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def fits(driver: Any) -> bool:
+    """Return whether the page is no wider than the window."""
+    return bool(
+        driver.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    )
+
+
 @dataclass
 class OpenPage:
     """Opens pages of Playwright: `open_page(dark=True)`."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from resty_django.limits import Decision, Quota, forget_quotas
 from resty_django.limits.models import LimitOverride, LimitPolicy, QuotaUsage
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import reporter
-from tests.e2e.browser import all_of, until, write
+from tests.e2e.browser import all_of, fits, set_width, until, write
 from tests.integration.limits.policy_tools import POLICIES, make_policy
 
 pytestmark = [
@@ -97,32 +95,23 @@ def test_tiers_and_exemptions_are_entered_by_line(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": section}
     row = make_policy(path="/shop/*", exempt_paths=f"/{'long' * 40}")
     driver = browse(scripts=False)
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
-    )
-    fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+    set_width(driver, width)
     driver.get(f"{live_server.url}{POLICIES}{row.pk}/change/")
     write(driver, "tiers", f"pro: 600/m\n{'x' * 60} 4/h")
     write(driver, "exempt_networks", "10.0.0.0/8\n2001:db8::/32")
     driver.find_element("name", "_continue").click()
     until(lambda: any("Line 2, “xxx" in text for text in all_of(driver, ".field-tiers .errorlist li")))
-    assert driver.execute_script(fits)
-    if folder := os.environ.get("RESTY_SCREENSHOTS"):
-        driver.execute_script("document.querySelector('.field-tiers').scrollIntoView()")
-        driver.save_screenshot(str(Path(folder) / f"tiers-{width}.png"))
+    assert fits(driver)
     write(driver, "tiers", f"pro: 600/m\n{'x' * 60}: none")
     driver.find_element("name", "_continue").click()
     until(lambda: LimitPolicy.objects.get().tiers == f"pro: 600/m\n{'x' * 60}: none")
     assert LimitPolicy.objects.get().exempt_networks == "10.0.0.0/8\n2001:db8::/32"
-    assert driver.execute_script(fits)
+    assert fits(driver)
     driver.get(f"{live_server.url}{POLICIES}")
     listed = driver.find_element("css selector", "#result_list").text
     assert "pro: 600 requests per minute" in listed
     assert "not network 10.0.0.0/8" in listed
-    assert driver.execute_script(fits)
-    if folder := os.environ.get("RESTY_SCREENSHOTS"):
-        driver.save_screenshot(str(Path(folder) / f"tiers-list-{width}.png"))
+    assert fits(driver)
     driver.get(f"{live_server.url}{POLICIES}{row.pk}/change/")
     choose(driver, "algorithm", "concurrency")
     assert not driver.find_element("name", "tiers").is_displayed()
@@ -135,17 +124,11 @@ def test_the_pages_of_all_limits_fit_the_window(browse: Callable[..., Any], live
     for number in range(40):
         reporter.stats.record(series, f"2001:db8:{number:x}::/64|{'k' * 150}", Decision(False))
     driver = browse(scripts=True)
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
-    )
+    set_width(driver, width)
     for page in ("limits/", "limits/key/?key=2001:db8:7::/64", f"limits/figures/?limit={series}"):
         driver.get(f"{live_server.url}{POLICIES}{page}")
         assert "shop.services" in driver.find_element("css selector", "#content").text
-        fits = "return document.documentElement.scrollWidth <= window.innerWidth"
-        assert driver.execute_script(fits), page
-        if folder := os.environ.get("RESTY_SCREENSHOTS"):
-            driver.save_screenshot(str(Path(folder) / f"all-limits-{len(page)}-{width}.png"))
+        assert fits(driver), page
     assert all_of(driver, ".resty-axes text")
 
 
@@ -156,36 +139,26 @@ def test_an_override_is_added_from_the_page_of_a_key(browse: Callable[..., Any],
     assert policy is not None
     policy.limiter.hit("192.0.2.7")
     driver = browse(scripts=width == 1280)
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
-    )
-    fits = "return document.documentElement.scrollWidth <= window.innerWidth"
+    set_width(driver, width)
     driver.get(f"{live_server.url}{POLICIES}limits/key/?key=192.0.2.7")
     driver.find_element("link text", "Add override").click()
     until(lambda: driver.find_element("name", "key").get_attribute("value") == "192.0.2.7")
     assert driver.find_element("name", "limit").get_attribute("value") == "pay"
-    assert driver.execute_script(fits)
+    assert fits(driver)
     write(driver, "rate", "1.5/s")
     driver.find_element("name", "_save").click()
     until(lambda: any("is not a whole number" in text for text in all_of(driver, ".field-rate .errorlist li")))
     write(driver, "rate", "blocked")
     write(driver, "reason", "r" * 200)
-    if folder := os.environ.get("RESTY_SCREENSHOTS"):
-        driver.save_screenshot(str(Path(folder) / f"override-form-{width}.png"))
     driver.find_element("name", "_save").click()
     until(lambda: LimitOverride.objects.exists())
     LimitOverride.objects.create(kind="key", key="k" * 200, limit="l" * 150, rate="none")
     driver.get(f"{live_server.url}/admin/resty_limits/limitoverride/")
     assert "in force" in all_of(driver, ".field-state")
-    assert driver.execute_script(fits)
-    if folder := os.environ.get("RESTY_SCREENSHOTS"):
-        driver.save_screenshot(str(Path(folder) / f"overrides-{width}.png"))
+    assert fits(driver)
     driver.get(f"{live_server.url}{POLICIES}limits/key/?key=192.0.2.7")
     assert "192.0.2.7 blocked refused 0 never" in driver.find_element("css selector", "#content").text
-    assert driver.execute_script(fits)
-    if folder := os.environ.get("RESTY_SCREENSHOTS"):
-        driver.save_screenshot(str(Path(folder) / f"override-key-{width}.png"))
+    assert fits(driver)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -196,17 +169,11 @@ def test_the_pages_of_quotas_fit_the_window(browse: Callable[..., Any], live_ser
         exports.use(f"{number}{'k' * 190}")
     row = QuotaUsage.objects.earliest("pk")
     driver = browse(scripts=True)
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False},
-    )
+    set_width(driver, width)
     pages = [f"{row.pk}/change/", f"{row.pk}/grant/", f"{row.pk}/reset/", "grant/", ""]
     for page in pages:
         driver.get(f"{live_server.url}/admin/resty_limits/quotausage/{page}")
-        fits = "return document.documentElement.scrollWidth <= window.innerWidth"
-        assert driver.execute_script(fits), page
-        if folder := os.environ.get("RESTY_SCREENSHOTS"):
-            driver.save_screenshot(str(Path(folder) / f"quotas-{pages.index(page)}-{width}.png"))
+        assert fits(driver), page
     driver.get(f"{live_server.url}/admin/resty_limits/quotausage/{row.pk}/change/")
     driver.find_element("link text", "Grant units").click()
     write(driver, "units", "-5")

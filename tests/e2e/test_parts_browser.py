@@ -11,15 +11,13 @@ from selenium.common.exceptions import WebDriverException
 
 from project.shop import everywhere, parts
 from resty_django.ids import stop
-from tests.e2e.browser import until
+from tests.e2e.browser import fits, set_width, until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.e2e,
     pytest.mark.browser,
 ]
-
-WIDE = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +40,7 @@ def test_effects_appear_next_to_their_buttons_on_a_phone(
     browse: Callable[..., Any], live_server: Any, scripts: bool
 ) -> None:
     driver = browse(scripts=scripts)
-    metrics = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    set_width(driver, 390)
     driver.get(f"{live_server.url}/")
     driver.find_element("link text", "Try each part").click()
     for action, part, text in (("ids", "ids", "O2"), ("limits", "limits", "429"), ("forget", "cache", "is deleted")):
@@ -51,7 +48,7 @@ def test_effects_appear_next_to_their_buttons_on_a_phone(
         until(lambda part=part, text=text: text in effect(driver, part))
         assert driver.current_url.endswith(f"/parts/#{part}")
     if scripts:
-        assert driver.execute_script(WIDE) == 0
+        assert fits(driver)
 
 
 def test_replies_that_arrive_later_appear_without_a_reload(

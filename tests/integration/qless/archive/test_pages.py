@@ -19,7 +19,7 @@ from resty_django.qless import Client
 from resty_django.qless.admin import archived
 from tests.integration.qless.admin.tools import path, person, text_of
 from tests.integration.qless.archive.conftest import Clock
-from tests.integration.qless.archive.tools import SEND, archive_settings, complete, drop, fail, rows, write
+from tests.integration.qless.archive.tools import SEND, complete, configure, drop, fail, rows, write
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.redis]
 
@@ -139,8 +139,7 @@ def test_values_that_are_hidden_later_are_not_shown(admin_client: Browser, ended
 def test_a_search_of_jobs_links_to_the_archive(admin_client: Browser, ended: Client, settings: Any) -> None:
     searched = f"{path('job')}?q=eu"
     assert f'href="{url(q="eu")}"' in text_of(admin_client, searched)
-    address = settings.RESTY_DJANGO["QLESS"]["URL"]
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(address, RETENTION=None)}
+    configure(settings, RETENTION=None)
     page = text_of(admin_client, searched)
     assert "Search the archive" not in page
     assert f'<li><a href="{path("archivedjob")}"' not in page  # the tab

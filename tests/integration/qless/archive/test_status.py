@@ -12,18 +12,17 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from resty_django.conf import conf
-from resty_django.health import Finding
 from resty_django.qless import Client, health, overview
 from resty_django.qless.archive import writer
 from resty_django.qless.checks import check_qless
 from tests.integration.qless.archive.conftest import Clock
-from tests.integration.qless.archive.tools import archive_settings, complete, rows, states, write
+from tests.integration.qless.archive.tools import complete, configure, rows, states, write
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.redis]
 
 
-def finding() -> Finding | None:
-    return next((finding for finding in health.probe() if finding.subject == "job archive"), None)
+def findings() -> list[tuple[str, str]]:
+    return [(finding.level, finding.message) for finding in health.probe() if finding.subject == "job archive"]
 
 
 def run(*arguments: str) -> str:
@@ -34,45 +33,42 @@ def run(*arguments: str) -> str:
 
 def test_the_health_of_an_archive(site: Client, clock: Clock) -> None:
     complete(site, "c1")
-    state = finding()
-    assert state is not None
-    assert state.level == "warning"
-    assert "No process writes it" in state.message
+    ((level, message),) = findings()
+    assert level == "warning"
+    assert "No process writes it" in message
     write(site)
-    state = finding()
-    assert state is not None
-    assert (state.level, state.message) == ("ok", "1 jobs written; 0 complete jobs are not archived yet.")
+    assert findings() == [("ok", "1 jobs written; 0 complete jobs are not archived yet.")]
     site.config.set("jobs-history", 100)
     complete(site, "c2")
     clock.skew = 60
-    state = finding()
-    assert state is not None
-    assert state.level == "warning"
-    assert "The oldest one ended 60 s ago, and Redis keeps 100 s" in state.message
+    ((level, message),) = findings()
+    assert level == "warning"
+    assert "The oldest one ended 60 s ago, and Redis keeps 100 s" in message
     clock.skew = 200
     complete(site, "c3")
-    state = finding()
-    assert state is not None
-    assert "1 jobs were deleted before they were archived." in state.message
+    ((_, message),) = findings()
+    assert "1 jobs were deleted before they were archived." in message
 
 
 def test_no_archive_no_finding(site: Client, settings: Any) -> None:
-    address = settings.RESTY_DJANGO["QLESS"]["URL"]
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(address, RETENTION=None)}
+    configure(settings, RETENTION=None)
     assert not conf.qless.archive.enabled
-    assert finding() is None
+    assert findings() == []
     with pytest.raises(CommandError, match="There is no archive"):
         run()
 
 
+def figures() -> dict[str, float]:
+    return {family.name: family.samples[0].value for family in overview.families() if "archive" in family.name}
+
+
 def test_the_metrics(site: Client) -> None:
     complete(site, "c1")
-    figures = {family.name: family.samples[0].value for family in overview.families() if "archive" in family.name}
-    assert figures["resty_jobs_archive_behind"] == 1
-    assert 0 < figures["resty_jobs_archive_lag_seconds"] < 60
+    before = figures()
+    assert before["resty_jobs_archive_behind"] == 1
+    assert 0 < before["resty_jobs_archive_lag_seconds"] < 60
     write(site)
-    figures = {family.name: family.samples[0].value for family in overview.families() if "archive" in family.name}
-    assert figures == {
+    assert figures() == {
         "resty_jobs_archive_lag_seconds": 0,
         "resty_jobs_archive_behind": 0,
         "resty_jobs_archive_written": 1,
@@ -81,9 +77,8 @@ def test_the_metrics(site: Client) -> None:
 
 
 def test_a_retention_shorter_than_that_of_redis_is_a_warning(site: Client, settings: Any) -> None:
-    address = settings.RESTY_DJANGO["QLESS"]["URL"]
     for retention, ids in (("2d", ["resty_qless.W002"]), ("365d", []), (None, [])):
-        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(address, RETENTION=retention)}
+        configure(settings, RETENTION=retention)
         assert [message.id for message in check_qless()] == ids
 
 

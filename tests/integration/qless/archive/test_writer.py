@@ -21,7 +21,18 @@ from resty_django.qless.archive.writer import Writer, prune, store
 from resty_django.qless.models import ArchivedJob
 from tests import processes
 from tests.integration.qless.archive.conftest import Clock
-from tests.integration.qless.archive.tools import SEND, archive_settings, complete, drop, fail, rows, states, write
+from tests.integration.qless.archive.tools import (
+    SEND,
+    archive_settings,
+    complete,
+    configure,
+    drop,
+    fail,
+    rows,
+    states,
+    write,
+)
+from tests.integration.qless.conftest import pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.redis]
 
@@ -65,18 +76,14 @@ def test_the_latest_end_is_kept(site: Client, clock: Clock) -> None:
     clock.skew = 10
     site.jobs.get("f1").requeue("mail")  # type: ignore[union-attr]
     assert states() == {"f1": "failed"}
-    job = site.queues["mail"].pop()
-    assert job is not None
-    job.complete()
+    pop(site, "mail").complete()
     write(site)
     assert states() == {"f1": "complete"}
     assert ArchivedJob.objects.count() == 1
     first = rows()["f1"].finished_at
     clock.skew = 20
     site.jobs.get("f1").requeue("mail")  # type: ignore[union-attr]
-    job = site.queues["mail"].pop()
-    assert job is not None
-    job.complete()
+    pop(site, "mail").complete()
     write(site)
     assert rows()["f1"].finished_at > first
 
@@ -132,8 +139,7 @@ def test_clients_with_slow_clocks_are_not_missed(site: Client, clock: Clock) -> 
 
 def test_many_jobs_with_the_same_time(site: Client, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(site, "clock", lambda: 1_700_000_000.0)
-    settings.RESTY_DJANGO["QLESS"]["ARCHIVE"]["BATCH"] = 7
-    settings.RESTY_DJANGO = dict(settings.RESTY_DJANGO)
+    configure(settings, BATCH=7)
     jids = {complete(site, f"c{n}") for n in range(40)}
     write(site)
     assert set(states()) == jids
@@ -228,10 +234,7 @@ def test_two_writers_exclude_each_other(site: Client) -> None:
 
 
 def test_a_writer_that_is_asked_to_stop_continues_there(site: Client, settings: Any) -> None:
-    settings.RESTY_DJANGO = {
-        **settings.RESTY_DJANGO,
-        "QLESS": archive_settings(settings.RESTY_DJANGO["QLESS"]["URL"], BATCH=4),
-    }
+    configure(settings, BATCH=4)
     jids = {complete(site, f"c{n}") for n in range(20)}
     assert Writer(site, lambda: False).run().written == 4
     write(site)
@@ -345,6 +348,5 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
 
 def test_a_worker_writes_only_if_the_site_wants_it(site: Client, settings: Any) -> None:
     for archive in ({"RETENTION": None}, {"WORKERS": False}):
-        url = settings.RESTY_DJANGO["QLESS"]["URL"]
-        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(url, **archive)}
+        configure(settings, **archive)
         assert runner.start_in_worker(site) is None

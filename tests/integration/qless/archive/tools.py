@@ -7,12 +7,19 @@ from typing import Any
 from resty_django.qless import Client
 from resty_django.qless.archive.writer import Pass, Writer
 from resty_django.qless.models import ArchivedJob
+from tests.integration.qless.conftest import pop
 
 SEND = "shop.jobs.Send"
 
 
 def archive_settings(url: str, **archive: Any) -> dict[str, Any]:
     return {"URL": url, "WORKER_NAME": "here-1", "ARCHIVE": {"RETENTION": "365d", **archive}}
+
+
+def configure(settings: Any, **archive: Any) -> None:
+    """Change the settings of the archive of a site that has one."""
+    address = settings.RESTY_DJANGO["QLESS"]["URL"]
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": archive_settings(address, **archive)}
 
 
 def write(client: Client, **options: Any) -> Pass:
@@ -32,8 +39,7 @@ def complete(
 ) -> str:
     """Enqueue a job, and complete it."""
     client.queues[queue].put(klass, {"order": 7} if data is None else data, jid=jid, priority=1000, **options)
-    job = client.queues[queue].pop()
-    assert job is not None
+    job = pop(client, queue)
     assert job.jid == jid
     job.complete()
     return jid
@@ -42,8 +48,7 @@ def complete(
 def fail(client: Client, jid: str, message: str = "Traceback\nKeyError: 'zip_code'", **options: Any) -> str:
     """Enqueue a job, and let it fail."""
     client.queues["mail"].put(SEND, {"order": 8}, jid=jid, priority=1000, **options)
-    job = client.queues["mail"].pop()
-    assert job is not None
+    job = pop(client, "mail")
     assert job.jid == jid
     job.fail("mail-KeyError", message)
     return jid
