@@ -1,4 +1,4 @@
-"""The life of a job: what each command does to it, to the sets it is in, to its hash."""
+"""Jobs in their keys, pages of lists, and histories. test_oracle.py compares what each command does to all keys."""
 
 from __future__ import annotations
 

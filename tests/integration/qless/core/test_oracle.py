@@ -300,7 +300,7 @@ def run(client: Redis, examples: int, steps: int) -> None:
 
 
 def test_core_and_rules_agree(valkey: Redis) -> None:
-    run(valkey, examples=80, steps=40)
+    run(valkey, examples=120, steps=40)
 
 
 @pytest.mark.soak

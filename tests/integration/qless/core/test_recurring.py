@@ -1,4 +1,4 @@
-"""Who holds a job, how a lock is lost in two steps, how many may run; recurring jobs."""
+"""Recurring jobs, wake-up calls and the statistics of a day. test_oracle.py compares locks, grace and events."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import pytest
 from tests.integration.qless.conftest import NOW, Core
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
-
-
-# --- recurring jobs ----------------------------------------------------------------------------------------------
 
 
 def recur(core: Core, interval: float = 60, offset: float = 0, jid: str = "r", **options: Any) -> None:
@@ -87,9 +84,6 @@ def test_tags_of_a_recurring_job_are_those_of_its_children(core: Core) -> None:
     assert core.zset("tags") == {"a": 1, "c": 1}
 
 
-# --- events ------------------------------------------------------------------------------------------------------
-
-
 def test_idle_workers_are_told_of_jobs_that_wait_or_will(core: Core, events: Any) -> None:
     def wakes() -> list[tuple[str, float]]:
         events()
@@ -114,9 +108,6 @@ def test_idle_workers_are_told_of_jobs_that_wait_or_will(core: Core, events: Any
     assert float(core("due", "q")) == NOW + 7
     core("pause", "q")
     assert core("due", "q") is None
-
-
-# --- statistics --------------------------------------------------------------------------------------------------
 
 
 def test_statistics_of_a_day(core: Core) -> None:
