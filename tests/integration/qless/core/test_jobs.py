@@ -122,6 +122,32 @@ def test_timeout(core: Core) -> None:
     assert core.popped("v") == ["b"]
 
 
+def test_cancel(core: Core) -> None:
+    core.put("run", tags=["x"])
+    core.popped()
+    core.put("wait")
+    core.put("later", delay=9)
+    core.put("dep", depends=["wait"])
+    core.put("bad")
+    core.now += 1
+    core.put("first", priority=9)
+    core.popped(count=1)
+    core("cancel", "first")
+    core.popped()
+    core("fail", "wait", "w", "g", "m")
+    core.now += 86400
+    jids = ["run", "wait", "later", "dep", "bad", "nobody"]
+    assert core("cancel", *jids) == jids
+    assert core.json("multiget", *jids) == {}
+    for index in ("work", "locks", "scheduled", "depends"):
+        assert core.zset(f"q:q-{index}") == {}
+    assert core.json("failed") == {}
+    assert core.zset("tags") == {"x": 0}
+    assert core.client.keys("ql:j:*") == core.client.keys("ql:t:*") == []
+    core.now -= 86400
+    assert (core.stats()["failed"], core.stats()["failures"]) == (0, 1)
+
+
 def test_tags(core: Core) -> None:
     core.put(tags=["a", "b"])
     core.now += 1
