@@ -18,7 +18,7 @@ from tests.e2e.conftest import Site
 from tests.integration.qless.worker.conftest import JOBS, Workers, descendants, wait_for
 from tests.integration.qless.worker.conftest import workers as workers
 
-pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(600), pytest.mark.slow]
 
 DONE, FAILING = 150, 50
 

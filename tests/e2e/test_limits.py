@@ -31,7 +31,7 @@ PAUSE = 0.05
 """Seconds that a client waits after a refusal. Together, clients offer more than twice the rate."""
 WORKERS = 2
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180), pytest.mark.slow]
 
 SERVERS = {
     "uvicorn": ("uvicorn", "project.asgi:application", "--workers", str(WORKERS), "--lifespan", "off"),

@@ -17,7 +17,7 @@ from tests import processes
 if TYPE_CHECKING:
     from conftest import Site
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 CLIENT = """
 import json, signal, socket, sys, time

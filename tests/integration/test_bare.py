@@ -14,6 +14,8 @@ from django.contrib import admin
 
 from resty_django.admin.deferred import DeferredAdmin
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = 'pip install "resty-django[{extra}]"'
 JOBS = 'Background jobs need the package redis, which is not installed. Run: pip install "resty-django[redis]".'

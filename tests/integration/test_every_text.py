@@ -25,6 +25,8 @@ from resty_django.translated_errors import translated
 from tests.integration.pseudo import LANGUAGE, marked, texts_and_values
 from tests.integration.texts_of_pages import ENGLISH_NUMBER, LOCALIZED, words_without_marks
 
+pytestmark = pytest.mark.slow
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 

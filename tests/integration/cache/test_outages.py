@@ -32,6 +32,8 @@ from tests.integration.cache.conftest import fails, raises, value
 from tests.integration.cache.tools import Hub
 from tests.servers import Server
 
+pytestmark = pytest.mark.slow
+
 LOG = "resty_django.cache"
 
 

@@ -22,7 +22,7 @@ from tests.dictionaries import ALIAS
 
 from .quota_worker import quota
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("quota_worker.py")

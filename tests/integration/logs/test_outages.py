@@ -19,6 +19,8 @@ from tests.logserver import LogServer, until
 
 from .conftest import Ship
 
+pytestmark = pytest.mark.slow
+
 LONG = 60_000
 """Milliseconds that no test waits for. As `resend` it makes a test right on a machine where a server may get no
 processor time for more than a second."""

@@ -23,7 +23,7 @@ from tests.e2e.layout import GROUP, KEY, POLICY, QUEUE, fill_site
 from tests.integration.cache.tools import callback_took
 from tests.integration.qless.admin.tools import path, report
 
-pytestmark = [pytest.mark.django_db, pytest.mark.redis, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.django_db, pytest.mark.redis, pytest.mark.timeout(400), pytest.mark.slow]
 
 KEY_PAGE: Final = f"/admin/resty_limits/limitpolicy/limits/key/?{urlencode({'key': KEY})}"
 

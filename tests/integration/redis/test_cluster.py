@@ -22,6 +22,8 @@ from tests.servers import Server, until
 from .conftest import Use
 from .test_connections import in_child
 
+pytestmark = pytest.mark.slow
+
 CLIENT = "resty_django.redis.cluster.ClusterClient"
 KEYS = [f"key {number}" for number in range(60)]
 

@@ -17,7 +17,7 @@ from tests.integration.qless.celery import celery_app, jobs
 from tests.integration.qless.celery.conftest import Cluster, use_broker
 from tests.integration.qless.worker.conftest import wait_for
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 LONG = 60.0
 
 

@@ -24,6 +24,8 @@ from tests.integration.qless.celery import celery_app
 from tests.integration.qless.celery.conftest import Cluster
 from tests.integration.qless.worker.conftest import wait_for
 
+pytestmark = pytest.mark.slow
+
 LONG = 60.0
 
 

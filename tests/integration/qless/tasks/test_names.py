@@ -22,7 +22,7 @@ from resty_django.qless.worker.options import options
 from resty_django.qless.worker.supervisor import Supervisor
 from tests.integration.qless.worker.conftest import InProcessWorker
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 HEAD = "from resty_django.qless import task\n\n\n"
 ADD = "def add(a, b):\n    return a + b\n"

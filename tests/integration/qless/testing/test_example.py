@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs_reader import ROOT
 from tests.docs_reader import page as page_of
+
+pytestmark = pytest.mark.slow
 
 PAGE = "docs/qless/testing.md"
 

@@ -19,7 +19,7 @@ from tests.integration.qless.worker.conftest import JOBS, Workers, put, state, u
 from tests.servers import Server, cluster
 from tests.servers import until as until_up
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
 PREFIX = "{jobs}ql:"
 TICK = "tests.integration.qless.tasks.ticking"

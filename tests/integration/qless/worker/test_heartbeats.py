@@ -13,7 +13,7 @@ import pytest
 from resty_django.qless import Client
 from tests.integration.qless.worker.conftest import Workers, put, started, state, until, wait_for
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 
 Start = Callable[..., Workers]
 LEASE = 3.0

@@ -26,7 +26,7 @@ from tests.integration.qless.worker.conftest import (
     written_lines,
 )
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 
 Start = Callable[..., Workers]
 

@@ -18,7 +18,7 @@ from resty_django.redis import StoreError
 from tests.integration.qless.worker.conftest import JOBS, Workers, descendants, wait_for
 from tests.servers import Server, running
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 HOPELESS = "hopeless"
 

@@ -11,7 +11,7 @@ import pytest
 from resty_django.qless import Client
 from tests.integration.qless.worker.conftest import Workers, put, started, texts, wait_for
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 
 Start = Callable[..., Workers]
 PROMPT = 8.0
