@@ -29,6 +29,7 @@ from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import LUA, make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
 from tests.integration.qless.admin.tools import fill, path
+from tests.integration.qless.conftest import pop
 
 QUEUE: Final = "customer-notifications-europe-central-01"
 KLASS: Final = "shop.notifications.jobs.SendCustomerInvoiceReminder"
@@ -78,8 +79,7 @@ def fill_site(client: Client) -> None:
     for number in range(30):
         jid = queue.put(KLASS, {"customer": {"id": number, "address": KEY}}, tags=["nightly-customer-run", "eu"])
         if number < 6:
-            job = queue.pop()
-            assert job is not None
+            job = pop(queue)
             group = GROUP if number % 2 else "mail-Timeout"
             job.fail(group, f'Traceback (most recent call last):\n  File "/srv/shop/{KLASS}.py", line 7, in run\n{KEY}')
         elif number < 9:
@@ -92,14 +92,11 @@ def fill_site(client: Client) -> None:
     queue.put_many({"klass": KLASS, "delay": 3600, "outcome": {"group": "import-7"}} for _ in range(3))
     client.groups.close("import-7")
     queue.put(KLASS, {"customer": {"address": KEY}}, jid="archived", priority=1000, tags=["nightly-customer-run"])
-    archived = queue.pop()
-    assert archived is not None
+    archived = pop(queue)
     assert archived.jid == "archived"
     archived.complete()
     queue.put(KLASS, {"customer": {"address": KEY}}, jid="deleted", priority=1000, tags=["nightly-customer-run"])
-    deleted = queue.pop()
-    assert deleted is not None
-    deleted.fail(GROUP, f"ConnectionResetByPeerError: {KEY}")
+    pop(queue).fail(GROUP, f"ConnectionResetByPeerError: {KEY}")
     Writer(client).run()
     client.jobs["deleted"].cancel()  # so that only the archive has it
     Writer(client).run()

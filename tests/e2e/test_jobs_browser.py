@@ -17,6 +17,7 @@ from resty_django.qless import Client
 from resty_django.qless.clients.worker_reports import Frame, JobStack, WorkerStacks
 from tests.e2e.browser import OpenPage
 from tests.integration.qless.admin.tools import ROOT, failed, fill, hostile, path, report
+from tests.integration.qless.conftest import pop
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -68,8 +69,7 @@ def busy(jobs_site: Client) -> Client:
             at = now - 3600 * (20 - hour) + 37 * n
             jobs_site.clock = lambda at=at: at  # type: ignore[misc]
             jobs_site.queues["mail"].put("shop.jobs.SendInvoice", {"order": n})
-            job = jobs_site.queues["mail"].pop()
-            assert job is not None
+            job = pop(jobs_site.queues["mail"])
             jobs_site.clock = lambda at=at + 2 * n + hour: at  # type: ignore[misc]
             job.complete()
     for n in reversed(range(12)):

@@ -39,6 +39,7 @@ from tests.e2e.browser import OpenPage
 from tests.integration.ids.admin_tools import make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
 from tests.integration.qless.admin.tools import path, report
+from tests.integration.qless.conftest import pop
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -123,8 +124,7 @@ def orders(site: Client) -> Client:
         data = {"order": f"shop.order:{order.pk}", "customer": {"name": f"Customer{number} Meyer"}}
         jid = f"job-of-{order.number}"
         site.call("put", site.worker_name, "mail", jid, klass, json.dumps(data), 0, "txid", order.txid, "retries", 0)
-        job = site.queues["mail"].pop()
-        assert job is not None
+        job = pop(site.queues["mail"])
         job.fail(
             "mail-KeyError" if number == 7 else "mail-Timeout", f"Traceback\nError: {'zip' if number == 7 else 'no'}"
         )

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import NoScriptError, ResponseError
 
-from resty_django.qless import Client, Job
+from resty_django.qless import Client, Job, Queue
 from resty_django.qless.core import PREFIX, source
 
 NOW = 1_400_000_000.0
@@ -165,10 +165,10 @@ class SkewedClient(Client):
         super().__init__(url, **{"worker_name": "w", "clock": lambda: time.time() + self.skew, **options})
 
 
-def pop(client: Client, queue: str = "q") -> Job:
+def pop(queue: Queue) -> Job:
     """Pop the next job of a queue, which must have one."""
-    job = client.queues[queue].pop()
-    assert job is not None
+    job = queue.pop()
+    assert isinstance(job, Job)
     return job
 
 

@@ -10,6 +10,7 @@ from django.test import Client as Browser
 from resty_django.qless import Client
 from resty_django.qless.admin.formatting import url
 from tests.integration.qless.admin.tools import HOSTILE, failed, path, person, plain, text_of
+from tests.integration.qless.conftest import pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 SEND, OTHER = "shop.jobs.Send", "shop.jobs.Other"
@@ -17,9 +18,7 @@ SEND, OTHER = "shop.jobs.Send", "shop.jobs.Other"
 
 def complete(client: Client, klass: str, jid: str, queue: str = "mail") -> None:
     client.queues[queue].put(klass, {}, jid=jid, priority=1000)
-    job = client.queues[queue].pop()
-    assert job is not None
-    job.complete()
+    pop(client.queues[queue]).complete()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from resty_django.qless.admin import graph_actions, groups
 from resty_django.qless.clients import graph
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import ROOT, logged, path, person, plain, text_of
+from tests.integration.qless.conftest import pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -24,8 +25,7 @@ STUCK = f"{ROOT}job/stuck/"
 def end(client: Client, jid: str, *, fails: bool = False) -> None:
     """Run a waiting job."""
     client.jobs.multiget(jid)[0].priority = 1000
-    job = client.queues["mail"].pop()
-    assert job is not None
+    job = pop(client.queues["mail"])
     assert job.jid == jid
     if fails:
         job.fail("mail-Timeout", "Timeout: nothing said")

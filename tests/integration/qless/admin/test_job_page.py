@@ -8,11 +8,12 @@ import re
 import pytest
 from django.test import Client as Browser
 
-from resty_django.qless import Client, Job
+from resty_django.qless import Client
 from resty_django.qless.admin import job_history
 from resty_django.qless.worker.error_text import message_of
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import failed, path, text_of
+from tests.integration.qless.conftest import pop
 from tests.integration.qless.tasks import raising
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -24,12 +25,6 @@ def message(depth: int = 3) -> str:
     except ValueError as error:
         return message_of(error)
     pytest.fail("nothing was raised")
-
-
-def popped(client: Client, queue: str = "mail") -> Job:
-    job = client.queues[queue].pop()
-    assert job is not None
-    return job
 
 
 def plain(text: str) -> str:
@@ -45,7 +40,7 @@ def steps(text: str) -> list[str]:
 @pytest.mark.parametrize("url", [path("job", "j"), path("failuregroup", "mail-ValueError")])
 def test_pages_begin_with_the_error_and_its_location(admin_client: Browser, jobs_site: Client, url: str) -> None:
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="j")
-    popped(jobs_site).fail("mail-ValueError", message())
+    pop(jobs_site.queues["mail"]).fail("mail-ValueError", message())
     text = sound(text_of(admin_client, url))
     content = text[text.index('id="content-main"') :]
     shown = plain(content)
@@ -70,7 +65,7 @@ def test_pages_begin_with_the_error_and_its_location(admin_client: Browser, jobs
 
 def test_message_without_a_traceback_is_not_folded(admin_client: Browser, jobs_site: Client) -> None:
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="j")
-    popped(jobs_site).fail("mail-No", "only <this>")
+    pop(jobs_site.queues["mail"]).fail("mail-No", "only <this>")
     text = sound(text_of(admin_client, path("job", "j")))
     assert '<p class="resty-error">only &lt;this&gt;</p>' in text
     assert "resty-message" not in text
@@ -79,7 +74,7 @@ def test_message_without_a_traceback_is_not_folded(admin_client: Browser, jobs_s
 
 def test_long_messages_keep_their_end(admin_client: Browser, jobs_site: Client) -> None:
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="j")
-    popped(jobs_site).fail("mail-No", f"the beginning\n{'x' * 50_000}\nthe end")
+    pop(jobs_site.queues["mail"]).fail("mail-No", f"the beginning\n{'x' * 50_000}\nthe end")
     text = sound(text_of(admin_client, path("job", "j")))
     assert "the beginning" in text
     assert "the end" in text
@@ -102,21 +97,21 @@ def test_history_is_a_timeline(admin_client: Browser, jobs_site: Client) -> None
     at(0)
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="j", retries=3)
     at(5)
-    popped(jobs_site).retry(group="mail-Busy", message="not now")
+    pop(jobs_site.queues["mail"]).retry(group="mail-Busy", message="not now")
     at(7)
     retried = steps(text_of(admin_client, path("job", "j")))[2:]
     assert retried == ["Retried by here-1 after mail-Busy 2 s ago 2 s waiting so far"]
     at(65)
-    job = popped(jobs_site)
+    job = pop(jobs_site.queues["mail"])
     at(70)
     job.log("half done", {"password": "hunter2", "rows": 5})
     at(75)
     job.fail("mail-Timeout", "no answer")
     at(3675)
     admin_client.post(path("job", "j", "move"), {"queue": "mail"})
-    popped(jobs_site).complete(next="print")
+    pop(jobs_site.queues["mail"]).complete(next="print")
     at(3676)
-    popped(jobs_site, "print").complete()
+    pop(jobs_site.queues["print"]).complete()
     at(3686)
     text = sound(text_of(admin_client, path("job", "j")))
     assert "hunter2" not in text
@@ -140,7 +135,7 @@ def test_long_histories_are_shortened(
 ) -> None:
     monkeypatch.setattr(job_history, "MAX_ENTRIES", 5)
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="j")
-    job = popped(jobs_site)
+    job = pop(jobs_site.queues["mail"])
     for number in range(9):
         job.log(f"row {number}")
     shown = steps(text_of(admin_client, path("job", "j")))

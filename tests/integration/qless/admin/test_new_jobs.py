@@ -17,6 +17,7 @@ from resty_django.qless.redaction import HIDDEN
 from resty_django.qless.tasks import calls
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import ROOT, logged, message_in, path, person, text_of
+from tests.integration.qless.conftest import pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -106,9 +107,7 @@ def test_a_job_page_runs_it_again_with_edited_arguments(admin_client: Browser, w
 
 
 def test_a_complete_job_runs_again_in_its_last_queue(admin_client: Browser, with_tasks: Client) -> None:
-    job = with_tasks.queues["mail"].pop()
-    assert job is not None
-    job.complete()
+    pop(with_tasks.queues["mail"]).complete()
     with_tasks.queues["aaa"].put("K", {})
     assert '<input type="hidden" name="queue" value="mail">' in text_of(admin_client, path("job", "first"))
     assert re.search(r'value="mail" selected', text_of(admin_client, path("job", "first", "clone")))

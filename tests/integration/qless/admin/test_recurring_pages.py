@@ -17,6 +17,7 @@ from resty_django.qless.tasks.schedule import declare, is_cron_paused
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.test_new_jobs import new_job
 from tests.integration.qless.admin.tools import everything, fill, logged, message_in, path, plain, text_of
+from tests.integration.qless.conftest import pop
 from tests.integration.qless.tasks import examples as examples  # defines the tasks
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -94,8 +95,7 @@ def test_the_latest_jobs_are_shown_with_their_states(admin_client: Browser, peri
     at(periodic, NOON + 2 * 3600 + 61)
     queue = periodic.queues["mail"]
     for end in ("complete", "fail", None):
-        job = queue.pop()
-        assert job is not None
+        job = pop(queue)
         if end == "complete":
             job.complete()
         elif end == "fail":
@@ -167,8 +167,7 @@ def test_a_paused_recurring_job_creates_nothing_until_it_is_resumed(admin_client
     assert recurring(periodic, "digest").next() == NOON + 100 * 86400 + 60, "in step with the schedule, nothing made up"
     assert queue.pop() is None
     at(periodic, NOON + 100 * 86400 + 61)
-    job = queue.pop()
-    assert job is not None
+    job = pop(queue)
     assert job.jid == "digest-1"
     admin_client.post(operation_url("digest", "resume"))
     assert recurring(periodic, "digest").next() == NOON + 100 * 86400 + 3660

@@ -26,6 +26,7 @@ from tests.integration.qless.admin.tools import (
     report,
     text_of,
 )
+from tests.integration.qless.conftest import pop
 from tests.integration.qless.tasks import examples as examples  # defines the tasks
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -121,8 +122,7 @@ def test_all_rows_are_those_of_the_filter(admin_client: Browser, site: Client, m
 
 
 def test_empty_queues_are_forgotten(admin_client: Browser, site: Client) -> None:
-    job = site.queues["pdf"].pop()
-    assert job is not None
+    job = pop(site.queues["pdf"])
     job.complete()
     assert "Removed from the list: 1 queue. Unchanged: 1." in message_in(
         post(admin_client, "queue", "forget", "mail", "pdf", confirmed="yes")

@@ -27,6 +27,7 @@ from tests.integration.qless.admin.tools import (
     path,
     text_of,
 )
+from tests.integration.qless.conftest import pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -72,8 +73,7 @@ def orders(jobs_site: Client) -> Client:
 
     for jid, number in (("x-failed", 7), ("x-complete", 70), ("x-running", 8)):
         put(jid, number, "Anna Meyer", priority=100)
-        job = queue.pop()
-        assert job is not None
+        job = pop(queue)
         if jid == "x-failed":
             job.fail("mail-KeyError", "Traceback\nKeyError: 'zip_code'")
         elif jid == "x-complete":

@@ -17,6 +17,7 @@ from django.test import Client as Browser
 from resty_django.qless import Client
 from resty_django.qless.clients.worker_reports import Frame, JobStack, WorkerStacks, encode_report
 from resty_django.qless.models import token
+from tests.integration.qless.conftest import pop
 
 ROOT = "/admin/resty_qless/"
 HOSTILE = "<b>\"it's\\&{{x}}%s</b>\u202eé\x00/#?"
@@ -95,8 +96,7 @@ def report(client: Client, name: str, **fields: Any) -> None:
 def failed(client: Client, jid: str, group: str = "mail-Timeout", queue: str = "mail", **options: Any) -> str:
     """Enqueue a job that fails, and return its jid."""
     client.queues[queue].put("shop.jobs.Send", {"order": 7}, jid=jid, priority=1000, **options)
-    job = client.queues[queue].pop()
-    assert job is not None
+    job = pop(client.queues[queue])
     assert job.jid == jid
     job.fail(group, "Traceback of it\nTimeout: the server said nothing")
     return jid
@@ -108,8 +108,7 @@ def fill(client: Client, name: str = "mail") -> dict[str, str]:
     jids = {"failed": failed(client, "failed-1", queue=name, tags=["vip"])}
     for jid in ("complete-1", "running-1"):
         queue.put("shop.jobs.Send", {"order": 1}, jid=jid, priority=500)
-        job = queue.pop()
-        assert job is not None
+        job = pop(queue)
         if jid == "complete-1":
             job.complete(result={"sent": True})
     jids |= {"complete": "complete-1", "running": "running-1"}

@@ -19,10 +19,11 @@ from rest_framework.permissions import AllowAny
 from rest_framework.test import APIClient
 
 from resty_django.api.views import JsonView
-from resty_django.qless import Client, Job
+from resty_django.qless import Client
 from resty_django.qless.models import token
 from tests import processes
 from tests.integration.qless.api.test_views import address, name
+from tests.integration.qless.conftest import pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -32,8 +33,7 @@ HOSTILE = 'q/?"<b>%é\u202e'
 
 def fail(jobs: Client, jid: str, queue: str = "mail", data: Any = None) -> None:
     jobs.queues[queue].put("shop.jobs.Mail", data or {}, jid=jid)
-    job = jobs.queues[queue].pop()
-    assert isinstance(job, Job)
+    job = pop(jobs.queues[queue])
     assert job.jid == jid
     job.fail("mail-ValueError", "no such address")
 

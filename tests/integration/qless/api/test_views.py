@@ -15,10 +15,11 @@ from django.test import override_settings
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from resty_django.qless import Client, Job
+from resty_django.qless import Client
 from resty_django.qless.api import views
 from resty_django.qless.api.urls import urlpatterns
 from resty_django.qless.clients import graph
+from tests.integration.qless.conftest import pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -36,8 +37,7 @@ def name(text: str) -> str:
 def fail(jobs: Client, queue: str = "mail", group: str = "mail-ValueError", **options: Any) -> str:
     """Enqueue a job that fails, and return its jid."""
     jid = jobs.queues[queue].put("shop.jobs.Mail", {"to": "a@example.org"}, **options)
-    job = jobs.queues[queue].pop()
-    assert isinstance(job, Job)
+    job = pop(jobs.queues[queue])
     assert job.jid == jid
     job.fail(group, "ValueError: no such address")
     return jid
@@ -76,9 +76,7 @@ def test_empty_server_has_empty_lists(jobs: Client, admin_api: APIClient) -> Non
 def test_statistics_of_a_queue(jobs: Client, admin_api: APIClient) -> None:
     queue = jobs.queues["mail"]
     queue.put("shop.jobs.Mail")
-    job = queue.pop()
-    assert job is not None
-    job.complete()
+    pop(queue).complete()
     statistics = admin_api.get(address("queues/mail/stats/")).json()
     assert statistics["run"]["count"] == statistics["wait"]["count"] == 1
     assert len(statistics["run"]["histogram"]) == 148
@@ -128,8 +126,7 @@ def test_tags_are_found(jobs: Client, admin_api: APIClient) -> None:
 def test_job_detail_is_redacted(jobs: Client, admin_api: APIClient) -> None:
     data = {"to": "a@example.org", "smtp": [{"Password": "geheim", "user": "shop"}], "API-Key": "geheim"}
     jid = jobs.queues["mail"].put("shop.jobs.Mail", data, tags=["t"])
-    job = jobs.queues["mail"].pop()
-    assert job is not None
+    job = pop(jobs.queues["mail"])
     job.log("looked", {"token": "geheim", "at": "x"})
     job.progress(0.5, "half")
     job.complete(result={"secret": "geheim", "sent": 1})
@@ -207,16 +204,13 @@ def test_jobs_are_canceled(jobs: Client, admin_api: APIClient) -> None:
     gone = admin_api.delete(address(f"jobs/{first}/"))
     assert (gone.status_code, gone.json()["code"]) == (404, "no_such_job")
     done = jobs.queues["mail"].put("shop.jobs.Mail")
-    job = jobs.queues["mail"].pop()
-    assert job is not None
-    job.complete()
+    pop(jobs.queues["mail"]).complete()
     assert admin_api.delete(address(f"jobs/{done}/")).status_code == 409
 
 
 def test_queues_are_paused(jobs: Client, admin_api: APIClient) -> None:
     jobs.queues["mail"].put("shop.jobs.Mail")
-    job = jobs.queues["mail"].pop()
-    assert job is not None
+    pop(jobs.queues["mail"])
     assert admin_api.post(address("queues/mail/pause/")).json()["paused"] is True
     assert jobs.queues["mail"].counts().running == 1
     assert admin_api.post(address("queues/mail/pause/"), {"stop_jobs": True}, format="json").json()["running"] == 0

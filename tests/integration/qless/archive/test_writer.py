@@ -76,14 +76,14 @@ def test_the_latest_end_is_kept(site: Client, clock: Clock) -> None:
     clock.skew = 10
     site.jobs.get("f1").requeue("mail")  # type: ignore[union-attr]
     assert states() == {"f1": "failed"}
-    pop(site, "mail").complete()
+    pop(site.queues["mail"]).complete()
     write(site)
     assert states() == {"f1": "complete"}
     assert ArchivedJob.objects.count() == 1
     first = rows()["f1"].finished_at
     clock.skew = 20
     site.jobs.get("f1").requeue("mail")  # type: ignore[union-attr]
-    pop(site, "mail").complete()
+    pop(site.queues["mail"]).complete()
     write(site)
     assert rows()["f1"].finished_at > first
 

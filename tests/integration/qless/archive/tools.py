@@ -39,7 +39,7 @@ def complete(
 ) -> str:
     """Enqueue a job, and complete it."""
     client.queues[queue].put(klass, {"order": 7} if data is None else data, jid=jid, priority=1000, **options)
-    job = pop(client, queue)
+    job = pop(client.queues[queue])
     assert job.jid == jid
     job.complete()
     return jid
@@ -48,7 +48,7 @@ def complete(
 def fail(client: Client, jid: str, message: str = "Traceback\nKeyError: 'zip_code'", **options: Any) -> str:
     """Enqueue a job, and let it fail."""
     client.queues["mail"].put(SEND, {"order": 8}, jid=jid, priority=1000, **options)
-    job = pop(client, "mail")
+    job = pop(client.queues["mail"])
     assert job.jid == jid
     job.fail("mail-KeyError", message)
     return jid

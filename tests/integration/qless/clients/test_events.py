@@ -17,7 +17,7 @@ from redis import Redis
 
 from resty_django.qless import Client, Events
 from tests import servers
-from tests.integration.qless.conftest import Invoke
+from tests.integration.qless.conftest import Invoke, pop
 from tests.servers import until
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
@@ -77,8 +77,7 @@ def test_a_callback_gets_the_channel_too(client: Client, invoke: Invoke) -> None
     with listening(events, invoke, names=["put", "completed", "w:w"], callback=lambda *pair: heard.append(pair)):
         client.queues["q"].put("K", jid="j")
         client.track("j")
-        job = client.queues["q"].pop()
-        assert job is not None
+        job = pop(client.queues["q"])
         client.queues["q"].put("K", jid="j")
         client.queues["q"].pop().complete()  # type: ignore[union-attr]
         job.cancel()

@@ -21,7 +21,7 @@ from resty_django.qless import (
 from resty_django.qless.clients.graph import requeue
 from resty_django.qless.clients.outcomes import Outcome
 from resty_django.qless.clients.replies import StuckJob
-from tests.integration.qless.conftest import Invoke, SkewedClient
+from tests.integration.qless.conftest import Invoke, SkewedClient, pop
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
@@ -34,8 +34,7 @@ def states(client: Client, jids: Iterable[str]) -> list[str | None]:
 
 
 def run(client: Client, jid: str, end: str = "complete") -> None:
-    job = client.queues["q"].pop()
-    assert job is not None
+    job = pop(client.queues["q"])
     assert job.jid == jid
     if end == "complete":
         job.complete()
@@ -165,8 +164,7 @@ async def test_cancel_of_a_group(client: Client, invoke: Invoke) -> None:
     queue.put("K", jid="after", depends=["g"], outcome={"policy": "fail"})
     client.groups.close("g")
     run(client, "done")
-    running = client.queues["q"].pop()
-    assert running is not None
+    running = pop(client.queues["q"])
     assert running.jid == "one"
     assert await invoke(client.groups.cancel, "g") == 6
     names = ("done", "one", "two", "end", "m", "body", "shared", "other", "needs", "after")
@@ -256,8 +254,7 @@ async def test_limits_of_a_graph(client: Client, invoke: Invoke) -> None:
 async def test_cancel_of_a_graph(client: Client, invoke: Invoke) -> None:
     tangle(client)
     run(client, "a")
-    running = client.queues["q"].pop()
-    assert running is not None
+    running = pop(client.queues["q"])
     assert running.jid == "c"
     assert await invoke(client.cancel_graph, "d") == 5
     assert states(client, ("a", "b", "c", "d", "body", "side")) == ["complete", *[None] * 5]

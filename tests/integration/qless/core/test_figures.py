@@ -14,7 +14,7 @@ from redis import Redis
 
 from resty_django.qless import Client
 from resty_django.qless.clients.figures import UNITS, Durations, by_class, completed_by_queue, read_fields, summed
-from tests.integration.qless.conftest import NOW, Core, CoreError, SkewedClient
+from tests.integration.qless.conftest import NOW, Core, CoreError, SkewedClient, pop
 
 pytestmark = pytest.mark.contract
 
@@ -237,13 +237,10 @@ def test_wrong_units_are_refused(core: Core) -> None:
 
 async def test_the_client_returns_spans(core: Core, client: Client) -> None:
     client.queues["q"].put("shop.Send", {}, jid="a")
-    job = client.queues["q"].pop()
-    assert job is not None
+    job = pop(client.queues["q"])
     job.complete()
     client.queues["q"].put("shop.Other", {}, jid="b")
-    job = client.queues["q"].pop()
-    assert job is not None
-    job.fail("g", "m")
+    pop(client.queues["q"]).fail("g", "m")
     for unit, count in (("minute", 60), ("hour", 48), ("day", 30)):
         spans = client.figures.spans(unit, count)
         assert len(spans) == count
