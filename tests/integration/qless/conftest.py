@@ -165,6 +165,12 @@ class SkewedClient(Client):
         super().__init__(url, **{"worker_name": "w", "clock": lambda: time.time() + self.skew, **options})
 
 
+def change_settings(settings: Any, **options: Any) -> None:
+    """Change settings of the job queue; the others stay."""
+    section = {**settings.RESTY_DJANGO["QLESS"], **options}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+
+
 def pop(queue: Queue) -> Job:
     """Pop the next job of a queue, which must have one."""
     job = queue.pop()

@@ -25,7 +25,7 @@ from resty_django.qless.tasks.registry import find
 from resty_django.qless.tasks.schedule import scheduled
 from resty_django.qless.worker.heartbeat.liveness import LivenessReporter
 from resty_django.redis import StoreDown
-from tests.integration.qless.conftest import Core
+from tests.integration.qless.conftest import Core, change_settings
 from tests.integration.qless.core.test_contract import refused
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.worker.conftest import Workers, wait_for
@@ -240,11 +240,10 @@ def test_recent_failures_are_a_warning(site: Client, settings: Any) -> None:
     site.source.sync().hset(f"ql:j:{old.jid}", "failure", str(failure).replace("'", '"'))
     assert findings()["failed new"] == ("warning", "2 jobs. 2 of them in the last 60 minutes.")
     assert findings()["failed old"] == ("ok", "1 jobs.")
-    section = settings.RESTY_DJANGO["QLESS"]
     for limit, level in ((2, "warning"), (3, "ok"), (0, "ok")):
-        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**section, "FAILED_WARNING": limit}}
+        change_settings(settings, FAILED_WARNING=limit)
         assert findings()["failed new"][0] == level
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**section, "FAILED_WINDOW": 5000}}
+    change_settings(settings, FAILED_WARNING=1, FAILED_WINDOW=5000)
     assert findings()["failed old"][0] == "warning"
     fail("new", 110)
     assert findings()["failed new"][1].startswith("112 jobs. 112 of them in the last ")
@@ -254,9 +253,8 @@ def test_recent_failures_are_a_warning(site: Client, settings: Any) -> None:
 def test_an_old_job_is_a_warning(site: Client, settings: Any) -> None:
     site.queues["q"].put("K")
     site.source.sync().zadd("ql:q:q-work", {"old": -(time.time() - 90) / 1e10})
-    section = settings.RESTY_DJANGO["QLESS"]
     for limit, late in ((None, False), (3600, False), (60, True)):
-        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**section, "MAX_LATENCY": limit}}
+        change_settings(settings, MAX_LATENCY=limit)
         assert ("Start more workers." in findings()["queue q"][1]) == late
     default_client().close()
 
@@ -307,15 +305,11 @@ PUTS: dict[str, Callable[[Any], Any]] = {
 def test_they_are_refused_where_they_are_put(
     strange: Task[..., Any], settings: Any, put: str, eager: bool, site: Client
 ) -> None:
-    section = settings.RESTY_DJANGO["QLESS"]
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**section, "EAGER": eager}}
+    change_settings(settings, EAGER=eager)
     with pytest.raises(NotAllowed, match="MODULES"):
         PUTS[put](strange)
     assert not site.queues.counts()
-    settings.RESTY_DJANGO = {
-        **settings.RESTY_DJANGO,
-        "QLESS": {**section, "EAGER": eager, "MODULES": [EXAMPLES, __name__]},
-    }
+    change_settings(settings, MODULES=[EXAMPLES, __name__])
     PUTS[put](strange)
 
 

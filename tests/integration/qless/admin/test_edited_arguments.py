@@ -17,6 +17,7 @@ from resty_django.qless.admin.arguments import edited_arguments
 from resty_django.qless.errors import InvalidArgument
 from resty_django.qless.redaction import HIDDEN, redacted_arguments
 from tests.integration.qless.admin.tools import path, text_of
+from tests.integration.qless.conftest import change_settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -85,15 +86,8 @@ def masked(arguments: Any) -> Any:
 
 
 @pytest.fixture
-def with_redactor(settings: Any, jobs_site: Client) -> None:
-    site = {"MODULES": ["tests.integration.qless.tasks.examples"], "REDACTOR": f"{__name__}.masked"}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**settings.RESTY_DJANGO["QLESS"], **site}}
-
-
-@pytest.fixture
 def with_tasks(settings: Any, jobs_site: Client) -> None:
-    site = {"MODULES": ["tests.integration.qless.tasks.examples"]}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**settings.RESTY_DJANGO["QLESS"], **site}}
+    change_settings(settings, MODULES=["tests.integration.qless.tasks.examples"])
 
 
 def clone(client: Client, klass: str, data: Any) -> tuple[str, dict[str, str], Callable[[], list[Any]]]:
@@ -139,10 +133,11 @@ def test_hidden_values_stay_where_they_stay_hidden(
     assert result in stored()
 
 
-@pytest.mark.usefixtures("with_redactor")
+@pytest.mark.usefixtures("with_tasks")
 def test_what_the_redactor_of_the_site_hides_cannot_be_read_by_an_edit(
-    admin_client: Browser, jobs_site: Client
+    admin_client: Browser, jobs_site: Client, settings: Any
 ) -> None:
+    change_settings(settings, REDACTOR=f"{__name__}.masked")
     data = {"kind": "card", "number": SECRET, "iban": "AT00"}
     url, form, stored = clone(jobs_site, PLAIN, data)
     assert "AT00" not in text_of(admin_client, url)

@@ -17,7 +17,7 @@ from resty_django.qless.redaction import HIDDEN
 from resty_django.qless.tasks import calls
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import ROOT, logged, message_in, path, person, text_of
-from tests.integration.qless.conftest import pop
+from tests.integration.qless.conftest import change_settings, pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -30,8 +30,7 @@ FORM = {"queue": "mail", "priority": "0", "retries": "5", "delay": "0", "tags": 
 
 @pytest.fixture
 def with_tasks(settings: Any, jobs_site: Client) -> Iterator[Client]:
-    section = {**settings.RESTY_DJANGO["QLESS"], "MODULES": [MODULE, OTHERS]}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    change_settings(settings, MODULES=[MODULE, OTHERS])
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="first")
     yield jobs_site
     jobs_site.close()

@@ -14,6 +14,7 @@ from resty_django.qless import Client
 from resty_django.txid import bound, txid
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import failed, fill, jids, path, person, text_of
+from tests.integration.qless.conftest import change_settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -268,9 +269,7 @@ def test_recurring_jobs_of_removed_tasks_are_marked(admin_client: Browser, jobs_
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_lists_with_both_protocols(admin_client: Browser, jobs_site: Client, settings: Any, protocol: int) -> None:
     fill(jobs_site)
-    section = settings.RESTY_DJANGO["QLESS"]
-    section = {**section, "URL": f"{section['URL']}?protocol={protocol}"}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    change_settings(settings, URL=f"{settings.RESTY_DJANGO['QLESS']['URL']}?protocol={protocol}")
     for model in LISTS:
         sound(text_of(admin_client, path(model)))
     assert "recurring-1" in text_of(admin_client, path("recurringjob"))
@@ -301,14 +300,13 @@ def test_links_lead_to_the_objects_in_the_arguments(admin_client: Browser, jobs_
     assert 'href="/admin/auth/user/7/change/"' in text
     assert 'href="/admin/auth/group/3/change/"' in text
     assert "/admin/auth/" not in text_of(person("view_job"), path("job", "linked"))
-    site = {**settings.RESTY_DJANGO["QLESS"], "LINKS": f"{__name__}.links_of", "REDACTOR": f"{__name__}.hide_all"}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": site}
+    change_settings(settings, LINKS=f"{__name__}.links_of", REDACTOR=f"{__name__}.hide_all")
     text = text_of(admin_client, path("job", "linked"))
     assert 'href="https://shop.example/linked"' in text
     assert "javascript:" not in text
     assert "auth.User" not in text
     assert "hidden by the site" in text
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**site, "REDACTOR": f"{__name__}.broken"}}
+    change_settings(settings, REDACTOR=f"{__name__}.broken")
     text = text_of(admin_client, path("job", "linked"))
     assert "auth.User" not in text
     assert "&quot;[redacted]&quot;" in text

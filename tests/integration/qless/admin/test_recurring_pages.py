@@ -17,7 +17,7 @@ from resty_django.qless.tasks.schedule import declare, is_cron_paused
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.test_new_jobs import new_job
 from tests.integration.qless.admin.tools import everything, fill, logged, message_in, path, plain, text_of
-from tests.integration.qless.conftest import pop
+from tests.integration.qless.conftest import change_settings, pop
 from tests.integration.qless.tasks import examples as examples  # defines the tasks
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -35,8 +35,7 @@ def operation_url(jid: str, page: str) -> str:
 @pytest.fixture
 def periodic(settings: Any, jobs_site: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A site at noon in UTC with a task at an interval, a cron task and a recurring job."""
-    section = {**settings.RESTY_DJANGO["QLESS"], "MODULES": [MODULE]}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    change_settings(settings, MODULES=[MODULE])
     settings.TIME_ZONE = "UTC"
     tasks = {name: task for name, task in schedule.scheduled.items() if name in (NIGHTLY, EVERY)}
     monkeypatch.setattr(schedule, "scheduled", tasks)

@@ -27,7 +27,7 @@ from tests.integration.qless.admin.tools import (
     path,
     text_of,
 )
-from tests.integration.qless.conftest import pop
+from tests.integration.qless.conftest import change_settings, pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -247,8 +247,7 @@ def test_without_the_index_all_jobs_are_examined(admin_client: Browser, orders: 
 def test_arguments_can_be_left_out_of_the_index(
     admin_client: Browser, orders: Client, valkey: Any, settings: Any
 ) -> None:
-    qless = {**settings.RESTY_DJANGO["QLESS"], "SEARCH_ARGUMENTS": False}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": qless}
+    change_settings(settings, SEARCH_ARGUMENTS=False)
     assert set(jids(search(admin_client, "args.customer.id:7"))) == {"x-failed", "x-waiting"}
     assert set(jids(search(admin_client, "error:KeyError"))) == {"x-failed"}
     assert valkey.zcard("ql:index") > 0

@@ -19,7 +19,7 @@ from resty_django.qless import Client
 from resty_django.qless.api import views
 from resty_django.qless.api.urls import urlpatterns
 from resty_django.qless.clients import graph
-from tests.integration.qless.conftest import pop
+from tests.integration.qless.conftest import change_settings, pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 
@@ -155,16 +155,9 @@ def fails(data: Any) -> Any:
     ("hook", "data"), [("hides_more", {"to": "somebody", "password": "[redacted]"}), ("fails", "[redacted]")]
 )
 def test_a_hook_hides_more(jobs: Client, admin_api: APIClient, settings: Any, hook: str, data: Any) -> None:
-    from resty_django.qless import redaction
-
-    setattr(redaction, hook, globals()[hook])
+    change_settings(settings, REDACTOR=f"{__name__}.{hook}")
     jid = jobs.queues["mail"].put("shop.jobs.Mail", {"to": "a@example.org", "password": "geheim"})
-    qless = {**settings.RESTY_DJANGO["QLESS"], "REDACTOR": f"resty_django.qless.redaction.{hook}"}
-    try:
-        with override_settings(RESTY_DJANGO={"QLESS": qless}):
-            assert admin_api.get(address(f"jobs/{jid}/")).json()["data"] == data
-    finally:
-        delattr(redaction, hook)
+    assert admin_api.get(address(f"jobs/{jid}/")).json()["data"] == data
 
 
 def test_failures_are_listed_and_retried(jobs: Client, admin_api: APIClient) -> None:

@@ -20,6 +20,7 @@ from resty_django.qless.admin import archived
 from tests.integration.qless.admin.tools import path, person, text_of
 from tests.integration.qless.archive.conftest import Clock
 from tests.integration.qless.archive.tools import SEND, complete, configure, drop, fail, rows, write
+from tests.integration.qless.conftest import change_settings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.redis]
 
@@ -127,10 +128,7 @@ def test_the_page_of_a_failure_and_of_long_arguments(admin_client: Browser, ende
 
 
 def test_values_that_are_hidden_later_are_not_shown(admin_client: Browser, ended: Client, settings: Any) -> None:
-    settings.RESTY_DJANGO = {
-        **settings.RESTY_DJANGO,
-        "QLESS": {**settings.RESTY_DJANGO["QLESS"], "REDACT": ["password", "name"]},
-    }
+    change_settings(settings, REDACT=["password", "name"])
     assert "Anna" not in text_of(admin_client, page_of("a-anna"))
     reply = admin_client.get(url(q="a-anna", export="json", of="archivedjob"))
     assert b"Anna" not in b"".join(reply.streaming_content)  # type: ignore[attr-defined]
