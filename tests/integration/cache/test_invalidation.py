@@ -84,6 +84,18 @@ async def test_a_channel_of_the_sites_own(make: Make) -> None:
     assert await b.update(0.007) == "could not poll ipc events: the line is dead"
 
 
+async def test_an_update_that_cannot_hear_leaves_l1_until_the_next_one(make: Make, hub: Hub) -> None:
+    a, b = make("A"), make("B")
+    await a.lookup("k", value(1))
+    await b.do("set", "k", 2)
+    hub.fault = TimeoutError("timeout")
+    assert await a.update() == "could not poll ipc events: timeout"
+    assert await a.lookup("k") == (1, None, 1)
+    hub.fault = None
+    assert await a.update() is None
+    assert await a.lookup("k") == (2, None, 2)
+
+
 async def test_a_channel_without_poll(make: Make) -> None:
     a = make(ipc=SyncHub().channel(polls=False))
     await a.do("set", "k", 1)

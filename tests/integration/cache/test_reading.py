@@ -34,81 +34,19 @@ from tests.integration.cache.conftest import Make, Shared, fails, raises, value
 from tests.pauses import Pauses
 from tests.servers import free_port
 
+LOCK = "lua-resty-mlcache:lock:c:k"
+
 # --- times to live ---
 
 
-async def test_a_ttl_of_0_is_for_ever(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=0, neg_ttl=0), make("B", ttl=0, neg_ttl=0)
-    await a.lookup("k", value("v"))
-    await a.lookup("none", value(None))
-    clock.advance(10_000_000)
-    assert await a.lookup("k") == ("v", None, 1)
-    assert await b.lookup("k") == ("v", None, 2)
-    assert await b.lookup("none") == (None, None, 2)
-    assert await b.lookup("none") == (None, None, 1)
-
-
-async def test_none_has_a_time_of_its_own(make: Make, clock: Clock) -> None:
-    a = make(ttl=100, neg_ttl=2)
-    await a.lookup("none", value(None))
-    await a.lookup("k", value("v"))
-    clock.advance(2.001)
-    assert await a.lookup("none") == (None, None, -1)
-    assert await a.lookup("k") == ("v", None, 1)
-
-
-@pytest.mark.parametrize(
-    ("fresh", "alive", "expired"),
-    [
-        (Fresh("v", 7), 7, 7.001),
-        (Fresh(None, 7), 7, 7.001),
-        (Fresh("v"), 100, 100.001),
-        (Fresh(None), 5, 5.001),
-        (Fresh("v", "7"), 100, 100.001),
-        (Fresh("v", True), 100, 100.001),
-        (Fresh("v", float("nan")), 100, 100.001),
-    ],
-)
-async def test_a_callback_may_give_a_time(make: Make, clock: Clock, fresh: Fresh, alive: float, expired: float) -> None:
+@pytest.mark.parametrize("wrong", ["7", True, float("nan")])
+async def test_a_time_of_the_callback_that_is_none_is_ignored(make: Make, clock: Clock, wrong: Any) -> None:
     a = make(ttl=100)
-    assert await a.lookup("k", value(fresh)) == (fresh.value, None, 3)
-    clock.advance(alive)
-    assert await a.lookup("k") == (fresh.value, None, 1)
-    clock.advance(expired - alive)
-    assert await a.lookup("k") == (None, None, -1)
-
-
-async def test_a_time_of_0_from_the_callback_is_for_ever(make: Make, clock: Clock) -> None:
-    a, b = make("A"), make("B")
-    await a.lookup("k", value(Fresh("v", 0)))
-    clock.advance(1_000_000)
+    assert await a.lookup("k", value(Fresh("v", wrong))) == ("v", None, 3)
+    clock.advance(100)
     assert await a.lookup("k") == ("v", None, 1)
-    assert await b.lookup("k") == ("v", None, 2)
-
-
-async def test_options_of_a_call(make: Make, clock: Clock) -> None:
-    a = make(ttl=100, neg_ttl=100)
-    await a.lookup("k", value("v"), ttl=1)
-    await a.lookup("none", value(None), neg_ttl=1)
-    clock.advance(1.001)
-    assert (await a.lookup("k"))[2] == (await a.lookup("none"))[2] == -1
-
-
-async def test_what_is_promoted_never_outlives_what_is_in_l2(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=10, neg_ttl=4), make("B", ttl=999, neg_ttl=999)
-    await a.lookup("k", value("v"))
-    await a.lookup("none", value(None))
-    clock.advance(3)
-    assert await b.lookup("k") == ("v", None, 2)
-    assert await b.lookup("none") == (None, None, 2)
-    clock.advance(1)
-    assert await b.lookup("none") == (None, None, 1)
     clock.advance(0.001)
-    assert await b.lookup("none") == (None, None, -1)
-    clock.advance(5.999)
-    assert await b.lookup("k") == ("v", None, 1)
-    clock.advance(0.001)
-    assert await b.lookup("k") == (None, None, -1)
+    assert await a.lookup("k") == (None, None, -1)
 
 
 @pytest.mark.parametrize(("ahead", "lives"), [(4, 3), (-4, 10), (-400, 10)])
@@ -132,27 +70,6 @@ async def test_a_record_whose_time_is_over_by_its_own_count_is_not_promoted(make
     a.cache.clock.advance(5)  # type: ignore[attr-defined]
     assert await b.lookup("k") == ("v", None, 2)
     assert await b.lookup("k") == ("v", None, 2)
-
-
-async def test_a_stale_none_comes_back_as_none(make: Make, clock: Clock) -> None:
-    a, b = make("A", neg_ttl=1, resurrect_ttl=10), make("B")
-    await a.lookup("k", value(None))
-    clock.advance(2)
-    assert await a.lookup("k", fails("down")) == (None, None, 4)
-    assert await a.lookup("k", fails("down")) == (None, None, 1)
-    assert await b.lookup("k") == (None, None, 4)
-
-
-async def test_what_was_brought_back_comes_back_again_until_the_source_answers(make: Make, clock: Clock) -> None:
-    a = make(ttl=1, resurrect_ttl=2)
-    await a.lookup("k", value("v"))
-    clock.advance(1.001)
-    for _ in range(3):
-        assert await a.lookup("k", fails("down")) == ("v", None, 4)
-        assert await a.lookup("k", fails("down")) == ("v", None, 1)
-        clock.advance(2.001)
-    assert await a.lookup("k", value("new")) == ("new", None, 3)
-    assert (await a.do("peek", "k")).stale is False
 
 
 # --- serializers ---
@@ -320,7 +237,7 @@ async def test_errors_that_generators_and_loops_know(make: Make, shared: Shared,
     else:
         with pytest.raises(BaseException):  # noqa: B017
             await a.do("get", "k", callback)
-        shared("values").delete("lua-resty-mlcache:lock:c:k")
+        shared("values").delete(LOCK)
     assert await a.lookup("k", value("v")) == ("v", None, 3), "the lock is free"
 
 
@@ -375,14 +292,14 @@ async def test_the_lock_is_free_after_everything(make: Make, shared: Shared) -> 
     a = make()
     for callback in (value("v"), raises(ValueError("boom")), fails("down"), value({1})):
         await a.lookup("k", callback)
-        assert shared("values").get("lua-resty-mlcache:lock:c:k") is None
+        assert shared("values").get(LOCK) is None
         await a.do("delete", "k")
 
 
 async def test_the_lock_is_held_while_the_callback_runs(make: Make, shared: Shared) -> None:
     a = make(shm_locks=shared("locks"), lock_options={"exptime": 7})
     held: list[Any] = []
-    await a.lookup("k", lambda: held.append(shared("locks").ttl("lua-resty-mlcache:lock:c:k")))
+    await a.lookup("k", lambda: held.append(shared("locks").ttl(LOCK)))
     assert held == [7]
     assert shared("values").get_keys() == ["c:k"]
 
@@ -391,17 +308,64 @@ async def test_a_lock_that_was_lost_meanwhile_is_no_error(make: Make, shared: Sh
     a = make()
 
     def slow() -> str:
-        shared("values").delete("lua-resty-mlcache:lock:c:k")
-        shared("values").add("lua-resty-mlcache:lock:c:k", "the next")
+        shared("values").delete(LOCK)
+        shared("values").add(LOCK, "the next")
         return "v"
 
     assert await a.lookup("k", slow) == ("v", None, 3)
-    assert shared("values").get("lua-resty-mlcache:lock:c:k") == "the next"
+    assert shared("values").get(LOCK) == "the next"
+
+
+async def test_a_lock_that_stays_held_with_a_stale_value(
+    make: Make, shared: Shared, clock: Clock, naps: Pauses
+) -> None:
+    a, b = make("A", ttl=1), make("B", resurrect_ttl=10)
+    await a.lookup("k", value("v"))
+    clock.advance(1.5)
+    shared("values").add(LOCK, "a third", 30)
+    for _ in range(2):
+        began = clock()
+        assert await b.lookup("k", value("new")) == ("v", None, 4)
+        assert clock() - began == pytest.approx(5)
+    assert b.runs == 0
+
+
+async def test_a_lock_that_stays_held_without_resurrection(
+    make: Make, shared: Shared, clock: Clock, naps: Pauses
+) -> None:
+    a, b = make("A", ttl=1), make("B", ttl=1)
+    await a.lookup("k", value("v"))
+    clock.advance(1.5)
+    shared("values").add(LOCK, "a third", 30)
+    began = clock()
+    got, error, level = await b.lookup("k", value("new"))
+    assert (got, level) == (None, None)
+    assert error is not None
+    assert error.startswith("could not acquire callback lock: timeout")
+    assert clock() - began == pytest.approx(5)
+    assert b.runs == 0
+
+
+async def test_a_lock_that_is_freed_after_the_value_was_stored(
+    make: Make, shared: Shared, clock: Clock, naps: Pauses
+) -> None:
+    a, b = make("A"), make("B")
+    shared("values").add(LOCK, "a third", 30)
+
+    def store() -> None:
+        a.cache.set("k", "of the third")
+        shared("values").delete(LOCK)
+
+    naps.after(200, store)
+    began = clock()
+    assert await b.lookup("k", value("own")) == ("of the third", None, 2)
+    assert clock() - began == pytest.approx(0.255)
+    assert b.runs == 0
 
 
 async def test_options_of_the_lock(make: Make, shared: Shared, naps: Pauses) -> None:
     a = make(lock_options={"timeout": 2})
-    shared("values").add("lua-resty-mlcache:lock:c:k", "a third")
+    shared("values").add(LOCK, "a third")
     await a.lookup("k", value("v"))
     assert sum(naps.slept) == 2000
     await a.lookup("k", value("v"), lock_options={"timeout": 0})
@@ -470,7 +434,7 @@ def test_a_call_that_nobody_awaits_to_its_end_lets_go_of_the_lock(shared: Shared
 
     call = cache.aget("k", source)
     call.send(None)
-    assert shared("values").get("lua-resty-mlcache:lock:c:k") is not None
+    assert shared("values").get(LOCK) is not None
     call.close()
     gc.collect()
     assert cache.get("k", value("v")) == "v"

@@ -24,7 +24,7 @@ from resty_django.cache.tags import names
 from resty_django.cache.tags.versions import ITEMS
 from resty_django.sansio import run
 from tests.dictionaries import Clock
-from tests.integration.cache.conftest import Make, Process, Shared, fails, value
+from tests.integration.cache.conftest import Make, Process, Shared, value
 
 TAGS = ("product:7", "shop:3")
 
@@ -33,67 +33,13 @@ async def filled(process: Process, key: str = "k", answer: Any = "old", **option
     assert (await process.lookup(key, value(answer), **{"tags": TAGS, **options}))[0] == answer
 
 
-async def test_invalidated_tag_makes_the_source_run_again(make: Make) -> None:
+async def test_value_that_was_set_without_tags(make: Make) -> None:
     a = make()
-    await filled(a, "other", tags=("shop:4",))
-    for tag in TAGS:
-        await filled(a, tag)
-        assert await a.lookup(tag) == ("old", None, 1)
-        await a.do("invalidate_tags", tag)
-        assert await a.lookup(tag) == (None, None, -1)
-        assert await a.lookup(tag, value("new"), tags=TAGS) == ("new", None, 3)
-        assert await a.lookup(tag, value("newer"), tags=TAGS) == ("new", None, 1)
-        assert await a.lookup("other") == ("old", None, 1)
-
-
-async def test_value_that_was_set(make: Make) -> None:
-    a = make()
-    await a.do("set", "k", "old", tags=TAGS)
-    assert await a.lookup("k") == ("old", None, 1)
-    a.cache.lru.flush_all()
-    assert await a.lookup("k") == ("old", None, 2)
+    await filled(a)
     await a.do("invalidate_tags", *TAGS)
-    assert await a.lookup("k") == (None, None, -1)
-    assert await a.do("peek", "k") is None
     await a.do("set", "k", "new")
     await a.do("invalidate_tags", *TAGS)
     assert await a.lookup("k") == ("new", None, 1)
-
-
-async def test_refreshed_value(make: Make) -> None:
-    a = make()
-    assert await a.do("refresh", "k", a.callback(value("old")), tags=TAGS) == "old"
-    await a.do("invalidate_tags", "shop:3")
-    assert await a.lookup("k") == (None, None, -1)
-
-
-async def test_cached_none_carries_tags(make: Make, shared: Shared) -> None:
-    for options in ({}, {"shm_miss": shared("misses")}):
-        a = make(**options)
-        await filled(a, answer=None)
-        assert await a.lookup("k", value("unused")) == (None, None, 1)
-        await a.do("invalidate_tags", "shop:3")
-        assert await a.lookup("k", value("new"), tags=TAGS) == ("new", None, 3)
-        a.cache.lru.flush_all()
-        assert await a.lookup("k") == ("new", None, 2)
-        await a.do("invalidate_tags", "shop:3")
-        assert await a.lookup("k", value(None), tags=TAGS) == (None, None, 3)
-        a.cache.lru.flush_all()
-        assert await a.lookup("k", value("unused")) == (None, None, 2)
-        await a.do("delete", "k")
-
-
-async def test_other_process_drops_its_copy_with_the_event(make: Make) -> None:
-    a, b = make("A"), make("B")
-    await filled(a)
-    await filled(a, "untagged", tags=())
-    assert (await b.lookup("k"))[2] == 2
-    assert (await b.lookup("untagged"))[2] == 2
-    await a.do("invalidate_tags", "product:7")
-    assert await b.lookup("k") == ("old", None, 1), "an L1 hit does not look at versions"
-    await b.update()
-    assert await b.lookup("k") == (None, None, -1)
-    assert await b.lookup("untagged") == ("old", None, 1)
 
 
 async def test_function_of_the_callbacks_arguments(make: Make) -> None:
@@ -201,14 +147,6 @@ async def test_lost_version_makes_records_invalid(make: Make, shared: Shared) ->
     assert await b.lookup("other") == ("old", None, 2)
 
 
-async def test_purge_makes_tagged_records_stale(make: Make) -> None:
-    a = make()
-    await filled(a)
-    await a.do("purge")
-    assert await a.lookup("k") == (None, None, -1)
-    assert await a.lookup("k", value("new"), tags=TAGS) == ("new", None, 3)
-
-
 async def test_version_of_a_foreign_type(make: Make, shared: Shared) -> None:
     a = make()
     await filled(a)
@@ -230,23 +168,6 @@ async def test_invalidated_value_is_not_served_while_it_is_refreshed(make: Make,
     await a.do("invalidate_tags", "shop:3")
     clock.advance(11)
     assert await a.lookup("l", value("new"), tags=TAGS) == ("new", None, 3)
-
-
-async def test_invalidated_value_is_resurrected_if_the_source_fails(make: Make, clock: Clock) -> None:
-    a = make(resurrect_ttl=5)
-    await filled(a)
-    await a.do("invalidate_tags", "shop:3")
-    assert await a.lookup("k", fails("down"), tags=TAGS) == ("old", None, 4)
-    assert await a.lookup("k", value("unused"), tags=TAGS) == ("old", None, 1)
-    await a.do("invalidate_tags", "shop:3")
-    assert await a.lookup("k", value("new")) == ("new", None, 3), "the resurrected value has the tags, too"
-
-
-async def test_without_resurrect_ttl_the_error_is_raised(make: Make) -> None:
-    a = make()
-    await filled(a)
-    await a.do("invalidate_tags", "shop:3")
-    assert await a.lookup("k", fails("down"), tags=TAGS) == (None, "down", None)
 
 
 # --- cost and format ---

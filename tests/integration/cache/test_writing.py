@@ -17,7 +17,6 @@ from resty_django.cache import (
     Level,
     MLCache,
     NoChannel,
-    Peek,
     Result,
     SerializerFailed,
     SourceError,
@@ -40,50 +39,13 @@ from tests.servers import until
 # --- set, delete, purge ---
 
 
-async def test_a_set_goes_to_both_levels(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=10, neg_ttl=2), make("B")
-    assert await a.do("set", "k", (1, 2)) is None
-    assert await a.lookup("k") == ([1, 2], None, 1)
-    assert await b.lookup("k") == ([1, 2], None, 2)
-    await a.do("set", "k", "w", ttl=3)
-    await a.do("set", "none", None)
-    clock.advance(2.001)
-    assert (await a.lookup("none"))[2] == -1
-    assert await a.lookup("k") == ("w", None, 1)
-    clock.advance(1)
-    assert (await a.lookup("k"))[2] == -1
-
-
-async def test_a_delete_is_for_all(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=1, resurrect_ttl=10), make("B", ttl=1, resurrect_ttl=10)
-    await a.lookup("k", value("v"))
-    await b.lookup("k")
-    await a.do("delete", "k")
-    assert await a.lookup("k") == (None, None, -1)
-    assert await b.lookup("k") == ("v", None, 1)
-    assert await b.update() is None
-    assert await b.lookup("k", fails("down")) == (None, "down", None), "what was deleted does not come back"
-    await a.do("delete", "absent")
-
-
-@pytest.mark.parametrize("flush", [False, True])
-async def test_a_purge_forgets_all_but_may_leave_what_is_stale(make: Make, shared: Shared, flush: bool) -> None:
-    a, b = make("A", ttl=0, resurrect_ttl=10), make("B", ttl=0, resurrect_ttl=10)
+async def test_a_purge_empties_the_dictionary_for_other_caches_too(make: Make, shared: Shared) -> None:
+    a = make("A", ttl=0)
     neighbour = MLCache("other", shared("values"), clock=a.cache.clock, lru=LRU(9, a.cache.clock))
-    for key in ("k", "l"):
-        await a.lookup(key, value("v"))
-        await b.lookup(key)
     neighbour.set("k", "of another cache")
     neighbour.lru.flush_all()
-    await a.do("purge", flush)
-    assert await a.lookup("k") == (None, None, -1)
+    await a.do("purge")
     assert neighbour.get("k") is None
-    assert await b.lookup("k") == ("v", None, 1)
-    assert await b.update() is None
-    expected = (None, "down", None) if flush else ("v", None, 4)
-    assert await b.lookup("k", fails("down")) == expected
-    peeked = await a.do("peek", "l", True)
-    assert peeked is None if flush else (peeked.ttl < 0 and peeked.stale)
 
 
 async def test_without_a_channel_nobody_can_be_told(make: Make) -> None:
@@ -92,37 +54,6 @@ async def test_without_a_channel_nobody_can_be_told(make: Make) -> None:
         with pytest.raises(NoChannel, match=rf"^{call[0]}\(\) of the cache 'c' needs a channel"):
             await a.do(*call)
     assert await a.lookup("k", value("v")) == ("v", None, 3)
-
-
-# --- peek ---
-
-
-async def test_peek_looks_at_l2_alone(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=10, neg_ttl=2, l1_serializer=str.upper), make("B", l1_serializer=str.upper)
-    assert await a.do("peek", "k") is None
-    await a.lookup("k", value("v"))
-    await a.lookup("none", value(None))
-    await a.lookup("ever", value("e"), ttl=0)
-    clock.advance(2)
-    assert await b.do("peek", "k") == Peek(pytest.approx(8), "v", False)
-    assert await b.do("peek", "ever") == Peek(0, "e", False)
-    assert await b.do("peek", "none") is None
-    assert await b.do("peek", "none", True) == Peek(-0.001, None, True)
-    clock.advance(8.5)
-    assert await b.do("peek", "k") is None
-    assert await b.do("peek", "k", True) == Peek(pytest.approx(-0.5), "v", True)
-    assert b.cache.lru.count() == 0
-
-
-async def test_peek_tells_what_was_brought_back(make: Make, clock: Clock) -> None:
-    a = make(ttl=1, resurrect_ttl=10)
-    await a.lookup("k", value("v"))
-    clock.advance(2)
-    await a.lookup("k", fails("down"))
-    assert await a.do("peek", "k") == Peek(pytest.approx(10), "v", False), "it lives again"
-    clock.advance(11)
-    assert await a.do("peek", "k") is None
-    assert await a.do("peek", "k", True) == Peek(pytest.approx(-1), "v", True)
 
 
 # --- what differs from lua-resty-mlcache, as docs/cache.md lists it ---
@@ -179,37 +110,19 @@ async def test_reading_an_expired_item_of_l1_leaves_its_place(make: Make, clock:
 # --- a second dictionary ---
 
 
-async def test_a_dictionary_for_none(make: Make, shared: Shared, clock: Clock) -> None:
-    settings = {"shm_miss": shared("misses"), "neg_ttl": 5, "ttl": 10, "resurrect_ttl": 7}
-    a, b = make("A", **settings), make("B", **settings)
+async def test_a_dictionary_for_none(make: Make, shared: Shared) -> None:
+    a = make("A", shm_miss=shared("misses"))
     values, misses = shared("values"), shared("misses")
     await a.lookup("k", value("v"))
     await a.lookup("none", value(None))
     assert (values.get("c:k") is None, misses.get("c:k")) == (False, None)
     assert (values.get("c:none"), misses.get("c:none") is None) == (None, False)
-    assert await b.lookup("k") == ("v", None, 2)
-    assert await b.lookup("none") == (None, None, 2)
     await a.do("set", "k", None)
     assert (values.get("c:k"), misses.get("c:k") is None) == (None, False)
     await a.do("set", "k", "w")
     assert (values.get("c:k") is None, misses.get("c:k")) == (False, None)
     await a.do("delete", "none")
     assert misses.get("c:none") is None
-    await a.lookup("none", value(None))
-    clock.advance(11)
-    assert await a.lookup("none", fails("down")) == (None, None, 4)
-    assert await a.lookup("k", fails("down")) == ("w", None, 4)
-    await a.do("purge")
-    assert await a.do("peek", "none") is None
-
-
-async def test_of_two_stale_records_the_later_counts(make: Make, shared: Shared, clock: Clock) -> None:
-    a = make(shm_miss=shared("misses"), ttl=1, neg_ttl=1, resurrect_ttl=5)
-    await a.lookup("k", value("v"))
-    clock.advance(2)
-    await a.lookup("k", value(None))
-    clock.advance(2)
-    assert await a.lookup("k", fails("down")) == (None, None, 4)
 
 
 # --- many at once ---
