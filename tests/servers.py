@@ -64,6 +64,16 @@ def until(check: Callable[[], Any], seconds: float = 20.0) -> Any:
         time.sleep(0.02)
 
 
+def eventually(check: Callable[[], Any], seconds: float = 30.0) -> bool:
+    """Whether `check` comes true in time."""
+    until = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
 class Server:
     """A server that can be killed and started again on its port."""
 

@@ -16,7 +16,7 @@ from resty_django.cache.invalidation.events import SOURCE
 from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.conftest import Make, Process, Shared, value
 from tests.integration.cache.tools import Hub
-from tests.integration.events.conftest import eventually
+from tests.servers import eventually
 
 Then = Callable[[], object]
 

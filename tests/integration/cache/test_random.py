@@ -221,8 +221,10 @@ async def test_anything_at_any_time(
             model.set_many(who, values, options)
             assert await process.do("set_many", values, **options) == [], step
         elif what == "refresh":
-            model.set_many(who, {key: new_value}, options)
-            refreshed = await process.do("refresh", key, process.callback(value(new_value)), **options)
+            fresh = Fresh(new_value, chance.choice([None, 0.5, 3]))
+            times = {} if fresh.ttl is None else {"ttl": fresh.ttl, "neg_ttl": fresh.ttl}
+            model.set_many(who, {key: new_value}, {**options, **times})
+            refreshed = await process.do("refresh", key, process.callback(value(fresh)), **options)
             assert refreshed == as_stored(new_value), step
         elif what == "delete":
             model.delete_many(who, key)

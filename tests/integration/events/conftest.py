@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -160,13 +159,3 @@ def worker(wide_site: dict[str, Any]) -> Iterator[Callable[..., Worker]]:
     for started_worker in started:
         if started_worker.process.stdout is not None and not started_worker.process.stdout.closed:
             started_worker.end()
-
-
-def eventually(check: Callable[[], Any], seconds: float = 30.0) -> bool:
-    """Whether `check` comes true in time."""
-    until = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.005)
-    return True

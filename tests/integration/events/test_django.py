@@ -36,7 +36,7 @@ from resty_django.ids.models import IdRule
 from resty_django.shdict import Unavailable, shdicts
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import Clock
-from tests.integration.events.conftest import eventually
+from tests.servers import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 

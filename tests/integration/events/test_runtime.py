@@ -18,7 +18,7 @@ from resty_django import events
 from resty_django.events import handlers, runtime
 from resty_django.events.channel import channel_of
 from resty_django.shdict import Unavailable, shdicts
-from tests.integration.events.conftest import eventually
+from tests.servers import eventually
 
 pytestmark = pytest.mark.usefixtures("site")
 

@@ -20,7 +20,7 @@ from resty_django.redis import connection
 from resty_django.shdict import NoMemory, SharedDictError, Unavailable
 from resty_django.shdict.redis import RedisDict
 from tests import servers
-from tests.integration.events.conftest import eventually
+from tests.servers import eventually
 
 pytestmark = pytest.mark.redis
 

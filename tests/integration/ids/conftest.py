@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from resty_django.ids import service
 from resty_django.ids.models import IdRule
 from tests import processes
+from tests.servers import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
@@ -135,16 +135,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections made from now on do not wait long for a lock of SQLite."""
     if connection.vendor == "sqlite":
         monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 0.3)
-
-
-def eventually(check: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Whether `check` comes true in time."""
-    until = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.fixture(name="eventually")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,16 +95,6 @@ def person(*codenames: str) -> Client:
 
 def logged() -> list[str]:
     return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
-
-
-def eventually(check: Callable[[], Any], seconds: float = 10.0) -> bool:
-    """Whether `check` comes true in time."""
-    until = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class Worker(processes.LineProcess):

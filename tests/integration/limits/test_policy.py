@@ -25,7 +25,8 @@ from resty_django.limits.policies.invalidation import announce
 from resty_django.limits.policies.policy_set import MOST_REMEMBERED
 from resty_django.limits.policies.spec import BadPolicy
 from resty_django.limits.statistics.background import background
-from tests.integration.limits.policy_tools import Worker, breakable, eventually, make_policy, policy_of
+from tests.integration.limits.policy_tools import Worker, breakable, make_policy, policy_of
+from tests.servers import eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

@@ -18,7 +18,8 @@ from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, StatsRep
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.shdict import SharedDict, Unavailable
 from tests.dictionaries import Clock
-from tests.integration.limits.policy_tools import Worker, eventually, make_policy
+from tests.integration.limits.policy_tools import Worker, make_policy
+from tests.servers import eventually
 
 PASSED, DELAYED = Decision(True), Decision(True, delay=0.5)
 REFUSED, FAILED = Decision(False), Decision(True, failed=True)
