@@ -257,6 +257,7 @@ class Both(RuleBasedStateMachine):
     def pausing(self) -> None:
         command = self.draw(st.sampled_from(["pause", "unpause", "unpause", "queue.forget", "worker.deregister"]))
         self.call(command, self.draw(WORKERS) if command == "worker.deregister" else "q")
+        self.call("queues", "q")
 
     def look(self) -> None:
         jid, queue, worker = self.draw(JIDS), self.draw(QUEUES), self.draw(WORKERS)
