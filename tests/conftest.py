@@ -51,7 +51,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name what one process runs under `--dist loadgroup`: a file, and all tests of trees of processes and their times."""
+    """Name what one process runs under `--dist loadgroup`: a file, and all tests of trees of processes."""
     for item in items:
         together = item.get_closest_marker("e2e") and not item.get_closest_marker("browser")
         item.add_marker(pytest.mark.xdist_group("processes" if together else item.nodeid.partition("::")[0]))
