@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.core.cache import caches
 from django.core.management import call_command
@@ -27,6 +28,7 @@ from resty_django.shdict import shdicts
 from tests.integration.cache.conftest import value
 from tests.integration.cache.tools import callback_took, in_journal
 from tests.servers import until
+from tests.staff import logged, plain, signed_in, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
@@ -35,6 +37,7 @@ PAGE = f"{LIST}default/change/"
 OURS = "resty_django.cache.backend.MLCacheBackend"
 HOSTILE = "<script>alert('x')</script>&\"{{ x }}%s\u202e\x00é"
 SHOWN = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;&quot;{{ x }}%s\\u202e\\x00é"
+person = partial(signed_in, "resty_cache")
 ACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "delete-key": ("delete_cache_item", {"key": "k"}),
     "purge": ("purge_cache", {"confirmation": "default"}),
@@ -50,17 +53,6 @@ def _site(alone: None, site: Any, tmp_path: Path) -> None:
     }
 
 
-def person(*codenames: str) -> Client:
-    """A member of staff with these permissions, signed in."""
-    user = User.objects.create_user(f"user{User.objects.count()}", password="x", is_staff=True)
-    permissions = Permission.objects.filter(content_type__app_label="resty_cache", codename__in=codenames)
-    assert len(permissions) == len(codenames)
-    user.user_permissions.set(permissions)
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def of_django(site: Any) -> Iterator[Any]:
     """A cache of Django on the dictionary `pages`."""
@@ -68,24 +60,10 @@ def of_django(site: Any) -> Iterator[Any]:
     return caches["fast"]
 
 
-def html(client: Client, url: str) -> str:
-    reply = client.get(url)
-    assert reply.status_code == 200, reply
-    return reply.content.decode()
-
-
-def plain(text: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
-
-
 def row(text: str, name: str) -> str:
     """The row of the list that tells of a cache."""
     (html_row,) = (html_row for html_row in text.split("<tr>") if f">{name}</a>" in html_row)
     return html_row
-
-
-def logged() -> list[str]:
-    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
 
 
 def ask(cache: MLCache) -> None:
@@ -111,7 +89,7 @@ def ask(cache: MLCache) -> None:
 
 
 def test_it_is_in_the_index_of_the_admin(admin_client: Client) -> None:
-    text = html(admin_client, "/admin/")
+    text = text_of(admin_client, "/admin/")
     assert f'<a href="{LIST}"' in text
     assert f"{LIST}add/" not in text
 
@@ -138,22 +116,22 @@ def test_the_list_has_the_caches_of_the_settings_of_code_of_django_and_of_other_
     elsewhere = Counter("elsewhere", shdicts["counts"])
     elsewhere.now.l1 = 7
     run(elsewhere.flush())
-    text = html(admin_client, LIST)
+    text = text_of(admin_client, LIST)
     for name in ("default", "products", "coded"):
         assert "<td>cache</td>" in row(text, name)
     assert "<td>Django cache</td>" in row(text, "django-cache/pages")
     assert "<td>cache in other processes</td>" in row(text, "elsewhere")
     assert "7 calls in the last hour: L1 100 %" in row(text, "elsewhere")
-    page = html(admin_client, f"{LIST}elsewhere/change/")
+    page = text_of(admin_client, f"{LIST}elsewhere/change/")
     assert "This process has not created the cache." in plain(page)
     assert 'name="key"' not in page
-    assert "has not created" in plain(html(admin_client, f"{LIST}elsewhere/change/?key=k"))
+    assert "has not created" in plain(text_of(admin_client, f"{LIST}elsewhere/change/?key=k"))
     assert "/purge/" not in page
 
 
 def test_the_list_tells_the_last_hour_by_level(admin_client: Client) -> None:
     ask(mlcaches["default"])
-    html_row = row(html(admin_client, LIST), "default")
+    html_row = row(text_of(admin_client, LIST), "default")
     cells = re.findall(r'<td class="resty-number">([^<]*)</td>', html_row)
     assert cells == ["7", "42.9 %", "28.6 %", "14.3 %", "0 %", "28.6 %", "14.3 %", "14.3 %"]
     assert "7 calls in the last hour: L1 28.6 %, L2 14.3 %, Source 28.6 %, Misses 14.3 %, Errors 14.3 %" in html_row
@@ -166,7 +144,7 @@ def test_a_cache_that_cannot_be_used_is_a_row_with_the_reason(admin_client: Clie
     wrong = {"SHM": "away"}
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "SHARED_DICTS": dicts, "CACHES": {"wrong": wrong}}
     site.CACHES = {**site.CACHES, "fast": {"BACKEND": OURS, "LOCATION": "nowhere"}}
-    text = html(admin_client, LIST)
+    text = text_of(admin_client, LIST)
     assert "Unavailable" not in row(text, "default")
     for name, why in (("wrong", "PATH"), ("django-cache/nowhere", "LOCATION is")):
         html_row = row(text, name)
@@ -174,7 +152,7 @@ def test_a_cache_that_cannot_be_used_is_a_row_with_the_reason(admin_client: Clie
         assert why in html_row
     page = f"{LIST}wrong/change/"
     for query in ("", "?key=x", "?find=x"):
-        assert "PATH" in html(admin_client, page + query)
+        assert "PATH" in text_of(admin_client, page + query)
     for action, (_, data) in ACTIONS.items():
         reply = admin_client.post(f"{LIST}wrong/{action}/", {**data, "confirmation": "wrong"}, follow=True)
         assert "Not " in plain(reply.content.decode())
@@ -192,7 +170,7 @@ def test_a_cache_that_is_not_there(admin_client: Client) -> None:
 
 def test_the_page_tells_levels_callbacks_and_options(admin_client: Client) -> None:
     ask(mlcaches["default"])
-    text = html(admin_client, PAGE)
+    text = text_of(admin_client, PAGE)
     assert text.count('<figure class="resty-chart">') == 4
     visible = plain(text)
     assert "L1 the memory of the process 2 28.6 % 2 28.6 %" in visible
@@ -218,12 +196,12 @@ def test_stores_that_are_down(admin_client: Client, site: Any, tmp_path: Path) -
     cache = mlcaches["c"]
     assert cache.get("k", value("v")) == "v"
     cache.delete("k")
-    visible = plain(html(admin_client, LIST))
+    visible = plain(text_of(admin_client, LIST))
     assert "This process has not been able to use the store “lmdb:away” since " in visible
     assert "2 calls were answered without it" in visible
-    visible = plain(html(admin_client, f"{LIST}c/change/"))
+    visible = plain(text_of(admin_client, f"{LIST}c/change/"))
     assert re.search(r"lmdb:away L2 \(away\), .* Down since .* 2 1 ", visible)
-    assert "store “lmdb:away”" not in plain(html(admin_client, f"{LIST}default/change/"))
+    assert "store “lmdb:away”" not in plain(text_of(admin_client, f"{LIST}default/change/"))
     former = [StoreBreaker("lmdb:away") for _ in range(20)]  # as earlier settings may leave one
     families = {family.name: family for family in overview.families()}
     up = {sample.labels: sample.value for sample in families["resty_cache_store_up"].samples}
@@ -232,13 +210,13 @@ def test_stores_that_are_down(admin_client: Client, site: Any, tmp_path: Path) -
     assert "lmdb:away" in str(overview.panel())
     folder.unlink()
     until(lambda: not current_outages())
-    assert "answered 2 calls without a store" in plain(html(admin_client, f"{LIST}c/change/"))
+    assert "answered 2 calls without a store" in plain(text_of(admin_client, f"{LIST}c/change/"))
 
 
 def test_what_a_cache_of_django_is_set_to(admin_client: Client, of_django: Any) -> None:
     of_django.set("k", [1, 2])
     of_django.get("k")
-    visible = plain(html(admin_client, f"{LIST}django-cache_2Fpages/change/"))
+    visible = plain(text_of(admin_client, f"{LIST}django-cache_2Fpages/change/"))
     assert "LOCATION pages (lmdb) LRU_SIZE 1000 LRU_TTL 1.0" in visible
     assert "L2 the shared dictionary 1 100 %" in visible
 
@@ -249,13 +227,13 @@ def test_the_slowest_callbacks_are_for_those_who_may_see_items(admin_client: Cli
     callback_took(counter, "slow", 3.5)
     callback_took(counter, HOSTILE, 2)
     callback_took(counter, "quick", 0.01)
-    text = html(admin_client, PAGE)
+    text = text_of(admin_client, PAGE)
     visible = plain(text).partition("Slowest callbacks")[2]
     assert re.search(r"slow 3.5 s .* 1 .*2 s .* 1 quick 20 ms .* 2 ", visible)
     assert SHOWN in text
     assert "<script>alert" not in text
     assert 'href="?k=cXVpY2s%3D#items"' in text
-    assert "Slowest callbacks" not in html(person("view_cache"), PAGE)
+    assert "Slowest callbacks" not in text_of(person("view_cache"), PAGE)
 
 
 def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client: Client) -> None:
@@ -263,20 +241,20 @@ def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client
     for key, count in (("seldom", 1), ("often", 30), (HOSTILE, 2)):
         for _ in range(count):
             callback_took(counter, key, 0.02)
-    text = html(admin_client, PAGE)
+    text = text_of(admin_client, PAGE)
     visible = plain(text).partition("Keys behind the misses Key Callbacks ▼ ")[2]
     assert visible.startswith("often 30 ")
     assert re.search(r" seldom 1 ", visible)
     assert SHOWN in text
     assert "<script>alert" not in text
     assert 'href="?k=b2Z0ZW4%3D#items"' in text
-    assert "Keys behind the misses" not in html(person("view_cache"), PAGE)
+    assert "Keys behind the misses" not in text_of(person("view_cache"), PAGE)
 
 
 def test_a_slow_key_is_counted_with_its_callback(admin_client: Client) -> None:
     mlcaches["default"].get("asked", value(1))
     mlcaches["default"].refresh("refreshed", value(1))
-    visible = plain(html(admin_client, PAGE)).partition("Slowest callbacks")[2]
+    visible = plain(text_of(admin_client, PAGE)).partition("Slowest callbacks")[2]
     assert "asked" in visible
     assert "refreshed" in visible
 
@@ -292,7 +270,7 @@ def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, m
     cache.set("b", 1, ttl=0)
     MLCache("other", lru=LRU(9)).set("a9", 1)
     cache.lru.delete("a1")
-    first, last = html(admin_client, f"{PAGE}?find=a"), html(admin_client, f"{PAGE}?find=a&page=3")
+    first, last = text_of(admin_client, f"{PAGE}?find=a"), text_of(admin_client, f"{PAGE}?find=a&page=3")
     assert re.findall(r'class="resty-id">(\w+)</code>', first) == ["a0", "a1", "a2"]
     assert re.findall(r'class="resty-id">(\w+)</code>', last) == ["a6", "a7"]
     assert "Page 1 of 3, 8 keys" in first
@@ -302,39 +280,39 @@ def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, m
     assert "Next" not in last
     visible = plain(first)
     assert re.search(r"a0 1 min \d+ s L1 of this process, L2 \d+ bytes a1 1 min \d+ s L2 ", visible)
-    everything = html(admin_client, f"{PAGE}?find=&page=99")
+    everything = text_of(admin_client, f"{PAGE}?find=&page=99")
     assert re.findall(r'class="resty-id">(\w+)</code>', everything) == ["a6", "a7", "b"]
     assert "never expires" in everything
-    assert "No keys with this prefix." in html(admin_client, f"{PAGE}?find=zzz&page=-1")
+    assert "No keys with this prefix." in text_of(admin_client, f"{PAGE}?find=zzz&page=-1")
 
 
 def test_a_search_looks_at_so_many_keys(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(items, "LOOKED_AT", 3)
     for number in range(4):
         mlcaches["default"].set(f"a{number}", 1)
-    assert "so not all were searched" in html(admin_client, f"{PAGE}?find=")
+    assert "so not all were searched" in text_of(admin_client, f"{PAGE}?find=")
 
 
 def test_an_item(admin_client: Client) -> None:
     cache = mlcaches["default"]
     cache.get("k", lambda: Fresh({"name": "tea", "list": [1, 2]}, 100))
-    text = html(admin_client, f"{PAGE}?key=k")
+    text = text_of(admin_client, f"{PAGE}?key=k")
     visible = plain(text)
     assert "Type dict" in visible
     assert "Levels L1 of this process, L2 default (lmdb)" in visible
     assert re.search(r"Time to live 1 min \d+ s ", visible)
     assert re.search(r"Stored [\d.]+ m?s ago", visible)
     assert "{&#x27;name&#x27;: &#x27;tea&#x27;, &#x27;list&#x27;: [1, 2]}" in text
-    assert "L2 does not contain this key" in html(admin_client, f"{PAGE}?key=K")
+    assert "L2 does not contain this key" in text_of(admin_client, f"{PAGE}?key=K")
 
 
 def test_none_in_a_dictionary_of_its_own(admin_client: Client) -> None:
     cache = MLCache("two", "pages", shm_miss="counts", lru=LRU(9))
     cache.get("nothing", value(None))
-    visible = plain(html(admin_client, f"{LIST}two/change/?key=nothing"))
+    visible = plain(text_of(admin_client, f"{LIST}two/change/?key=nothing"))
     assert "Type None" in visible
     assert "counts (lmdb)" in visible
-    assert "nothing" in plain(html(admin_client, f"{LIST}two/change/?find=no"))
+    assert "nothing" in plain(text_of(admin_client, f"{LIST}two/change/?find=no"))
 
 
 def test_a_stale_item_and_one_of_others(admin_client: Client) -> None:
@@ -342,16 +320,16 @@ def test_a_stale_item_and_one_of_others(admin_client: Client) -> None:
     cache.set("k", "old")
     shdicts["default"].flush_all()
     cache.lru.flush_all()
-    visible = plain(html(admin_client, f"{PAGE}?key=k"))
+    visible = plain(text_of(admin_client, f"{PAGE}?key=k"))
     assert "Levels L2, stale" in visible
     assert "Time to live has expired" in visible
     shdicts["default"].set("default:foreign", b"\x00<b>")
     shdicts["default"].rpush("default:list", 1)
-    visible = plain(html(admin_client, f"{PAGE}?key=foreign"))
+    visible = plain(text_of(admin_client, f"{PAGE}?key=foreign"))
     assert "Not written by this cache; reading it counts as a miss." in visible
     assert "&lt;b&gt;" in visible
-    assert "L2 does not contain this key" in html(admin_client, f"{PAGE}?key=list")
-    assert "foreign" in html(admin_client, f"{PAGE}?find=")
+    assert "L2 does not contain this key" in text_of(admin_client, f"{PAGE}?key=list")
+    assert "foreign" in text_of(admin_client, f"{PAGE}?find=")
 
 
 def test_a_value_of_a_serializer_is_shown_as_it_is_stored(admin_client: Client) -> None:
@@ -364,7 +342,7 @@ def test_a_value_of_a_serializer_is_shown_as_it_is_stored(admin_client: Client) 
 
     cache = MLCache("special", serializer=Never(), lru=LRU(9))
     cache.set("k", {1, 2})
-    visible = plain(html(admin_client, f"{LIST}special/change/?key=k"))
+    visible = plain(text_of(admin_client, f"{LIST}special/change/?key=k"))
     assert "Shown as encoded by the cache&#x27;s serializer. encoded {1, 2}" in visible
 
 
@@ -387,12 +365,12 @@ def test_items_of_django_and_pickles_that_stay_unloaded(admin_client: Client, of
     of_django.set("text", "tea")
     of_django.set("number", 7)
     shdicts["pages"].set("foreign", "x")
-    visible = plain(html(admin_client, f"{page}?key=:1:trap"))
+    visible = plain(text_of(admin_client, f"{page}?key=:1:trap"))
     assert re.search(r"Type pickle .* A signed pickle of \d+ bytes\. The admin does not load it\.", visible)
-    assert "Value tea" in plain(html(admin_client, f"{page}?key=:1:text"))
-    assert "Value 7" in plain(html(admin_client, f"{page}?key=:1:number"))
-    assert "Not written by this cache" in html(admin_client, f"{page}?key=foreign")
-    visible = plain(html(admin_client, f"{page}?find=:1:"))
+    assert "Value tea" in plain(text_of(admin_client, f"{page}?key=:1:text"))
+    assert "Value 7" in plain(text_of(admin_client, f"{page}?key=:1:number"))
+    assert "Not written by this cache" in text_of(admin_client, f"{page}?key=foreign")
+    visible = plain(text_of(admin_client, f"{page}?find=:1:"))
     for key in (":1:trap", ":1:text", ":1:number"):
         assert key in visible
     assert Trap.loaded == 0
@@ -403,32 +381,32 @@ def test_long_and_hostile_keys_and_values_are_cut_and_escaped(admin_client: Clie
     cache.set(HOSTILE, HOSTILE + "y" * 10_000)
     cache.set("k" * 2000, 1)
     for url in (f"{PAGE}?find=", PAGE):
-        text = html(admin_client, url)
+        text = text_of(admin_client, url)
         assert "<script>alert" not in text
-    (token,) = set(re.findall(r'href="\?k=([^"#]+)#items"', html(admin_client, f"{PAGE}?find=<")))
+    (token,) = set(re.findall(r'href="\?k=([^"#]+)#items"', text_of(admin_client, f"{PAGE}?find=<")))
     for url in (f"{PAGE}?k={token}", f"{LIST}default/delete-key/?k={token}"):
-        text = html(admin_client, url)
+        text = text_of(admin_client, url)
         assert SHOWN in text
         assert "<script>alert" not in text
         assert "y" * 5000 not in text
-    assert "(too long for a link)" in html(admin_client, f"{PAGE}?find=kkk")
+    assert "(too long for a link)" in text_of(admin_client, f"{PAGE}?find=kkk")
     text = admin_client.post(f"{LIST}default/delete-key/?k={token}", {}, follow=True).content.decode()
     assert "<script>alert" not in text
     assert cache.peek(HOSTILE) is None
     assert unquote(token)
-    assert "<script>alert" not in html(admin_client, f"{LIST}default/history/")
+    assert "<script>alert" not in text_of(admin_client, f"{LIST}default/history/")
 
 
 def test_a_cache_with_a_hostile_name(admin_client: Client) -> None:
     cache = MLCache("<script>alert(1)</script>/../%s?x=1&é", lru=LRU(9))
     cache.get("k", value("v"))
-    (address,) = re.findall(rf'href="({LIST}[^"]*script[^"]*/change/)"', html(admin_client, LIST))
+    (address,) = re.findall(rf'href="({LIST}[^"]*script[^"]*/change/)"', text_of(admin_client, LIST))
     purge = address.replace("/change/", "/purge/")
     for url in (LIST, address, f"{address}?find=", f"{address}?key=k", purge):
-        assert "<script>alert" not in html(admin_client, url)
+        assert "<script>alert" not in text_of(admin_client, url)
     assert admin_client.post(purge, {"confirmation": cache.name}).status_code == 302
     assert cache.get("k") is None
-    assert "<script>alert" not in html(admin_client, address.replace("/change/", "/history/"))
+    assert "<script>alert" not in text_of(admin_client, address.replace("/change/", "/history/"))
 
 
 # --- doing --------------------------------------------------------------------------------------------------------
@@ -446,7 +424,7 @@ def test_delete_a_key_in_all_levels_and_processes(admin_client: Client) -> None:
     assert entry.get_change_message() == "Deleted the key “k”."
     assert entry.object_id == "default"
     assert entry.get_admin_url() == PAGE
-    assert "Deleted the key" in html(admin_client, f"{LIST}default/history/")
+    assert "Deleted the key" in text_of(admin_client, f"{LIST}default/history/")
 
 
 def test_delete_a_key_of_a_cache_of_django(admin_client: Client, of_django: Any) -> None:
@@ -474,16 +452,16 @@ def test_actions_say_that_they_cannot_be_undone(admin_client: Client) -> None:
     for key, callback in keys.items():
         cache.get(key, callback)
     for action in ("purge", "delete-key", "invalidate-tag"):
-        assert "This cannot be undone." in html(admin_client, f"{LIST}default/{action}/")
+        assert "This cannot be undone." in text_of(admin_client, f"{LIST}default/{action}/")
     stored = sum(dictionary.stats().keys or 0 for dictionary in set(cache.dictionaries))
     assert stored >= 3
-    assert f"Number of keys: {stored}" in html(admin_client, f"{LIST}default/purge/")
+    assert f"Number of keys: {stored}" in text_of(admin_client, f"{LIST}default/purge/")
 
 
 def test_purge_a_cache_of_django(admin_client: Client, of_django: Any) -> None:
     of_django.set("k", "v")
     page = f"{LIST}django-cache_2Fpages/purge/"
-    assert 'name="free"' not in html(admin_client, page)
+    assert 'name="free"' not in text_of(admin_client, page)
     assert admin_client.post(page, {"confirmation": "django-cache/pages"}).status_code == 302
     assert of_django.get("k") is None
     assert logged() == ["Purged the cache."]
@@ -500,12 +478,12 @@ def test_a_purge_takes_the_exact_name(admin_client: Client, typed: str) -> None:
 def test_the_page_of_a_purge_tells_what_goes_with_it(admin_client: Client) -> None:
     beside = MLCache("beside", lru=LRU(9))
     alone = MLCache("alone", "pages", shm_locks="counts", lru=LRU(9))
-    visible = plain(html(admin_client, f"{LIST}default/purge/"))
+    visible = plain(text_of(admin_client, f"{LIST}default/purge/"))
     assert "everything in the dictionary default (lmdb) for all processes" in visible
     assert "beside (cache)" in visible
     assert "alone (cache)" not in visible
     assert "figures are stored there too" in visible
-    visible = plain(html(admin_client, f"{LIST}alone/purge/"))
+    visible = plain(text_of(admin_client, f"{LIST}alone/purge/"))
     assert "as well" not in visible
     assert "The figures" not in visible
     assert beside.name != alone.name
@@ -528,12 +506,12 @@ def test_a_cache_in_redis(admin_client: Client, site: Any, valkey_url: str, valk
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "SHARED_DICTS": dicts, "CACHES": {"wide": {"SHM": "wide"}}}
     page = f"{LIST}wide/change/"
     ask(mlcaches["wide"])
-    assert "7 calls in the last hour" in row(html(admin_client, LIST), "wide")
-    assert "dictionary wide (redis)" in plain(html(admin_client, page))
-    visible = plain(html(admin_client, f"{page}?find="))
+    assert "7 calls in the last hour" in row(text_of(admin_client, LIST), "wide")
+    assert "dictionary wide (redis)" in plain(text_of(admin_client, page))
+    visible = plain(text_of(admin_client, f"{page}?find="))
     assert re.search(r"k (29|30) s L1 of this process, L2 \d+ bytes l [\d.]+ s ", visible)
     assert "Page 1 of 1, 2 keys" in visible
-    assert re.search(r"Stored [\d.]+ m?s ago Value v", plain(html(admin_client, f"{page}?key=k")))
+    assert re.search(r"Stored [\d.]+ m?s ago Value v", plain(text_of(admin_client, f"{page}?key=k")))
     admin_client.post(f"{LIST}wide/delete-key/", {"key": "k"})
     assert mlcaches["wide"].get("k") is None
     admin_client.post(f"{LIST}wide/purge/", {"confirmation": "wide", "free": "on"})
@@ -552,24 +530,24 @@ def test_figures_and_items_have_permissions_of_their_own() -> None:
         person("view_cache_items"),
     )
     assert viewer.get(LIST).status_code == viewer.get(PAGE).status_code == 200
-    assert "Items in L2" not in html(viewer, PAGE)
+    assert "Items in L2" not in text_of(viewer, PAGE)
     for query in ("?key=secret-key", "?k=c2VjcmV0LWtleQ==", "?find=secret"):
         assert viewer.get(PAGE + query).status_code == 403
-        assert "secret-key" in html(reader, PAGE + query)
+        assert "secret-key" in text_of(reader, PAGE + query)
         assert blind.get(PAGE + query).status_code == 403
-    assert "secret-value" in html(reader, f"{PAGE}?key=secret-key")
+    assert "secret-value" in text_of(reader, f"{PAGE}?key=secret-key")
     assert blind.get(LIST).status_code == blind.get(PAGE).status_code == 403
-    assert LIST not in html(blind, "/admin/")
-    assert LIST in html(viewer, "/admin/")
+    assert LIST not in text_of(blind, "/admin/")
+    assert LIST in text_of(viewer, "/admin/")
 
 
 def test_tags(admin_client: Client) -> None:
     cache = mlcaches["default"]
     cache.get("k", value("v"), tags=("product:7", HOSTILE))
-    assert "Invalidated tags" not in html(admin_client, PAGE)
+    assert "Invalidated tags" not in text_of(admin_client, PAGE)
     cache.invalidate_tags(HOSTILE)
     cache.get("k", value("v"), tags=("product:7", HOSTILE))
-    text = html(admin_client, PAGE)
+    text = text_of(admin_client, PAGE)
     assert SHOWN in text
     assert "<script>alert" not in text
     visible = plain(text)
@@ -578,9 +556,11 @@ def test_tags(admin_client: Client) -> None:
     assert "Invalidated the tag product:7 ." in plain(reply.content.decode())
     assert logged() == ["Invalidated the tag “product:7”."]
     assert cache.get("k") is None
-    assert "product:7" in plain(html(admin_client, PAGE))
-    (link,) = re.findall(r'/invalidate-tag/\?k=([^"]+)">Invalidate</a></td></tr>\s*</tbody>', html(admin_client, PAGE))
-    page = html(admin_client, f"{LIST}default/invalidate-tag/?k={link}")
+    assert "product:7" in plain(text_of(admin_client, PAGE))
+    (link,) = re.findall(
+        r'/invalidate-tag/\?k=([^"]+)">Invalidate</a></td></tr>\s*</tbody>', text_of(admin_client, PAGE)
+    )
+    page = text_of(admin_client, f"{LIST}default/invalidate-tag/?k={link}")
     assert "alert(&#x27;x&#x27;)" in page
     assert "<script>alert" not in page
     assert cache.get("k", value("v"), tags=("product:7",)) == "v"
@@ -596,13 +576,13 @@ def test_tags(admin_client: Client) -> None:
 
 def test_tags_are_as_secret_as_keys() -> None:
     mlcaches["default"].invalidate_tags("product:7")
-    assert "product:7" not in html(person("view_cache"), PAGE)
-    text = html(person("view_cache", "view_cache_items"), PAGE)
+    assert "product:7" not in text_of(person("view_cache"), PAGE)
+    text = text_of(person("view_cache", "view_cache_items"), PAGE)
     assert "product:7" in text
     assert "/invalidate-tag/" not in text
     for call in ("get", "post"):
         reply = getattr(person("view_cache", "view_cache_items"), call)(f"{LIST}default/invalidate-tag/", {"tag": "x"})
         assert reply.status_code == 403
-    text = html(person("view_cache", "delete_cache_item"), PAGE)
+    text = text_of(person("view_cache", "delete_cache_item"), PAGE)
     assert "product:7" not in text
     assert "/invalidate-tag/" in text

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
-from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
-from django.test import Client
 from django.utils import timezone
 
 from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import IdCounter, IdRule
+from tests.staff import signed_in
 
 RULES = "/admin/resty_ids/idrule/"
 COUNTERS = "/admin/resty_ids/idcounter/"
@@ -49,13 +48,7 @@ def make_counter(rule: IdRule, app: str = "shop", bound: int = 100, **fields: An
     )
 
 
-def person(*codenames: str) -> Client:
-    """A member of staff with these permissions of the ID service, signed in."""
-    user = User.objects.create_user(f"user{User.objects.count()}", password="x", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(content_type__app_label="resty_ids", codename__in=codenames))
-    client = Client()
-    client.force_login(user)
-    return client
+person = partial(signed_in, "resty_ids")
 
 
 def rule_data(rule: IdRule | None = None, **fields: Any) -> dict[str, Any]:
@@ -87,7 +80,3 @@ def rule_data(rule: IdRule | None = None, **fields: Any) -> dict[str, Any]:
 def rows() -> list[Any]:
     """All that an action may change."""
     return [*IdRule.objects.order_by("pk").values(), *IdCounter.objects.order_by("pk").values()]
-
-
-def logged() -> list[str]:
-    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]

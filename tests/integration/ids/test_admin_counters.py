@@ -19,14 +19,8 @@ from resty_django.ids.admin.statistics import CounterStatistics
 from resty_django.ids.forecast import Outlook
 from resty_django.ids.forecast_order import UNKNOWN, annotate_runs_out
 from resty_django.ids.models import IdCounter, IdRule
-from tests.integration.ids.admin_tools import (
-    COUNTERS,
-    RULES,
-    logged,
-    make_counter,
-    make_rule,
-    person,
-)
+from tests.integration.ids.admin_tools import COUNTERS, RULES, make_counter, make_rule, person
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 

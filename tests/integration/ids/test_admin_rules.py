@@ -21,13 +21,13 @@ from tests.integration.ids.admin_tools import (
     HOSTILE,
     LUA,
     RULES,
-    logged,
     make_counter,
     make_rule,
     person,
     rows,
     rule_data,
 )
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 

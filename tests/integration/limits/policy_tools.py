@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.db import connection
-from django.test import Client
 
 from resty_django.events import runtime as events
 from resty_django.limits.models import LimitPolicy
@@ -22,6 +20,7 @@ from resty_django.limits.statistics.background import background
 from resty_django.limits.statistics.reporter import stats
 from resty_django.shdict import shdicts
 from tests import processes
+from tests.staff import signed_in
 
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("policy_worker.py")
@@ -84,17 +83,7 @@ def clean_up() -> None:
     events.reset()
 
 
-def person(*codenames: str) -> Client:
-    """A member of staff with these permissions of the limits, signed in."""
-    user = User.objects.create_user(f"user{User.objects.count()}", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(content_type__app_label="resty_limits", codename__in=codenames))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def logged() -> list[str]:
-    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
+person = partial(signed_in, "resty_limits")
 
 
 class Worker(processes.LineProcess):

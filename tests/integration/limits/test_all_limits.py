@@ -35,6 +35,7 @@ from resty_django.limits.throttling import FixedWindowThrottle
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person
 from tests.integration.limits.view_tools import Site, drf_view, heard
+from tests.staff import plain, text_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -56,16 +57,6 @@ def empty_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
 def counted() -> dict[str, Totals]:
     assert stats.flush()
     return stats.totals()
-
-
-def text_of(client: Client, url: str) -> str:
-    reply = client.get(url)
-    assert reply.status_code == 200, reply
-    return reply.content.decode()
-
-
-def plain(html: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
 def row_of(html: str, name: str) -> str:

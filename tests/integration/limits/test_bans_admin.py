@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote
-from django.test import Client
 
 from resty_django.admin.statistics import Key
 from resty_django.limits import bans
 from resty_django.limits.bans.registry import NOT_STORED
 from resty_django.shdict import shdicts
-from tests.integration.limits.policy_tools import logged, person
+from tests.integration.limits.policy_tools import person
+from tests.staff import logged, text_of
 
 BANS = "/admin/resty_limits/keyban/"
 pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.usefixtures("bans_store")]
@@ -19,12 +19,6 @@ pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.usefixtures("ba
 
 def page_of(ban: bans.Ban, name: str = "change") -> str:
     return f"{BANS}{quote(Key.of(ban.name).token)}/{name}/"
-
-
-def text_of(client: Client, url: str) -> str:
-    response = client.get(url)
-    assert response.status_code == 200, response
-    return response.content.decode()
 
 
 def test_the_list_shows_and_finds_bans() -> None:

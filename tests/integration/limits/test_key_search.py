@@ -14,7 +14,8 @@ from resty_django.limits import Limited, limited
 from resty_django.limits.admin import key_search
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
-from tests.integration.limits.policy_tools import POLICIES, logged, make_policy, person, policy_of
+from tests.integration.limits.policy_tools import POLICIES, make_policy, person, policy_of
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 

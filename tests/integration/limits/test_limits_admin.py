@@ -18,7 +18,8 @@ from resty_django.limits.policies import export, registry
 from resty_django.limits.policies.policy_set import limiters_of
 from resty_django.limits.statistics import reporter
 from resty_django.limits.stores import circuit_breaker
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person, policy_of
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person, policy_of
+from tests.staff import logged, plain, text_of
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -56,16 +57,6 @@ def data(**fields: Any) -> dict[str, Any]:
         "order": "0",
         **fields,
     }
-
-
-def text_of(client: Client, url: str) -> str:
-    reply = client.get(url)
-    assert reply.status_code == 200, reply
-    return reply.content.decode()
-
-
-def plain(html: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
 def page(row: LimitPolicy, name: str) -> str:

@@ -27,7 +27,8 @@ from resty_django.limits.overrides.spec import OverrideSpec
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.export import BadFile
 from resty_django.limits.statistics import catalog
-from tests.integration.limits.policy_tools import HOSTILE, POLICIES, logged, make_policy, person, policy_of
+from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person, policy_of
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 

@@ -24,8 +24,9 @@ from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.policies import enforcers, export, registry
 from resty_django.limits.statistics import reporter
 from resty_django.limits.statistics.reporter import Totals
+from tests.staff import logged
 
-from .policy_tools import POLICIES, logged, make_policy, policy_of
+from .policy_tools import POLICIES, make_policy, policy_of
 from .view_tools import Asking, change, serving
 
 MIDDLEWARE = [

@@ -15,8 +15,9 @@ from django.test import Client, RequestFactory
 from resty_django.limits import Quota
 from resty_django.limits.admin import QuotaUsageAdmin
 from resty_django.limits.models import QuotaUsage
-from tests.integration.limits.policy_tools import logged, person
+from tests.integration.limits.policy_tools import person
 from tests.integration.limits.view_tools import on_dead_redis
+from tests.staff import logged
 
 QUOTAS = "/admin/resty_limits/quotausage/"
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db, pytest.mark.usefixtures("empty_limits")]

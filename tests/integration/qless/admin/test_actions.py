@@ -21,12 +21,12 @@ from tests.integration.qless.admin.tools import (
     failed,
     fill,
     hidden,
-    logged,
     message_in,
     path,
     person,
     text_of,
 )
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 

@@ -11,7 +11,8 @@ from django.test import Client as Browser
 from resty_django.qless import Client
 from resty_django.qless.admin import bulk
 from resty_django.qless.models import token
-from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, hidden, logged, path, person, text_of
+from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, hidden, path, person, text_of
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 

@@ -14,8 +14,9 @@ from resty_django.qless import Client
 from resty_django.qless.admin import graph_actions, groups
 from resty_django.qless.clients import graph
 from tests.integration.html_pages import sound
-from tests.integration.qless.admin.tools import ROOT, logged, path, person, plain, text_of
+from tests.integration.qless.admin.tools import ROOT, path, person, plain, text_of
 from tests.integration.qless.conftest import pop
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 

@@ -16,8 +16,9 @@ from resty_django.qless import Client, Job
 from resty_django.qless.redaction import HIDDEN
 from resty_django.qless.tasks import calls
 from tests.integration.html_pages import sound
-from tests.integration.qless.admin.tools import ROOT, logged, message_in, path, person, text_of
+from tests.integration.qless.admin.tools import ROOT, message_in, path, person, text_of
 from tests.integration.qless.conftest import change_settings, pop
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 

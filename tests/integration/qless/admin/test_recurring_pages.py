@@ -16,9 +16,10 @@ from resty_django.qless.tasks import schedule
 from resty_django.qless.tasks.schedule import declare, is_cron_paused
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.test_new_jobs import new_job
-from tests.integration.qless.admin.tools import everything, fill, logged, message_in, path, plain, text_of
+from tests.integration.qless.admin.tools import everything, fill, message_in, path, plain, text_of
 from tests.integration.qless.conftest import change_settings, pop
 from tests.integration.qless.tasks import examples as examples  # defines the tasks
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 

@@ -15,19 +15,10 @@ from resty_django.qless.models import token
 from resty_django.qless.tasks.schedule import is_cron_paused
 from tests.integration.qless.admin.test_recurring_pages import EVERY, NIGHTLY, NOON, recurring
 from tests.integration.qless.admin.test_recurring_pages import periodic as periodic
-from tests.integration.qless.admin.tools import (
-    ROOT,
-    everything,
-    hidden,
-    logged,
-    message_in,
-    path,
-    person,
-    report,
-    text_of,
-)
+from tests.integration.qless.admin.tools import ROOT, everything, hidden, message_in, path, person, report, text_of
 from tests.integration.qless.conftest import pop
 from tests.integration.qless.tasks import examples as examples  # defines the tasks
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
@@ -69,10 +68,6 @@ def hidden(text: str) -> dict[str, list[str]]:
         if name != "csrfmiddlewaretoken":
             fields.setdefault(name, []).append(unescape(value))
     return fields
-
-
-def logged() -> list[str]:
-    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
 
 
 def everything(valkey: Any) -> dict[bytes, Any]:

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.test import Client, override_settings
 
 from resty_django.shdict import SharedDict, shdicts
+from tests.staff import signed_in
 
 SIZE = 2 * 1024 * 1024
 
 
-def person(*codenames: str) -> Client:
-    """A member of staff with these permissions of the core app, signed in."""
-    user = User.objects.create_user(f"user{User.objects.count()}", password="x", is_staff=True)
-    permissions = Permission.objects.filter(content_type__app_label="resty_django", codename__in=codenames)
-    assert len(permissions) == len(codenames)
-    user.user_permissions.set(permissions)
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture(name="person")
 def _person() -> Callable[..., Client]:
-    return person
+    """Members of staff with permissions of the core app."""
+    return partial(signed_in, "resty_django")
 
 
 @pytest.fixture

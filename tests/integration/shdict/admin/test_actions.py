@@ -13,6 +13,7 @@ from django.test import Client
 
 from resty_django.models import SharedDictionary
 from resty_django.shdict import SharedDict, shdicts
+from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db, pytest.mark.db]
 
@@ -27,10 +28,6 @@ ACTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def url(action: str) -> str:
     return f"{LIST}default/{action}/"
-
-
-def logged() -> list[str]:
-    return [entry.get_change_message() for entry in LogEntry.objects.order_by("pk")]
 
 
 @pytest.fixture
