@@ -55,6 +55,8 @@ from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
 from tests.integration.cache.conftest import Shared
 from tests.integration.cache.tools import Hub
+from tests.servers import until
+from tests.threads import together
 
 requests = RequestFactory()
 runs: list[str] = []
@@ -498,8 +500,8 @@ def test_a_page_lives_as_long_as_it_is_told(cache: MLCache, clock: Clock) -> Non
     page = Page(ttl=60, cache=cache)
     short = Page(cache_control(max_age=10)(plain), ttl=60, cache=cache)
     shared = Page(cache_control(max_age=60, s_maxage=10)(plain), ttl=60, cache=cache)
-    until = Page(lambda request: HttpResponse(headers={"Expires": http_date(time.time() + 10)}), ttl=60, cache=cache)
-    for cached_page, expected in ((page, 2), (short, 3), (shared, 3), (until, 3)):
+    ends = Page(lambda request: HttpResponse(headers={"Expires": http_date(time.time() + 10)}), ttl=60, cache=cache)
+    for cached_page, expected in ((page, 2), (short, 3), (shared, 3), (ends, 3)):
         for seconds in (0, 5, 20, 50):
             clock.advance(seconds)
             cached_page.get(f"/{id(cached_page)}/")
@@ -534,10 +536,7 @@ def test_a_stale_page_is_served_at_once_while_a_new_one_is_made(cache: MLCache, 
     page.get()
     clock.advance(70)
     assert page.get().content == b"page 1"
-    until = time.monotonic() + 20
-    while page.get().content == b"page 1" and time.monotonic() < until:
-        time.sleep(0.01)
-    assert page.get().content == b"page 2"
+    until(lambda: page.get().content == b"page 2")
     assert ran() == 2
 
 
@@ -690,37 +689,28 @@ def test_a_storm_on_a_cold_page_runs_the_view_once() -> None:
         return plain(request)
 
     page = Page(slow)
-    together = threading.Barrier(6)
+    barrier = threading.Barrier(6)
     got: list[bytes] = []
 
     def ask() -> None:
-        together.wait()
+        barrier.wait()
         got.append(page.get().content)
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[ask] * 6)
     assert got == [b"page 1"] * 6
 
 
 def test_pages_that_may_not_be_kept_do_not_wait_for_each_other() -> None:
-    together = threading.Barrier(3)
+    barrier = threading.Barrier(3)
 
     def answer(request: HttpRequest) -> HttpResponse:
         if len(runs) > 1:
-            together.wait(30)
+            barrier.wait(30)
         return with_cookie(request)
 
     page = Page(answer)
     page.get()
-    threads = [threading.Thread(target=page.get) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not together.broken
+    together(*[page.get] * 3)
     assert ran() == 4
 
 
@@ -751,39 +741,19 @@ async def plain_async(request: HttpRequest) -> HttpResponse:
     return HttpResponse(f"page {len(runs)}")
 
 
-@cache_view(60)
-def of_session(request: HttpRequest) -> HttpResponse:
-    runs.append(request.path)
-    return HttpResponse(f"{request.session.get('name')} {len(runs)}")
-
-
-@cache_view(60)
-def of_user(request: HttpRequest) -> HttpResponse:
-    runs.append(request.path)
-    return HttpResponse(f"{request.user} {len(runs)}")
-
-
-@cache_view(60, user=True)
-def of_one_user(request: HttpRequest) -> HttpResponse:
-    runs.append(request.path)
-    return HttpResponse(f"{request.user} {len(runs)}")
-
-
-@cache_view(60, user=True)
-def of_one_user_and_session(request: HttpRequest) -> HttpResponse:
-    runs.append(request.path)
-    return HttpResponse(f"{request.session.get('name')}")
-
-
-@cache_view(60)
 def with_form(request: HttpRequest) -> HttpResponse:
-    runs.append(request.path)
     return HttpResponse(engines["django"].from_string("{% csrf_token %}").render({}, request))
 
 
-@cache_view(60, allow={"session"})
+def with_name(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(f"{request.session.get('name')} {len(runs)}")
+
+
+def of_user(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(f"{request.user} {len(runs)}")
+
+
 def with_messages(request: HttpRequest) -> HttpResponse:
-    runs.append(request.path)
     return HttpResponse(" ".join(map(str, messages.get_messages(request))) or "none")
 
 
@@ -792,26 +762,28 @@ def say(request: HttpRequest) -> HttpResponse:
     return HttpResponse()
 
 
+def counted(request: HttpRequest) -> HttpResponse:
+    runs.append(request.path)
+    return plain(request)
+
+
 @method_decorator(cache_view(60), name="dispatch")
 class Listed(View):
     def get(self, request: HttpRequest, number: int) -> HttpResponse:
-        runs.append(request.path)
-        return HttpResponse(f"page {len(runs)}")
+        return counted(request)
 
 
 @method_decorator(cache_view(60), name="dispatch")
 class AsyncListed(View):
     async def get(self, request: HttpRequest, number: int) -> HttpResponse:
-        runs.append(request.path)
-        return HttpResponse(f"page {len(runs)}")
+        return counted(request)
 
 
 class OneMethod(View):
     @method_decorator(cache_view(60))
     @method_decorator(vary_on_headers("X-A"))
     def get(self, request: HttpRequest) -> HttpResponse:
-        runs.append(request.path)
-        return HttpResponse(f"page {len(runs)}")
+        return counted(request)
 
 
 @cache_view(60, user=True)
@@ -832,12 +804,12 @@ def asks_for_the_user(get_response: Answer) -> Answer:
 
 urlpatterns = [
     path("one-user-async/", of_one_user_async),
-    path("session/", of_session),
-    path("user/", of_user),
-    path("one-user/", of_one_user),
-    path("one-user-and-session/", of_one_user_and_session),
-    path("form/", with_form),
-    path("messages/", with_messages),
+    path("session/", Page(with_name).view),
+    path("user/", Page(of_user).view),
+    path("one-user/", Page(of_user, user=True).view),
+    path("one-user-and-session/", Page(with_name, user=True).view),
+    path("form/", Page(with_form).view),
+    path("messages/", Page(with_messages, allow={"session"}).view),
     path("say/", say),
     path("listed/<int:number>/", Listed.as_view(), name="listed"),
     path("async-listed/<int:number>/", AsyncListed.as_view(), name="async-listed"),

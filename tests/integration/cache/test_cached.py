@@ -32,6 +32,7 @@ from resty_django.cache import (
 from tests.dictionaries import Clock
 from tests.integration.cache.conftest import Shared
 from tests.integration.cache.tools import Hub
+from tests.threads import together
 
 calls: list[Any] = []
 
@@ -287,7 +288,7 @@ def test_a_function_that_calls_itself(cache: MLCache) -> None:
 
 
 def test_a_storm_of_threads_calls_it_once(site: Any) -> None:
-    together = threading.Barrier(4)
+    barrier = threading.Barrier(4)
 
     @cached(name="slow")
     def slow() -> int:
@@ -296,14 +297,10 @@ def test_a_storm_of_threads_calls_it_once(site: Any) -> None:
         return 7
 
     def run() -> None:
-        together.wait()
+        barrier.wait()
         assert slow() == 7
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[run] * 4)
     assert len(calls) == 1
 
 

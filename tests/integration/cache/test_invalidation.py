@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -243,27 +244,37 @@ def test_a_cache_that_is_gone_hears_nothing(two: Two) -> None:
 # --- the middleware, and caches by name ---
 
 
+def updating(twins: bool, view: Callable[[], object] = lambda: None) -> Any:
+    """The middleware before a view that calls this; requests to it are to be awaited."""
+
+    def called(request: HttpRequest) -> HttpResponse:
+        view()
+        return HttpResponse()
+
+    async def awaited(request: HttpRequest) -> HttpResponse:
+        return called(request)
+
+    middleware: Any = UpdateMiddleware(awaited if twins else called)
+    assert iscoroutinefunction(middleware) == twins
+    return middleware
+
+
+async def request(middleware: Any) -> None:
+    reply = middleware(RequestFactory().get("/"))
+    if inspect.isawaitable(reply):
+        await reply
+
+
 @pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
 async def test_the_middleware_hears_before_the_view(two: Two, site: Any, twins: bool) -> None:
     _, _, become = two
     cache = mlcaches["default"]
     writer = MLCache("default", lru=LRU(9))
-    values = []
-
-    def view(request: HttpRequest) -> HttpResponse:
-        values.append(cache.get("k"))
-        return HttpResponse()
-
-    async def aview(request: HttpRequest) -> HttpResponse:
-        return view(request)
-
-    middleware: Any = UpdateMiddleware(aview if twins else view)
-    assert iscoroutinefunction(middleware) == twins
+    values: list[Any] = []
+    middleware = updating(twins, lambda: values.append(cache.get("k")))
     cache.get("k", value(1))
     for _ in range(2):
-        reply = middleware(RequestFactory().get("/"))
-        if twins:
-            await reply
+        await request(middleware)
         become("B")
         writer.set("k", 2)
         become("A")
@@ -309,48 +320,29 @@ async def test_a_channel_that_is_down_leaves_the_others_alone(
             if self.dead:
                 raise OSError("the line is dead")
 
-    def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse()
-
-    async def aview(request: HttpRequest) -> HttpResponse:
-        return HttpResponse()
-
     lines = [Line(dead=True), Line(dead=False), Line(dead=True), Line(dead=False)]
     for number, line in enumerate(lines):
         mlcaches[f"line{number}"] = MLCache(f"line{number}", ipc=line, lru=LRU(9))
-    middleware: Any = UpdateMiddleware(aview if twins else view)
+    middleware = updating(twins)
     with caplog.at_level(logging.ERROR, "resty_django.cache"):
         for _ in range(3):
-            reply = middleware(RequestFactory().get("/"))
-            if twins:
-                await reply
+            await request(middleware)
     assert [line.polls for line in lines] == [1, 3, 1, 3]
     assert caplog.text.count("Requests may see old values") == 2, "once for each that is down"
     lines[0].dead = False
     for which in middleware.down:
         middleware.down[which] = 0.0  # the pause is over
-    reply = middleware(RequestFactory().get("/"))
-    if twins:
-        await reply
+    await request(middleware)
     assert list(middleware.down) == [id(lines[2])]
 
 
 async def test_the_middleware_hands_in_what_all_caches_have_counted(site: Any) -> None:
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"one": {}, "two": {}}}
-
-    async def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse()
-
-    for name, middleware in (
-        ("one", UpdateMiddleware(lambda request: HttpResponse())),
-        ("two", UpdateMiddleware(view)),
-    ):
+    for twins in (False, True):
         for cache in (mlcaches["one"], mlcaches["two"]):
             cache.get("k")
             cache.counter.due_at = 0
-        reply = middleware(RequestFactory().get("/"))
-        if name == "two":
-            await reply  # type: ignore[misc]
+        await request(updating(twins))
     for name in ("one", "two"):
         assert flushed(name, shdicts["default"]).misses == 2
 
@@ -375,22 +367,12 @@ def elsewhere(cache: Any, value: Any) -> None:
 async def test_the_middleware_hears_for_the_caches_of_django(two: Two, site: Any, twins: bool) -> None:
     _, _, become = two
     pages, parts = of_django(site, "pages", "parts")
-    values = []
-
-    def view(request: HttpRequest) -> HttpResponse:
-        values.append((pages.get("k"), parts.get("k")))
-        return HttpResponse()
-
-    async def aview(request: HttpRequest) -> HttpResponse:
-        return view(request)
-
-    middleware: Any = UpdateMiddleware(aview if twins else view)
+    values: list[Any] = []
+    middleware = updating(twins, lambda: values.append((pages.get("k"), parts.get("k"))))
     for cache in (pages, parts):
         cache.set("k", "old")
     for expected in ("old", "new"):
-        reply = middleware(RequestFactory().get("/"))
-        if twins:
-            await reply
+        await request(middleware)
         assert values[-1] == (expected, expected)
         become("B")
         for cache in (pages, parts):
@@ -422,16 +404,10 @@ def test_the_middleware_polls_each_channel_once(site: Any, monkeypatch: pytest.M
 
 async def test_the_middleware_hands_in_what_caches_of_django_have_counted(site: Any) -> None:
     (pages,) = of_django(site, "pages")
-
-    async def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse()
-
-    for number, get_response in ((1, lambda request: HttpResponse()), (2, view)):
+    for number, twins in ((1, False), (2, True)):
         pages.get("k")
         pages.store.counter.due_at = 0
-        reply: Any = UpdateMiddleware(get_response)(RequestFactory().get("/"))
-        if number == 2:
-            await reply
+        await request(updating(twins))
         assert flushed("django-cache/pages", shdicts["pages"]).misses == number
 
 

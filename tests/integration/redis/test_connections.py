@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from redis import asyncio as aio
 
 from resty_django.redis import Script, StoreDown, async_connection, connection
 from tests.servers import Server, one, until
+from tests.threads import together
 
 from .conftest import Use
 
@@ -139,24 +139,12 @@ def test_a_loop_closes_its_connections_when_it_ends(server: Server, use: Use, co
 def test_loops_of_many_threads_do_not_disturb_each_other(server: Server, use: Use, count: Script) -> None:
     use(server.url)
     server.call("DEL", "threads")
-    failed: list[BaseException] = []
 
     async def calls() -> None:
         for _ in range(50):
             await count.run(async_connection(), ("threads",), (1,))
 
-    def run() -> None:
-        try:
-            asyncio.run(calls())
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert failed == []
+    together(*[lambda: asyncio.run(calls())] * 6)
     assert server.call("GET", "threads") == b"300"
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from resty_django.shdict import Change, Keep, NoMemory, NotANumber, NotFound, Wr
 from resty_django.shdict.lmdb import LmdbDict, environment
 from tests import processes
 from tests.dictionaries import MIB, Clock
+from tests.threads import together
 
 from .forks import ACTS
 from .structure import check, check_pages, open_file, reader_pids, readers
@@ -126,26 +128,16 @@ def test_what_one_process_writes_often_stays_while_another_fills_the_memory(fold
 
 
 def test_threads_of_one_process(lmdb_dict: LmdbDict) -> None:
-    errors: list[BaseException] = []
-
     def work(number: int) -> None:
-        try:
-            for step in range(200):
-                lmdb_dict.incr("n", 1, init=0)
-                lmdb_dict.update("m", lambda old: Change((old or 0) + 1))
-                lmdb_dict.set(f"own{number}", step)
-                assert lmdb_dict.get(f"own{number}") == step
-                if step % 20 == 0:
-                    lmdb_dict.close()
-        except BaseException as error:
-            errors.append(error)
+        for step in range(200):
+            lmdb_dict.incr("n", 1, init=0)
+            lmdb_dict.update("m", lambda old: Change((old or 0) + 1))
+            lmdb_dict.set(f"own{number}", step)
+            assert lmdb_dict.get(f"own{number}") == step
+            if step % 20 == 0:
+                lmdb_dict.close()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
+    together(*(partial(work, number) for number in range(5)))
     assert (lmdb_dict.get("n"), lmdb_dict.get("m")) == (1000, 1000)
     check(lmdb_dict)
 

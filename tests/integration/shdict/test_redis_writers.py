@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from resty_django.shdict import Change
 from resty_django.shdict.redis import RedisDict
 from tests import processes
+from tests.threads import together
 
 pytestmark = pytest.mark.redis
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,25 +20,6 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def shared(redis_cache: str) -> RedisDict:
     return RedisDict("writers", alias=redis_cache)
-
-
-def together(*works: Callable[[], object]) -> None:
-    """Run each in a thread; raises what the first of them raised."""
-    failed: list[BaseException] = []
-
-    def run(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    if failed:
-        raise failed[0]
 
 
 def test_counts_of_four_threads_are_exact(shared: RedisDict) -> None:

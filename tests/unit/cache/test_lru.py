@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import math
 import sys
-import threading
 import time
 import weakref
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from resty_django.cache import LRU
 from resty_django.cache.mlcache.lru import Item
 from tests.dictionaries import Clock
+from tests.threads import together
 
 
 def test_values_come_back_as_they_are() -> None:
@@ -129,42 +130,33 @@ class Loud:
 def test_many_threads_at_once() -> None:
     lru = LRU(20)
     keys = [f"k{number}" for number in range(40)]
-    wrong: list[BaseException] = []
     until = time.monotonic() + 1.0
 
     def work(seed: int) -> None:
         number = seed
-        try:
-            while time.monotonic() < until:
-                for _ in range(50):
-                    number = (number * 1103515245 + 12345) % 2**31
-                    key = keys[number // 65536 % len(keys)]
-                    what = number // 7 % 16
-                    if what < 8:
-                        value = lru.get(key)
-                        assert value is None or value.key == key
-                    elif what < 13:
-                        lru.set(key, Loud(key), 0.001 if what == 9 else None)
-                    elif what == 13:
-                        lru.delete(key)
-                    elif what == 14:
-                        lru.get_keys(5)
-                    elif number % 97 == 0:
-                        lru.flush_all()
-        except BaseException as error:
-            wrong.append(error)
+        while time.monotonic() < until:
+            for _ in range(50):
+                number = (number * 1103515245 + 12345) % 2**31
+                key = keys[number // 65536 % len(keys)]
+                what = number // 7 % 16
+                if what < 8:
+                    value = lru.get(key)
+                    assert value is None or value.key == key
+                elif what < 13:
+                    lru.set(key, Loud(key), 0.001 if what == 9 else None)
+                elif what == 13:
+                    lru.delete(key)
+                elif what == 14:
+                    lru.get_keys(5)
+                elif number % 97 == 0:
+                    lru.flush_all()
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(*(partial(work, seed) for seed in range(8)))
     finally:
         sys.setswitchinterval(before)
-    assert not wrong
     assert lru.count() <= 20
     assert sorted(lru.get_keys()) == sorted(lru.items.keys())
     for number in range(30):  # it works as before
