@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from django.conf import settings as django_settings
 from django.core.cache import caches
 
 from tests.integration.cache.backends import OURS, shared_dicts
-from tests.integration.events import conftest as of_events
+from tests.integration.events.conftest import Start, ready, workers_of
+from tests.servers import until
 
 WORKER = Path(__file__).with_name("backend_worker.py")
-
-Start = Callable[..., of_events.Worker]
 
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
@@ -37,27 +35,17 @@ def wide_site(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def start(wide_site: dict[str, Any], monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Start]:
+def start(wide_site: dict[str, Any], settings: Any) -> Iterator[Start]:
     """Start a `Worker`; all are ended after the test. This process has the same settings."""
-    for name, worker in wide_site.items():
-        setattr(settings, name, worker)
-    monkeypatch.setattr(of_events, "WORKER", WORKER)
-    started: list[of_events.Worker] = []
-
-    def start(what: str, **options: Any) -> of_events.Worker:
-        started.append(of_events.Worker(what, wide_site, **options))
-        return started[-1]
-
-    yield start
-    for worker in started:
-        if worker.process.stdout is not None and not worker.process.stdout.closed:
-            worker.end()
+    for name, config in wide_site.items():
+        setattr(settings, name, config)
+    with workers_of(WORKER, wide_site) as start:
+        yield start
 
 
 def test_what_one_stores_the_others_see(start: Start) -> None:
     workers = [start("listen") for _ in range(2)]
-    for worker in workers:
-        worker.wait_for("ready", seconds=60)
+    ready(workers)
     cache = caches["default"]
     for step, value in (
         (lambda: cache.set("k", "first"), "first"),
@@ -100,8 +88,7 @@ def test_sums_of_many_processes_are_exact(start: Start) -> None:
     cache = caches["default"]
     cache.set("n", 5, None)
     workers = [start("count", times=300, twins=number % 2 == 1) for number in range(4)]
-    for worker in workers:
-        worker.wait_for("ready", seconds=60)
+    ready(workers)
     for worker in workers:
         worker.say("")
     for worker in workers:
@@ -111,8 +98,7 @@ def test_sums_of_many_processes_are_exact(start: Start) -> None:
 
 def test_of_many_that_add_one_wins(start: Start) -> None:
     workers = [start("race", twins=number % 2 == 1) for number in range(4)]
-    for worker in workers:
-        worker.wait_for("ready", seconds=60)
+    ready(workers)
     for number in range(20):
         for worker in workers:
             worker.say(f"key{number}")
@@ -146,17 +132,14 @@ def test_without_events_an_old_copy_lives_for_lru_ttl(start: Start, settings: An
     worker.wait_for("ready", seconds=60)
     worker.say("x")
     worker.wait_for("stored", seconds=60)
-    until = time.monotonic() + 30
-    while cache.get("back") == "old" and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: cache.get("back") != "old", 30)
     assert cache.get("back") == {"price": Decimal("1.50")}
 
 
 @pytest.mark.parametrize("twins", [False, True])
 def test_one_process_loads_what_is_missing(start: Start, twins: bool) -> None:
     workers = [start("load", twins=twins) for _ in range(4)]
-    for worker in workers:
-        worker.wait_for("ready", seconds=60)
+    ready(workers)
     for number, key in enumerate(("one", "two")):
         for worker in workers:
             worker.say(key)

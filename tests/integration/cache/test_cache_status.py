@@ -57,10 +57,11 @@ def status(response: HttpResponse) -> str:
     return str(response["Cache-Status"])
 
 
-def test_a_miss_and_a_hit(get: Get) -> None:
-    def page(request: HttpRequest) -> HttpResponse:
-        return HttpResponse("x")
+def page(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("x")
 
+
+def test_a_miss_and_a_hit(get: Get) -> None:
     assert status(get(page)) == "resty-default; fwd=miss; stored; ttl=60"
     assert re.fullmatch("resty-default; hit; ttl=(60|59|58)", status(get(page)))
     mlcaches["default"].lru.flush_all()
@@ -74,9 +75,6 @@ def test_a_miss_and_a_hit(get: Get) -> None:
 
 
 def test_requests_that_bypass_the_cache(get: Get) -> None:
-    def page(request: HttpRequest) -> HttpResponse:
-        return HttpResponse("x")
-
     assert status(get(page, "post")) == "resty-default; fwd=method"
     assert status(get(page, headers_of_request={"Authorization": "x"})) == "resty-default; fwd=bypass"
     assert status(get(page, "head")) == "resty-default; fwd=miss"
@@ -111,9 +109,6 @@ def test_a_stale_page_because_the_view_fails(get: Get) -> None:
 
 
 def test_max_age_of_browsers_is_not_the_time_to_live(get: Get) -> None:
-    def page(request: HttpRequest) -> HttpResponse:
-        return HttpResponse("x")
-
     assert status(get(page, max_age=5)) == "resty-default; fwd=miss; stored"
     assert status(get(page)) == "resty-default; hit"
 

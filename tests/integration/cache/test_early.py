@@ -45,6 +45,14 @@ async def finished(process: Process) -> None:
     await settle(lambda: not process.cache.levels.refresher.keys)
 
 
+async def due(process: Process, clock: Clock, answer: Any = "old") -> Process:
+    """Load a value, which lives for 100 seconds, and let 95 of them pass."""
+    fixed(process, clock)
+    await process.lookup("k", slow(clock, answer))
+    clock.advance(95)
+    return process
+
+
 async def test_a_value_is_recomputed_before_it_expires_while_the_old_one_is_served(make: Make, clock: Clock) -> None:
     a, b = make("A", ttl=100, early=1.0), make("B", ttl=100, early=1.0)
     fixed(a, clock)
@@ -65,11 +73,8 @@ async def test_a_value_is_recomputed_before_it_expires_while_the_old_one_is_serv
 
 
 async def test_a_hit_of_l2_recomputes_too_and_l1_serves_the_old_value_meanwhile(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=100, early=1.0), make("B", ttl=100, early=1.0)
-    fixed(a, clock)
+    a, b = await due(make("A", ttl=100, early=1.0), clock), make("B", ttl=100, early=1.0)
     fixed(b, clock)
-    await a.lookup("k", slow(clock, "old"))
-    clock.advance(95)
     a.cache.locks.add("lua-resty-mlcache:lock:c:k", "another process", 30)
     assert await b.lookup("k", value("new")) == ("old", None, 2)
     await finished(b)
@@ -93,10 +98,8 @@ async def test_without_it_nothing_is_recomputed(make: Make, clock: Clock, beta: 
 
 
 async def test_a_cache_without_it_reads_the_records(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=100, early=1.0, tags=("t",)), make("B", ttl=100)
-    fixed(a, clock)
-    await a.lookup("k", slow(clock, {"price": 5}))
-    clock.advance(95)
+    await due(make("A", ttl=100, early=1.0, tags=("t",)), clock, {"price": 5})
+    b = make("B", ttl=100)
     assert await b.lookup("k", value("new")) == ({"price": 5}, None, 2)
     await finished(b)
     clock.advance(4)
@@ -105,10 +108,7 @@ async def test_a_cache_without_it_reads_the_records(make: Make, clock: Clock) ->
 
 
 async def test_if_the_callback_fails_the_old_value_is_served(make: Make, clock: Clock, caplog: Any) -> None:
-    a = make("A", ttl=100, early=1.0)
-    fixed(a, clock)
-    await a.lookup("k", slow(clock, "old"))
-    clock.advance(95)
+    a = await due(make("A", ttl=100, early=1.0), clock)
     assert await a.lookup("k", fails("down")) == ("old", None, 2)
     await finished(a)
     assert "could not be refreshed" in caplog.text
@@ -119,10 +119,7 @@ async def test_if_the_callback_fails_the_old_value_is_served(make: Make, clock: 
 
 
 async def test_a_value_that_is_set_meanwhile_is_kept(make: Make, clock: Clock) -> None:
-    a, b = make("A", ttl=100, early=1.0), make("B", ttl=100)
-    fixed(a, clock)
-    await a.lookup("k", slow(clock, "old"))
-    clock.advance(95)
+    a, b = await due(make("A", ttl=100, early=1.0), clock), make("B", ttl=100)
 
     def callback() -> str:
         b.cache.set("k", "set")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,11 @@ from resty_django.shdict.redis import RedisDict
 from tests import servers
 from tests.integration.cache.cancelling import settle
 from tests.integration.cache.conftest import value
-from tests.integration.events import conftest as of_events
+from tests.integration.events.conftest import Start, ready, workers_of
 from tests.servers import until
 
 WORKER = Path(__file__).with_name("worker.py")
 NAMES = ("default", "events", "counts")
-
-
-class Worker(of_events.Worker):
-    """A process of `worker.py`."""
 
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
@@ -42,22 +38,10 @@ def wide_site(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def start(wide_site: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Worker]]:
+def start(wide_site: dict[str, Any]) -> Iterator[Start]:
     """Start a `Worker`; all are ended after the test."""
-    monkeypatch.setattr(of_events, "WORKER", WORKER)
-    started: list[Worker] = []
-
-    def start(what: str, **options: Any) -> Worker:
-        started.append(Worker(what, wide_site, **options))
-        return started[-1]
-
-    yield start
-    for worker in started:
-        if worker.process.stdout is not None and not worker.process.stdout.closed:
-            worker.end()
-
-
-Start = Callable[..., Worker]
+    with workers_of(WORKER, wide_site) as start:
+        yield start
 
 
 @pytest.fixture
@@ -70,8 +54,7 @@ def joined(wide_site: dict[str, Any], settings: Any) -> None:
 def test_a_storm_on_a_cold_key_asks_the_source_once(start: Start, joined: None) -> None:
     """Eight processes, half of them with coroutines, which all ask for the same keys at the same time."""
     workers = [start("storm", twins=number % 2 == 1, keys=3) for number in range(8)]
-    for worker in workers:
-        worker.wait_for("ready", seconds=60)
+    ready(workers)
     for number in range(3):
         for worker in workers:
             worker.say(f"round{number}")
@@ -86,8 +69,7 @@ def test_a_storm_on_a_cold_key_asks_the_source_once(start: Start, joined: None) 
 def test_a_storm_on_a_cold_page_runs_the_view_once(start: Start, joined: None) -> None:
     """Eight processes, half of them with a coroutine as view, which all ask for the same page at the same time."""
     workers = [start("page", twins=number % 2 == 1) for number in range(8)]
-    for worker in workers:
-        worker.wait_for("ready", seconds=60)
+    ready(workers)
     for path in ("/one/", "/two/", "/three/"):
         for worker in workers:
             worker.say(path)
@@ -139,8 +121,7 @@ def test_a_callback_that_hangs_while_there_is_a_stale_value(start: Start) -> Non
 
 def test_an_invalidation_reaches_other_processes(start: Start, joined: None) -> None:
     listeners = [start(what, ttl=1000) for what in ("listen", "listen", "alisten")]
-    for worker in listeners:
-        worker.wait_for("ready")
+    ready(listeners)
     cache = MLCache("c", lru=LRU(9))
     for number in range(5):
         cache.set("k", number)
@@ -155,8 +136,7 @@ def test_an_invalidation_reaches_other_processes(start: Start, joined: None) -> 
 def test_a_killed_writer_leaves_no_old_value_in_l1(start: Start, joined: None) -> None:
     """The value and its invalidation are one step: what L2 has after the kill, all processes have."""
     listeners = [start("listen", ttl=1000) for _ in range(2)]
-    for worker in listeners:
-        worker.wait_for("ready")
+    ready(listeners)
     cache, chance = MLCache("c", lru=LRU(9)), random.Random(7)
     for _ in range(60):
         writer = start("write")
@@ -237,8 +217,7 @@ def test_redis_goes_while_the_callback_runs(settings: Any) -> None:
 
 def test_an_invalidated_tag_reaches_other_processes(start: Start, joined: None) -> None:
     listeners = [start("listen", ttl=1000) for _ in range(2)]
-    for worker in listeners:
-        worker.wait_for("ready")
+    ready(listeners)
     cache = MLCache("c", ttl=1000)
     for round_number in range(3):
         cache.set("k", f"value {round_number}", tags=("product:7", "shop:3"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,9 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
 class Worker(processes.LineProcess):
     """A process that listens; prints a JSON list for each thing that happens to it."""
 
-    def __init__(self, what: str, site: dict[str, Any], **options: Any) -> None:
+    def __init__(self, program: Path, what: str, site: dict[str, Any], **options: Any) -> None:
         super().__init__(
-            [str(WORKER), what, json.dumps(options)],
+            [str(program), what, json.dumps(options)],
             {"RESTY_WORKER_SITE": json.dumps(site)},
             start=subprocess.Popen if what in FRESH else processes.Process,
             own_session=True,
@@ -119,43 +119,51 @@ class Worker(processes.LineProcess):
         self.wait_until(lambda: list(line) in self.lines, seconds, line)
         return self
 
+    def leave(self) -> None:
+        """End its standard input, and so the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(20) == 0
+
 
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
 def wide_site(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """The settings of a site whose events travel by each engine, for `Worker`."""
+    site: dict[str, Any] = {}
+    dictionary = {"PATH": str(tmp_path / "dicts")}
     if request.param == "redis":
         request.getfixturevalue("valkey")
-        return {
-            "CACHES": {
-                "default": {
-                    "BACKEND": "django_redis.cache.RedisCache",
-                    "LOCATION": request.getfixturevalue("valkey_url"),
-                }
-            },
-            "RESTY_DJANGO": {
-                "SHARED_DICTS": {"events": {"ENGINE": "redis"}},
-                "EVENTS": {"INTERVAL": 0.01},
-            },
-        }
-    return {
-        "RESTY_DJANGO": {
-            "SHARED_DICTS": {"events": {"PATH": str(tmp_path / "dicts")}},
-            "EVENTS": {"INTERVAL": 0.01},
-        }
-    }
+        cache = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": request.getfixturevalue("valkey_url")}
+        site, dictionary = {"CACHES": {"default": cache}}, {"ENGINE": "redis"}
+    return {**site, "RESTY_DJANGO": {"SHARED_DICTS": {"events": dictionary}, "EVENTS": {"INTERVAL": 0.01}}}
 
 
-@pytest.fixture
-def worker(wide_site: dict[str, Any]) -> Iterator[Callable[..., Worker]]:
-    """Start a `Worker` of `wide_site`; all are ended after the test."""
+Start = Callable[..., Worker]
+
+
+def ready(workers: Iterable[Worker]) -> None:
+    """Wait until all of them listen to their standard input."""
+    for worker in workers:
+        worker.wait_until(lambda of=worker: any(line[0] == "ready" for line in of.lines), 60)  # type: ignore[misc]
+
+
+@contextmanager
+def workers_of(program: Path, site: dict[str, Any]) -> Iterator[Start]:
+    """Start a `Worker` of a program; all are ended afterwards."""
     started: list[Worker] = []
 
     def start(what: str, **options: Any) -> Worker:
-        started_worker = Worker(what, wide_site, **options)
-        started.append(started_worker)
-        return started_worker
+        started.append(Worker(program, what, site, **options))
+        return started[-1]
 
     yield start
-    for started_worker in started:
-        if started_worker.process.stdout is not None and not started_worker.process.stdout.closed:
-            started_worker.end()
+    for worker in started:
+        if worker.process.stdout is not None and not worker.process.stdout.closed:
+            worker.end()
+
+
+@pytest.fixture
+def worker(wide_site: dict[str, Any]) -> Iterator[Start]:
+    """Start a `Worker` of `wide_site`; all are ended after the test."""
+    with workers_of(WORKER, wide_site) as start:
+        yield start

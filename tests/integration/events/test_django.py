@@ -36,6 +36,7 @@ from resty_django.ids.models import IdRule
 from resty_django.shdict import Unavailable, shdicts
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import Clock
+from tests.integration.cache.cancelling import settle
 from tests.servers import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,10 +84,7 @@ async def test_the_first_request_under_asgi_starts_a_task_of_the_loop(outside_of
     events.register(handler)
     await ask_asgi()
     assert type(runtime._listener).__name__ == "TaskListener"
-    for _ in range(200):
-        if loops:
-            break
-        await asyncio.sleep(0.005)
+    await settle(lambda: loops)
     assert loops == [asyncio.get_running_loop()]
     await events.astop()
 

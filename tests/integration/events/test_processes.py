@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.integration.events.conftest import Worker
-
-Start = Callable[..., Worker]
+from tests.integration.events.conftest import Start, Worker, ready
 
 
 def heard(worker: Worker, who: str = "heard") -> list[Any]:
@@ -31,11 +28,8 @@ def test_processes_hear_each_other(worker: Start) -> None:
 
 def test_the_end_of_a_process_is_heard_by_the_others_and_by_itself(worker: Start) -> None:
     stays, goes = worker("listen"), worker("listen")
-    for process in (stays, goes):
-        process.wait_for("ready", process.pid)
-    assert goes.process.stdin is not None
-    goes.process.stdin.close()
-    assert goes.process.wait(20) == 0
+    ready((stays, goes))
+    goes.leave()
     stays.wait_for("heard", "stopping", None)
     goes.wait_for("heard", "stopping", None)
     assert goes.errors() == ""
@@ -43,11 +37,8 @@ def test_the_end_of_a_process_is_heard_by_the_others_and_by_itself(worker: Start
 
 def test_a_process_with_an_interval_of_0_tells_its_end_too(worker: Start) -> None:
     stays, goes = worker("listen"), worker("listen", interval=0)
-    for process in (stays, goes):
-        process.wait_for("ready", process.pid)
-    assert goes.process.stdin is not None
-    goes.process.stdin.close()
-    assert goes.process.wait(20) == 0
+    ready((stays, goes))
+    goes.leave()
     stays.wait_for("heard", "stopping", None)
 
 
@@ -61,9 +52,7 @@ def test_a_loop_hears_events_and_ends_well(worker: Start) -> None:
     assert all(line[3] is True for line in listener.lines if line[0] == "heard")
     listener.wait_until(lambda: any(line[0] == "thread" for line in listener.lines))
     assert {line[1] for line in listener.lines if line[0] == "thread"} == {"resty-events-handlers_0"}
-    assert listener.process.stdin is not None
-    listener.process.stdin.close()
-    assert listener.process.wait(20) == 0
+    listener.leave()
     chatter.wait_for("heard", "stopping", None)
     listener.wait_for("heard", "stopping", None, True)
     assert listener.errors() == ""
@@ -79,9 +68,7 @@ def test_a_child_of_a_fork_hears_without_any_call_what_was_declared(worker: Star
     assert ["forked", 0, False, True] in parent.lines
     assert {line[1] for line in parent.lines if line[0] == "registered"} == {parent.pid}
     assert all(parent.lines.count([who, "of the parent"]) == 1 for who in ("parent", "child0", "child1"))
-    assert parent.process.stdin is not None
-    parent.process.stdin.close()
-    assert parent.process.wait(20) == 0
+    parent.leave()
     assert parent.errors() == ""
 
 

@@ -18,6 +18,7 @@ from resty_django import events
 from resty_django.events import handlers, runtime
 from resty_django.events.channel import channel_of
 from resty_django.shdict import Unavailable, shdicts
+from tests.integration.cache.cancelling import settle
 from tests.servers import eventually
 
 pytestmark = pytest.mark.usefixtures("site")
@@ -191,16 +192,10 @@ async def test_a_task_listens_in_the_loop(heard: list[str]) -> None:
     await events.astart()
     await events.astart()
     assert events.running()
-    for _ in range(200):
-        if events.configured():
-            break
-        await asyncio.sleep(0.005)
+    await settle(events.configured)
     await events.apost("s", "e")
     events.post_local("s", "f")
-    for _ in range(200):
-        if len(where) == 2:
-            break
-        await asyncio.sleep(0.005)
+    await settle(lambda: len(where) == 2)
     assert sorted(where, key=lambda entry: entry[0]) == [
         ("e", True, asyncio.get_running_loop()),
         ("f", True, asyncio.get_running_loop()),
@@ -223,16 +218,14 @@ async def test_a_task_does_not_live_in_the_context_of_who_starts_it() -> None:
     request.set("the first")
     events.register(handler)
     await events.astart()
-    while not values:
-        await asyncio.sleep(0.005)
+    await settle(lambda: values)
     await events.astop()
     assert set(values) == {"none"}
 
 
 async def test_a_task_that_listens_can_be_stopped_from_another_thread(heard: list[str]) -> None:
     await events.astart()
-    while not events.configured():
-        await asyncio.sleep(0.005)
+    await settle(events.configured)
     await asyncio.to_thread(events.stop)
     assert not events.running()
     assert heard == ["started", "stopping"]

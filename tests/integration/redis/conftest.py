@@ -7,13 +7,23 @@ from typing import Any
 
 import pytest
 
-from resty_django.redis import Script
+from resty_django.redis import Script, async_connection, connection
 from tests import servers
 
 COUNT = Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
 """Adds a whole number to a key."""
 
 Use = Callable[..., None]
+
+
+async def refused(error: type[Exception], why: str, script: Script, *args: Any, each: bool = False) -> list[Exception]:
+    """Assert that a script, called with these arguments in both ways, raises this; what it raised."""
+    call, twin = (script.each, script.run_each) if each else (script, script.run)
+    with pytest.raises(error, match=why) as first:
+        call(connection(), *args)
+    with pytest.raises(error, match=why) as second:
+        await twin(async_connection(), *args)
+    return [first.value, second.value]
 
 
 @pytest.fixture

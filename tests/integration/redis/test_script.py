@@ -12,7 +12,7 @@ from resty_django.redis import Script, StoreDown, StoreError, StoreFull, async_c
 from resty_django.redis.faults import translated
 from tests.servers import Server, one
 
-from .conftest import Use
+from .conftest import Use, refused
 
 pytestmark = pytest.mark.contract
 
@@ -81,10 +81,7 @@ async def test_many_keys_on_a_cluster_are_a_call_each(nodes: list[Server], use: 
     assert await EACH.run_each(async_connection(), [*keys, b"k1"], ("!",)) == want
     assert sum(calls(node)["eval"] for node in nodes) == 3
     wrong = Script("return redis.call('GET')")
-    with pytest.raises(StoreError, match=r"(?i)wrong number of arg"):
-        wrong.each(connection(), keys, ())
-    with pytest.raises(StoreError, match=r"(?i)wrong number of arg"):
-        await wrong.run_each(async_connection(), keys, ())
+    await refused(StoreError, "(?i)wrong number of arg", wrong, keys, (), each=True)
 
 
 def test_texts_and_files_are_put_together(tmp_path: Path, server: Server, use: Use) -> None:
@@ -97,16 +94,10 @@ def test_texts_and_files_are_put_together(tmp_path: Path, server: Server, use: U
 async def test_errors_of_a_script(server: Server, use: Use) -> None:
     use(server.url)
     script = Script("return redis.call('GET')")
-    with pytest.raises(StoreError, match=r"(?i)wrong number of arg") as caught:
-        script(connection(), (), ())
-    assert type(caught.value) is StoreError
-    assert isinstance(caught.value.__cause__, redis.ResponseError)
-    with pytest.raises(StoreError, match=r"(?i)wrong number of arg"):
-        await script.run(async_connection(), (), ())
-    with pytest.raises(StoreError, match=r"(?i)wrong number of arg"):
-        script.each(connection(), [b"k"], ())
-    with pytest.raises(StoreError, match=r"(?i)wrong number of arg"):
-        await script.run_each(async_connection(), [b"k"], ())
+    for error in await refused(StoreError, "(?i)wrong number of arg", script, (), ()):
+        assert type(error) is StoreError
+        assert isinstance(error.__cause__, redis.ResponseError)
+    await refused(StoreError, "(?i)wrong number of arg", script, [b"k"], (), each=True)
 
 
 async def test_a_full_server(use: Use) -> None:
@@ -115,12 +106,8 @@ async def test_a_full_server(use: Use) -> None:
         use(server.url)
         script(connection(), ("k",), ("x",))
         server.call("CONFIG", "SET", "maxmemory", 1)
-        with pytest.raises(StoreFull):
-            script(connection(), ("k",), ("y",))
-        with pytest.raises(StoreFull):
-            await script.run(async_connection(), ("k",), ("y",))
-        with pytest.raises(StoreFull):
-            script.each(connection(), [b"k"], ("y",))
+        for each in (False, True):
+            await refused(StoreFull, ".", script, [b"k"], ("y",), each=each)
         assert server.call("GET", "k") == b"x"
 
 
@@ -128,10 +115,7 @@ async def test_a_replica_is_not_written_to(use: Use, server: Server) -> None:
     with one("--replicaof", f"127.0.0.1 {server.port}") as replica:
         use(replica.url)
         script = Script("return redis.call('SET', KEYS[1], 1)")
-        with pytest.raises(StoreDown, match=r"(?i)read only replica"):
-            script(connection(), ("k",), ())
-        with pytest.raises(StoreDown, match=r"(?i)read only replica"):
-            await script.run(async_connection(), ("k",), ())
+        await refused(StoreDown, "(?i)read only replica", script, ("k",), ())
 
 
 async def test_a_user_without_the_right(use: Use, server: Server) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from resty_django.shdict import Item, NotFound, Outcome, WrongKind
+from resty_django.shdict import Item, Outcome, WrongKind
 from tests.dictionaries import Calls
 
 pytestmark = pytest.mark.contract
@@ -221,9 +221,3 @@ async def test_delete_if_of_a_list(calls: Calls) -> None:
     assert await calls.delete_if("l", 1) is False
     assert await calls.expire_if("l", 1, 4) is False
     assert await calls.llen("l") == 1
-
-
-async def test_what_is_not_found_has_no_time(calls: Calls) -> None:
-    assert await calls.ttl("k") is None
-    with pytest.raises(NotFound):
-        await calls.incr("k")

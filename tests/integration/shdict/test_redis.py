@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from typing import Any
 
 import pytest
@@ -288,24 +287,6 @@ def test_sums_are_those_of_python(shared: RedisDict) -> None:
         assert repr(shared.get("n")) == repr(want)
         assert repr(shared.incr("new", by, init=old)) == repr(want)
         shared.delete("new")
-
-
-def test_a_list_is_a_deque(shared: RedisDict) -> None:
-    chance = random.Random(3)
-    model: deque[int] = deque()
-    for number in range(600):
-        call = chance.choice(["lpush", "rpush", "lpush", "rpush", "lpop", "rpop", "llen"])
-        if call.endswith("push"):
-            (model.appendleft if call == "lpush" else model.append)(number)
-            assert getattr(shared, call)("l", number) == len(model)
-        elif call == "llen":
-            assert shared.llen("l") == len(model)
-        else:
-            want = (model.popleft if call == "lpop" else model.pop)() if model else None
-            assert getattr(shared, call)("l") == want
-    while model:
-        assert shared.lpop("l") == model.popleft()
-    assert shared.get_keys() == []
 
 
 @pytest.mark.parametrize("store", ["set", "replace", "update"])
