@@ -23,6 +23,10 @@ from project import memory
 from resty_django.shdict.lmdb import LmdbDict, files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TESTS = (
+    "-m pytest -n auto --maxprocesses 4 --dist loadgroup -m not soak and not services and not browser and not network"
+    " and not pages and not themes and not slow"
+)
 FILES = ("Makefile", "requirements.txt", "requirements-dev.txt", "requirements-mysql.txt")
 
 CREATES_VENV = """\
@@ -132,7 +136,7 @@ def test_the_demo_installs_its_own_requirements_once(checkout: Checkout) -> None
 
 def test_tests_add_their_requirements_to_those_of_the_demo(checkout: Checkout) -> None:
     assert checkout.calls("venv", "REQUIREMENTS=requirements.txt") == ["install requirements.txt"]
-    assert checkout.calls("test") == ["install requirements-dev.txt", "-m pytest"]
+    assert checkout.calls("test") == ["install requirements-dev.txt", TESTS]
     assert checkout.calls("soak") == ["-m pytest -m soak"]
     assert checkout.calls("demo") == ["manage.py demo"]
     for name in ("requirements.txt", "requirements-dev.txt"):
@@ -149,7 +153,7 @@ def test_an_environment_for_development_serves_the_demo_too(checkout: Checkout) 
 def test_other_requirements_go_to_another_environment(checkout: Checkout) -> None:
     arguments = ("VENV=.venv-mysql", "REQUIREMENTS=requirements-mysql.txt")
     assert checkout.calls("venv", *arguments) == ["install requirements-mysql.txt"]
-    assert checkout.calls("test", *arguments) == ["-m pytest"]
+    assert checkout.calls("test", *arguments) == [TESTS]
     assert not checkout.venv.exists()
 
 
