@@ -16,7 +16,7 @@ def together(*works: Callable[[], object]) -> None:
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:

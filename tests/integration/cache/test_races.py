@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.conftest import Make, Process, Shared, value
 from tests.integration.cache.tools import Hub
 from tests.servers import eventually
+from tests.threads import together
 
 Then = Callable[[], object]
 
@@ -26,19 +26,13 @@ def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`after(dictionary, call, one, two)`: whoever calls that for the key `k` of the cache `c` has to wait, with the
     result in its hands, until another thread has done `one`; the next time `two`; from then on nothing."""
 
-    def in_thread(then: Then) -> None:
-        thread = threading.Thread(target=then, daemon=True)
-        thread.start()
-        thread.join(60)
-        assert not thread.is_alive(), "it waits for whoever was stopped"
-
     def after(dictionary: SharedDict, call: str, *then: Then) -> None:
         actions = list(then)
         original, twin = getattr(dictionary, call), getattr(dictionary, f"a{call}")
 
         def stop(key: str | list[str]) -> None:
             if key in ("c:k", ["c:k"]) and actions:
-                in_thread(actions.pop(0))
+                together(actions.pop(0))
 
         def called(key: Any, *args: Any) -> Any:
             result = original(key, *args)
@@ -187,9 +181,7 @@ async def test_who_sets_many_while_others_write(pair: Pair, shared: Shared, afte
     def called(*args: Any) -> Any:
         result = original(*args)
         if actions:
-            thread = threading.Thread(target=actions.pop(), daemon=True)
-            thread.start()
-            thread.join(60)
+            together(actions.pop())
         return result
 
     async def awaited(*args: Any) -> Any:

@@ -21,11 +21,6 @@ from .structure import look_at_once, open_file
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "dictionaries"
-
-
-@pytest.fixture
 def dictionary(folder: Path) -> Iterator[LmdbDict]:
     lmdb_dict = LmdbDict("one", MIB, str(folder))
     lmdb_dict.set("lock", "first")

@@ -27,11 +27,6 @@ SETTING = 'RESTY_DJANGO["SHARED_DICTS"]["one"]'
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "dictionaries"
-
-
-@pytest.fixture
 def make(folder: Path) -> Iterator[Callable[..., LmdbDict]]:
     """A dictionary in `folder`; all are closed after the test."""
     dictionaries: list[LmdbDict] = []

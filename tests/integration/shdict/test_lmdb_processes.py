@@ -29,11 +29,6 @@ ENV = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "project
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "dictionaries"
-
-
-@pytest.fixture
 def lmdb_dict(folder: Path) -> Iterator[LmdbDict]:
     new_dict = LmdbDict("one", MIB, str(folder))
     yield new_dict

@@ -1,0 +1,12 @@
+"""The folder of the dictionaries of a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "dictionaries"
