@@ -1,4 +1,4 @@
-"""No step of an operation on many jobs blocks the server."""
+"""Pages with many jobs take hardly more of the server; no step of an operation on many jobs blocks it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,28 @@ from django.test import Client as Browser
 
 from resty_django.qless import Client
 from resty_django.qless.admin import bulk as bulk_module
-from tests.integration.qless.admin.tools import bulk
+from resty_django.qless.search.index import index_jobs
+from tests.integration.qless.admin.tools import bulk, fill, path
 
-pytestmark = [pytest.mark.django_db, pytest.mark.redis, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.django_db, pytest.mark.redis, pytest.mark.timeout(900)]
+
+FEW, MANY = 100, 4000
+PAGES = [
+    *(path(model) for model in ("queue", "job", "failuregroup", "jobgroup", "jobclass", "worker", "tag", "option")),
+    *(
+        path("queue", "mail") + query
+        for query in ("", "?period=month", "?tab=waiting", "?tab=waiting&p=2", "?tab=scheduled")
+    ),
+    *(path("job") + query for query in ("?state=complete", "?state=failed", "?state=waiting&queue=mail", "?tag=vip")),
+    path("failuregroup", "mail-Many"),
+    path("jobclass", "K"),
+    path("job", "waiting-1"),
+]
+SEARCHES = [
+    f"{path('job')}?q={text}" for text in ("class:K+state:waiting", "error:broke+state:failed", "nowhere+state:failed")
+]
+MOST_COMMANDS = 1400
+"""Bound of the commands of a search."""
 
 
 def grow(client: Client, count: int) -> None:
@@ -32,6 +51,28 @@ def grow(client: Client, count: int) -> None:
             )
 
 
+def commands(admin_client: Browser, valkey: Any, url: str) -> int:
+    """Return the number of commands that the server runs for a page, also inside of scripts."""
+    valkey.config_resetstat()
+    assert admin_client.get(url).status_code == 200
+    return sum(row["calls"] for name, row in valkey.info("commandstats").items() if "config" not in name)
+
+
+@pytest.mark.slow
+def test_pages_of_a_long_queue_take_as_many_commands(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
+    fill(jobs_site)
+    grow(jobs_site, FEW)
+    few = {url: commands(admin_client, valkey, url) for url in PAGES for _warmed_up in range(2)}
+    jobs_site.config.set("jobs-history-count", MANY)
+    grow(jobs_site, MANY - FEW)
+    many = {url: commands(admin_client, valkey, url) for url in PAGES}
+    assert {url: (few[url], many[url]) for url in PAGES if many[url] > 1.5 * few[url]} == {}
+    while index_jobs(jobs_site):
+        pass
+    searches = {url: commands(admin_client, valkey, url) for url in SEARCHES}
+    assert {url: count for url, count in searches.items() if count > MOST_COMMANDS} == {}
+
+
 def never_without(tries: int, valkey: Any, do: Callable[[], object]) -> list[bytes]:
     """Return the calls that took more than 5 ms in the best of some tries, since other programs may slow one down."""
     slow_calls = []
@@ -42,6 +83,7 @@ def never_without(tries: int, valkey: Any, do: Callable[[], object]) -> list[byt
     return min(slow_calls, key=len)
 
 
+@pytest.mark.soak
 def test_bulk_steps_do_not_block_the_server(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
     grow(jobs_site, 10_000)
     valkey.config_set("slowlog-log-slower-than", 5000)
