@@ -25,33 +25,19 @@ import django  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 import resty_django  # noqa: E402
+from tests.admin_site import CONTRIB, MIDDLEWARE, TEMPLATES  # noqa: E402
 
-CONTRIB = ("admin", "auth", "contenttypes", "sessions", "messages", "staticfiles")
 settings.configure(
     SECRET_KEY="bare" * 8,
     ALLOWED_HOSTS=["*"],
-    INSTALLED_APPS=[*(f"django.contrib.{name}" for name in CONTRIB), *resty_django.ALL_APPS],
+    INSTALLED_APPS=[*CONTRIB, "django.contrib.staticfiles", *resty_django.ALL_APPS],
     MIDDLEWARE=[
         "resty_django.txid.middleware.TxidMiddleware",
-        "django.contrib.sessions.middleware.SessionMiddleware",
-        "django.contrib.auth.middleware.AuthenticationMiddleware",
-        "django.contrib.messages.middleware.MessageMiddleware",
+        *MIDDLEWARE,
         "resty_django.limits.middleware.LimitMiddleware",
     ],
     ROOT_URLCONF=__name__,
-    TEMPLATES=[
-        {
-            "BACKEND": "django.template.backends.django.DjangoTemplates",
-            "APP_DIRS": True,
-            "OPTIONS": {
-                "context_processors": [
-                    "django.template.context_processors.request",
-                    "django.contrib.auth.context_processors.auth",
-                    "django.contrib.messages.context_processors.messages",
-                ]
-            },
-        }
-    ],
+    TEMPLATES=TEMPLATES,
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": FOLDER / "db.sqlite3"}},
     CACHES={"default": {"BACKEND": "resty_django.cache.backend.MLCacheBackend", "LOCATION": "pages"}},
     STATIC_URL="static/",
@@ -74,21 +60,18 @@ from django.http import HttpRequest, HttpResponse  # noqa: E402
 from django.test import Client, override_settings  # noqa: E402
 from django.urls import path, reverse  # noqa: E402
 
-from resty_django import events, metrics, redis  # noqa: E402
-from resty_django.cache import cached, mlcaches  # noqa: E402
+from resty_django import metrics, redis  # noqa: E402
 from resty_django.extras import MissingExtra  # noqa: E402
-from resty_django.ids import next_id  # noqa: E402
 from resty_django.ids.engine.rule import compile_rule  # noqa: E402
 from resty_django.ids.errors import BadRule  # noqa: E402
 from resty_django.ids.models import IdRule  # noqa: E402
 from resty_django.limits import limit_req  # noqa: E402
-from resty_django.lock import lock  # noqa: E402
 from resty_django.qless import client as jobs  # noqa: E402
 from resty_django.qless import task  # noqa: E402
 from resty_django.shdict import shdicts  # noqa: E402
 from resty_django.shdict.handler import make  # noqa: E402
 from resty_django.shdict.settings import SharedDictSettings  # noqa: E402
-from resty_django.txid import txid  # noqa: E402
+from tests.wheel.parts import PARTS  # noqa: E402
 
 
 @limit_req("1/h", burst=0)
@@ -117,22 +100,11 @@ def imported(module: str) -> str:
 
 
 def ask_all_parts() -> None:
-    IdRule.objects.create(name="order", source="O{counter:06d}")
-    assert next_id("order") == "O000000"
-    assert shdicts["default"].incr("hits", 1, init=0) == 1
-    with lock("stock"):
-        assert shdicts["default"].get("hits") == 1
-    heard: list[Any] = []
-    events.on_event("orders", "paid")(lambda data, *event_args: heard.append(data))
-    events.post("orders", "paid", 7)
-    events.poll()
-    assert heard == [7]
-    assert cached(ttl=60, name="seven")(lambda: 7)() == 7
-    assert mlcaches["default"].get("seven", lambda: 7) == 7
+    for name in ("ids", "limits", "dictionaries", "events", "cache", "cache_backend", "txids"):
+        PARTS[name]()
     cache.set("eight", 8)
     assert cache.get("eight") == 8
     assert asyncio.run(cache.aget("eight")) == 8
-    assert len(txid()) == 20
 
 
 def pages() -> dict[str, Any]:

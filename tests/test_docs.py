@@ -15,7 +15,6 @@ import re
 import shlex
 import socket
 import sys
-import threading
 import types
 import unittest
 from collections.abc import Iterator
@@ -45,6 +44,7 @@ from resty_django.ids.udp.server import UdpServer, bind
 from resty_django.ids.udp.signing import verify
 from resty_django.limits.quotas import registry
 from tests.docs_reader import ROOT, Page, code, execute, page, pages
+from tests.threads import serving
 
 NOW = datetime(2026, 11, 21, 14, 5, 9, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
 RESETS = {
@@ -127,11 +127,8 @@ def udp_port(frozen: services.IdService) -> Iterator[int]:
     sock = bind("127.0.0.1", 0)
     port = int(sock.getsockname()[1])
     server = UdpServer(sock, frozen)
-    thread = threading.Thread(target=server.serve)
-    thread.start()
-    yield port
-    server.stop()
-    thread.join(10)
+    with serving(server):
+        yield port
 
 
 WITH_CODE = [

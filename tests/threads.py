@@ -1,9 +1,11 @@
-"""Calls of several threads at once."""
+"""Calls of several threads at once, and a server in a thread."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 
 def together(*works: Callable[[], object]) -> None:
@@ -24,3 +26,22 @@ def together(*works: Callable[[], object]) -> None:
         assert not thread.is_alive()
     if failed:
         raise failed[0]
+
+
+class Server(Protocol):
+    def serve(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[None]:
+    """Let it serve in a thread; in the end it stops, in less than 20 seconds."""
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.stop()
+        thread.join(20)
+        assert not thread.is_alive()

@@ -31,32 +31,13 @@ import sys
 import django
 from django.conf import settings
 import resty_django
+from tests.admin_site import CONTRIB, MIDDLEWARE, TEMPLATES
 settings.configure(
     SECRET_KEY="start",
-    INSTALLED_APPS=[
-        *(f"django.contrib.{{name}}" for name in ("admin", "auth", "contenttypes", "sessions", "messages")),
-        "rest_framework",
-        *resty_django.ALL_APPS,
-    ],
-    MIDDLEWARE=[
-        "django.contrib.sessions.middleware.SessionMiddleware",
-        "django.contrib.auth.middleware.AuthenticationMiddleware",
-        "django.contrib.messages.middleware.MessageMiddleware",
-    ],
+    INSTALLED_APPS=[*CONTRIB, "rest_framework", *resty_django.ALL_APPS],
+    MIDDLEWARE=MIDDLEWARE,
     ROOT_URLCONF="__main__",
-    TEMPLATES=[
-        {{
-            "BACKEND": "django.template.backends.django.DjangoTemplates",
-            "APP_DIRS": True,
-            "OPTIONS": {{
-                "context_processors": [
-                    "django.template.context_processors.request",
-                    "django.contrib.auth.context_processors.auth",
-                    "django.contrib.messages.context_processors.messages",
-                ]
-            }},
-        }}
-    ],
+    TEMPLATES=TEMPLATES,
     DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}}},
 )
 django.setup()

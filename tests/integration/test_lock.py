@@ -8,7 +8,6 @@ import inspect
 import logging
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from resty_django.shdict.redis import RedisDict
 from tests import processes
 from tests.dictionaries import MIB, Clock
 from tests.pauses import Pauses
+from tests.threads import together
 
 pytestmark = pytest.mark.contract
 
@@ -374,11 +374,7 @@ def test_threads_take_turns(dictionary: SharedDict, monkeypatch: pytest.MonkeyPa
                 time.sleep(0.0005)
                 dictionary.set("number", number + 1)
 
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[add for _ in range(4)])
     assert dictionary.get("number") == 80
 
 

@@ -21,29 +21,11 @@ PAGE = page("docs/common-mistakes.md")
 SETTINGS = """
 import os
 import resty_django
+from tests.admin_site import CONTRIB, MIDDLEWARE, TEMPLATES
 
 SECRET_KEY = "mistakes" * 5
-CONTRIB = ("admin", "auth", "contenttypes", "sessions", "messages")
-INSTALLED_APPS = [*(f"django.contrib.{name}" for name in CONTRIB), *resty_django.ALL_APPS, "shop"]
-MIDDLEWARE = [
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-]
+INSTALLED_APPS = [*CONTRIB, *resty_django.ALL_APPS, "shop"]
 ROOT_URLCONF = "urls"
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-            ]
-        },
-    }
-]
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["SITE_DB"]}}
 CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["SITE_REDIS"]}}
 RESTY_DJANGO = {}

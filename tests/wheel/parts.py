@@ -17,9 +17,6 @@ from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 
-sys.path.insert(0, os.getcwd())
-os.environ["DJANGO_SETTINGS_MODULE"] = "mysite.settings"
-
 PARTS: Final[dict[str, Callable[[], None]]] = {}
 
 
@@ -136,6 +133,7 @@ def cache_backend() -> None:
 def txids() -> None:
     from resty_django.txid import parse, txid
 
+    assert len(txid()) == 20
     assert parse(txid()).time
 
 
@@ -260,6 +258,8 @@ def django_tasks() -> None:
 def main() -> None:
     import django
 
+    sys.path.insert(0, os.getcwd())
+    os.environ["DJANGO_SETTINGS_MODULE"] = "mysite.settings"
     django.setup()
     outcomes = {}
     for name, call in PARTS.items():
@@ -272,4 +272,5 @@ def main() -> None:
     print(json.dumps(outcomes))
 
 
-main()
+if __name__ == "__main__":
+    main()

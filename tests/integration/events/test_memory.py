@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from resty_django.events.settings import EventsSettings
 from resty_django.shdict import NoMemory
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB
+from tests.threads import together
 
 MS = 2**21
 
@@ -55,11 +56,7 @@ def test_posters_at_once_leave_no_gap_and_lose_nothing(channel: MemoryChannel) -
         for number in range(100):
             channel.append(b"%d %d" % (who, number), 0)
 
-    threads = [threading.Thread(target=post, args=(who,)) for who in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[partial(post, who) for who in range(4)])
     stored = records(channel, begin)
     assert len(stored) == 400
     for who in range(4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from django.db import connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from resty_django.ids import service
+from resty_django.ids import next_id, service
+from resty_django.ids.errors import Unavailable
 from resty_django.ids.models import IdRule
 from tests import processes
 from tests.servers import eventually
@@ -113,21 +115,35 @@ def locked() -> Callable[[], AbstractContextManager[None]]:
     return lock
 
 
-@pytest.fixture
-def broken() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """A context in which every reservation fails at once, since the table of counters is not there."""
+def served(ids: list[str], app: str = "") -> bool:
+    """Whether an ID could be had, which is then added to `ids`."""
+    try:
+        ids.append(next_id("order", app))
+    except Unavailable:
+        return False
+    return True
 
-    @contextmanager
-    def break_it() -> Iterator[None]:
+
+@contextmanager
+def away(table: str, column: str = "") -> Iterator[None]:
+    """A context in which a table, or a column of it, is not there."""
+    renamings = [(table, "TO resty_ids_away"), ("resty_ids_away", f"TO {table}")]
+    if column:
+        renamings = [(table, f"COLUMN {column} TO {column}_away"), (table, f"COLUMN {column}_away TO {column}")]
+    there, back = (f"ALTER TABLE {old} RENAME {new}" for old, new in renamings)
+    with connection.cursor() as cursor:
+        cursor.execute(there)
+    try:
+        yield
+    finally:
         with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE resty_ids_idcounter RENAME TO resty_ids_away")
-        try:
-            yield
-        finally:
-            with connection.cursor() as cursor:
-                cursor.execute("ALTER TABLE resty_ids_away RENAME TO resty_ids_idcounter")
+            cursor.execute(back)
 
-    return break_it
+
+@pytest.fixture
+def broken() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which every reservation fails at once, since the table of counters is not there."""
+    return partial(away, "resty_ids_idcounter")
 
 
 @pytest.fixture

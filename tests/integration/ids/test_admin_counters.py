@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +13,6 @@ from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django import ids
 from resty_django.ids.admin.statistics import CounterStatistics
 from resty_django.ids.forecast import Outlook
 from resty_django.ids.forecast_order import UNKNOWN, annotate_runs_out
@@ -32,12 +30,6 @@ ACTIONS = {
     "confirm-step": "confirm_step",
 }
 NUMBERS = {"to": "500", "confirmation": "order/shop 500", "salt": ""}
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    yield
-    ids.stop()
 
 
 def page(counter: IdCounter, name: str = "change") -> str:

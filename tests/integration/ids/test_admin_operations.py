@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,12 +19,6 @@ from tests.integration.ids.admin_tools import make_counter, make_rule
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
 DAY = 86_400
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    yield
-    ids.stop()
 
 
 def site(step: int, offset: int = 0) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -47,12 +46,6 @@ class Broken(Plain):
 
     def __init__(self) -> None:
         raise LookupError("no such thing")
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    yield
-    ids.stop()
 
 
 def change(rule: IdRule) -> str:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -53,13 +53,6 @@ class Always:
 
 
 PYTHON = "resty_test_rules.Always"
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    service.stop()
-    yield
-    service.stop()
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from resty_django.ids.client import AsyncIdClient, IdClient, MonitorReply, Nodes
 from resty_django.ids.models import IdRule
 from resty_django.ids.service import IdService
 from resty_django.ids.udp.server import UdpServer, bind
+from tests.threads import serving
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
@@ -23,23 +24,17 @@ KEY = "a shared secret of some length"
 @pytest.fixture
 def start() -> Iterator[Callable[[], tuple[str, int]]]:
     """Starts servers in threads and gives their addresses."""
-    running: list[tuple[UdpServer, threading.Thread]] = []
+    with ExitStack() as running:
 
-    def make() -> tuple[str, int]:
-        service = IdService()
-        service.load()
-        server = UdpServer(bind("127.0.0.1", 0), service)
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        running.append((server, thread))
-        host, port = server.sock.getsockname()
-        return host, port
+        def make() -> tuple[str, int]:
+            service = IdService()
+            service.load()
+            server = UdpServer(bind("127.0.0.1", 0), service)
+            running.enter_context(serving(server))
+            host, port = server.sock.getsockname()
+            return host, port
 
-    yield make
-    for server, thread in running:
-        server.stop()
-        thread.join(10)
-        assert not thread.is_alive()
+        yield make
 
 
 @pytest.fixture(autouse=True)

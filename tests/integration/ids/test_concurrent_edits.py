@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from rest_framework.test import APIClient
 
 from resty_django.ids.models import IdRule
 from resty_django.limits.models import LimitPolicy
+from tests.threads import together
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -81,14 +82,10 @@ def test_clients_that_change_different_fields_undo_nothing(rule: IdRule, admin_u
         finally:
             connections.close_all()
 
-    threads = [
-        threading.Thread(target=change, args=("enabled", [n % 2 == 0 for n in range(15)])),
-        threading.Thread(target=change, args=("description", [f"text {n}" for n in range(15)])),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    together(
+        partial(change, "enabled", [n % 2 == 0 for n in range(15)]),
+        partial(change, "description", [f"text {n}" for n in range(15)]),
+    )
     assert not lost
     assert len(errors) < 15, errors[:1]  # of a database that was busy for too long; nothing was acknowledged then
 

@@ -18,6 +18,7 @@ from django.test.utils import override_settings
 from resty_django.ids import anext_id, next_id, next_ids, stop
 from resty_django.ids.issue_log import IssueLog, open_log
 from resty_django.ids.models import IdRule
+from tests.threads import together
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -141,14 +142,7 @@ def test_two_processes_may_share_a_file(order: IdRule, path: Path, worker: Calla
 
 def test_a_log_closed_under_load_has_all_that_was_written_before(tmp_path: Path) -> None:
     log = IssueLog(str(tmp_path / "log"))
-    threads = [
-        threading.Thread(target=lambda n=n: [log.write("r", f"{n}", [f"{n}-{k}"]) for k in range(2000)])
-        for n in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[lambda n=n: [log.write("r", f"{n}", [f"{n}-{k}"]) for k in range(2000)] for n in range(4)])
     log.close()
     logged = entries(tmp_path / "log")
     assert len(logged) == 8000

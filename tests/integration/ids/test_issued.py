@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from resty_django.ids.overview import rules
 from resty_django.ids.stats import StatsReporter, add, issued, series
 from resty_django.shdict import SharedDictError, shdicts
 from tests.integration.ids.admin_tools import make_counter
+from tests.threads import together
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,11 +65,7 @@ def test_minutes_that_are_over_leave_and_the_sum_stays() -> None:
 
 def test_many_that_hand_in_at_once_lose_nothing() -> None:
     handings = [StatsReporter(lambda n=n: {"order": n}) for n in range(1, 9)]  # type: ignore[misc]
-    threads = [threading.Thread(target=handing.flush) for handing in handings for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[handing.flush for handing in handings for _ in range(3)])
     assert issued(["order"])["order"].total == sum(range(1, 9))
 
 

@@ -18,6 +18,7 @@ from resty_django.ids import anext_id, monitor, next_id, next_ids, stop
 from resty_django.ids.errors import Unavailable, UnknownRule
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import service
+from tests.integration.ids.conftest import away, served
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("impatient")]
 
@@ -41,15 +42,6 @@ def drained() -> list[str]:
             ids.append(next_id("order"))
         except Unavailable:
             return ids
-
-
-def served(ids: list[str], app: str = "") -> bool:
-    """Whether an ID could be had, which is then added to `seen`."""
-    try:
-        ids.append(next_id("order", app))
-    except Unavailable:
-        return False
-    return True
 
 
 @pytest.fixture(params=["broken", "locked"])
@@ -138,15 +130,10 @@ def test_the_segment_ahead_is_tried_again_in_the_background(
 def test_a_first_request_without_a_database_is_unavailable_and_a_later_one_is_served(
     order: IdRule, eventually: Callable[..., bool]
 ) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE resty_ids_idrule RENAME TO resty_ids_away")
-    try:
+    with away("resty_ids_idrule"):
         for ask in (lambda: next_id("order"), lambda: monitor("order"), lambda: asyncio.run(anext_id("order"))):
             with pytest.raises(Unavailable):
                 ask()
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE resty_ids_away RENAME TO resty_ids_idrule")
     assert next_id("order") == "000000000"
 
 
@@ -154,16 +141,11 @@ def test_rules_stay_known_while_the_database_is_away(order: IdRule, eventually: 
     with override_settings(RESTY_DJANGO={"IDS": {"WAIT": WAIT, "REFRESH": 0.05}}):
         stop()
         next_id("order")
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE resty_ids_idrule RENAME TO resty_ids_away")
-        try:
+        with away("resty_ids_idrule"):
             assert eventually(lambda: service().reservations.failures > 1)
             assert next_id("order") == "000000001"
             with pytest.raises(UnknownRule):
                 next_id("nothing")
-        finally:
-            with connection.cursor() as cursor:
-                cursor.execute("ALTER TABLE resty_ids_away RENAME TO resty_ids_idrule")
         order.segment_size = 7
         order.save()
         assert eventually(lambda: service().rule("order").ready().spec.segment_size == 7)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -18,38 +17,18 @@ from resty_django.ids import anext_id, monitor, next_id, service
 from resty_django.ids.errors import Unavailable
 from resty_django.ids.models import IdRule
 from resty_django.ids.udp.server import UdpServer, bind
+from tests.integration.ids.conftest import away
+from tests.threads import serving
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
 MIGRATE = "The tables of the ID service are missing or out of date. Run manage.py migrate."
 
 
-@contextmanager
-def away(table: str) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {table} RENAME TO resty_ids_away")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"ALTER TABLE resty_ids_away RENAME TO {table}")
-
-
-@contextmanager
-def without_column() -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE resty_ids_idrule RENAME COLUMN version TO versionn")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE resty_ids_idrule RENAME COLUMN versionn TO version")
-
-
 OUTAGES: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "no rules": lambda: away("resty_ids_idrule"),
     "no counters": lambda: away("resty_ids_idcounter"),
-    "an old table": without_column,
+    "an old table": lambda: away("resty_ids_idrule", "version"),
 }
 
 
@@ -65,17 +44,11 @@ def test_unmigrated_tables_are_named_everywhere(order: IdRule, admin_user: User,
         reply = client.post("/api/ids/rules/order/ids/", {}, format="json")
         assert (reply.status_code, reply.json()["message"]) == (503, MIGRATE)
         server = UdpServer(bind("127.0.0.1", 0), service.service())
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-                sock.connect(server.sock.getsockname())
-                sock.settimeout(20)
-                sock.send(b'{"action":"get","rule_name":"order","app_name":""}')
-                assert MIGRATE.encode() in sock.recv(65535)
-        finally:
-            server.stop()
-            thread.join(30)
+        with serving(server), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect(server.sock.getsockname())
+            sock.settimeout(20)
+            sock.send(b'{"action":"get","rule_name":"order","app_name":""}')
+            assert MIGRATE.encode() in sock.recv(65535)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from resty_django.ids.errors import (
 )
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import service
+from tests.threads import together
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -109,11 +111,7 @@ def test_eight_threads_get_all_numbers_once(order: IdRule) -> None:
     def run(batch: int) -> None:
         results.append([issued_id for _ in range(3000 // batch) for issued_id in many(batch)])
 
-    threads = [threading.Thread(target=run, args=(batch,)) for batch in (1, 1, 1, 1, 1, 3, 100, 1000)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[partial(run, batch) for batch in (1, 1, 1, 1, 1, 3, 100, 1000)])
     every = [number for mine in results for number in numbers(mine)]
     assert sorted(every) == list(range(8 * 3000))
     for mine in results:
@@ -459,11 +457,7 @@ def test_a_short_cycle_turns_while_callers_ask(make_rule: MakeRule) -> None:
         with lock:
             ids.extend(mine)
 
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[run for _ in range(4)])
     assert len(set(ids)) == len(ids)
     cycles = {issued_id[:14] for issued_id in ids}
     assert len(cycles) >= 3

@@ -15,10 +15,12 @@ from django.db import OperationalError, connection
 
 from resty_django.database import LimitedConnection, limited_settings
 from resty_django.ids import next_id, stop
-from resty_django.ids.errors import IdError, Unavailable
+from resty_django.ids.errors import IdError
 from resty_django.ids.models import IdRule
 from resty_django.ids.reservations import MARGIN
 from resty_django.ids.service import service
+from tests.integration.ids.conftest import served
+from tests.servers import eventually
 from tests.tcpproxy import Proxy
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
@@ -37,15 +39,7 @@ def proxy(silent_database: Proxy, settings: Any) -> Iterator[Proxy]:
 
 
 def served_within(seconds: float, app: str) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            next_id("order", app)
-        except Unavailable:
-            time.sleep(0.02)
-        else:
-            return True
-    return False
+    return eventually(lambda: served([], app), seconds)
 
 
 @pytest.mark.services

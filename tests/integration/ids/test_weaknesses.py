@@ -11,7 +11,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import connection
 from django.test.utils import override_settings
 
 from resty_django.ids import next_id
@@ -20,6 +19,7 @@ from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import IdService, service
 from resty_django.ids.store import Store
 from tests.dictionaries import Clock
+from tests.integration.ids.conftest import away
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -134,15 +134,10 @@ def test_rules_are_read_all_or_none(make_rule: MakeRule, eventually: Callable[..
         for name in "abc":
             next_id(name)
         table = service().rule_set
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE resty_ids_idrule RENAME COLUMN source TO source_away")
-        try:
+        with away("resty_ids_idrule", "source"):
             IdRule.objects.update(version=99)
             time.sleep(0.3)
             assert service().rule_set is table
             assert [next_id(name) for name in "abc"] == [f"{name}000000001" for name in "abc"]
-        finally:
-            with connection.cursor() as cursor:
-                cursor.execute("ALTER TABLE resty_ids_idrule RENAME COLUMN source_away TO source")
         rules["b"].delete()
         assert eventually(lambda: set(service().rule_set.rules) == {"a", "c"})  # type: ignore[union-attr]

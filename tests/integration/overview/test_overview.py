@@ -13,7 +13,6 @@ from django.contrib.auth.models import AnonymousUser
 from django.template import Context, Template
 from django.test import Client, RequestFactory
 from django.urls import reverse
-from django.utils import timezone
 
 from resty_django import concurrency, overview
 from resty_django.cache import MLCache
@@ -24,6 +23,7 @@ from resty_django.limits.algorithms.decision import Decision
 from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.overview import Figure, Panel, Row, Tile
 from resty_django.shdict import shdicts
+from tests.integration.ids.admin_tools import make_counter
 
 pytestmark = pytest.mark.django_db
 
@@ -89,17 +89,7 @@ def test_tile_of_ids_shows_rate_and_head_room(admin_client: Client) -> None:
     IdRule.objects.create(name="free", source="{counter}")
     now = time.time()
     add("order", 50, now - 120)
-    rule.counters.create(
-        app_name="shop",
-        node_offset=0,
-        step=1,
-        bound=95,
-        shown=0,
-        cycle_start=0,
-        cycle_end=2**62,
-        cycle_began=timezone.now(),
-        cycle_first=0,
-    )
+    make_counter(rule, bound=95, shown=0, cycle_start=0, cycle_end=2**62, cycle_first=0)
     text = tile_of(admin_client.get(PAGE).content.decode(), "ids")
     assert ">50<" in text
     assert "10</dd>" in text  # 50 in five minutes

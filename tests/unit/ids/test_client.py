@@ -27,6 +27,7 @@ from resty_django.ids import errors
 from resty_django.ids.client import AsyncIdClient, IdClient, MonitorReply, NodesDown
 from resty_django.ids.client.nodes import FIRST_REST, Node, order, read_nodes
 from resty_django.ids.udp.signing import sign, verify
+from tests.threads import together
 
 Behaviour = Callable[[dict[str, Any], "Responder", Any], bytes | list[bytes] | None]
 
@@ -413,11 +414,7 @@ def test_threads_share_a_client(respond: Any) -> None:
         def work() -> None:
             ids.extend([client.get("order") for _ in range(100)])
 
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(*[work for _ in range(8)])
     assert len(set(ids)) == 800
     assert len({request["seq"] for request in server.requests}) == 800
     assert len(server.sources) <= 8

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from resty_django.ids.engine.lua.script import MAX_EXACT, MAX_SOURCE, LuaRule
 from resty_django.ids.engine.wall_clock import Moment
 from resty_django.ids.errors import BadRule, BadSalt, Exhausted, RuleFailed, Unavailable
+from tests.threads import together
 
 pytest.importorskip("lupa.lua51")
 
@@ -389,11 +390,7 @@ def test_threads_do_not_mix_their_numbers() -> None:
             if text != f"{name}:{number}":
                 wrong.append(text)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[partial(work, name) for name in "abcd"])
     assert wrong == []
 
 

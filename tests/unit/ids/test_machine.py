@@ -120,6 +120,38 @@ class Clockwork:
         return float(self.world.now + self.error)
 
 
+class World(RuleBasedStateMachine):
+    """Processes of either kind, which may be killed and whose clocks may jump."""
+
+    now: float
+    processes: list[Any]
+
+    def process(self, index: int) -> Any:
+        return self.processes[index % len(self.processes)]
+
+    @precondition(lambda self: len(self.processes) > 1)
+    @rule(index=which)
+    def kill(self, index: int) -> None:
+        self.processes.remove(self.process(index))
+
+    @rule(seconds=st.one_of(short, long))
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(index=which, seconds=st.one_of(short, long), back=st.booleans())
+    def jump(self, index: int, seconds: float, back: bool) -> None:
+        self.process(index).clock.error += -seconds if back else seconds
+
+    @classmethod
+    def play(cls, examples: int, steps: int) -> None:
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            cls,
+            settings=settings(
+                max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=[*HealthCheck]
+            ),
+        )
+
+
 # Over the store in memory
 
 
@@ -182,7 +214,7 @@ class Process:
                 self.reserve_next()
 
 
-class Allocator(RuleBasedStateMachine):
+class Allocator(World):
     """Processes over the store in memory, where each half step can be played."""
 
     @initialize(step=st.integers(1, 3), reset=resets, zone=zones, bounds=ranges, size=sizes)
@@ -201,12 +233,9 @@ class Allocator(RuleBasedStateMachine):
             segment_size=size,
         )
         self.ledger = Ledger()
-        self.processes: list[Process] = []
+        self.processes = []
         self.start(0)
         self.start(1)
-
-    def process(self, index: int) -> Process:
-        return self.processes[index % len(self.processes)]
 
     @precondition(lambda self: len(self.processes) < 4)
     @rule(offset=which)
@@ -259,25 +288,12 @@ class Allocator(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.processes) > 1)
     @rule(index=which)
-    def kill(self, index: int) -> None:
-        self.processes.remove(self.process(index))
-
-    @precondition(lambda self: len(self.processes) > 1)
-    @rule(index=which)
     def stop(self, index: int) -> None:
         process = self.process(index)
         while process.reserver.granted:
             process.reserver.deliver_next()
         process.close()
         self.processes.remove(process)
-
-    @rule(seconds=st.one_of(short, long))
-    def tick(self, seconds: float) -> None:
-        self.now += seconds
-
-    @rule(index=which, seconds=st.one_of(short, long), back=st.booleans())
-    def jump(self, index: int, seconds: float, back: bool) -> None:
-        self.process(index).clock.error += -seconds if back else seconds
 
     @rule(index=which)
     def hear_of_the_edit(self, index: int) -> None:
@@ -335,23 +351,13 @@ class Allocator(RuleBasedStateMachine):
 
 
 def test_no_number_comes_twice_whatever_happens() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Allocator,
-        settings=settings(
-            max_examples=120, stateful_step_count=60, deadline=None, suppress_health_check=[*HealthCheck]
-        ),
-    )
+    Allocator.play(120, 60)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_no_number_comes_twice_whatever_happens_for_long() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Allocator,
-        settings=settings(
-            max_examples=6000, stateful_step_count=100, deadline=None, suppress_health_check=[*HealthCheck]
-        ),
-    )
+    Allocator.play(6000, 100)
 
 
 # Over the real service and store
@@ -438,7 +444,7 @@ class Site:
         self.coarse = coarse_of(self.spec, self.world.reset)
 
 
-class ServiceMachine(RuleBasedStateMachine):
+class ServiceMachine(World):
     """The real service over the real store, without threads."""
 
     zone: ClassVar[str] = "Europe/Berlin"
@@ -454,7 +460,7 @@ class ServiceMachine(RuleBasedStateMachine):
         self.row.full_clean()
         self.row.save()
         self.ledger = Ledger()
-        self.sites: list[Site] = []
+        self.processes = []
         self.start(0)
         self.start(1)
 
@@ -462,17 +468,14 @@ class ServiceMachine(RuleBasedStateMachine):
         self.reset = reset
         self.row.reset_seconds, self.row.reset_calendar = RESETS[reset][0].seconds, RESETS[reset][0].calendar
 
-    def site(self, index: int) -> Site:
-        return self.sites[index % len(self.sites)]
-
-    @precondition(lambda self: len(self.sites) < 3)
+    @precondition(lambda self: len(self.processes) < 3)
     @rule(offset=which)
     def start(self, offset: int) -> None:
-        self.sites.append(Site(self, offset % self.step))
+        self.processes.append(Site(self, offset % self.step))
 
     @rule(index=which, app=apps, count=counts)
     def ask(self, index: int, app: str, count: int) -> None:
-        site = self.site(index)
+        site = self.process(index)
         ids: list[str] = []
         with site.settings():
             try:
@@ -487,7 +490,7 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @rule(index=which)
     def commit(self, index: int) -> None:
-        site = self.site(index)
+        site = self.process(index)
         if site.reservations.orders:
             with site.settings():
                 error = site.reservations.work_once()
@@ -499,26 +502,13 @@ class ServiceMachine(RuleBasedStateMachine):
         self.commit(index)
         self.ask(index, app, count)
 
-    @precondition(lambda self: len(self.sites) > 1)
-    @rule(index=which)
-    def kill(self, index: int) -> None:
-        self.sites.remove(self.site(index))
-
-    @precondition(lambda self: len(self.sites) > 1)
+    @precondition(lambda self: len(self.processes) > 1)
     @rule(index=which)
     def stop(self, index: int) -> None:
-        site = self.site(index)
+        site = self.process(index)
         with site.settings():
             site.service.stop()
-        self.sites.remove(site)
-
-    @rule(seconds=st.one_of(short, long))
-    def tick(self, seconds: float) -> None:
-        self.now += seconds
-
-    @rule(index=which, seconds=st.one_of(short, long), back=st.booleans())
-    def jump(self, index: int, seconds: float, back: bool) -> None:
-        self.site(index).clock.error += -seconds if back else seconds
+        self.processes.remove(site)
 
     @rule(bounds=ranges, size=sizes)
     def edit_the_range(self, bounds: tuple[int, int], size: int) -> None:
@@ -530,12 +520,12 @@ class ServiceMachine(RuleBasedStateMachine):
         # All at once: texts are checked with the reset that a site knows of.
         self.set_reset(reset)
         self.row.save()
-        for site in self.sites:
+        for site in self.processes:
             site.adopt()
 
     @rule(index=which)
     def hear_of_the_edit(self, index: int) -> None:
-        self.site(index).adopt()
+        self.process(index).adopt()
 
     @invariant()
     def all_that_was_given_out_is_committed(self) -> None:
@@ -548,20 +538,11 @@ class ServiceMachine(RuleBasedStateMachine):
             self.row.delete()
 
 
-def run_services(examples: int, steps: int) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        ServiceMachine,
-        settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=[*HealthCheck]
-        ),
-    )
-
-
 @pytest.mark.db
 @pytest.mark.django_db(transaction=True)
 def test_the_service_over_its_database_gives_no_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
-    run_services(8, 30)
+    ServiceMachine.play(8, 30)
 
 
 @pytest.mark.db
@@ -570,4 +551,4 @@ def test_the_service_over_its_database_gives_no_number_twice(monkeypatch: pytest
 @pytest.mark.django_db(transaction=True)
 def test_the_service_over_its_database_gives_no_number_twice_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
-    run_services(300, 60)
+    ServiceMachine.play(300, 60)

@@ -13,11 +13,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
 from resty_django.txid import generator, is_txid, parse, txid
 from resty_django.txid.codec import encode
+from tests.threads import together
 
 FULL = range(9, 19)
 """Where the characters are that are random alone."""
@@ -74,11 +76,7 @@ def test_threads_get_ids_of_their_own() -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        running = [threading.Thread(target=work, args=(into,)) for into in batches]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
+        together(*[partial(work, into) for into in batches])
     finally:
         sys.setswitchinterval(interval)
     ids = [new_id for into in batches for new_id in into]

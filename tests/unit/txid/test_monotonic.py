@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from resty_django.txid import MonotonicTxid, is_txid, monotonic, parse
 from resty_django.txid.codec import from_number
+from tests.threads import together
 
 MS = 1_000_000
 
@@ -60,11 +61,7 @@ def test_threads_share_one_order() -> None:
         with lock:
             ids.extend(own_ids)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[work for _ in range(4)])
     assert len(set(ids)) == 20_000
     assert all(is_txid(new_id) for new_id in ids)
     assert abs(parse(following()).ms - time.time() * 1000) < 60_000
