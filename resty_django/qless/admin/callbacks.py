@@ -70,7 +70,6 @@ def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Tabl
         caption=_("Callbacks"),
         empty=_("No callbacks."),
         parameter="o-callbacks",
-        export="callbacks",
     )
 
 
