@@ -17,6 +17,8 @@ from resty_django.qless import Client, Job, Queue
 from resty_django.qless.core import PREFIX, source
 
 NOW = 1_400_000_000.0
+LONG = 60.0
+"""Seconds in which a task ends, also on a busy machine."""
 MESSAGE = re.compile(r"(?:@user_script:\d+: )?user_script:\d+: (.*?)(?: script: .*)?$", re.DOTALL)
 
 
@@ -167,7 +169,7 @@ class SkewedClient(Client):
 
 def change_settings(settings: Any, **options: Any) -> None:
     """Change settings of the job queue; the others stay."""
-    section = {**settings.RESTY_DJANGO["QLESS"], **options}
+    section = {**settings.RESTY_DJANGO.get("QLESS", {}), **options}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
 
 
@@ -176,6 +178,18 @@ def pop(queue: Queue) -> Job:
     job = queue.pop()
     assert isinstance(job, Job)
     return job
+
+
+def job_of(client: Any, jid: str) -> Job:
+    """Return a job that must exist and not be a recurring one."""
+    job = client.jobs.get(jid)
+    assert isinstance(job, Job)
+    return job
+
+
+def history(client: Any, jid: str) -> list[str]:
+    """What has happened to a job, oldest event first."""
+    return [entry["what"] for entry in job_of(client, jid).raw_queue_history]
 
 
 @pytest.fixture

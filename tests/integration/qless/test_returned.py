@@ -20,14 +20,14 @@ from resty_django.qless.tasks import eager
 from resty_django.qless.tasks.registry import find
 from resty_django.qless.worker.handlers import resolve_handler
 from tests.integration.qless.celery import celery_app
+from tests.integration.qless.conftest import LONG, change_settings, history
 from tests.integration.qless.returned import NOT_FINITE, REFUSED, RETURNED, VALUES
 from tests.integration.qless.tasks import examples
-from tests.integration.qless.worker.conftest import InProcessWorker
+from tests.integration.qless.tasks.conftest import MODULE
+from tests.integration.qless.worker.conftest import InProcessWorker, in_process_workers
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
-EXAMPLES = "tests.integration.qless.tasks.examples"
-LONG = 60.0
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -37,8 +37,7 @@ JSON = st.recursive(
 
 @pytest.fixture
 def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Client]:
-    section = {"URL": valkey_url, "MODULES": [EXAMPLES]}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    change_settings(settings, URL=valkey_url, MODULES=[MODULE])
     celery_app.app.set_current()
     for cached in (resolve_handler, find):
         cached.cache_clear()
@@ -90,15 +89,8 @@ WAYS = pytest.mark.parametrize(
 
 @pytest.fixture
 def start(site: Client, valkey_url: str) -> Iterator[Callable[[], InProcessWorker]]:
-    workers: list[InProcessWorker] = []
-
-    def begin() -> InProcessWorker:
-        workers.append(InProcessWorker(valkey_url).start())
-        return workers[-1]
-
-    yield begin
-    for worker in workers:
-        worker.stop(0)
+    with in_process_workers(valkey_url) as start:
+        yield start
 
 
 @WAYS
@@ -107,9 +99,7 @@ def test_any_json_is_a_result(start: Callable[[], InProcessWorker], run: Callabl
     jid = run(start, name)
     returned = AsyncResult[Any](jid).get(LONG)
     assert (returned, type(returned)) == (VALUES[name], type(VALUES[name]))
-    job = site_client.jobs.get(jid)
-    assert job is not None
-    assert [entry["what"] for entry in job.raw_queue_history].count("popped") <= 1
+    assert history(site_client, jid).count("popped") <= 1
     assert site_client.jobs.result(jid).result == VALUES[name]  # type: ignore[union-attr]
 
 
@@ -122,8 +112,7 @@ def test_what_is_not_finite_fails_at_once(
     with pytest.raises(TaskFailed, match=REFUSED) as caught:
         AsyncResult[Any](jid).get(LONG)
     assert caught.value.group.endswith("-InvalidArgument")
-    job = site_client.jobs.get(jid)
-    assert [entry["what"] for entry in job.raw_queue_history].count("popped") <= 1  # type: ignore[union-attr]
+    assert history(site_client, jid).count("popped") <= 1
 
 
 class TestEager:
@@ -131,8 +120,7 @@ class TestEager:
 
     @pytest.fixture(autouse=True)
     def _eager(self, settings: Any) -> None:
-        section = {"URL": "redis://127.0.0.1:1/0", "EAGER": True, "MODULES": [EXAMPLES]}
-        settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+        change_settings(settings, URL="redis://127.0.0.1:1/0", EAGER=True, MODULES=[MODULE])
         eager.outcomes.clear()
 
     @pytest.mark.parametrize("name", VALUES)

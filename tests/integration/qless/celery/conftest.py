@@ -19,10 +19,11 @@ from kombu import pools
 from resty_django.qless import client
 from resty_django.qless.worker.handlers import resolve_handler
 from tests import processes
+from tests.forkserver import ROOT
 from tests.integration.qless.celery import celery_app
+from tests.integration.qless.conftest import change_settings
 from tests.integration.qless.worker.conftest import wait_for
 
-ROOT = Path(__file__).resolve().parents[4]
 HERE = "tests.integration.qless.celery"
 RABBITMQ = "amqp://guest:guest@127.0.0.1:5672//"
 POOL = ("--pool=prefork", "--concurrency=2", "--without-gossip", "--without-mingle", "--without-heartbeat")
@@ -77,27 +78,19 @@ class Cluster:
     def celery(self, name: str) -> processes.Process:
         """One more worker of Celery, ready."""
         command = [sys.executable, "-m", "celery", "-A", f"{HERE}.celery_app", "worker", "-l", "INFO", "-n", name]
-        process, log = self._start([*command, *POOL])
-        wait_for(lambda: " ready." in log.read_text() or process.poll() is not None, name)
-        assert process.poll() is None, log.read_text()
-        return process
+        return self._start([*command, *POOL], " ready.")
 
     def via(self, *arguments: str) -> processes.Process:
         """`runqless --via celery`, ready."""
         command = [sys.executable, "manage.py", "runqless", "--via", "celery", "--queues", "q"]
-        process, log = self._start([*command, *arguments])
-        wait_for(lambda: "serves the queues" in log.read_text() or process.poll() is not None, "runqless")
-        assert process.poll() is None, log.read_text()
-        return process
+        return self._start([*command, *arguments], "serves the queues")
 
     def worker(self) -> processes.Process:
         """A worker of ours that runs jobs itself."""
-        process, log = self._start([sys.executable, "manage.py", "runqless", "--queues", "q,default"])
-        wait_for(lambda: "serves the queues" in log.read_text() or process.poll() is not None, "runqless")
-        assert process.poll() is None, log.read_text()
-        return process
+        return self._start([sys.executable, "manage.py", "runqless", "--queues", "q,default"], "serves the queues")
 
-    def _start(self, command: list[str]) -> tuple[processes.Process, Path]:
+    def _start(self, command: list[str], ready: str) -> processes.Process:
+        """Start a process; wait until its log says that it is ready."""
         log = self.folder / f"log-{len(self.logs)}"
         with log.open("wb") as output:
             process = processes.Process(
@@ -111,7 +104,9 @@ class Cluster:
             )
         self.processes.append(process)
         self.logs.append(log)
-        return process, log
+        wait_for(lambda: ready in log.read_text() or process.poll() is not None, str(command))
+        assert process.poll() is None, log.read_text()
+        return process
 
     def kill(self, process: processes.Process) -> None:
         """With all its children, at once."""
@@ -135,8 +130,7 @@ class Cluster:
 @pytest.fixture
 def cluster(broker: str, valkey: Any, valkey_url: str, settings: Any, tmp_path: Path) -> Iterator[Cluster]:
     """Nothing runs yet. Settings and Celery's app of this process are those of the cluster."""
-    section = {"URL": valkey_url, "MODULES": [f"{HERE}.jobs"]}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    change_settings(settings, URL=valkey_url, MODULES=[f"{HERE}.jobs"])
     resolve_handler.cache_clear()
     cluster = Cluster(broker, valkey_url, tmp_path)
     app = celery_app.app

@@ -15,15 +15,10 @@ from resty_django.txid import bound
 from resty_django.txid import txid as new_txid
 from tests.integration.qless.celery import celery_app, jobs
 from tests.integration.qless.celery.conftest import Cluster, use_broker
-from tests.integration.qless.worker.conftest import wait_for
+from tests.integration.qless.conftest import LONG, history, job_of
+from tests.integration.qless.worker.conftest import short_locks, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-LONG = 60.0
-
-
-def history(jid: str) -> list[str]:
-    job: Any = client.jobs.get(jid)
-    return [entry["what"] for entry in job.raw_queue_history]
 
 
 def test_celery_runs_the_jobs(cluster: Cluster) -> None:
@@ -38,7 +33,7 @@ def test_celery_runs_the_jobs(cluster: Cluster) -> None:
     assert {name.rpartition("-")[2] for _, name, _, _ in values} == {str(pid) for *_, pid, _ in values}
     assert all(name.startswith("celery-") for _, name, _, _ in values)
     assert forwarder.pid not in {pid for _, _, pid, _ in values}
-    assert history(results[0].id) == ["put", "popped", "taken", "done"]
+    assert history(client, results[0].id) == ["put", "popped", "taken", "done"]
 
     assert jobs.awhose.delay(7).get(LONG) == 7
     assert jobs.third_time.delay().get(LONG) == 3
@@ -58,8 +53,7 @@ def test_celery_runs_the_jobs(cluster: Cluster) -> None:
 
 def test_a_worker_of_celery_that_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     """Its job comes back by the lock, another one does it, and it is done once in the records."""
-    client.config.set("q-heartbeat", 4)
-    client.config.set("grace-period", 0)
+    short_locks(client, 4, 0)
     first = cluster.celery("first")
     cluster.via("--concurrency", "2")
     trail = tmp_path / "trail"
@@ -70,35 +64,32 @@ def test_a_worker_of_celery_that_is_killed(cluster: Cluster, tmp_path: Path) -> 
     began, ended = wait_for(lambda: len(pids := trail.read_text().split()) == 2 and pids)
     assert result.get(LONG) == ended
     assert began != ended
-    assert history(result.id).count("done") == 1
-    assert history(result.id).count("taken") == 2
-    job: Any = result.job()
-    assert job.original_retries == 5
+    assert history(client, result.id).count("done") == 1
+    assert history(client, result.id).count("taken") == 2
+    assert job_of(client, result.id).original_retries == 5
     assert client.jobs.complete() == [result.id]
 
 
 def test_a_lock_is_prolonged_while_celery_runs_the_job(cluster: Cluster, tmp_path: Path) -> None:
-    client.config.set("q-heartbeat", 4)
-    client.config.set("grace-period", 0)
+    short_locks(client, 4, 0)
     cluster.celery("one")
     cluster.via()
     trail = tmp_path / "trail"
     result = jobs.lengthy.delay(str(trail), 6)
     assert result.get(LONG) == trail.read_text().strip()
-    assert history(result.id) == ["put", "popped", "taken", "done"]
+    assert history(client, result.id) == ["put", "popped", "taken", "done"]
 
 
 def test_jobs_wait_in_the_queue_and_not_in_the_broker(cluster: Cluster) -> None:
     """No worker of Celery: so many messages as there are places, whose locks are prolonged."""
-    client.config.set("q-heartbeat", 4)
-    client.config.set("grace-period", 0)
+    short_locks(client, 4, 0)
     forwarder = cluster.via("--concurrency", "3", "--grace", "0.5")
     results = [jobs.whose.delay(number) for number in range(10)]
     wait_for(lambda: client.queues["q"].counts().running == 3)
     time.sleep(5)  # longer than a lock
     counts = client.queues["q"].counts()
     assert (counts.running, counts.waiting) == (3, 7)
-    assert max(history(result.id).count("popped") for result in results) == 1
+    assert max(history(client, result.id).count("popped") for result in results) == 1
     forwarder.terminate()
     forwarder.wait(30)
     counts = client.queues["q"].counts()
@@ -106,7 +97,7 @@ def test_jobs_wait_in_the_queue_and_not_in_the_broker(cluster: Cluster) -> None:
     cluster.celery("one")
     cluster.via()
     assert [result.get(LONG)[0] for result in results] == list(range(10))
-    assert all(history(result.id).count("done") == 1 for result in results)
+    assert all(history(client, result.id).count("done") == 1 for result in results)
 
 
 def test_a_task_of_celery_after_a_job_and_a_job_after_a_task(cluster: Cluster) -> None:

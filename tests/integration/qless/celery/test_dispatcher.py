@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from resty_django.qless.integrations.celery.runner import run_borrowed
 from resty_django.qless.worker.handlers import resolve_handler
 from resty_django.qless.worker.loop import WorkerLoop
 from resty_django.qless.worker.main import build
-from tests.integration.qless.worker.conftest import InProcessWorker, options, wait_for
+from tests.integration.qless.conftest import job_of, pop
+from tests.integration.qless.worker.conftest import InProcessWorker, in_process_workers, options, wait_for
 
 pytestmark = pytest.mark.redis
 
@@ -47,21 +49,29 @@ class Forwarder(InProcessWorker):
         self.sent.append((job.jid, job.worker_name))
 
 
+Forward = Callable[..., Forwarder]
+
+
 @pytest.fixture
 def client(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Client]:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "MODULES": [MODULE]}}
     resolve_handler.cache_clear()
-    client = Client(valkey_url, worker_name="somebody else")
-    yield client
-    client.close()
+    with closing(Client(valkey_url, worker_name="somebody else")) as client:
+        yield client
+
+
+@pytest.fixture
+def forward(client: Client, valkey_url: str) -> Iterator[Forward]:
+    with in_process_workers(valkey_url, Forwarder) as start:
+        yield start
 
 
 def put(client: Client, name: str = "nothing") -> str:
     return client.queues["q"].put(f"{MODULE}.{name}", {"args": [], "kwargs": {}})
 
 
-def test_a_job_is_handed_over_once(client: Client, valkey_url: str) -> None:
-    worker = Forwarder(valkey_url, concurrency=2).start()
+def test_a_job_is_handed_over_once(client: Client, forward: Forward) -> None:
+    worker = forward(concurrency=2)
     jids = [put(client) for _ in range(3)]
     wait_for(lambda: len(worker.sent) == 2)
     first, second = worker.sent
@@ -75,8 +85,8 @@ def test_a_job_is_handed_over_once(client: Client, valkey_url: str) -> None:
     assert worker.stop() == 0
 
 
-def test_one_message_runs_all_that_wait_for_a_moment(client: Client, valkey_url: str) -> None:
-    worker = Forwarder(valkey_url, concurrency=4).start()
+def test_one_message_runs_all_that_wait_for_a_moment(client: Client, forward: Forward) -> None:
+    worker = forward(concurrency=4)
     jids = [put(client) for _ in range(3)]
     failing = put(client, "fails")
     wait_for(lambda: len(worker.sent) == 4)
@@ -86,12 +96,11 @@ def test_one_message_runs_all_that_wait_for_a_moment(client: Client, valkey_url:
     assert sorted(client.jobs.complete()) == sorted(jids)
     wait_for(lambda: worker.counts[DISPATCHED] == 4)
     assert not any(run_borrowed(client, *message) for message in worker.sent)
-    worker.stop()
 
 
-def test_a_job_that_is_taken_before_its_worker_knows_of_it(client: Client, valkey_url: str) -> None:
+def test_a_job_that_is_taken_before_its_worker_knows_of_it(client: Client, forward: Forward) -> None:
     """The notice may come before the answer to the pop."""
-    worker = Forwarder(valkey_url).start()
+    worker = forward()
     worker.loop.pool.taken("early")
     client.queues["q"].put(f"{MODULE}.nothing", {"args": [], "kwargs": {}}, jid="early")
     wait_for(lambda: worker.counts[DISPATCHED] == 1)
@@ -99,22 +108,20 @@ def test_a_job_that_is_taken_before_its_worker_knows_of_it(client: Client, valke
     jid = put(client)
     wait_for(lambda: worker.sent)
     assert run_borrowed(client, *worker.sent[0], 0) == [(jid, "completed")]
-    worker.stop(0.1)
 
 
-def test_a_message_that_was_lost_is_sent_again(client: Client, valkey_url: str) -> None:
-    worker = Forwarder(valkey_url, resend_after=0.2).start()
+def test_a_message_that_was_lost_is_sent_again(client: Client, forward: Forward) -> None:
+    worker = forward(resend_after=0.2)
     jid = put(client)
     wait_for(lambda: len(worker.sent) >= 3)
     assert {sent_jid for sent_jid, _ in worker.sent} == {jid}
     assert run_borrowed(client, *worker.sent[0]) == [(jid, "completed")]
     assert not any(run_borrowed(client, *message) for message in worker.sent[1:])
     wait_for(lambda: worker.counts[DISPATCHED] == 1)
-    worker.stop()
 
 
-def test_a_broker_that_is_down_for_a_while(client: Client, valkey_url: str) -> None:
-    worker = Forwarder(valkey_url).start()
+def test_a_broker_that_is_down_for_a_while(client: Client, forward: Forward) -> None:
+    worker = forward()
     worker.broken.set()
     jid = put(client)
     wait_for(lambda: client.queues["q"].counts().running == 1)
@@ -122,33 +129,30 @@ def test_a_broker_that_is_down_for_a_while(client: Client, valkey_url: str) -> N
     wait_for(lambda: worker.sent)
     assert run_borrowed(client, *worker.sent[0]) == [(jid, "completed")]
     assert client.jobs.complete() == [jid]
-    worker.stop()
 
 
-def test_what_nobody_has_taken_is_given_back_at_the_end(client: Client, valkey_url: str) -> None:
-    worker = Forwarder(valkey_url).start()
+def test_what_nobody_has_taken_is_given_back_at_the_end(client: Client, forward: Forward) -> None:
+    worker = forward()
     jid = put(client)
     wait_for(lambda: worker.sent)
     assert worker.stop(0.1) == 3
     assert run_borrowed(client, *worker.sent[0]) == []
-    job = client.queues["q"].pop()
-    assert job is not None
+    job = pop(client.queues["q"])
     assert (job.jid, job.retries_left) == (jid, 5)
 
 
-def test_a_lock_that_was_lost_in_the_broker(client: Client, valkey_url: str) -> None:
-    worker = Forwarder(valkey_url).start()
+def test_a_lock_that_was_lost_in_the_broker(client: Client, forward: Forward) -> None:
+    worker = forward()
     jid = put(client)
     wait_for(lambda: worker.sent)
-    client.jobs.get(jid).move("p")  # type: ignore[union-attr]
+    job_of(client, jid).move("p")
     wait_for(lambda: worker.counts[DISPATCHED] == 1)
     assert run_borrowed(client, *worker.sent[0]) == []
     assert client.queues["p"].length() == 1
-    worker.stop()
 
 
-def test_jobs_that_end_otherwise(client: Client, valkey_url: str) -> None:
-    worker = Forwarder(valkey_url).start()
+def test_jobs_that_end_otherwise(client: Client, forward: Forward) -> None:
+    worker = forward()
     failing = put(client, "fails")
     wait_for(lambda: len(worker.sent) == 1)
     assert run_borrowed(client, *worker.sent[0]) == [(failing, "failed")]
@@ -158,4 +162,3 @@ def test_jobs_that_end_otherwise(client: Client, valkey_url: str) -> None:
         assert run_borrowed(client, *worker.sent[-1]) == [(retried, "retried")]
     put(client, "unknown")  # fails here, without being sent
     wait_for(lambda: client.jobs.failed().get("q-ImportError") == 1)
-    worker.stop()

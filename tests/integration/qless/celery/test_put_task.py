@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
+from celery import signals
 
 from resty_django.qless import AsyncResult, InvalidArgument, NotAllowed, TaskFailed, client
 from resty_django.qless.integrations.celery import put_task
@@ -16,10 +18,10 @@ from resty_django.qless.worker.handlers import resolve_handler
 from resty_django.txid import bound
 from resty_django.txid import txid as new_txid
 from tests.integration.qless.celery import celery_app
-from tests.integration.qless.worker.conftest import InProcessWorker, traced_code_runs
+from tests.integration.qless.conftest import LONG, job_of
+from tests.integration.qless.worker.conftest import InProcessWorker, in_process_workers, traced_code_runs
 
 pytestmark = pytest.mark.redis
-LONG = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +37,8 @@ def site(valkey: Any, valkey_url: str, settings: Any) -> Iterator[None]:
 
 @pytest.fixture
 def running(site: None, valkey_url: str) -> Iterator[InProcessWorker]:
-    worker = InProcessWorker(valkey_url, queues=("default",)).start()
-    yield worker
-    worker.stop(0)
-    worker.client.close()
+    with in_process_workers(valkey_url) as start:
+        yield start(queues=("default",))
 
 
 def outcome(jid: str) -> Any:
@@ -54,8 +54,7 @@ def test_a_task_is_run(running: InProcessWorker) -> None:
 
 
 def test_the_job(site: None) -> None:
-    job = client.jobs.get(put_task(celery_app.add, (1,), priority=3, tags=["t"], retries=2, countdown=50))
-    assert job is not None
+    job = job_of(client, put_task(celery_app.add, (1,), priority=3, tags=["t"], retries=2, countdown=50))
     assert (job.klass, job.data, job.priority, job.tags, job.state) == (
         "celery:tests.integration.qless.celery.celery_app.add",
         *({"args": [1], "kwargs": {}}, 3, ["t"], "scheduled"),
@@ -84,38 +83,30 @@ def test_its_own_retries_and_requests(running: InProcessWorker) -> None:
     lost = put_task(celery_app.retrying, (9,))
     with pytest.raises(TaskFailed, match="OSError: run 3"):
         outcome(lost)
-    job = client.jobs.get(lost)
-    assert job is not None
-    assert job.original_retries == 5  # those for lost workers are untouched
+    assert job_of(client, lost).original_retries == 5  # those for lost workers are untouched
     assert outcome(put_task(celery_app.auto)) == 3
 
 
 def test_its_handlers_and_signals(running: InProcessWorker) -> None:
-    from celery import signals
+    heard: Counter[str] = Counter()
 
-    heard: list[Any] = []
+    def receiver(sender: Any = None, signal: Any = None, **kwargs: Any) -> None:
+        heard[signal.name] += sender.name == celery_app.watched.name
 
-    def hear(name: str) -> Callable[..., None]:
-        def receiver(sender: Any = None, **kwargs: Any) -> None:
-            heard.append((name, sender.name))
-
-        return receiver
-
-    receivers = {name: hear(name) for name in ("task_prerun", "task_postrun", "task_success", "task_retry")}
-    for name, receiver in receivers.items():
-        getattr(signals, name).connect(receiver, weak=False)
+    connected = (signals.task_prerun, signals.task_postrun, signals.task_success, signals.task_retry)
+    for signal in connected:
+        signal.connect(receiver)
     try:
         fine, bad = put_task(celery_app.watched, (True,)), put_task(celery_app.watched, (False,))
         assert outcome(fine) == "fine"
         with pytest.raises(TaskFailed, match="OSError: bad"):
             outcome(bad)
     finally:
-        for name, receiver in receivers.items():
-            getattr(signals, name).disconnect(receiver)
+        for signal in connected:
+            signal.disconnect(receiver)
     assert ("success", fine, "fine") in celery_app.TRAIL
     assert [event for event in celery_app.TRAIL if event[1] == bad] == [("retry", bad, "bad"), ("failure", bad, "bad")]
-    counts = {name: sum(event == (name, celery_app.watched.name) for event in heard) for name in receivers}
-    assert counts == {"task_prerun": 3, "task_postrun": 3, "task_success": 1, "task_retry": 1}
+    assert heard == {"task_prerun": 3, "task_postrun": 3, "task_success": 1, "task_retry": 1}
 
 
 def test_failures(running: InProcessWorker) -> None:

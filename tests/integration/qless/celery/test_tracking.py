@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -22,11 +21,10 @@ from resty_django.qless.integrations.celery.tracking import BEGUN, FAR, GRACE, K
 from resty_django.redis import StoreDown
 from tests.integration.qless.celery import celery_app
 from tests.integration.qless.celery.conftest import Cluster
+from tests.integration.qless.conftest import LONG, history, job_of
 from tests.integration.qless.worker.conftest import wait_for
 
 pytestmark = pytest.mark.slow
-
-LONG = 60.0
 
 
 def failure(jid: str) -> TaskFailed:
@@ -48,7 +46,7 @@ def test_six_ends_that_the_task_itself_does_not_tell(cluster: Cluster, tmp_path:
     expired = send(celery_app.add, (1,), expires=0.2)
     time.sleep(0.3)  # no worker may have it before
     unknown = send(celery_app.add, (1,), task_id="unknown")
-    assert site_client.jobs.get(unknown).state == "scheduled"  # type: ignore[union-attr]
+    assert job_of(site_client, unknown).state == "scheduled"
     cluster.celery("one")
     assert AsyncResult[Any](unknown).get(LONG) == 2
     jids = {
@@ -72,7 +70,7 @@ def test_six_ends_that_the_task_itself_does_not_tell(cluster: Cluster, tmp_path:
     assert failure(jids["child"]).group == "celery-WorkerLostError"
     jids["terminate"] = send(celery_app.naps, (str(files["terminate"]),))
     began(files["terminate"])
-    wait_for(lambda: site_client.jobs.get(jids["terminate"]).state == "running")  # type: ignore[union-attr]
+    wait_for(lambda: job_of(site_client, jids["terminate"]).state == "running")
     celery_app.app.control.terminate(jids["terminate"], signal="SIGKILL")
     assert failure(jids["terminate"]).group == "celery-TaskRevokedError"
     assert AsyncResult[Any](send(celery_app.add, (2,))).get(LONG) == 3  # the worker goes on
@@ -93,8 +91,7 @@ def test_a_whole_worker_of_celery_that_is_killed(cluster: Cluster, tmp_path: Pat
         wait_for(lambda jid=jid: site_client.jobs.get(jid).state == "running")
     cluster.kill(first)
     cluster.celery("second")
-    error = failure(jids[1])
-    assert error.group == "celery-CeleryLost"
+    assert failure(jids[1]).group == "celery-CeleryLost"
     if cluster.broker.startswith("amqp"):  # Redis delivers it again after its visibility timeout, an hour
         assert AsyncResult[Any](jids[0]).get(LONG) == "rested"
 
@@ -111,18 +108,15 @@ def client(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Client]:
     site_client.close()
 
 
-def sent_job(client: Client, jid: str = "task", **options: Any) -> str:
-    data = json.dumps({"args": [], "kwargs": {}, "options": options})
-    return str(
-        client.call(
-            "put", "w", "default", jid, f"{KLASS}{celery_app.add.name}", data, FAR, "retries", tracking.RETRIES
-        ),
-        "utf-8",
-    )
+def sent_job(client: Client, jid: str = "task") -> str:
+    data = '{"args": [], "kwargs": {}, "options": {}}'
+    client.call("put", "w", "default", jid, f"{KLASS}{celery_app.add.name}", data, FAR, "retries", tracking.RETRIES)
+    return jid
 
 
-def in_a_worker(jid: str, what: Callable[..., None], *args: Any, task: Any = celery_app.add) -> None:
+def in_a_worker(jid: str, what: Callable[..., None], *args: Any) -> None:
     """A receiver of Celery's signals, as it is called for a task that runs."""
+    task = celery_app.add
 
     def call() -> None:
         task.push_request(headers={tracking.HEADER: jid})
@@ -139,10 +133,10 @@ def in_a_worker(jid: str, what: Callable[..., None], *args: Any, task: Any = cel
 def test_a_task_that_runs_has_the_lock_of_its_job(client: Client) -> None:
     jid = sent_job(client)
     in_a_worker(jid, tracking.on_prerun)
-    job: Any = client.jobs.get(jid)
+    job = job_of(client, jid)
     assert (job.state, job.worker_name) == ("running", tracking.process_name())
     in_a_worker(jid, tracking.on_postrun, tracking.RETRY, None)
-    assert client.jobs.get(jid).state == "scheduled"  # type: ignore[union-attr]
+    assert job_of(client, jid).state == "scheduled"
     in_a_worker(jid, tracking.on_prerun)
     in_a_worker(jid, tracking.on_postrun, tracking.SUCCESS, 7)
     assert AsyncResult[Any](jid).get(LONG) == 7
@@ -171,13 +165,13 @@ def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(client, "clock", lambda: start + 80)
     assert tracking.fail_abandoned(client) == 2
     if late:
-        assert client.jobs.get(gone).state == "running"  # type: ignore[union-attr]
+        assert job_of(client, gone).state == "running"
         monkeypatch.setattr(client, "clock", lambda: start + 80 + LATE)
         client.call("heartbeat", alive, tracking.process_name())
         tracking.fail_abandoned(client)
     assert failure(gone).group == "celery-CeleryLost"
-    assert client.jobs.get(alive).state == "running"  # type: ignore[union-attr]
-    assert client.jobs.get(waiting).state == "scheduled"  # type: ignore[union-attr]
+    assert job_of(client, alive).state == "running"
+    assert job_of(client, waiting).state == "scheduled"
     assert tracking.fail_abandoned(client) == 0
     # the task is delivered again after all
     in_a_worker(gone, tracking.on_prerun)
@@ -190,11 +184,7 @@ def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) 
 def test_the_sweep_is_bounded(client: Client) -> None:
     for number in range(tracking.PAGE + 20):
         tracking.watch(client, f"gone-{number}", 1.0)
-    assert [tracking.fail_abandoned(client), tracking.fail_abandoned(client), tracking.fail_abandoned(client)] == [
-        tracking.PAGE,
-        20,
-        0,
-    ]
+    assert [tracking.fail_abandoned(client) for _ in range(3)] == [tracking.PAGE, 20, 0]
 
 
 @pytest.mark.redis
@@ -211,7 +201,7 @@ def test_a_worker_of_ours_that_meets_a_lost_task_sends_it_no_second_time(
         performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
     assert not published
     # a person lets it run again
-    client.jobs.get(jid).move("default")  # type: ignore[union-attr]
+    job_of(client, jid).move("default")
     for _ in range(2):
         with pytest.raises(tracking.RetryLater):
             performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
@@ -224,10 +214,10 @@ def test_signals_of_other_tasks_are_nothing_to_us(client: Client) -> None:
     tracking.on_failure(celery_app.add, jid, type("WorkerLostError", (Exception,), {})("gone"))
     tracking.on_revoked(SimpleNamespace(id=jid, headers=None), False, None, False)
     tracking.on_rejected(SimpleNamespace(headers={}))
-    assert client.jobs.get(jid).state == "waiting"  # type: ignore[union-attr]
+    assert job_of(client, jid).state == "waiting"
     sent = sent_job(client)
     tracking.on_failure(celery_app.add, sent, ValueError("its own process tells of that"))
-    assert client.jobs.get(sent).state == "scheduled"  # type: ignore[union-attr]
+    assert job_of(client, sent).state == "scheduled"
     tracking.on_rejected(SimpleNamespace(headers={tracking.HEADER: sent}), KeyError("x"), "no.such.task")
     assert failure(sent).group == "celery-NotRegistered"
 
@@ -256,7 +246,7 @@ def test_ends_are_told_when_the_server_of_the_jobs_is_back(client: Client, monke
     downs["get"] = 2
     in_a_worker(second, tracking.on_postrun, tracking.SUCCESS, 1)
     assert AsyncResult[Any](second).get(LONG) == 1
-    assert BEGUN not in [entry["what"] for entry in client.jobs.get(second).raw_queue_history]  # type: ignore[union-attr]
+    assert BEGUN not in history(client, second)
 
 
 @pytest.mark.redis

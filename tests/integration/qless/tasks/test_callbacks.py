@@ -11,6 +11,7 @@ from django.db import transaction
 from resty_django.qless import AsyncResult, NoSuchJob, Outcome, TaskFailed, chain, client, group, task
 from resty_django.qless.tasks.message import dispatcher
 from resty_django.txid import bound, txid
+from tests.integration.qless.conftest import LONG, change_settings, history
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import (
     add,
@@ -27,7 +28,6 @@ from tests.integration.qless.tasks.examples import (
 from tests.integration.qless.worker.conftest import InProcessWorker, wait_for
 
 pytestmark = pytest.mark.redis
-LONG = 60.0
 
 
 def trail(count: int) -> list[Any]:
@@ -42,8 +42,7 @@ def test_callbacks_get_the_outcome(running: InProcessWorker) -> None:
     outcome = Outcome(result.id, f"{examples.__name__}.add", "complete", 3)
     assert trail(3) == sorted([(outcome,), (outcome, "x"), ("none", "y")], key=str)
     assert (outcome.succeeded, outcome.failed) == (True, False)
-    history = [entry["what"] for entry in result.job().raw_queue_history]
-    assert history == ["put", "popped", "done", "callback", "callback", "callback"]
+    assert history(client, result.id) == ["put", "popped", "done", "callback", "callback", "callback"]
 
 
 def test_callbacks_of_a_failure(running: InProcessWorker) -> None:
@@ -247,8 +246,7 @@ def test_on_commit(running: InProcessWorker) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_groups_wait_for_the_commit_by_the_setting(site: Any) -> None:
-    section = {**site.RESTY_DJANGO["QLESS"], "ON_COMMIT": ["*"]}
-    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": section}
+    change_settings(site, ON_COMMIT=["*"])
     with transaction.atomic():
         results = [group(add.s(1)).delay(), group([]).delay()]
         assert [result.state for result in results] == ["GONE", "GONE"]

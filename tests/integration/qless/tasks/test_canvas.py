@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from resty_django.qless import AsyncResult, GroupResult, TaskFailed, chain, chord, client, group
+from resty_django.qless import AsyncResult, TaskFailed, chain, chord, client, group
+from tests.integration.qless.conftest import LONG
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import aadd, add, fails, note, silent, total
-from tests.integration.qless.worker.conftest import InProcessWorker, wait_for
+from tests.integration.qless.worker.conftest import InProcessWorker, StartInProcess, wait_for
 
 pytestmark = pytest.mark.redis
-LONG = 60.0
 
 
 def test_a_chain_hands_results_on(running: InProcessWorker) -> None:
@@ -28,15 +27,6 @@ def test_a_chain_hands_results_on(running: InProcessWorker) -> None:
 async def test_a_chain_of_asyncio(running: InProcessWorker) -> None:
     result = await (add.s(1, 2) | note.si("x", word="y") | note.s()).adelay()
     assert await result.aget(LONG) == [["x", {"word": "y"}], {}]
-
-
-def test_a_group(running: InProcessWorker) -> None:
-    result = group(add.s(n, n) for n in range(5)).delay()
-    assert isinstance(result, GroupResult)
-    assert result.get(LONG) == [0, 2, 4, 6, 8]
-    assert (len(result), result.ready(), result.successful(), result.failed(), result.completed_count()) == (
-        *(5, True, True, False, 5),
-    )
 
 
 async def test_groups_in_chains(running: InProcessWorker) -> None:
@@ -98,7 +88,7 @@ def test_a_failing_member_of_a_group(running: InProcessWorker) -> None:
     assert result.get(LONG) == ["all", {}]
 
 
-def test_a_result_that_is_gone(site: Any, start_worker: Callable[..., InProcessWorker], valkey: Any) -> None:
+def test_a_result_that_is_gone(site: Any, start_worker: StartInProcess, valkey: Any) -> None:
     worker = start_worker()
     first = add.delay(1)
     assert first.get(LONG) == 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -16,7 +17,13 @@ from django.utils import timezone
 from resty_django.qless import Client, client
 from resty_django.qless.worker.handlers import resolve_handler
 from resty_django.txid import bound, txid
-from tests.integration.qless.worker.conftest import InProcessWorker, wait_for
+from tests.integration.qless.conftest import change_settings, job_of
+from tests.integration.qless.worker.conftest import (
+    StartInProcess,
+    in_process_workers,
+    short_locks,
+    wait_for,
+)
 
 if django.VERSION < (6, 0):
     pytest.importorskip("django_tasks")
@@ -45,18 +52,9 @@ def examples(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def start_worker(examples: Any, valkey_url: str) -> Iterator[Callable[..., InProcessWorker]]:
-    workers: list[InProcessWorker] = []
-
-    def start(**options: Any) -> InProcessWorker:
-        workers.append(InProcessWorker(valkey_url, **options).start())
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        if worker.thread.is_alive():
-            worker.stop(0)
-        worker.client.close()
+def start_worker(examples: Any, valkey_url: str) -> Iterator[StartInProcess]:
+    with in_process_workers(valkey_url) as start:
+        yield start
 
 
 def finished(result: Any) -> Any:
@@ -66,6 +64,23 @@ def finished(result: Any) -> Any:
 
     wait_for(check)
     return result
+
+
+@contextmanager
+def events_heard(*names: str) -> Iterator[list[tuple[str, str, str]]]:
+    """Connect to these signals; collects their names, and the id and status of their task."""
+    events: list[tuple[str, str, str]] = []
+    with ExitStack() as stack:
+        for name in names:
+
+            def receiver(sender: Any, task_result: Any, name: str = name, **kwargs: Any) -> None:
+                assert sender.__name__ == "QlessBackend"
+                events.append((name, task_result.id, str(task_result.status)))
+
+            signal = getattr(compat.signals, name)
+            signal.connect(receiver, weak=False)
+            stack.callback(signal.disconnect, receiver)
+        yield events
 
 
 def test_all_capabilities_are_there() -> None:
@@ -78,7 +93,7 @@ def test_all_capabilities_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", ["add", "aadd"])
-async def test_enqueue_and_result(examples: Any, start_worker: Callable[..., InProcessWorker], name: str) -> None:
+async def test_enqueue_and_result(examples: Any, start_worker: StartInProcess, name: str) -> None:
     task = getattr(examples, name)
     before = timezone.now()
     result = await task.aenqueue(1, b=2)
@@ -101,7 +116,8 @@ async def test_enqueue_and_result(examples: Any, start_worker: Callable[..., InP
     assert result.last_attempted_at == result.started_at
 
 
-def test_enqueue_of_sync_code(examples: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+def test_enqueue_of_sync_code(examples: Any, start_worker: StartInProcess) -> None:
+    assert examples.add.call(1, 2) == 3  # the function, as before
     result = examples.add.enqueue(4)
     second = examples.add.using(queue_name="p").enqueue(1)
     start_worker(queues=("q", "p"))
@@ -110,15 +126,10 @@ def test_enqueue_of_sync_code(examples: Any, start_worker: Callable[..., InProce
     assert examples.add.get_result(result.id).return_value == 5
 
 
-def test_the_function_is_called_as_before(examples: Any) -> None:
-    assert examples.add.call(1, 2) == 3
-
-
 def test_defer_and_priority(examples: Any) -> None:
     at = timezone.now() + timedelta(seconds=600)
     result = examples.add.using(run_after=at, priority=7).enqueue(1)
-    job = client.jobs.get(result.id)
-    assert job is not None
+    job = job_of(client, result.id)
     assert (job.state, job.priority, job.klass) == ("scheduled", 7, f"{MODULE}.add")
     assert 599 < client.queues["q"].due() - client.clock() <= 600  # type: ignore[operator]
     stored = examples.add.get_result(result.id)
@@ -126,14 +137,14 @@ def test_defer_and_priority(examples: Any) -> None:
     assert abs(stored.task.run_after - at) < timedelta(milliseconds=1)
 
 
-def test_contexts(examples: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+def test_contexts(examples: Any, start_worker: StartInProcess) -> None:
     result, async_result = examples.attempt.enqueue("x"), examples.aattempt.enqueue()
     name = start_worker().client.worker_name
     assert finished(result).return_value == ["x", 1, result.id, "RUNNING", [name], 1]
     assert finished(async_result).return_value == 1
 
 
-def test_failure(examples: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+def test_failure(examples: Any, start_worker: StartInProcess) -> None:
     result = examples.fails.enqueue()
     start_worker()
     finished(result)
@@ -147,7 +158,7 @@ def test_failure(examples: Any, start_worker: Callable[..., InProcessWorker]) ->
     assert result.finished_at >= result.started_at
 
 
-def test_what_is_no_json(examples: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+def test_what_is_no_json(examples: Any, start_worker: StartInProcess) -> None:
     with pytest.raises(TypeError):
         examples.add.enqueue(object())
     result = examples.no_json.enqueue()
@@ -157,7 +168,7 @@ def test_what_is_no_json(examples: Any, start_worker: Callable[..., InProcessWor
 
 
 @pytest.mark.parametrize("name", ["third_time", "athird_time"])
-def test_retries(examples: Any, start_worker: Callable[..., InProcessWorker], name: str) -> None:
+def test_retries(examples: Any, start_worker: StartInProcess, name: str) -> None:
     task = getattr(examples, name)
     fine, lost = task.enqueue(3), task.enqueue(9)
     start_worker()
@@ -170,8 +181,7 @@ def test_retries(examples: Any, start_worker: Callable[..., InProcessWorker], na
 
 
 def test_a_task_whose_workers_died(examples: Any, valkey_url: str) -> None:
-    client.config.set("heartbeat", 1)
-    client.config.set("grace-period", 0)
+    short_locks(client, 1, 0)
     result = examples.add.enqueue(1)
     now = [client.clock()]
     dying = Client(valkey_url, clock=lambda: now[0])
@@ -186,20 +196,17 @@ def test_a_task_whose_workers_died(examples: Any, valkey_url: str) -> None:
     assert stored.finished_at is not None
 
 
-def test_results_that_are_not_there(examples: Any, start_worker: Callable[..., InProcessWorker], valkey: Any) -> None:
-    Gone, mismatch = compat.TaskResultDoesNotExist, "does not match"
-    with pytest.raises(Gone):
-        examples.add.get_result("nothing")
+def test_results_that_are_not_there(examples: Any, start_worker: StartInProcess, valkey: Any) -> None:
+    Gone = compat.TaskResultDoesNotExist
     client.queues["q"].put("some.Klass", {}, jid="other")
-    with pytest.raises(Gone):
-        examples.add.get_result("other")
     result = examples.add.enqueue(1)
+    for owner, jid in ((examples.add, "nothing"), (examples.add, "other"), (compat.task_backends["again"], result.id)):
+        with pytest.raises(Gone):
+            owner.get_result(jid)
     exceptions = import_module(f"{compat.API}.exceptions")
-    with pytest.raises(exceptions.TaskResultMismatch, match=mismatch):
+    with pytest.raises(exceptions.TaskResultMismatch, match="does not match"):
         examples.fails.get_result(result.id)
-    with pytest.raises(Gone):
-        compat.task_backends["again"].get_result(result.id)
-    client.jobs.get("other").cancel()  # type: ignore[union-attr]
+    job_of(client, "other").cancel()
     start_worker()
     finished(result)
     valkey.delete(f"ql:x:{result.id}")
@@ -215,33 +222,20 @@ def test_tasks_that_are_refused(examples: Any, settings: Any) -> None:
         examples.add.using(priority=101)
     with pytest.raises(Invalid, match="aware"):
         examples.add.using(run_after=timezone.now().replace(tzinfo=None))
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**settings.RESTY_DJANGO["QLESS"], "MODULES": []}}
+    change_settings(settings, MODULES=[])
     with pytest.raises(Invalid, match="outside the modules from which jobs may come"):
         examples.add.enqueue(1)
 
 
-def test_signals(examples: Any, start_worker: Callable[..., InProcessWorker]) -> None:
-    heard: list[tuple[str, str, str]] = []
-    receivers = []
-    for name in ("task_enqueued", "task_started", "task_finished"):
-
-        def receiver(sender: Any, task_result: Any, name: str = name, **kwargs: Any) -> None:
-            assert sender.__name__ == "QlessBackend"
-            heard.append((name, task_result.id, str(task_result.status)))
-
-        getattr(compat.signals, name).connect(receiver)
-        receivers.append((name, receiver))
-    try:
+def test_signals(examples: Any, start_worker: StartInProcess) -> None:
+    with events_heard("task_enqueued", "task_started", "task_finished") as events:
         result, failing, retried = examples.add.enqueue(1), examples.fails.enqueue(), examples.third_time.enqueue(2)
         start_worker()
         for task_result in (result, failing, retried):
             finished(task_result)
-    finally:
-        for name, receiver in receivers:
-            getattr(compat.signals, name).disconnect(receiver)
 
     def of(task_result: Any) -> list[tuple[str, str]]:
-        return [(name, status) for name, id, status in heard if id == task_result.id]
+        return [(name, status) for name, id, status in events if id == task_result.id]
 
     began = [("task_enqueued", "READY"), ("task_started", "RUNNING")]
     assert of(result) == [*began, ("task_finished", "SUCCESSFUL")]
@@ -250,43 +244,24 @@ def test_signals(examples: Any, start_worker: Callable[..., InProcessWorker]) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_on_commit(examples: Any) -> None:
-    with transaction.atomic():
-        transaction.on_commit(lambda: examples.add.enqueue(1))
-        transaction.set_rollback(True)
-    assert client.queues["q"].length() == 0
-    with transaction.atomic():
-        transaction.on_commit(lambda: examples.add.enqueue(1))
-    assert client.queues["q"].length() == 1
-
-
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("option", "queues", "waits"),
     [(None, [], False), (True, [], True), (None, ["q"], True), (None, ["*"], True), (False, ["*"], False)],
 )
 def test_enqueue_waits_for_the_commit(examples: Any, settings: Any, option: Any, queues: Any, waits: bool) -> None:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {**settings.RESTY_DJANGO["QLESS"], "ON_COMMIT": queues}}
+    change_settings(settings, ON_COMMIT=queues)
     options = {} if option is None else {"ON_COMMIT": option}
     settings.TASKS = {"default": {**settings.TASKS["default"], "OPTIONS": options}}
-    sent = []
-
-    def note(task_result: Any, **kwargs: Any) -> None:
-        sent.append(task_result.id)
-
-    compat.signals.task_enqueued.connect(note)
-    try:
+    with events_heard("task_enqueued") as events:
         with transaction.atomic():
             examples.add.enqueue(1)
             transaction.set_rollback(True)
-        assert (client.queues["q"].length(), len(sent)) == ((0, 0) if waits else (1, 1))
+        assert (client.queues["q"].length(), len(events)) == ((0, 0) if waits else (1, 1))
         with transaction.atomic():
             result = examples.add.enqueue(2)
             assert (client.jobs.get(result.id) is None) is waits
-        assert sent[-1] == result.id
+        assert events[-1][1] == result.id
         assert client.jobs.get(result.id) is not None
-    finally:
-        compat.signals.task_enqueued.disconnect(note)
 
 
 def test_on_commit_must_be_true_or_false(settings: Any) -> None:
@@ -296,7 +271,7 @@ def test_on_commit_must_be_true_or_false(settings: Any) -> None:
     assert error.msg == "TASKS['default'] ON_COMMIT must be True or False, not 'yes'."
 
 
-def test_the_txid_goes_with_it(examples: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+def test_the_txid_goes_with_it(examples: Any, start_worker: StartInProcess) -> None:
     mine = txid()
     with bound(mine):
         result = examples.txid.enqueue()

@@ -11,14 +11,14 @@ from resty_django.qless import AsyncResult, GroupOutcome, GroupResult, NoSuchJob
 from resty_django.qless.tasks import eager
 from resty_django.qless.worker.control import JobTimeout
 from resty_django.txid import bound, txid
+from tests.integration.qless.conftest import change_settings
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import aadd, abound, add, fails, note, report, third_time, total
 
 
 @pytest.fixture(autouse=True)
 def _eager(settings: Any) -> None:
-    section = {"URL": "redis://127.0.0.1:1/0", "EAGER": True, "MODULES": [examples.__name__]}
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    change_settings(settings, URL="redis://127.0.0.1:1/0", EAGER=True, MODULES=[examples.__name__])
     examples.TRAIL.clear()
     examples.GO.clear()
     eager.outcomes.clear()

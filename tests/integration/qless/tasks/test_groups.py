@@ -20,12 +20,12 @@ from resty_django.qless import (
 )
 from resty_django.qless.clients import graph
 from resty_django.qless.tasks import message
+from tests.integration.qless.conftest import LONG
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.tasks.examples import add, fails, note, once_an_order, report, silent, total
 from tests.integration.qless.worker.conftest import InProcessWorker, wait_for
 
 pytestmark = pytest.mark.redis
-LONG = 60.0
 
 
 def test_a_group_is_one_object(running: InProcessWorker) -> None:
@@ -33,6 +33,9 @@ def test_a_group_is_one_object(running: InProcessWorker) -> None:
         (add.s(n, n) for n in range(5)), name="doubles", on_success=report, on_complete=note.si("end")
     ).delay()
     assert result.join(LONG) == [0, 2, 4, 6, 8]
+    assert isinstance(result, GroupResult)
+    assert (len(result), result.completed_count()) == (5, 5)
+    assert (result.ready(), result.successful(), result.failed()) == (True, True, False)
     assert (result.name, result.state, result.progress) == ("doubles", "SUCCESS", (5, 0, 0, 0, 0, 5))
     wait_for(lambda: len(examples.TRAIL) == 2)
     assert (GroupOutcome(result.id, "doubles", "complete", 5, 5),) in examples.TRAIL

@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from resty_django.qless import DuplicateTask, NotAllowed, client, task
-from resty_django.qless.clients.job import Job
-from resty_django.qless.clients.recurring import RecurringJob
 from resty_django.qless.tasks.registry import discover, find
-from resty_django.qless.tasks.schedule import AHEAD, declare, scheduled
+from resty_django.qless.tasks.schedule import AHEAD, declare
 from resty_django.qless.worker.exit_codes import CONFIG
 from resty_django.qless.worker.options import options
 from resty_django.qless.worker.supervisor import Supervisor
-from tests.integration.qless.worker.conftest import InProcessWorker
+from tests.integration.qless.conftest import LONG, change_settings, job_of
+from tests.integration.qless.tasks.conftest import Deploy, recurring_job, work
+from tests.integration.qless.worker.conftest import StartInProcess
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-HEAD = "from resty_django.qless import task\n\n\n"
 ADD = "def add(a, b):\n    return a + b\n"
 OLD, NEW = "named_shop_old", "named_shop_new"
-MODULES = (OLD, NEW)
-LONG = 60.0
-
-Deploy = Callable[..., ModuleType]
-
-
-@pytest.fixture
-def deploy(site: Any, valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy]:
-    """Replace the modules of a site by others, as a process that starts with new code does."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-    def forget() -> None:
-        for name in [name for name, old in scheduled.items() if old.path.startswith(MODULES)]:
-            del scheduled[name]
-        for module in MODULES:
-            sys.modules.pop(module, None)
-            (tmp_path / f"{module}.py").unlink(missing_ok=True)
-        importlib.invalidate_caches()
-        gc.collect()  # a new process does not know the old tasks
-
-    def deploy(**codes: str) -> None:
-        forget()
-        for module, code in codes.items():
-            (tmp_path / f"{module}.py").write_text(HEAD + code)
-        section = {"URL": valkey_url, "MODULES": list(codes)}
-        site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": section}
-
-    yield deploy
-    forget()
 
 
 def enqueue(module: str, *args: Any) -> Any:
@@ -80,7 +45,7 @@ def test_job_carries_the_name_for_clients_of_any_language(deploy: Deploy, valkey
     ids=["moved", "moved with an alias", "named"],
 )
 def test_waiting_job_runs_after_its_task_was_moved_or_named(
-    deploy: Deploy, start_worker: Callable[..., InProcessWorker], before: str, module: str, after: str
+    deploy: Deploy, start_worker: StartInProcess, before: str, module: str, after: str
 ) -> None:
     deploy(**{OLD: f'@task({before + ", " if before else ""}queue="q")\n{ADD}'})
     waiting = enqueue(OLD, 1, 2)
@@ -97,10 +62,10 @@ def test_unique_task_stays_one_job_when_its_function_moves(deploy: Deploy) -> No
     assert enqueue(NEW, 1, 2) == first
 
 
-def test_name_reaches_no_module_that_may_not_have_tasks(deploy: Deploy, site: Any, valkey_url: str) -> None:
+def test_name_reaches_no_module_that_may_not_have_tasks(deploy: Deploy, site: Any) -> None:
     deploy(**{OLD: f'@task(name="shop.add")\n{ADD}'})
     importlib.import_module(OLD)
-    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
+    change_settings(site, MODULES=[])
     with pytest.raises(NotAllowed, match=rf"'{OLD}\.add' is outside the modules from which jobs may come"):
         find("shop.add")
 
@@ -165,32 +130,25 @@ def tick(option: str) -> str:
 
 def test_recurring_job_follows_its_task_to_a_new_name(deploy: Deploy) -> None:
     deploy(**{OLD: tick("every=60")})
-    discover()
-    declare(client)
-    assert isinstance(client.jobs.get(f"every-{OLD}.tick"), RecurringJob)
+    work()
+    assert recurring_job(f"every-{OLD}.tick")
     deploy(**{OLD: tick('every=60, name="shop.tick"')})
-    discover()
-    declare(client)
+    work()
     assert client.jobs.get(f"every-{OLD}.tick") is None
-    job = client.jobs.get("every-shop.tick")
-    assert isinstance(job, RecurringJob)
-    assert job.klass == "shop.tick"
+    assert recurring_job("every-shop.tick").klass == "shop.tick"
 
 
 def test_recurring_job_of_a_person_is_left_alone(deploy: Deploy) -> None:
     client.queues["q"].recur("shop.jobs.Tick", {}, 60, jid="every-shop.tick")
     deploy(**{OLD: tick('every=60, aliases=["shop.tick"]')})
-    discover()
-    declare(client)
-    assert isinstance(client.jobs.get("every-shop.tick"), RecurringJob)
+    work()
+    assert recurring_job("every-shop.tick")
 
 
 def test_cron_jobs_follow_their_task_to_a_new_name(deploy: Deploy) -> None:
     deploy(**{OLD: tick('cron="*/5 * * * *"')})
-    discover()
-    declare(client)
+    work()
     deploy(**{NEW: tick(f'cron="*/5 * * * *", aliases=["{OLD}.tick"]')})
-    discover()
-    declare(client)
-    waiting = [client.jobs.get(jid) for jid in client.queues["default"].jobs.scheduled()]
-    assert [job.klass for job in waiting if isinstance(job, Job)] == [f"{NEW}.tick"] * AHEAD
+    work()
+    waiting = client.queues["default"].jobs.scheduled()
+    assert [job_of(client, jid).klass for jid in waiting] == [f"{NEW}.tick"] * AHEAD

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from resty_django.qless import Client
 from resty_django.qless.tasks.abandoned import of_tasks
-from tests.integration.qless.worker.conftest import Workers, wait_for
+from tests.integration.qless.worker.conftest import Start, wait_for
+from tests.integration.qless.worker.conftest import workers as workers  # the fixture
 
 pytestmark = pytest.mark.redis
 
@@ -18,16 +15,11 @@ HERE = "tests.integration.qless.tasks"
 PATH = f"{HERE}.ticking.tick"
 
 
-def test_a_task_at_an_interval(valkey: Any, valkey_url: str, tmp_path: Path) -> None:
+def test_a_task_at_an_interval(workers: Start, client: Client) -> None:
     modules = [f"{HERE}.broken", f"{HERE}.ticking"]
-    qless = {"MODULES": modules, "WORKER": {"QUEUES": ["ticks"]}}
-    client = Client(valkey_url)
-    workers = Workers(valkey_url, tmp_path / "log", "--processes", "2", qless=qless)
-    try:
-        wait_for(lambda: len(client.jobs.complete()) >= 3, workers.text())
-    finally:
-        workers.signal(signal.SIGTERM)
-        workers.wait()
+    run = workers("--processes", "2", qless={"MODULES": modules, "WORKER": {"QUEUES": ["ticks"]}})
+    wait_for(lambda: len(client.jobs.complete()) >= 3, run.text())
+    assert run.stop() == 0
     assert client.queues["ticks"].counts().recurring == 1
     (noted,) = of_tasks(client)
     assert noted.job.jid == f"every-{PATH}"
@@ -36,5 +28,4 @@ def test_a_task_at_an_interval(valkey: Any, valkey_url: str, tmp_path: Path) -> 
     assert all(jid.startswith(f"every-{PATH}-") for jid in jids)
     assert len(set(jids)) == len(jids)
     assert client.jobs.result(jids[0]).result == "tick"  # type: ignore[union-attr]
-    assert "broken cannot be imported" in workers.text()  # which stops nothing else
-    client.close()
+    assert "broken cannot be imported" in run.text()  # which stops nothing else

@@ -12,16 +12,16 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from resty_django.qless import Task, client
-from resty_django.qless.clients.job import Job
-from resty_django.qless.clients.recurring import RecurringJob
 from resty_django.qless.tasks.schedule import Scheduler, declare, occurrences, scheduled
+from tests.integration.qless.conftest import job_of, pop
 from tests.integration.qless.tasks import examples
+from tests.integration.qless.tasks.conftest import MODULE, recurring_job
 from tests.integration.qless.worker.conftest import wait_for
+from tests.threads import together
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")
 HOWE = ZoneInfo("Australia/Lord_Howe")  # changes by half an hour
-PATH = "tests.integration.qless.tasks.examples"
 
 
 def times(cron: str, after: datetime, count: int) -> list[str]:
@@ -103,23 +103,19 @@ def _again() -> Iterator[None]:
 @pytest.mark.redis
 @pytest.mark.usefixtures("_again")
 def test_tasks_at_an_interval_are_declared_once(site: Any) -> None:
-    jid = f"every-{PATH}.every_so_often"
+    jid = f"every-{MODULE}.every_so_often"
     assert declare(client, ["other"]) == 0
     declare(client, ["timed"])
-    job = client.jobs.get(jid)
-    assert isinstance(job, RecurringJob)
+    job = recurring_job(jid)
     assert (job.queue_name, job.klass, job.interval, job.tags, job.retries, job.backlog, job.data) == (
-        *("timed", f"{PATH}.every_so_often", 30, ["tick"], 1, 1, {"args": [], "kwargs": {}}),
+        *("timed", f"{MODULE}.every_so_often", 30, ["tick"], 1, 1, {"args": [], "kwargs": {}}),
     )
     due = job.next()
     declare(client, ["timed"])
-    same = client.jobs.get(jid)
-    assert isinstance(same, RecurringJob)
-    assert same.next() == due  # a restart does not begin the interval anew
+    assert recurring_job(jid).next() == due  # a restart does not begin the interval anew
     Task(examples.every_so_often.function, queue="timed", every=10, tags=["tick"], retries=7)
     declare(client, ["timed"])
-    changed = client.jobs.get(jid)
-    assert isinstance(changed, RecurringJob)
+    changed = recurring_job(jid)
     assert (changed.interval, changed.retries) == (10, 7)
     assert client.queues["timed"].counts().recurring == 1
 
@@ -135,16 +131,10 @@ def test_cron_tasks_are_put_once_by_many_workers(site: Any) -> None:
         for _ in range(3):
             declare(client, ["timed"], now)
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[work] * 8)
     jids = client.queues["timed"].jobs.scheduled()
-    assert sorted(jids) == [f"cron-{PATH}.nightly-20261025T0030Z", f"cron-{PATH}.nightly-20261026T0130Z"]
-    job = client.jobs.get(jids[0])
-    assert job is not None
-    assert job.klass == f"{PATH}.nightly"
+    assert sorted(jids) == [f"cron-{MODULE}.nightly-20261025T0030Z", f"cron-{MODULE}.nightly-20261026T0130Z"]
+    assert job_of(client, jids[0]).klass == f"{MODULE}.nightly"
 
 
 @pytest.mark.redis
@@ -152,15 +142,14 @@ def test_a_worker_whose_clock_is_late_does_not_put_it_again(site: Any) -> None:
     site.TIME_ZONE = "Europe/Berlin"
     now = datetime(2026, 1, 10, 2, 29, 59, tzinfo=BERLIN).timestamp()
     declare(client, ["timed"], now)
-    jid = f"cron-{PATH}.nightly-20260110T0130Z"
+    jid = f"cron-{MODULE}.nightly-20260110T0130Z"
     wait_for(lambda: client.queues["timed"].due() is not None and client.queues["timed"].due() <= client.clock())
-    job = client.queues["timed"].pop()
-    assert job is not None
+    job = pop(client.queues["timed"])
     assert job.jid == jid
     job.complete()
     declare(client, ["timed"], now - 1)
     assert client.queues["timed"].pop() is None
-    assert client.jobs.get(jid).state == "complete"  # type: ignore[union-attr]
+    assert job_of(client, jid).state == "complete"
 
 
 @pytest.mark.redis
@@ -182,10 +171,9 @@ def test_jobs_of_cron_have_the_callbacks_of_their_task(site: Any, monkeypatch: p
     monkeypatch.setattr(examples.nightly, "reactions", {"on_failure": examples.alarm})
     for _ in range(2):
         declare(client, ["timed"])
-    jobs = [client.jobs.get(jid) for jid in client.queues["timed"].jobs.scheduled()]
-    assert len(jobs) == 2
-    for job in jobs:
-        assert isinstance(job, Job)
-        outcome = job.outcome()
+    jids = client.queues["timed"].jobs.scheduled()
+    assert len(jids) == 2
+    for jid in jids:
+        outcome = job_of(client, jid).outcome()
         assert outcome is not None
         assert [callback.klass for callback in outcome.failure] == [examples.alarm.name]

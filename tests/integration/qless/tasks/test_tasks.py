@@ -7,9 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from resty_django import qless
 from resty_django.qless import (
     AsyncResult,
     DependencyError,
@@ -26,21 +25,25 @@ from resty_django.qless import (
     ResultGone,
     Task,
     TaskFailed,
+    chain,
+    chord,
     client,
+    group,
     task,
 )
+from resty_django.qless.tasks import base
 from resty_django.qless.tasks.base import TaskOptions
 from resty_django.qless.tasks.message import EnqueueOptions, Reactions
 from resty_django.txid import bound, txid
+from tests.forkserver import ROOT
+from tests.integration.qless.conftest import LONG, change_settings, job_of
 from tests.integration.qless.tasks import examples
+from tests.integration.qless.tasks.conftest import MODULE
 from tests.integration.qless.tasks.examples import TRAIL
-from tests.integration.qless.worker.conftest import InProcessWorker, wait_for
+from tests.integration.qless.worker.conftest import InProcessWorker, StartInProcess, wait_for
+from tests.threads import together
 
 pytestmark = pytest.mark.redis
-
-ROOT = Path(__file__).resolve().parents[4]
-PATH = "tests.integration.qless.tasks.examples"
-LONG = 60.0
 
 
 @pytest.mark.parametrize("which", [examples.add, examples.aadd])
@@ -76,14 +79,12 @@ def test_a_task_is_the_function_when_it_is_called(site: Any) -> None:
 
 
 def test_the_job_has_what_the_task_says(site: Any) -> None:
-    job = examples.optioned.delay().job()
-    assert job is not None
+    job = job_of(client, examples.optioned.delay().id)
     assert (job.klass, job.queue_name, job.priority, job.original_retries, job.tags, job.data) == (
-        f"{PATH}.optioned",
+        f"{MODULE}.optioned",
         *("q", 3, 2, ["one"], {"args": [], "kwargs": {}}),
     )
-    plain = examples.add.delay(1).job()
-    assert plain is not None
+    plain = job_of(client, examples.add.delay(1).id)
     assert (plain.priority, plain.original_retries, plain.tags) == (0, 5, [])
 
 
@@ -92,9 +93,8 @@ def test_options_of_apply_async(site: Any) -> None:
     result = examples.optioned.apply_async(
         queue="p", priority=-1, task_id="mine", depends=[first, "unknown"], tags=["two"], retries=0
     )
-    job = result.job()
+    job = job_of(client, "mine")
     assert result.id == "mine"
-    assert job is not None
     assert (job.queue_name, job.priority, job.original_retries, job.tags, job.dependencies, job.state) == (
         *("p", -1, 0, ["one", "two"], [first.id], "depends"),
     )
@@ -130,7 +130,7 @@ def test_a_failure_is_raised_by_get(running: InProcessWorker) -> None:
         examples.afails.delay().get(LONG)
 
 
-async def test_states(site: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+async def test_states(site: Any, start_worker: StartInProcess) -> None:
     examples.GO.clear()
     result = examples.once.delay(1)
     assert (result.state, result.status, await result.astate()) == ("PENDING", "PENDING", "PENDING")
@@ -171,7 +171,7 @@ def test_exceptions_are_retried_where_it_says_so(running: InProcessWorker) -> No
 
 def test_retry_and_progress(running: InProcessWorker) -> None:
     result = examples.bound.delay(2)
-    assert result.get(LONG) == [result.id, 2, f"{PATH}.bound"]
+    assert result.get(LONG) == [result.id, 2, f"{MODULE}.bound"]
     assert TRAIL == [1, 2, 3]
     assert result.progress == (1.0, "run 3")
     lost = examples.bound.delay(5)
@@ -198,7 +198,7 @@ def test_timeout(running: InProcessWorker) -> None:
         examples.slow.delay().get(LONG)
 
 
-def test_an_expired_task_is_not_run(site: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+def test_an_expired_task_is_not_run(site: Any, start_worker: StartInProcess) -> None:
     late = examples.note.apply_async(("late",), expires=0.01)
     fine = examples.note.apply_async(("fine",), expires=timezone.now() + timedelta(hours=1))
     time.sleep(0.02)
@@ -240,7 +240,7 @@ def test_on_commit(running: InProcessWorker) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("queues", [["q"], ["*"]])
 def test_delay_waits_for_the_commit_by_setting(running: InProcessWorker, site: Any, queues: Any) -> None:
-    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": {**site.RESTY_DJANGO["QLESS"], "ON_COMMIT": queues}}
+    change_settings(site, ON_COMMIT=queues)
     with transaction.atomic():
         results = [examples.add.delay(1, 2), (examples.add.s(0) | examples.add.s(2)).delay()]
         elsewhere = examples.add.apply_async((1, 2), queue="elsewhere")
@@ -256,7 +256,7 @@ def test_delay_waits_for_the_commit_by_setting(running: InProcessWorker, site: A
 
 @pytest.mark.django_db(transaction=True)
 async def test_async_delay_does_not_wait_for_a_commit(running: InProcessWorker, site: Any) -> None:
-    site.RESTY_DJANGO = {**site.RESTY_DJANGO, "QLESS": {**site.RESTY_DJANGO["QLESS"], "ON_COMMIT": ["*"]}}
+    change_settings(site, ON_COMMIT=["*"])
     assert await (await examples.add.adelay(1, 2)).aget(LONG) == 3
 
 
@@ -271,7 +271,7 @@ def test_no_job_after_a_rollback(site: Any) -> None:
     assert client.queues["q"].length() == 0
 
 
-def test_unique_tasks_under_many_enqueuers(site: Any, start_worker: Callable[..., InProcessWorker]) -> None:
+def test_unique_tasks_under_many_enqueuers(site: Any, start_worker: StartInProcess) -> None:
     ids: list[str] = []
     start = threading.Barrier(8)
 
@@ -280,12 +280,7 @@ def test_unique_tasks_under_many_enqueuers(site: Any, start_worker: Callable[...
         for a in range(20):
             ids.append(examples.once.delay(a % 4, b=2).id)
 
-    threads = [threading.Thread(target=put) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    start_worker(concurrency=4)
-    for thread in threads:
-        thread.join()
+    together(*[put] * 8, lambda: start_worker(concurrency=4))
     assert len(set(ids)) == 4
     wait_for(lambda: len(TRAIL) == 4)
     assert examples.once.delay(0).id in ids  # still one runs
@@ -303,9 +298,7 @@ def test_unique_by_some_arguments(site: Any) -> None:
     first = examples.once_an_order.delay(7, "soon")
     assert examples.once_an_order.delay(order=7, how="late").id == first.id
     assert examples.once_an_order.delay(8, "soon").id != first.id
-    job = first.job()
-    assert job is not None
-    assert job.data["args"] == [7, "soon"]
+    assert job_of(client, first.id).data["args"] == [7, "soon"]
 
 
 def test_rate(running: InProcessWorker) -> None:
@@ -380,18 +373,12 @@ def test_the_package_exports_the_decorator_also_after_the_import_of_its_module()
 
 
 def test_the_package_has_what_tasks_need() -> None:
-    import resty_django.qless
-    from resty_django.qless import AsyncResult as Result
-    from resty_django.qless import chain, chord, group
-    from resty_django.qless import task as decorator
-    from resty_django.qless.tasks.base import task as of_module
-
-    plain_task: Any = decorator(plain)
+    plain_task: Any = task(plain)
     assert isinstance(plain_task, Task)
-    with_options: Any = decorator(queue="other", retries=3)(plain)
+    with_options: Any = task(queue="other", retries=3)(plain)
     assert (with_options.queue, with_options.retries, with_options(2)) == ("other", 3, 4)
-    assert type(of_module(plain)) is Task
-    assert {Result, chain, chord, group} <= {getattr(resty_django.qless, name) for name in resty_django.qless.__all__}
+    assert type(base.task(plain)) is Task
+    assert {AsyncResult, chain, chord, group} <= {getattr(qless, name) for name in qless.__all__}
 
 
 def plain(number: int) -> int:

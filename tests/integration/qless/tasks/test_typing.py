@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.forkserver import ROOT
+
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("mypy")
-
-ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.timeout(600)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from datetime import datetime
-from typing import Any
 
 from django.contrib.auth.models import Group
 
@@ -37,17 +34,6 @@ def flaky() -> str:
     return "sent"
 
 
-@task(timeout=0.1)
-def slow() -> None:
-    for _ in range(1000):
-        time.sleep(0.01)
-
-
-@task(timeout=0.1)
-async def aslow() -> None:
-    await asyncio.sleep(10)
-
-
 @task
 def rename(old: str, new: str) -> None:
     Group.objects.filter(name=old).update(name=new)
@@ -66,8 +52,3 @@ def follow(left: int) -> None:
 @task
 def forever() -> None:
     forever.delay()
-
-
-@task
-def at(moment: datetime) -> Any:
-    return moment

@@ -13,10 +13,10 @@ from resty_django.qless import TaskFailed, chain, client, group
 from resty_django.qless.clients.job import Job
 from resty_django.qless.testing import FakeClock, TestWorker
 from resty_django.qless.testing.worker import MOST_RUNS
+from tests.integration.qless.tasks import examples
 from tests.integration.qless.testing import shop_tasks
 from tests.integration.qless.testing.shop_tasks import (
     FAILURES,
-    aslow,
     attempt,
     double,
     flaky,
@@ -24,7 +24,6 @@ from tests.integration.qless.testing.shop_tasks import (
     forever,
     rename,
     send_invoice,
-    slow,
     total,
 )
 
@@ -35,7 +34,7 @@ MODULE = shop_tasks.__name__
 
 @pytest.fixture(autouse=True)
 def _site(settings: Any) -> Iterator[None]:
-    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"MODULES": [MODULE]}}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"MODULES": [MODULE, examples.__name__]}}
     FAILURES.clear()
     yield
     client.close()
@@ -101,7 +100,7 @@ def test_scheduled_task_runs_when_the_clock_reaches_its_time(worker: TestWorker)
     assert result.get() == "invoice 7"
 
 
-@pytest.mark.parametrize("task", [slow, aslow])
+@pytest.mark.parametrize("task", [examples.naps, examples.anaps])
 def test_timeout_interrupts_the_task(worker: TestWorker, task: Any) -> None:
     result = task.delay()
     assert [run.outcome for run in worker.drain()] == ["failed"]

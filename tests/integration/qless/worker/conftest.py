@@ -23,9 +23,11 @@ from resty_django.qless.worker.main import build
 from resty_django.qless.worker.options import Options
 from resty_django.qless.worker.running_job import RunningJob
 from tests import processes
+from tests.forkserver import ROOT
+from tests.integration.qless.conftest import job_of
 from tests.integration.qless.worker import jobs
+from tests.servers import Server, running
 
-ROOT = Path(__file__).resolve().parents[4]
 JOBS = "tests.integration.qless.worker.jobs"
 
 
@@ -43,9 +45,7 @@ def put(client: Client, name: str, data: Any = None, queue: str = "q", **options
 
 
 def state(client: Client, jid: str) -> str:
-    job = client.jobs.get(jid)
-    assert job is not None
-    return job.state
+    return job_of(client, jid).state
 
 
 def until(client: Client, jid: str, end_state: str) -> Any:
@@ -53,13 +53,29 @@ def until(client: Client, jid: str, end_state: str) -> Any:
     return client.jobs.get(jid)
 
 
+def texts(client: Client, key: str) -> list[str]:
+    """The entries of a list on the server."""
+    return [entry.decode() for entry in client.source.sync().lrange(key, 0, -1)]
+
+
 def written_lines(client: Client) -> list[str]:
     """What jobs have written with `jobs.write`: their worker and their data."""
-    return [line.decode() for line in client.source.sync().lrange("told", 0, -1)]
+    return texts(client, "told")
 
 
-def started(client: Client, count: int = 1) -> None:
-    wait_for(lambda: len(written_lines(client)) >= count, "jobs are to start")
+def started(client: Client, count: int = 1) -> list[str]:
+    return list(wait_for(lambda: (lines := written_lines(client))[count - 1 :] and lines, "jobs are to start"))
+
+
+def holds(jid: str) -> str:
+    """Wait until the job runs in this process; return its jid."""
+    assert jobs.SEEN.get(timeout=30) == ("holds", jid)
+    return jid
+
+
+def short_locks(client: Client, seconds: float = 0.6, grace: float = 0.2) -> None:
+    client.config.set("heartbeat", seconds)
+    client.config.set("grace-period", grace)
 
 
 def is_there(pid: int) -> bool:
@@ -77,11 +93,6 @@ def descendants(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             children += map(int, path.read_text().split())
     return [*children, *(below for child in children for below in descendants(child))]
-
-
-def texts(client: Client, key: str) -> list[str]:
-    """The entries of a list on the server."""
-    return [entry.decode() for entry in client.source.sync().lrange(key, 0, -1)]
 
 
 def options(**overrides: Any) -> Options:
@@ -190,25 +201,34 @@ class InProcessWorker:
         return self.code
 
 
+StartInProcess = Callable[..., InProcessWorker]
+
+
+@contextlib.contextmanager
+def in_process_workers(url: str, kind: type[InProcessWorker] = InProcessWorker) -> Iterator[Callable[..., Any]]:
+    """Starts workers in threads, which end with the block."""
+    workers: list[InProcessWorker] = []
+
+    def start(**overrides: Any) -> InProcessWorker:
+        workers.append(kind(**{"url": url, **overrides}).start())
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.stop(0)
+
+
 @pytest.fixture
-def start_worker(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Callable[..., InProcessWorker]]:
-    """Starts workers in threads, which end with the test."""
+def start_worker(valkey: Any, valkey_url: str, settings: Any) -> Iterator[StartInProcess]:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url, "MODULES": [JOBS]}}
     jobs.GO.clear()
     jobs.TRAIL.clear()
     while not jobs.SEEN.empty():
         jobs.SEEN.get()
     resolve_handler.cache_clear()
-    started: list[InProcessWorker] = []
-
-    def start(**overrides: Any) -> InProcessWorker:
-        started.append(InProcessWorker(valkey_url, **overrides).start())
-        return started[-1]
-
-    yield start
-    jobs.GO.set()
-    for worker in started:
-        worker.stop(0)
+    with in_process_workers(valkey_url) as start:
+        yield start
+        jobs.GO.set()
 
 
 @pytest.fixture
@@ -274,27 +294,48 @@ class Workers:
         except subprocess.TimeoutExpired:
             raise AssertionError(self.text()) from None
 
+    def stop(self) -> int:
+        """End it gracefully; return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
     def end(self) -> None:
         if self.process.poll() is None:
             below = descendants(self.process.pid)
             self.process.kill()
             self.process.wait(20)
             for pid in below:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+
+
+Start = Callable[..., Workers]
+
+
+@contextlib.contextmanager
+def worker_processes(folder: Path, url: str | None) -> Iterator[Start]:
+    """Starts worker processes, which end with the block; their logs are in this folder."""
+    runs: list[Workers] = []
+
+    def start(*arguments: str, **options: Any) -> Workers:
+        log = folder / f"log{len(runs)}"
+        runs.append(Workers(options.pop("url", url), log, *arguments, **options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.end()
 
 
 @pytest.fixture
-def workers(valkey: Any, valkey_url: str, tmp_path: Path) -> Iterator[Callable[..., Workers]]:
-    started: list[Workers] = []
+def workers(valkey: Any, valkey_url: str, tmp_path: Path) -> Iterator[Start]:
+    with worker_processes(tmp_path, valkey_url) as start:
+        yield start
 
-    def start(*arguments: str, **options: Any) -> Workers:
-        log = tmp_path / f"log{len(started)}"
-        started.append(Workers(options.pop("url", valkey_url), log, *arguments, **options))
-        return started[-1]
 
-    yield start
-    for run in started:
-        run.end()
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """One that keeps its data, to be killed and started again."""
+    server = Server(tmp_path / "server", "--appendonly", "yes", "--appendfsync", "always", "--loglevel", "notice")
+    with running([server]):
+        yield server

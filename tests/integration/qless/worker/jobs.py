@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import ctypes
 import json
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from decimal import Decimal
 from queue import SimpleQueue
 from typing import Any
@@ -30,6 +32,11 @@ SEEN: SimpleQueue[Any] = SimpleQueue()
 GO = threading.Event()
 """What jobs that hold wait for."""
 TRAIL: list[str] = []
+
+
+def within(function: Any, *middleware: Any) -> Any:
+    """A job class that runs the function within these middleware."""
+    return type("Within", (), {"middleware": middleware, "perform": staticmethod(function)})
 
 
 def note(job: Any) -> None:
@@ -165,39 +172,17 @@ class Nothing:
     pass
 
 
-class Retried:
-    middleware = [Retry(OSError, delay=0.01, factor=1)]
-
-    @staticmethod
-    def perform(job: Any) -> None:
-        SEEN.put(job.attempt)
-        raise OSError("no route")
+def no_route(job: Any) -> None:
+    SEEN.put((job.attempt, copy.deepcopy(job.data)))
+    raise OSError("no route")
 
 
-class Requeued:
-    middleware = [Requeue(OSError, longest=0, most=2)]
-
-    @staticmethod
-    def perform(job: Any) -> None:
-        SEEN.put(copy.deepcopy(job.data))
-        raise OSError("no route")
-
-
-class Slow:
-    middleware = [Timeout(0.2)]
-    perform = staticmethod(spin)
-
-
-class AsyncSlow:
-    middleware = [Timeout(0.2)]
-    perform = staticmethod(ahold)
-
-
-class Deaf:
-    """Ignores its timeout."""
-
-    middleware = [Timeout(0.1, kill_after=0.1)]
-    perform = staticmethod(blind)
+Retried = within(no_route, Retry(OSError, delay=0.01, factor=1))
+Requeued = within(no_route, Requeue(OSError, longest=0, most=2))
+Slow = within(spin, Timeout(0.2))
+AsyncSlow = within(ahold, Timeout(0.2))
+Deaf = within(blind, Timeout(0.1, kill_after=0.1))
+"""Ignores its timeout."""
 
 
 def trail(name: str) -> Any:
@@ -222,19 +207,9 @@ async def anywhere(job: Any) -> Any:
     TRAIL.append("async after")
 
 
-class Trailed:
-    middleware = [trail("one"), trail("two")]
-    perform = staticmethod(note)
-
-
-class AsyncTrailed:
-    middleware = [trail("one"), anywhere]
-    perform = staticmethod(anote)
-
-
-class Misfit:
-    middleware = [anywhere]
-    perform = staticmethod(note)
+Trailed = within(note, trail("one"), trail("two"))
+AsyncTrailed = within(anote, trail("one"), anywhere)
+Misfit = within(note, anywhere)
 
 
 def report(error: BaseException, facts: dict[str, Any]) -> None:
@@ -242,19 +217,9 @@ def report(error: BaseException, facts: dict[str, Any]) -> None:
     raise RuntimeError("the collector is down")
 
 
-class Reported:
-    middleware = [Report(report)]
-    perform = staticmethod(boom)
-
-
-class ByPolicy:
-    middleware = [Limit("jobs-by-policy", wait=0)]
-    perform = staticmethod(note)
-
-
-class AsyncByPolicy:
-    middleware = [Limit("jobs-by-policy", wait=0)]
-    perform = staticmethod(anote)
+Reported = within(boom, Report(report))
+ByPolicy = within(note, Limit("jobs-by-policy", wait=0))
+AsyncByPolicy = within(anote, Limit("jobs-by-policy", wait=0))
 
 
 class Broken:
@@ -266,12 +231,7 @@ class Broken:
         SEEN.put("renewed")
 
 
-class Reconnected:
-    middleware = [Reconnect(Broken())]
-
-    @staticmethod
-    def perform(job: Any) -> None:
-        pass
+Reconnected = within(lambda job: None, Reconnect(Broken()))
 
 
 # --- for processes of their own: they tell in lists of the server ---
@@ -336,12 +296,6 @@ async def ablocks(job: Any) -> None:
     time.sleep(job.data)
 
 
-def holds_gil(job: Any) -> None:
-    """Waits in C code without releasing the interpreter lock."""
-    write(job)
-    ctypes.PyDLL(None).sleep(job.data)
-
-
 def recurses(job: Any) -> None:
     _recurse(job, 200)
 
@@ -362,24 +316,20 @@ def hangs_the_loop(job: Any) -> None:
 tight = MemoryBound(1)
 
 
-class Limited:
-    middleware = [Limit(FixedWindow(3, 1.0, prefix="jobs:"), lambda job: job.data["customer"], wait=0)]
-    perform = staticmethod(write)
+Limited = within(write, Limit(FixedWindow(3, 1.0, prefix="jobs:"), lambda job: job.data["customer"], wait=0))
 
 
-class Flaky:
+def flaky(job: Any) -> None:
     """Fails now and then by its own rule: what `data` says of this attempt."""
+    for jid in job.data["after"]:
+        assert job.client.jobs.get(jid).state == "complete"
+    if job.attempt <= job.data["fails"]:
+        raise OSError("not this time")
+    if job.data.get("seconds"):
+        time.sleep(job.data["seconds"])
 
-    middleware = [Retry(OSError, delay=0.05, factor=1)]
 
-    @staticmethod
-    def perform(job: Any) -> None:
-        for jid in job.data["after"]:
-            assert job.client.jobs.get(jid).state == "complete"
-        if job.attempt <= job.data["fails"]:
-            raise OSError("not this time")
-        if job.data.get("seconds"):
-            time.sleep(job.data["seconds"])
+Flaky = within(flaky, Retry(OSError, delay=0.05, factor=1))
 
 
 def forks(job: Any) -> None:
@@ -427,13 +377,8 @@ class Ending:
         return ENDINGS[job.data](job)
 
 
-class OddTtl:
-    keep_result = True
+class OddTtl(Answer):
     result_ttl = "abc"
-
-    @staticmethod
-    def perform(job: Any) -> str:
-        return "fine"
 
 
 def _raises(make: Any) -> Any:
@@ -483,7 +428,7 @@ ENDINGS: dict[str, Any] = {
 def hold_interpreter(job: Any) -> None:
     """As C code does that does not release the interpreter lock: no other thread of the process runs meanwhile."""
     write(job)
-    ctypes.PyDLL(None).usleep(ctypes.c_uint(int(job.data * 1_000_000)))
+    ctypes.PyDLL(None).usleep(int(job.data * 1e6))
 
 
 def block_interpreter(job: Any) -> None:
@@ -502,74 +447,46 @@ def wait_for_a_mutex() -> None:
 # these set theirs, as `Timeout` does, once nothing but the wait is left.
 
 
-class BlocksTimed:
+def blocks_timed(job: Any) -> None:
     """Holds the interpreter lock beyond its timeout."""
-
-    @staticmethod
-    def perform(job: Any) -> None:
-        write(job)
-        signal.signal(INTERRUPT, signal.SIG_IGN)  # the timeout does not come before the wait, in no thread
-        job.limit(0.3)
-        wait_for_a_mutex()
+    write(job)
+    signal.signal(INTERRUPT, signal.SIG_IGN)  # the timeout does not come before the wait, in no thread
+    job.limit(0.3)
+    wait_for_a_mutex()
 
 
-class BlocksRetried:
-    middleware = [Retry(JobTimeout, delay=0.05, factor=1)]
-    perform = staticmethod(BlocksTimed.perform)
+BlocksRetried = within(blocks_timed, Retry(JobTimeout, delay=0.05, factor=1))
 
 
-def sleeps(job: Any, timeout: float | None = None) -> None:
-    """Waits in Python's own `sleep`, and writes which exception ended it, and when."""
+@contextlib.contextmanager
+def end_is_told(job: Any) -> Iterator[None]:
+    """Let the job have the timeout in its data, if any, and write which exception ended it, and when."""
     write(job)
     try:
-        if timeout is not None:
-            job.limit(timeout)
-        time.sleep(600)
-    except Exception as error:
+        if job.data:
+            job.limit(job.data)
+        yield
+    except BaseException as error:
         job.client.source.sync().rpush("ended", f"{type(error).__name__} {time.time()}")
         raise
 
 
-class SleepsTimed:
-    @staticmethod
-    def perform(job: Any) -> None:
-        sleeps(job, 0.3)
+def sleeps(job: Any) -> None:
+    """Waits in Python's own `sleep`."""
+    with end_is_told(job):
+        time.sleep(600)
 
 
-def turns(job: Any, timeout: float | None = None) -> None:
-    """Runs Python code until it is interrupted, and writes which exception ended it, and when."""
-    write(job)
-    try:
-        if timeout is not None:
-            job.limit(timeout)
+def turns(job: Any) -> None:
+    """Runs Python code until it is interrupted."""
+    with end_is_told(job):
         while True:
             time.sleep(0.001)
-    except Exception as error:
-        job.client.source.sync().rpush("ended", f"{type(error).__name__} {time.time()}")
-        raise
 
 
-async def waits(job: Any, timeout: float | None = None) -> None:
-    write(job)
-    try:
-        if timeout is not None:
-            job.limit(timeout)
+async def waits(job: Any) -> None:
+    with end_is_told(job):
         await asyncio.sleep(600)
-    except asyncio.CancelledError:
-        job.client.source.sync().rpush("ended", f"CancelledError {time.time()}")
-        raise
-
-
-class TurnsTimed:
-    @staticmethod
-    def perform(job: Any) -> None:
-        turns(job, 0.3)
-
-
-class WaitsTimed:
-    @staticmethod
-    async def perform(job: Any) -> None:
-        await waits(job, 0.3)
 
 
 def looks(job: Any) -> None:
@@ -622,18 +539,16 @@ def ends_itself(job: Any) -> None:
     job.client.source.sync().rpush("done", job.jid)
 
 
-class Cleans:
-    """Its cleanup takes longer than its timeout."""
+def cleans(job: Any) -> None:
+    try:
+        turns(job)
+    finally:
+        time.sleep(1.5)
+        job.client.source.sync().rpush("done", job.jid)
 
-    middleware = [Timeout(0.2, kill_after=30)]
 
-    @staticmethod
-    def perform(job: Any) -> None:
-        try:
-            turns(job)
-        finally:
-            time.sleep(1.5)
-            job.client.source.sync().rpush("done", job.jid)
+Cleans = within(cleans, Timeout(0.2, kill_after=30))
+"""Its cleanup takes longer than its timeout."""
 
 
 @task(bind=True)
@@ -658,9 +573,3 @@ def hooked_quietly(job: Any) -> None:
     server = job.client.source.sync()
     job.before_complete(lambda job: server.rpush("hooks", "before"))
     job.after_complete(lambda job: server.rpush("hooks", "after"))
-
-
-def again_quietly(job: Any) -> None:
-    job.data["n"] += 1
-    if job.data["n"] < 3:
-        raise RequeueLater(0, job.retries_left)

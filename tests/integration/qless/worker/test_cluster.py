@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,19 @@ from redis.crc import key_slot
 
 from resty_django.qless import Client
 from resty_django.qless.tasks.abandoned import of_tasks
-from tests.integration.qless.worker.conftest import JOBS, Workers, put, state, until, wait_for
+from tests.integration.qless.worker.conftest import (
+    JOBS,
+    Start,
+    Workers,
+    put,
+    short_locks,
+    started,
+    state,
+    texts,
+    until,
+    wait_for,
+    worker_processes,
+)
 from tests.servers import Server, cluster
 from tests.servers import until as until_up
 
@@ -23,7 +35,6 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
 PREFIX = "{jobs}ql:"
 TICK = "tests.integration.qless.tasks.ticking"
-Start = Callable[..., Workers]
 
 
 @pytest.fixture(scope="module")
@@ -45,30 +56,19 @@ def client(nodes: list[Server]) -> Iterator[Client]:
 @pytest.fixture
 def workers(client: Client, nodes: list[Server], tmp_path: Path) -> Iterator[Start]:
     """`interval`: 600 seconds, where it is not given."""
-    runs: list[Workers] = []
     cache = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": [node.url for node in nodes],
         "OPTIONS": {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"},
     }
 
-    def start(*arguments: str, qless: dict[str, Any] | None = None) -> Workers:
-        section = {"URL": None, "ALIAS": "jobs", "PREFIX": PREFIX, **(qless or {})}
-        log = tmp_path / f"log{len(runs)}"
-        runs.append(Workers(None, log, "--interval", "600", *arguments, qless=section, caches={"jobs": cache}))
-        return runs[-1]
+    with worker_processes(tmp_path, None) as start_worker:
 
-    yield start
-    for run in runs:
-        run.end()
+        def start(*arguments: str, qless: dict[str, Any] | None = None) -> Workers:
+            section = {"URL": None, "ALIAS": "jobs", "PREFIX": PREFIX, **(qless or {})}
+            return start_worker("--interval", "600", *arguments, qless=section, caches={"jobs": cache})
 
-
-def listed(client: Client, name: str) -> list[str]:
-    return [line.decode() for line in client.source.sync().lrange(name, 0, -1)]
-
-
-def started(client: Client, count: int = 1) -> list[str]:
-    return list(wait_for(lambda: (lines := listed(client, "told"))[count - 1 :] and lines, "jobs are to start"))
+        yield start
 
 
 def heard_by(nodes: list[Server], channel: str) -> int:
@@ -86,16 +86,6 @@ def home(nodes: list[Server]) -> Server:
     return next(node for node in nodes if node.call("KEYS", f"{PREFIX}queues"))
 
 
-def test_sync_and_async_jobs_run(workers: Start, client: Client) -> None:
-    jids = [put(client, name, 0.1) for name in ("long", "along")]
-    failing = [put(client, name, "here") for name in ("boom", "aboom")]
-    workers()
-    for jid in jids:
-        until(client, jid, "complete")
-    for jid in failing:
-        assert until(client, jid, "failed").failure["group"] == "q-ValueError"
-
-
 def test_a_job_starts_when_it_is_put(workers: Start, client: Client, nodes: list[Server]) -> None:
     run = workers("--processes", "2")
     listening(run, nodes, 2)
@@ -104,7 +94,7 @@ def test_a_job_starts_when_it_is_put(workers: Start, client: Client, nodes: list
         client.queues["q"].put(f"{JOBS}.stamp", time.time())
         wait_for(lambda count=count: server.llen("took") == count + 1, run.text())  # type: ignore[misc]
         time.sleep(0.05)  # they look once more after a job, and are to hear of the next one
-    took = sorted(map(float, listed(client, "took")))
+    took = sorted(map(float, texts(client, "took")))
     assert took[10] < 1, took
 
 
@@ -116,12 +106,14 @@ def test_a_job_starts_when_its_time_has_come(workers: Start, client: Client, nod
     until(client, jid, "complete")
 
 
-def test_term_waits_for_the_jobs_that_run(workers: Start, client: Client) -> None:
-    jids = [put(client, name, 1.0) for name in ("long", "along")]
+def test_sync_and_async_jobs_run_and_term_waits_for_them(workers: Start, client: Client) -> None:
+    failing = [put(client, name, "here") for name in ("boom", "aboom")]
     run = workers()
+    for jid in failing:
+        assert until(client, jid, "failed").failure["group"] == "q-ValueError"
+    jids = [put(client, name, 1.0) for name in ("long", "along")]
     started(client, 2)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     assert [state(client, jid) for jid in jids] == ["complete", "complete"]
     assert client.workers.counts() == []
 
@@ -130,8 +122,7 @@ def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client:
     jids = {put(client, name, 60.0, retries=2) for name in ("long", "along")}
     run = workers("--grace", "0.5")
     started(client, 2)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 3
+    assert run.stop() == 3
     jobs = client.queues["q"].pop(2)
     assert {job.jid for job in jobs} == jids
     assert [job.retries_left for job in jobs] == [2, 2]
@@ -150,15 +141,14 @@ def test_a_job_that_was_taken_away_is_interrupted_at_once(
     wait_for(lambda: heard_by(nodes, f"w:{line.split()[0]}") == 1, run.text())
     began = time.monotonic()
     getattr(client.jobs.get(jid), what)()
-    wait_for(lambda: listed(client, key) == [jid], run.text())
+    wait_for(lambda: texts(client, key) == [jid], run.text())
     assert time.monotonic() - began < 20
     assert f"job {jid} lost its lock" in run.text()
 
 
 def test_locks_are_prolonged_and_those_of_a_killed_worker_are_not(workers: Start, client: Client) -> None:
     """Two workers and two jobs: one is killed, and the other one does both."""
-    client.config.set("heartbeat", 3)
-    client.config.set("grace-period", 0)
+    short_locks(client, 3, 0)
     jids = [put(client, "long", 5.0) for _ in range(2)]
     runs = [workers("--concurrency", "1") for _ in range(2)]
     by = {line.split()[0] for line in started(client, 2)}
@@ -172,7 +162,7 @@ def test_locks_are_prolonged_and_those_of_a_killed_worker_are_not(workers: Start
     for jid in jids:
         until(client, jid, "complete")
     (survivor,) = stays.children()
-    restarts = listed(client, "told")[2:]
+    restarts = texts(client, "told")[2:]
     assert restarts
     assert all(line.split()[0].endswith(f"-{survivor}") for line in restarts)
 
@@ -180,8 +170,7 @@ def test_locks_are_prolonged_and_those_of_a_killed_worker_are_not(workers: Start
 def test_a_periodic_task_runs_once_an_interval(workers: Start, client: Client) -> None:
     run = workers("--processes", "2", qless={"MODULES": [TICK], "WORKER": {"QUEUES": ["ticks"]}})
     wait_for(lambda: len(client.jobs.complete()) >= 3, run.text())
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     assert client.queues["ticks"].counts().recurring == 1
     assert [entry.job.jid for entry in of_tasks(client)] == [f"every-{TICK}.tick"]
     jids = client.jobs.complete()
@@ -202,8 +191,7 @@ def test_the_worker_survives_a_restart_of_its_node(workers: Start, client: Clien
     for count in range(3):
         until(client, until_up(lambda count=count: put(client, "write", count)), "complete")  # type: ignore[misc]
         time.sleep(0.1)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
 
 
 def test_the_worker_follows_its_jobs_to_another_node(workers: Start, client: Client, nodes: list[Server]) -> None:
@@ -227,5 +215,4 @@ def test_the_worker_follows_its_jobs_to_another_node(workers: Start, client: Cli
         time.sleep(0.1)
     for jid in (running, *jids):
         until(client, jid, "complete")
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0

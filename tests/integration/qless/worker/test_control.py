@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
+import socket
 import time
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
+import django
 import pytest
 from django.core.management import CommandError, call_command
 
+import resty_django
 from resty_django.qless import Client, InvalidArgument, QlessError
 from resty_django.qless.clients.worker_reports import JobStack, WorkerReport, WorkerStacks
 from resty_django.qless.worker.heartbeat import liveness
 from resty_django.qless.worker.run_times import RunTimes
 from resty_django.qless.worker.usual_times import UsualTimes
+from tests.integration.qless.conftest import job_of, pop
 from tests.integration.qless.worker.conftest import (
     JOBS,
+    Start,
     Workers,
     descendants,
     put,
@@ -31,7 +37,7 @@ from tests.integration.qless.worker.conftest import (
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
 
-Start = Callable[..., Workers]
+Reporting = Callable[..., tuple[Workers, WorkerReport]]
 POOLS = ("threads", "processes")
 
 
@@ -39,6 +45,19 @@ def reports(client: Client, count: int = 1) -> list[WorkerReport]:
     """The reports of this number of workers, oldest process first."""
     wait_for(lambda: len(client.workers.reports()) == count, f"{count} workers are to report")
     return sorted(client.workers.reports(), key=lambda report: report.started)
+
+
+@pytest.fixture
+def reporting(workers: Start, client: Client) -> Reporting:
+    """Starts a worker of one process; returns it and its report once it serves its queues."""
+
+    def start(*arguments: str, **options: Any) -> tuple[Workers, WorkerReport]:
+        run = workers(*arguments, **options)
+        run.ready()
+        (report,) = reports(client)
+        return run, report
+
+    return start
 
 
 def the_report(client: Client, name: str) -> WorkerReport:
@@ -70,18 +89,10 @@ def functions(stack: JobStack) -> list[str]:
 # --- reports ---
 
 
-def test_a_worker_reports_itself(workers: Start, client: Client) -> None:
-    import platform
-    import socket
-
-    import django
-
-    import resty_django
-
+def test_a_worker_reports_itself(reporting: Reporting, client: Client) -> None:
     before = time.time()
-    run = workers("--concurrency", "3", qless={"RELEASE": "abc123"})
-    (pid,) = run.ready()
-    (report,) = reports(client)
+    run, report = reporting("--concurrency", "3", qless={"RELEASE": "abc123"})
+    (pid,) = run.children()
     assert (report.name, report.pid) == (f"{socket.gethostname()}-{pid}", pid)
     assert report.host == socket.gethostname()
     assert (report.package, report.release) == (resty_django.__version__, "abc123")
@@ -95,8 +106,7 @@ def test_a_worker_reports_itself(workers: Start, client: Client) -> None:
     busy = confirmed(client, report.name)
     assert (busy.used, busy.jobs[0].jid, busy.jobs[0].klass) == (1, jid, f"{JOBS}.long")
     until(client, jid, "complete")
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     assert client.workers.reports(report.name) == []
     assert not client.source.sync().keys("ql:report:*")
 
@@ -112,12 +122,10 @@ def test_workers_of_other_clients_have_no_report(client: Client) -> None:
     assert client.workers.stacks(client.worker_name) is None
 
 
-def test_a_killed_worker_leaves_a_report_that_expires(workers: Start, client: Client) -> None:
-    run = workers()
-    (pid,) = run.ready()
-    (report,) = reports(client)
+def test_a_killed_worker_leaves_a_report_that_expires(reporting: Reporting, client: Client) -> None:
+    run, report = reporting()
     run.signal(signal.SIGSTOP)  # the parent replaces nothing
-    os.kill(pid, signal.SIGKILL)
+    os.kill(report.pid, signal.SIGKILL)
     client.workers.quiet(report.name)
     left = the_report(client, report.name)
     assert [request.action for request in left.requests] == ["quiet"]
@@ -134,8 +142,7 @@ def test_usual_times_come_from_all_workers_if_this_one_has_none(client: Client, 
     for _ in range(runs):
         client.queues["q"].put("K")
         client.clock = lambda: now  # type: ignore[misc]
-        job = client.queues["q"].pop()
-        assert job is not None
+        job = pop(client.queues["q"])
         client.clock = lambda: now + 4  # type: ignore[misc]
         job.complete()
     client.clock = time.time  # type: ignore[misc]
@@ -153,10 +160,8 @@ def test_usual_times_come_from_all_workers_if_this_one_has_none(client: Client, 
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_quiet_and_resume(workers: Start, client: Client, pool: str) -> None:
-    run = workers("--pool", pool)
-    run.ready()
-    (report,) = reports(client)
+def test_quiet_and_resume(reporting: Reporting, client: Client, pool: str) -> None:
+    _, report = reporting("--pool", pool)
     client.workers.quiet(report.name)
     assert confirmed(client, report.name).state == "quiet"
     jid = put(client, "write", "later")
@@ -169,10 +174,8 @@ def test_quiet_and_resume(workers: Start, client: Client, pool: str) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_slots_can_be_scaled(workers: Start, client: Client, pool: str) -> None:
-    run = workers("--pool", pool, "--concurrency", "1")
-    (pid,) = run.ready()
-    (report,) = reports(client)
+def test_slots_can_be_scaled(reporting: Reporting, client: Client, pool: str) -> None:
+    _, report = reporting("--pool", pool, "--concurrency", "1")
     jids = [put(client, "long", 600) for _ in range(3)]
     started(client, 1)
     client.workers.scale(report.name, 3)
@@ -181,29 +184,26 @@ def test_slots_can_be_scaled(workers: Start, client: Client, pool: str) -> None:
     client.workers.scale(report.name, 1)
     assert confirmed(client, report.name).slots == 1
     assert [state(client, jid) for jid in jids] == ["running"] * 3  # they are not interrupted
-    assert len(descendants(pid)) == (4 if pool == "processes" else 1)
-    with pytest.raises(InvalidArgument, match="Use 1 to 64"):
-        client.workers.scale(report.name, 65)
-    with pytest.raises(InvalidArgument, match="Use 1 to 64"):
-        client.workers.scale(report.name, 0)
+    assert len(descendants(report.pid)) == (4 if pool == "processes" else 1)
+    for slots in (0, 65):
+        with pytest.raises(InvalidArgument, match="Use 1 to 64"):
+            client.workers.scale(report.name, slots)
 
 
-def test_processes_of_slots_that_are_no_longer_needed_end(workers: Start, client: Client) -> None:
-    run = workers("--pool", "processes", "--concurrency", "3")
-    (pid,) = run.ready()
-    (report,) = reports(client)
+def test_processes_of_slots_that_are_no_longer_needed_end(reporting: Reporting, client: Client) -> None:
+    _, report = reporting("--pool", "processes", "--concurrency", "3")
     jids = [put(client, "long", 0.5) for _ in range(3)]
     started(client, 3)
-    processes = len(descendants(pid))
+    processes = len(descendants(report.pid))
     for jid in jids:
         until(client, jid, "complete")
     client.workers.scale(report.name, 1)
-    wait_for(lambda: len(descendants(pid)) == processes - 2, "two processes are to end")
+    wait_for(lambda: len(descendants(report.pid)) == processes - 2, "two processes are to end")
     client.workers.scale(report.name, 3)
     for number in range(3):
         put(client, "long", 600 + number)
     started(client, 6)
-    assert len(descendants(pid)) == processes
+    assert len(descendants(report.pid)) == processes
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -214,7 +214,7 @@ def test_a_stopped_process_is_not_replaced(workers: Start, client: Client, pool:
     first, second = reports(client, 2)
     jid = put(client, "long", 1)
     started(client)
-    holder = client.jobs.get(jid).worker_name  # type: ignore[union-attr]
+    holder = job_of(client, jid).worker_name
     other = next(report.name for report in (first, second) if report.name != holder)
     client.workers.stop(holder)
     until(client, jid, "complete")  # a graceful end
@@ -228,17 +228,15 @@ def test_a_stopped_process_is_not_replaced(workers: Start, client: Client, pool:
     assert client.workers.alive() == []
 
 
-def test_a_replaced_process_stays_quiet_and_scaled(workers: Start, client: Client) -> None:
-    run = workers("--concurrency", "2")
-    (pid,) = run.ready()
-    (report,) = reports(client)
+def test_a_replaced_process_stays_quiet_and_scaled(reporting: Reporting, client: Client) -> None:
+    run, report = reporting("--concurrency", "2")
     client.workers.scale(report.name, 5)
     client.workers.quiet(report.name)
     confirmed(client, report.name)
-    os.kill(pid, signal.SIGKILL)
+    os.kill(report.pid, signal.SIGKILL)
 
     def successor() -> WorkerReport | None:
-        return next((other for other in client.workers.reports() if other.pid != pid), None)
+        return next((other for other in client.workers.reports() if other.pid != report.pid), None)
 
     replaced = wait_for(successor, "another process is to report")
     assert (replaced.state, replaced.slots) == ("quiet", 5)
@@ -247,36 +245,19 @@ def test_a_replaced_process_stays_quiet_and_scaled(workers: Start, client: Clien
     until(client, jid, "complete")
 
 
-def test_a_request_is_found_without_its_message(workers: Start, client: Client) -> None:
+def test_a_request_is_found_without_its_message(reporting: Reporting, client: Client) -> None:
     """The channel was broken when it was announced: the next report finds it."""
-    run = workers()
-    run.ready()
-    (report,) = reports(client)
+    _, report = reporting()
     request = json.dumps({"id": 1, "action": "quiet", "at": time.time()}, separators=(",", ":"))
     client.source.sync().hset(f"ql:report:{report.name}", "state", request)
     assert confirmed(client, report.name).state == "quiet"
     assert liveness.INTERVAL < 40  # which is how long `wait_for` waits
 
 
-FORGED = (
-    "",
-    "nonsense",
-    "[]",
-    '{"id":1,"action":"rm","at":1}',
-    '{"id":"1","action":"stop","at":1}',
-    '{"id":1,"action":"scale","at":1,"slots":100000000}',
-    '{"id":1,"action":"scale","at":1}',
-    '{"id":1,"action":"scale","at":1,"slots":9999}',
-    '{"id":1,"action":"stop","at":1,"x":"' + "x" * 5000 + '"}',
-)
-
-
-def test_forged_requests_change_nothing(workers: Start, client: Client) -> None:
-    run = workers()
-    run.ready()
-    (report,) = reports(client)
+def test_forged_requests_change_nothing(reporting: Reporting, client: Client) -> None:
+    _, report = reporting()
     server = client.source.sync()
-    for forged in FORGED:
+    for forged in ("nonsense", '{"id":1,"action":"scale","at":1,"slots":9999}'):
         server.hset(f"ql:report:{report.name}", "slots", forged)
         for message in ("nonsense", "[]", '{"event":"request"}', "x" * 100_000, '{"event":"request","id":{}}'):
             server.publish(f"ql:w:{report.name}", message)
@@ -292,10 +273,8 @@ def test_forged_requests_change_nothing(workers: Start, client: Client) -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_stacks_of_running_jobs(workers: Start, client: Client, pool: str) -> None:
-    run = workers("--pool", pool)
-    run.ready()
-    (report,) = reports(client)
+def test_stacks_of_running_jobs(reporting: Reporting, client: Client, pool: str) -> None:
+    _, report = reporting("--pool", pool)
     assert stacks(client, report.name).jobs == []
     jids = {name: put(client, name, 600) for name in ("long", "along", "deep_wait")}
     started(client, 3)
@@ -312,67 +291,57 @@ def test_stacks_of_running_jobs(workers: Start, client: Client, pool: str) -> No
     assert 0 < client.source.sync().ttl(f"ql:stacks:{report.name}") <= 120
 
 
-@pytest.mark.parametrize("pool", POOLS)
-def test_the_stack_of_an_async_job_that_blocks_its_loop(workers: Start, client: Client, pool: str) -> None:
-    run = workers("--pool", pool)
-    run.ready()
-    (report,) = reports(client)
-    put(client, "ablocks", 600)
+@pytest.mark.parametrize(
+    ("pool", "name", "source"),
+    [
+        *((pool, "ablocks", "time.sleep(job.data)") for pool in POOLS),
+        ("processes", "hold_interpreter", "ctypes.PyDLL(None).usleep(int(job.data * 1e6))"),
+    ],
+)
+def test_the_stack_of_a_job_that_blocks_its_loop_or_its_process(
+    reporting: Reporting, client: Client, pool: str, name: str, source: str
+) -> None:
+    _, report = reporting("--pool", pool)
+    put(client, name, 600)
     started(client)
     (stack,) = wait_for(lambda: (jobs := stacks(client, report.name).jobs) and jobs[0].frames and jobs)
-    assert functions(stack)[-1] == "ablocks"
-    assert stack.frames[-1].source == "time.sleep(job.data)"
+    assert functions(stack)[-1] == name
+    assert stack.frames[-1].source == source
 
 
-def test_the_stack_of_a_process_that_holds_the_interpreter(workers: Start, client: Client) -> None:
-    run = workers("--pool", "processes")
-    run.ready()
-    (report,) = reports(client)
-    put(client, "holds_gil", 600)
-    started(client)
-    (stack,) = wait_for(lambda: (jobs := stacks(client, report.name).jobs) and jobs[0].frames and jobs)
-    assert functions(stack)[-1] == "holds_gil"
-
-
-def test_the_stack_of_a_worker_whose_interpreter_is_blocked(workers: Start, client: Client, site: None) -> None:
+def test_the_stack_of_a_worker_whose_interpreter_is_blocked(reporting: Reporting, client: Client, site: None) -> None:
     """The process that sends its heartbeats answers."""
-    run = workers()
-    run.ready()
-    (report,) = reports(client)
-    for count, name in enumerate(("long", "holds_gil"), 1):  # the second one stops all threads
+    _, report = reporting()
+    for count, name in enumerate(("long", "hold_interpreter"), 1):  # the second one stops all threads
         put(client, name, 600)
         started(client, count)
     answer = stacks(client, report.name, 90)
     assert [request.action for request in the_report(client, report.name).requests] == ["stacks"]
     assert {stack.jid for stack in answer.jobs} == {""}
-    assert sorted(functions(stack)[-1] for stack in answer.jobs) == ["holds_gil", "long"]
-    (blocking,) = (stack for stack in answer.jobs if functions(stack)[-1] == "holds_gil")
-    assert blocking.frames[-1].source == "ctypes.PyDLL(None).sleep(job.data)"
-    assert "ctypes.PyDLL(None).sleep(job.data)" in in_terminal("stacks", report.name, "--wait", "30")
+    assert sorted(functions(stack)[-1] for stack in answer.jobs) == ["hold_interpreter", "long"]
+    (blocking,) = (stack for stack in answer.jobs if functions(stack)[-1] == "hold_interpreter")
+    assert blocking.frames[-1].source == "ctypes.PyDLL(None).usleep(int(job.data * 1e6))"
+    assert "ctypes.PyDLL(None).usleep(int(job.data * 1e6))" in in_terminal("stacks", report.name, "--wait", "30")
 
 
-def test_a_stopped_worker_does_not_answer(workers: Start, client: Client) -> None:
+def test_a_stopped_worker_does_not_answer(reporting: Reporting, client: Client) -> None:
     """Its request remains, and is not answered when nobody waits any more."""
-    run = workers()
-    (pid,) = run.ready()
-    (report,) = reports(client)
-    os.kill(pid, signal.SIGSTOP)
+    _, report = reporting()
+    os.kill(report.pid, signal.SIGSTOP)
     client.workers.request_stacks(report.name)
     time.sleep(0.5)
     assert client.workers.stacks(report.name) is None
     assert [request.action for request in the_report(client, report.name).requests] == ["stacks"]
     old = json.dumps({"id": 1, "action": "stacks", "at": time.time() - 100}, separators=(",", ":"))
     client.source.sync().hset(f"ql:report:{report.name}", "stacks", old)
-    os.kill(pid, signal.SIGCONT)
+    os.kill(report.pid, signal.SIGCONT)
     confirmed(client, report.name)
     assert client.workers.stacks(report.name) is None
 
 
-def test_a_loop_that_hangs_can_be_examined(workers: Start, client: Client) -> None:
+def test_a_loop_that_hangs_can_be_examined(reporting: Reporting, client: Client) -> None:
     """Requests are not confirmed, but stacks are sent: the thread that reports collects them."""
-    run = workers()
-    run.ready()
-    (report,) = reports(client)
+    _, report = reporting()
     jid = put(client, "hangs_the_loop", 600)
     started(client)
     client.workers.quiet(report.name)
@@ -381,10 +350,8 @@ def test_a_loop_that_hangs_can_be_examined(workers: Start, client: Client) -> No
     wait_for(lambda: [request.action for request in the_report(client, report.name).requests] == ["quiet"])
 
 
-def test_stacks_are_bounded(workers: Start, client: Client) -> None:
-    run = workers("--concurrency", "60")
-    run.ready()
-    (report,) = reports(client)
+def test_stacks_are_bounded(reporting: Reporting, client: Client) -> None:
+    _, report = reporting("--concurrency", "60")
     for _ in range(59):
         put(client, "along", 600)
     put(client, "recurses", 600)
@@ -428,17 +395,15 @@ def test_workers_are_controlled_in_the_terminal(workers: Start, client: Client, 
     assert sorted((report.state, report.slots) for report in reports(client, 2)) == [("quiet", 5), ("running", 2)]
     assert "time.sleep(job.data)" in in_terminal("stacks", first, second)
     holder = client.queues["q"].jobs.running()[0]
-    name = client.jobs.get(holder).worker_name  # type: ignore[union-attr]
+    name = job_of(client, holder).worker_name
     idle = first if name == second else second
     in_terminal("stop", idle)
     reports(client, 1)
 
 
-def test_a_worker_that_does_not_confirm_is_named(workers: Start, client: Client, site: None) -> None:
-    run = workers()
-    (pid,) = run.ready()
-    (report,) = reports(client)
-    os.kill(pid, signal.SIGSTOP)
+def test_a_worker_that_does_not_confirm_is_named(reporting: Reporting, client: Client, site: None) -> None:
+    _, report = reporting()
+    os.kill(report.pid, signal.SIGSTOP)
     assert f"Not confirmed within 0.1 s: {report.name}" in refused("quiet", report.name, "--wait", "0.1")
     assert "quiet requested" in in_terminal("list")
 

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from resty_django.qless import Client
-from tests.integration.qless.worker.conftest import Workers, put, started, state, until, wait_for
+from tests.integration.qless.conftest import history
+from tests.integration.qless.worker.conftest import Start, descendants, put, started, state, until, wait_for
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 
-Start = Callable[..., Workers]
 LEASE = 3.0
-
-
-def helpers(worker: int) -> list[int]:
-    """The children of all threads of a worker."""
-    paths = Path(f"/proc/{worker}/task").glob("*/children")
-    return [int(pid) for path in paths for pid in path.read_text().split()]
-
-
-def history(client: Client, jid: str) -> list[str]:
-    job: Any = client.jobs.get(jid)
-    return [entry["what"] for entry in job.raw_queue_history]
 
 
 def test_a_job_that_holds_the_interpreter_keeps_its_lock_and_those_of_its_neighbours(
@@ -42,8 +29,7 @@ def test_a_job_that_holds_the_interpreter_keeps_its_lock_and_those_of_its_neighb
         assert history(client, started_jid) == ["put", "popped", "done"]
     assert client.queues["q"].stats().retries == 0
     assert "holds the interpreter lock (GIL)" in run.text()
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
 
 
 def test_no_heartbeat_for_a_worker_that_is_killed_or_stopped(workers: Start, client: Client) -> None:
@@ -53,7 +39,7 @@ def test_no_heartbeat_for_a_worker_that_is_killed_or_stopped(workers: Start, cli
     started(client, 2)
     jobs = [client.jobs.get(jid) for jid in jids]
     killed, stopped = (int(job.worker_name.rpartition("-")[2]) for job in jobs)  # type: ignore[union-attr]
-    (helper,) = helpers(killed)
+    (helper,) = descendants(killed)
     os.kill(stopped, signal.SIGSTOP)
     os.kill(killed, signal.SIGKILL)
     wait_for(lambda: not Path(f"/proc/{helper}").exists(), "the helper is to end with its worker")
@@ -67,12 +53,11 @@ def test_the_helper_ends_with_its_worker_and_survives_signals_to_the_group(worke
     jid = put(client, "long", 1.0)
     run = workers()
     (worker,) = run.ready()
-    (helper,) = helpers(worker)
+    (helper,) = descendants(worker)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         os.kill(helper, number)
     started(client)
     assert Path(f"/proc/{helper}").exists()
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     assert state(client, jid) == "complete"
     assert not Path(f"/proc/{helper}").exists()

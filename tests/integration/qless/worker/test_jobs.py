@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +13,12 @@ from resty_django.qless.worker.error_text import LONGEST_MESSAGE
 from resty_django.shdict import shdicts
 from resty_django.txid import bound
 from resty_django.txid.logging import TxidFilter
+from tests.integration.qless.conftest import change_settings
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import JOBS, InProcessWorker, put, traced_code_runs, until, wait_for
+from tests.integration.qless.worker.conftest import JOBS, holds, put, traced_code_runs, until, wait_for
+from tests.integration.qless.worker.conftest import StartInProcess as Start
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
-
-Start = Callable[..., InProcessWorker]
 
 
 BOTH = pytest.mark.parametrize("prefix", ["", "a"])
@@ -32,9 +31,7 @@ def test_a_job_runs_and_is_complete(start_worker: Start, client: Client, prefix:
     assert jobs.SEEN.get(timeout=20) == {"order": 7}
     job = until(client, jid, "complete")
     assert job.data == {"order": 7}
-    record = client.jobs.result(jid)
-    assert record is not None
-    assert record.result is None
+    assert job.result().result is None
 
 
 @BOTH
@@ -91,11 +88,8 @@ def test_a_class_has_functions_for_queues(start_worker: Start, client: Client) -
 
 def test_a_result_is_kept_if_asked_for(start_worker: Start, client: Client) -> None:
     start_worker()
-    jid = put(client, "Answer", 21)
-    until(client, jid, "complete")
-    record = client.jobs.result(jid)
-    assert record is not None
-    assert record.result == {"answer": 42}
+    job = until(client, put(client, "Answer", 21), "complete")
+    assert job.result().result == {"answer": 42}
 
 
 def test_changed_data_are_kept(start_worker: Start, client: Client) -> None:
@@ -115,55 +109,43 @@ def test_a_job_may_end_itself(start_worker: Start, client: Client) -> None:
 
 @BOTH
 def test_hooks_are_called(start_worker: Start, client: Client, prefix: str) -> None:
-    start_worker()
+    worker = start_worker()
     jid = put(client, f"{prefix}hooked")
     until(client, jid, "complete")
     assert jobs.SEEN.get(timeout=20) == "before"
     if not prefix:
         assert jobs.SEEN.get(timeout=20) == "after"
+    wait_for(lambda: worker.counts.total() == 1)
+    assert worker.counts == {"completed": 1}
 
 
-def test_retry_later_takes_retries_and_then_fails(start_worker: Start, client: Client) -> None:
+@pytest.mark.parametrize(
+    ("name", "data", "retries", "seen", "end"),
+    [
+        ("later", None, 2, [2, 1, 0], {"group": "mine", "message": "not yet"}),
+        ("again", {"n": 0}, 3, [(0, 3), (1, 3), (2, 3)], {"data": {"n": 3}}),
+        ("Retried", {}, 2, [(1, {}), (2, {}), (3, {})], {"group": "q-OSError"}),
+        (
+            *("Requeued", {}, 1),
+            [(1, {}), *((1, {"requeues_by_exception": {"OSError": count}}) for count in (1, 2))],
+            {"retries_left": 1},
+        ),
+    ],
+)
+def test_retries_take_retries_and_requeues_take_none(
+    start_worker: Start, client: Client, name: str, data: Any, retries: int, seen: list[Any], end: dict[str, Any]
+) -> None:
     start_worker()
-    jid = put(client, "later", retries=2)
-    failure = until(client, jid, "failed").failure
-    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [2, 1, 0]
-    assert (failure["group"], failure["message"]) == ("mine", "not yet")
-
-
-def test_requeue_later_takes_none(start_worker: Start, client: Client) -> None:
-    start_worker()
-    jid = put(client, "again", {"n": 0}, retries=3)
-    job = until(client, jid, "complete")
-    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [(0, 3), (1, 3), (2, 3)]
-    assert job.data == {"n": 3}
-
-
-def test_the_retry_middleware_retries_until_none_is_left(start_worker: Start, client: Client) -> None:
-    start_worker()
-    jid = put(client, "Retried", retries=2)
-    failure = until(client, jid, "failed").failure
-    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [1, 2, 3]
-    assert failure["group"] == "q-OSError"
-
-
-def test_the_requeue_middleware_counts_its_requeues(start_worker: Start, client: Client) -> None:
-    start_worker()
-    jid = put(client, "Requeued", {}, retries=1)
-    job = until(client, jid, "failed")
-    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == [
-        {},
-        {"requeues_by_exception": {"OSError": 1}},
-        {"requeues_by_exception": {"OSError": 2}},
-    ]
-    assert job.retries_left == 1
+    job = until(client, put(client, name, data, retries=retries), "complete" if name == "again" else "failed")
+    assert [jobs.SEEN.get(timeout=20) for _ in range(3)] == seen
+    facts = {"data": job.data, "retries_left": job.retries_left, **job.failure}
+    assert facts == facts | end
 
 
 @pytest.mark.parametrize(("name", "outcome"), [("Slow", "JobTimeout"), ("AsyncSlow", "cancelled")])
 def test_a_timeout_interrupts_the_job(start_worker: Start, client: Client, name: str, outcome: str) -> None:
     start_worker()
-    jid = put(client, name)
-    assert jobs.SEEN.get(timeout=20) == ("holds", jid)
+    jid = holds(put(client, name))
     failure = until(client, jid, "failed").failure
     assert jobs.SEEN.get(timeout=20) == (outcome, jid)
     assert failure["group"] == "q-JobTimeout"
@@ -186,10 +168,7 @@ def test_a_job_that_ignores_its_timeout_ends_the_process(start_worker: Start, cl
 
 def test_middleware_of_settings_and_class(start_worker: Start, client: Client, settings: Any) -> None:
     worker = start_worker()
-    settings.RESTY_DJANGO = {
-        **settings.RESTY_DJANGO,
-        "QLESS": {**settings.RESTY_DJANGO["QLESS"], "WORKER": {"MIDDLEWARE": [f"{JOBS}.outer"]}},
-    }
+    change_settings(settings, WORKER={"MIDDLEWARE": [f"{JOBS}.outer"]})
     until(client, put(client, "Trailed"), "complete")
     assert jobs.TRAIL == ["outer before", "one before", "two before", "two after", "one after", "outer after"]
     jobs.TRAIL.clear()
@@ -240,14 +219,20 @@ def test_a_job_under_an_unknown_policy_fails(start_worker: Start, client: Client
     registry.forget_policies()
 
 
-def test_round_robin_over_queues(start_worker: Start, client: Client) -> None:
-    worker = start_worker(queues=("a", "b", "c"), reserver="round_robin", concurrency=1)
+@pytest.mark.parametrize("reserver", ["ordered", "round_robin"])
+def test_queues_are_emptied_in_the_order_of_the_reserver(start_worker: Start, client: Client, reserver: str) -> None:
+    worker = start_worker(queues=("a", "b", "c"), reserver=reserver, concurrency=1)
     worker.pause()
-    for queue in ("a", "a", "b", "b", "c", "c"):
-        put(client, "note", queue, queue=queue)
+    for queue in ("c", "a", "b"):
+        for number in range(2):
+            put(client, "note", f"{queue}{number}", queue=queue)
     worker.resume()
-    queues = [jobs.SEEN.get(timeout=20) for _ in range(6)]
-    assert sorted(queues[:3]) == sorted(queues[3:]) == ["a", "b", "c"]
+    notes = [jobs.SEEN.get(timeout=20) for _ in range(6)]
+    if reserver == "ordered":
+        assert notes == ["a0", "a1", "b0", "b1", "c0", "c1"]
+    else:
+        assert sorted(notes[:3]) == ["a0", "b0", "c0"]
+        assert sorted(notes[3:]) == ["a1", "b1", "c1"]
 
 
 def test_the_txid_of_the_put_is_bound_in_the_job(start_worker: Start, client: Client) -> None:
@@ -261,34 +246,24 @@ def test_the_txid_of_the_put_is_bound_in_the_job(start_worker: Start, client: Cl
     assert current not in (None, txid)
 
 
-@BOTH
-def test_the_log_of_a_failure_has_the_txid_of_the_put(
-    start_worker: Start, client: Client, caplog: pytest.LogCaptureFixture, prefix: str
+@pytest.mark.parametrize(
+    ("name", "messages"),
+    [
+        ("boom", ["failed: ValueError: boom loudly"]),
+        ("aboom", ["failed: ValueError: boom loudly"]),
+        ("Retried", ["failed and runs again in 0.0 s: OSError: no route", "failed: OSError: no route"]),
+    ],
+)
+def test_retries_and_failures_are_logged_with_the_txid_of_the_put(
+    start_worker: Start, client: Client, caplog: pytest.LogCaptureFixture, name: str, messages: list[str]
 ) -> None:
     caplog.handler.addFilter(TxidFilter())
     start_worker()
     with bound() as txid:
-        jid = put(client, f"{prefix}boom", "loudly")
+        jid = put(client, name, "loudly", retries=1)
     until(client, jid, "failed")
     lines = [(record.txid, record.getMessage()) for record in caplog.records if jid in record.getMessage()]
-    klass = f"{jobs.__name__}.{prefix}boom"
-    assert lines == [(txid, f"job {jid} ({klass}) failed: ValueError: boom loudly")]
-
-
-def test_a_retry_is_logged_with_its_error_and_the_txid_of_the_put(
-    start_worker: Start, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.handler.addFilter(TxidFilter())
-    start_worker()
-    with bound() as txid:
-        jid = put(client, "Retried", retries=1)
-    until(client, jid, "failed")
-    lines = [(record.txid, record.getMessage()) for record in caplog.records if jid in record.getMessage()]
-    name = f"job {jid} ({jobs.__name__}.Retried)"
-    assert lines == [
-        (txid, f"{name} failed and runs again in 0.0 s: OSError: no route"),
-        (txid, f"{name} failed: OSError: no route"),
-    ]
+    assert lines == [(txid, f"job {jid} ({jobs.__name__}.{name}) {message}") for message in messages]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -298,7 +273,6 @@ def test_database_connections_are_closed_as_around_a_request(
 ) -> None:
     """Their greatest age is 0 start_worker, so each job has a connection of its own."""
     start_worker(concurrency=1)
-    first, second = put(client, f"{prefix}query"), put(client, f"{prefix}query")
-    until(client, first, "complete")
-    until(client, second, "complete")
+    for jid in [put(client, f"{prefix}query") for _ in range(2)]:
+        until(client, jid, "complete")
     assert jobs.SEEN.get(timeout=20) is not jobs.SEEN.get(timeout=20)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,42 +13,34 @@ import pytest
 from resty_django.qless import Client
 from resty_django.qless.worker.commands import Requeue
 from resty_django.redis import StoreDown
+from tests.integration.qless.conftest import change_settings, history, job_of
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import InProcessWorker, put, state, until, wait_for
-from tests.servers import Server, running
+from tests.integration.qless.worker.conftest import StartInProcess as Start
+from tests.integration.qless.worker.conftest import holds, put, short_locks, state, until, wait_for
+from tests.servers import Server
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
-Start = Callable[..., InProcessWorker]
 
-
-def holds(jid: str) -> None:
-    """Wait until the job runs."""
-    assert jobs.SEEN.get(timeout=30) == ("holds", jid)
-
-
-def short_locks(client: Client, seconds: float = 0.6, grace: float = 0.2) -> None:
-    client.config.set("heartbeat", seconds)
-    client.config.set("grace-period", grace)
+def calls_of_scripts(client: Client) -> int:
+    return int(client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"])
 
 
 @pytest.mark.parametrize("name", ["blind", "ahold"])
 def test_locks_are_prolonged(start_worker: Start, client: Client, name: str) -> None:
     short_locks(client)
     start_worker()
-    jid = put(client, name)
-    holds(jid)
-    before = client.jobs.get(jid).expires_at  # type: ignore[union-attr]
+    jid = holds(put(client, name))
+    before = job_of(client, jid).expires_at
     rival = Client(client.source.sync(), worker_name="other")
     end = time.monotonic() + 2
     while time.monotonic() < end:
         assert rival.queues["q"].pop() is None
         time.sleep(0.02)
-    job = client.jobs.get(jid)
-    assert job is not None
-    assert job.expires_at > before + 1
+    assert job_of(client, jid).expires_at > before + 1
     jobs.GO.set()
-    assert [entry["what"] for entry in until(client, jid, "complete").raw_queue_history] == ["put", "popped", "done"]
+    until(client, jid, "complete")
+    assert history(client, jid) == ["put", "popped", "done"]
 
 
 @pytest.mark.parametrize("what", ["cancel", "timeout", "move"])
@@ -57,15 +49,9 @@ def test_a_job_that_was_taken_away_is_interrupted_at_once(
     start_worker: Start, client: Client, name: str, outcome: str, what: str
 ) -> None:
     worker = start_worker()
-    jid = put(client, name)
-    holds(jid)
-    job = client.jobs.get(jid)
-    assert job is not None
+    jid = holds(put(client, name))
     worker.pause()
-    if what == "move":
-        job.move("elsewhere")  # type: ignore[union-attr]
-    else:
-        getattr(job, what)()
+    getattr(job_of(client, jid), what)(*(["elsewhere"] if what == "move" else []))
     assert jobs.SEEN.get(timeout=20) == (outcome, jid)
     wait_for(lambda: worker.counts["lost"] == 1)
     end_state = {"cancel": None, "timeout": "stalled", "move": "waiting"}[what]
@@ -73,18 +59,10 @@ def test_a_job_that_was_taken_away_is_interrupted_at_once(
     assert (taken_away and taken_away.state) == end_state
 
 
-def test_a_job_with_hooks_ends_once(start_worker: Start, client: Client) -> None:
-    worker = start_worker()
-    until(client, put(client, "hooked"), "complete")
-    wait_for(lambda: worker.counts.total() == 1)
-    assert worker.counts == {"completed": 1}
-
-
 def test_a_thread_is_interrupted_if_asked_for(start_worker: Start, client: Client) -> None:
     worker = start_worker(interrupt=True)
-    jid = put(client, "spin")
-    holds(jid)
-    client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    jid = holds(put(client, "spin"))
+    job_of(client, jid).cancel()
     assert jobs.SEEN.get(timeout=20) == ("LostLock", jid)
     put(client, "note", "next")
     assert jobs.SEEN.get(timeout=20) == "next"
@@ -102,15 +80,13 @@ def test_a_bound_task_sees_that_it_was_revoked(start_worker: Start, client: Clie
 
 def test_the_result_of_a_lost_job_is_not_written(start_worker: Start, client: Client) -> None:
     worker = start_worker(queues=("q",), concurrency=1)
-    jid = put(client, "blind")
-    holds(jid)
+    jid = holds(put(client, "blind"))
     worker.pause()
     client.queues["q"].put("x", {"new": 1}, jid=jid)
     wait_for(lambda: next(iter(worker.running.values())).job.lost)
     jobs.GO.set()
     wait_for(lambda: not worker.running)
-    job = client.jobs.get(jid)
-    assert job is not None
+    job = job_of(client, jid)
     assert (job.state, job.data) == ("waiting", {"new": 1})
 
 
@@ -118,11 +94,10 @@ def test_a_notice_that_a_lock_expired_is_answered_by_a_heartbeat(start_worker: S
     """The job is in its time of grace, and its worker goes on with it."""
     client.config.set("grace-period", 30)
     worker = start_worker()
-    jid = put(client, "hold")
-    holds(jid)
+    jid = holds(put(client, "hold"))
     late = Client(client.source.sync(), worker_name="late", clock=lambda: time.time() + 70)
     assert late.queues["q"].pop() is None  # sends the notice
-    wait_for(lambda: client.jobs.get(jid).expires_at > time.time() + 59)  # type: ignore[union-attr]
+    wait_for(lambda: job_of(client, jid).expires_at > time.time() + 59)
     jobs.GO.set()
     until(client, jid, "complete")
     assert worker.counts["lost"] == 0
@@ -133,8 +108,7 @@ def test_a_changed_heartbeat_option_changes_the_lease(start_worker: Start, clien
     assert worker.stop() == 0
     client.config.set("q-heartbeat", 2)
     worker = start_worker()
-    jid = put(client, "blind")
-    holds(jid)
+    holds(put(client, "blind"))
     wait_for(lambda: worker.lease("q") == 2)
 
 
@@ -145,7 +119,7 @@ def test_jobs_of_a_pop_whose_reply_was_lost_are_given_back(start_worker: Start, 
     assert ghost.queues["other"].pop() is not None
     worker.check_leases()
     wait_for(lambda: client.queues["other"].counts().waiting == 1)
-    assert client.jobs.get(jid).retries_left == 5  # type: ignore[union-attr]
+    assert job_of(client, jid).retries_left == 5
 
 
 @pytest.mark.parametrize("offset", [-30.0, 30.0])
@@ -153,16 +127,15 @@ def test_a_wrong_clock_steals_no_lock_with_server_time(start_worker: Start, clie
     client.config.set("server-time", 1)
     short_locks(client, seconds=10.0, grace=0)
     right = start_worker(concurrency=1)
-    jid = put(client, "blind")
-    holds(jid)
+    jid = holds(put(client, "blind"))
     wrong = start_worker(clock=lambda: time.time() + offset, interval=0.05)
     second = put(client, "note", "second")
     assert jobs.SEEN.get(timeout=20) == "second"
     until(client, second, "complete")
-    calls = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
-    wait_for(lambda: client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"] > calls + 20)
+    calls = calls_of_scripts(client)
+    wait_for(lambda: calls_of_scripts(client) > calls + 20)
     assert state(client, jid) == "running"
-    assert client.jobs.get(jid).worker_name == right.name  # type: ignore[union-attr]
+    assert job_of(client, jid).worker_name == right.name
     later = put(client, "note", "later", delay=0.3)
     assert jobs.SEEN.get(timeout=20) == "later"
     until(client, later, "complete")
@@ -177,11 +150,11 @@ def test_a_wrong_clock_steals_no_lock_with_server_time(start_worker: Start, clie
 def test_a_put_wakes_an_idle_worker_before_its_interval(start_worker: Start, client: Client) -> None:
     worker = start_worker()
     wait_for(lambda: client.source.sync().pubsub_numsub(b"ql:wake:q")[0][1] == 1)
-    before = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    before = calls_of_scripts(client)
     for number in range(20):
         put(client, "note", number)
         assert jobs.SEEN.get(timeout=20) == number
-    calls = client.source.sync().info("commandstats")["cmdstat_evalsha"]["calls"]
+    calls = calls_of_scripts(client)
     assert calls - before < 200, worker.snapshot()
 
 
@@ -218,30 +191,17 @@ def test_puts_without_a_notification_are_found_by_polling(start_worker: Start, c
     assert jobs.SEEN.get(timeout=20) == "quiet"
 
 
-def test_ordered_queues_are_emptied_in_their_order(start_worker: Start, client: Client) -> None:
-    worker = start_worker(queues=("first", "second"), concurrency=1)
-    worker.pause()
-    for queue in ("second", "first"):
-        for number in range(3):
-            put(client, "note", f"{queue} {number}", queue=queue)
-    worker.resume()
-    notes = [jobs.SEEN.get(timeout=20) for _ in range(6)]
-    assert notes == [f"{queue} {number}" for queue in ("first", "second") for number in range(3)]
-
-
 def test_a_queue_at_its_concurrency_limit_is_polled_rarely(start_worker: Start, client: Client) -> None:
     client.queues["q"].max_concurrency = 1
     start_worker(concurrency=4, interval=30.0)
-    first = put(client, "hold")
-    holds(first)
+    first = holds(put(client, "hold"))
     second = put(client, "hold")
-    server = client.source.sync()
-    calls = server.info("commandstats")["cmdstat_evalsha"]["calls"]
+    calls = calls_of_scripts(client)
     end = time.monotonic() + 1
     while time.monotonic() < end:
         assert jobs.SEEN.empty()
         time.sleep(0.02)
-    assert server.info("commandstats")["cmdstat_evalsha"]["calls"] - calls < 40
+    assert calls_of_scripts(client) - calls < 40
     jobs.GO.set()
     until(client, first, "complete")
     until(client, second, "complete")
@@ -282,69 +242,53 @@ def test_a_requeue_takes_no_job_from_another_worker(start_worker: Start, client:
         if any(command == "requeue" for command, *_ in requests):
             raise AssertionError("the lock was not looked at")
         if any(isinstance(running.command, Requeue) for running in worker.unsent):
-            client.jobs.get(jid).move("elsewhere")  # type: ignore[union-attr]
+            job_of(client, jid).move("elsewhere")
             assert rival.queues["elsewhere"].pop() is not None
         return call_many(requests)
 
     worker.client.call_many = late  # type: ignore[method-assign]
     jid = put(client, "again", {"n": 0})
     wait_for(lambda: worker.counts["lost"] == 1)
-    job = client.jobs.get(jid)
-    assert job is not None
+    job = job_of(client, jid)
     assert (job.state, job.worker_name) == ("running", "other")
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
-    """One that keeps its data, to be killed and started again."""
-    server = Server(tmp_path / "server", "--appendonly", "yes", "--appendfsync", "always")
-    with running([server]):
-        yield server
+def own_client(start_worker: Start, own_server: Server, settings: Any) -> Iterator[Client]:
+    """A client of the test's own server, which the settings name."""
+    change_settings(settings, URL=own_server.url)
+    with closing(Client(own_server.url, worker_name="tests")) as client:
+        yield client
 
 
 def test_jobs_continue_while_the_server_is_down_and_are_completed_later(
-    start_worker: Start, own_server: Server, settings: Any
+    start_worker: Start, own_server: Server, own_client: Client
 ) -> None:
-    settings.RESTY_DJANGO = {
-        **settings.RESTY_DJANGO,
-        "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
-    }
-    client = Client(own_server.url, worker_name="tests")
-    worker = InProcessWorker(own_server.url).start()
-    try:
-        jid, failing = put(client, "blind"), put(client, "hold")
-        assert {jobs.SEEN.get(timeout=20), jobs.SEEN.get(timeout=20)} == {("holds", jid), ("holds", failing)}
-        own_server.kill()
-        jobs.GO.set()
-        wait_for(lambda: worker.snapshot()["down"])
-        own_server.start()
-        until(client, jid, "complete")
-        until(client, failing, "complete")
-        put(client, "note", "after")
-        assert jobs.SEEN.get(timeout=30) == "after"
-        wait_for(lambda: worker.counts["completed"] == 3)
-    finally:
-        assert worker.stop() == 0
-        client.close()
+    worker = start_worker(url=own_server.url)
+    jid, other = put(own_client, "blind"), put(own_client, "hold")
+    assert {jobs.SEEN.get(timeout=20), jobs.SEEN.get(timeout=20)} == {("holds", jid), ("holds", other)}
+    own_server.kill()
+    jobs.GO.set()
+    wait_for(lambda: worker.snapshot()["down"])
+    own_server.start()
+    until(own_client, jid, "complete")
+    until(own_client, other, "complete")
+    put(own_client, "note", "after")
+    assert jobs.SEEN.get(timeout=30) == "after"
+    wait_for(lambda: worker.counts["completed"] == 3)
+    assert worker.stop() == 0
 
 
 def test_a_stop_while_the_server_is_down_ends_after_the_grace_time(
-    start_worker: Start, own_server: Server, settings: Any
+    start_worker: Start, own_server: Server, own_client: Client
 ) -> None:
-    settings.RESTY_DJANGO = {
-        **settings.RESTY_DJANGO,
-        "QLESS": {"URL": own_server.url, "MODULES": ["tests.integration.qless.worker.jobs"]},
-    }
-    client = Client(own_server.url, worker_name="tests")
-    worker = InProcessWorker(own_server.url).start()
-    jid = put(client, "blind")
-    holds(jid)
+    worker = start_worker(url=own_server.url)
+    jid = holds(put(own_client, "blind"))
     own_server.kill()
     jobs.GO.set()
     assert worker.stop(0.5) == 3
     own_server.start()
-    assert state(client, jid) == "running"
-    client.close()
+    assert state(own_client, jid) == "running"
 
 
 def test_jobs_that_cannot_be_read_fail_and_block_no_others(start_worker: Start, client: Client) -> None:

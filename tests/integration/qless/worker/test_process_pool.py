@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from resty_django.qless import Client
 from resty_django.txid import bound
+from tests.integration.qless.conftest import history, job_of, pop
 from tests.integration.qless.worker.conftest import (
     JOBS,
+    Start,
     Workers,
     descendants,
     is_there,
     put,
+    short_locks,
     started,
     state,
     texts,
@@ -28,42 +31,29 @@ from tests.integration.qless.worker.conftest import (
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 
-Start = Callable[..., Workers]
-
 
 @pytest.fixture
-def pool(workers: Start) -> Start:
-    """Starts a worker with the pool "processes"."""
+def pool(workers: Start) -> Iterator[Start]:
+    """Starts a worker with the pool "processes", which has to end well after the test if it still runs."""
+    runs: list[Workers] = []
 
     def start(*arguments: str, interrupt: bool = False, modules: Sequence[str] = (), **worker: Any) -> Workers:
         section = {"WORKER": {"QUEUES": ["q"], "INTERRUPT": interrupt, "POOL": "processes", **worker}}
-        return workers("--concurrency", "2", *arguments, qless={**section, "MODULES": [JOBS, *modules]})
+        runs.append(workers("--concurrency", "2", *arguments, qless={**section, "MODULES": [JOBS, *modules]}))
+        return runs[-1]
 
-    return start
-
-
-def first_text(client: Client, key: str) -> str:
-    return str(wait_for(lambda: texts(client, key), f"{key} is to be written")[0])
-
-
-def history(client: Client, jid: str) -> list[str]:
-    job = client.jobs.get(jid)
-    assert job is not None
-    return [entry["what"] for entry in job.raw_queue_history]
+    yield start
+    for run in runs:
+        if run.process.poll() is None:
+            ends_well(run)
 
 
 def ends_well(run: Workers) -> None:
     """It stops without an error, and leaves no process behind."""
     below = descendants(run.process.pid)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0, run.text()
+    assert run.stop() == 0, run.text()
     wait_for(lambda: not any(map(is_there, below)), "all processes are to end")
     assert "Traceback" not in run.text()
-
-
-def fork_server_of(run: Workers) -> int:
-    (worker,) = run.children()
-    return next(pid for pid in descendants(worker) if descendants(pid))
 
 
 def test_jobs_one_after_another_share_a_process_and_jobs_at_once_do_not(pool: Start, client: Client) -> None:
@@ -86,15 +76,14 @@ def test_jobs_one_after_another_share_a_process_and_jobs_at_once_do_not(pool: St
     assert len(set(txids)) == 4
     assert all(line[2] == line[3] for line in lines)  # a job runs under its own txid
     until(client, long, "complete")
-    ends_well(run)
 
 
 def test_jobs_end_as_in_threads(pool: Start, client: Client) -> None:
     client.config.set("heartbeat", 2)
     run = pool()
     ended: dict[str, Any] = {}
-    for name in ("aquick", "Answer", "hooked_quietly", "later", "again_quietly", "by_itself", "exits"):
-        jid = put(client, name, {"n": 0} if name == "again_quietly" else 3, retries=1)
+    for name in ("aquick", "Answer", "hooked_quietly", "later", "again", "by_itself", "exits"):
+        jid = put(client, name, {"n": 0} if name == "again" else 3, retries=1)
         if name == "by_itself":
             wait_for(lambda: client.queues["next"].counts().waiting == 1)
             client.queues["next"].pop().complete()  # type: ignore[union-attr]
@@ -102,21 +91,19 @@ def test_jobs_end_as_in_threads(pool: Start, client: Client) -> None:
     groups = {name: job.failure["group"] for name, job in ended.items() if job.failure}
     assert groups == {"later": "mine", "exits": "q-SystemExit"}
     assert ended["Answer"].result().result == {"answer": 6}
-    assert ended["again_quietly"].data == {"n": 3}
+    assert ended["again"].data == {"n": 3}
     assert texts(client, "hooks") == ["before", "after"]
     assert "too late" not in run.text()
-    ends_well(run)
 
 
 def test_data_of_other_clients_pass_unchanged(pool: Start, client: Client) -> None:
     """Bytes that are not UTF-8, and a megabyte of them."""
-    run = pool()
+    pool()
     data = b'{"a": "\xff\xfe", "b": "' + b"\xe4" * 1_000_000 + b'"}'
     jid = client.generate_jid()
     client.call("put", "", "q", jid, f"{JOBS}.idle", data, 0)
     until(client, jid, "complete")
     assert client.source.sync().hget(f"ql:j:{jid}", "data") == data
-    ends_well(run)
 
 
 # --- processes that die ---
@@ -138,7 +125,6 @@ def test_a_job_whose_process_dies_fails_and_says_how(pool: Start, client: Client
         until(client, put(client, "write", "next"), "complete")
     assert run.children() == [worker]
     assert len(written_lines(client)) == 8
-    ends_well(run)
 
 
 def test_a_job_that_crashes_its_process_is_retried(pool: Start, client: Client) -> None:
@@ -147,23 +133,21 @@ def test_a_job_that_crashes_its_process_is_retried(pool: Start, client: Client) 
     until(client, jid, "complete")
     assert history(client, jid) == ["put", "popped", "popped", "done"]
     assert "was killed by SIGSEGV" in run.text()
-    ends_well(run)
 
 
 def test_the_other_jobs_of_a_worker_do_not_notice_a_crash(pool: Start, client: Client) -> None:
-    run = pool()
+    pool()
     long = put(client, "long", 2.0)
     started(client)
     crashing = put(client, "dies", ["signal", signal.SIGABRT], retries=0)
     until(client, crashing, "failed")
     until(client, long, "complete")
     assert history(client, long) == ["put", "popped", "done"]
-    ends_well(run)
 
 
 def test_an_idle_process_that_is_killed_is_replaced(pool: Start, client: Client) -> None:
     """The job that it gets at that moment has not started, so it keeps its retries."""
-    run = pool("--concurrency", "1")
+    pool("--concurrency", "1")
     until(client, put(client, "whoami", retries=0), "complete")
     for count in range(1, 8):
         pid = int(texts(client, "whoami")[-1].split()[0])
@@ -173,7 +157,6 @@ def test_an_idle_process_that_is_killed_is_replaced(pool: Start, client: Client)
         assert history(client, jid) == ["put", "popped", "done"]
         assert len(texts(client, "whoami")) == count + 1
         assert texts(client, "whoami")[-1].split()[0] != str(pid)
-    ends_well(run)
 
 
 def test_a_worker_whose_fork_server_dies_is_replaced_and_its_jobs_keep_their_retries(
@@ -182,13 +165,13 @@ def test_a_worker_whose_fork_server_dies_is_replaced_and_its_jobs_keep_their_ret
     run = pool()
     jid = put(client, "long", 2.0, retries=0)
     started(client)
-    os.kill(fork_server_of(run), signal.SIGKILL)
+    (worker,) = run.children()
+    os.kill(next(pid for pid in descendants(worker) if descendants(pid)), signal.SIGKILL)
     job = until(client, jid, "complete")
     assert job.retries_left == 0
     assert len(written_lines(client)) == 2
     assert "the process that forks the processes of jobs died" in run.text()
-    run.signal(signal.SIGTERM)
-    run.wait()
+    run.stop()
 
 
 @pytest.mark.parametrize("whose", ["worker", "parent"])
@@ -202,6 +185,7 @@ def test_processes_of_jobs_end_with_their_worker(pool: Start, client: Client, wh
     assert len(below) >= 2
     os.kill(worker if whose == "worker" else run.process.pid, signal.SIGKILL)
     wait_for(lambda: not any(map(is_there, below)), "processes are to end")
+    run.end()
 
 
 def test_the_memory_limit_replaces_the_process_of_the_job_alone(pool: Start, client: Client) -> None:
@@ -212,7 +196,6 @@ def test_the_memory_limit_replaces_the_process_of_the_job_alone(pool: Start, cli
     assert first != second
     assert run.takes(run.children()) == 1
     wait_for(lambda: not is_there(int(first)))
-    ends_well(run)
 
 
 # --- timeouts and lost jobs ---
@@ -221,23 +204,21 @@ def test_the_memory_limit_replaces_the_process_of_the_job_alone(pool: Start, cli
 def test_a_timeout_ends_c_code(pool: Start, client: Client) -> None:
     """It would run for ten minutes. test_stopping.py has Python code."""
     run = pool("--kill-after", "0.5")
-    job = until(client, put(client, "BlocksTimed", retries=0), "failed")
+    job = until(client, put(client, "blocks_timed", retries=0), "failed")
     assert job.failure["group"] == "q-JobTimeout"
     assert "JobTimeout: The job took longer than 0.3 s." in job.failure["message"]
     assert "killing its process" in run.text()
     assert texts(client, "ended") == []
     until(client, put(client, "write", "next"), "complete")
-    ends_well(run)
 
 
 def test_a_killed_job_is_retried_as_its_middleware_says(pool: Start, client: Client) -> None:
-    run = pool("--kill-after", "0")
+    pool("--kill-after", "0")
     jid = put(client, "BlocksRetried", retries=1)
     job = until(client, jid, "failed")
     assert job.failure["group"] == "q-JobTimeout"
     assert history(client, jid) == ["put", "popped", "popped", "failed"]
     assert len(written_lines(client)) == 2
-    ends_well(run)
 
 
 def test_a_timeout_waits_for_the_cleanup_as_long_as_it_may(pool: Start, client: Client) -> None:
@@ -246,7 +227,6 @@ def test_a_timeout_waits_for_the_cleanup_as_long_as_it_may(pool: Start, client: 
     until(client, jid, "failed")
     assert texts(client, "done") == [jid]
     assert "killing" not in run.text()
-    ends_well(run)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +243,7 @@ def test_a_canceled_job_that_does_not_end_is_killed(
         started(client, 2 * number + 1)
         (worker,) = run.children()
         below = set(descendants(worker))
-        client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+        job_of(client, jid).cancel()
         wait_for(lambda number=number: run.text().count(text) > number, run.text())  # type: ignore[misc]
         wait_for(lambda below=below: not below <= {*filter(is_there, below)}, "a process is to end")  # type: ignore[misc]
         assert texts(client, "ended") == []
@@ -279,15 +259,13 @@ def test_a_job_that_another_worker_took_is_killed(pool: Start, client: Client) -
     started(client)
     run.signal(signal.SIGUSR2)
     wait_for(lambda: "is paused" in run.text())
-    client.jobs.get(jid).timeout()  # type: ignore[union-attr]
-    taken = client.queues["q"].pop()
-    assert taken is not None
+    job_of(client, jid).timeout()
+    taken = pop(client.queues["q"])
     assert taken.jid == jid
     wait_for(lambda: "killing its process" in run.text(), run.text())
     assert state(client, jid) == "running"
     taken.complete()
     assert history(client, jid).count("done") == 1
-    ends_well(run)
 
 
 def test_jobs_that_are_canceled_as_they_start_free_their_slots(pool: Start, client: Client) -> None:
@@ -297,7 +275,7 @@ def test_jobs_that_are_canceled_as_they_start_free_their_slots(pool: Start, clie
         jid = put(client, "block_interpreter")
         wait_for(lambda jid=jid: state(client, jid) == "running")  # type: ignore[misc]
         time.sleep(number % 4 * 0.005)
-        client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+        job_of(client, jid).cancel()
     until(client, put(client, "write", "next"), "complete")
     wait_for(lambda: client.queues["q"].counts().running == 0)
     ends_well(run)
@@ -305,14 +283,13 @@ def test_jobs_that_are_canceled_as_they_start_free_their_slots(pool: Start, clie
 
 
 def test_programs_that_a_job_has_started_are_killed_with_it(pool: Start, client: Client) -> None:
-    run = pool("--kill-after", "0")
+    pool("--kill-after", "0")
     jid = put(client, "starts_program")
     started(client)
-    program = int(first_text(client, "program"))
+    program = int(texts(client, "program")[0])
     assert is_there(program)
-    client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+    job_of(client, jid).cancel()
     wait_for(lambda: not is_there(program), "the program is to end")
-    ends_well(run)
 
 
 def test_modules_that_start_threads_are_reported(pool: Start, client: Client) -> None:
@@ -323,20 +300,17 @@ def test_modules_that_start_threads_are_reported(pool: Start, client: Client) ->
     until(client, jid, "complete")
     assert "jobs run without them: a thread of a module" in run.text()
     assert texts(client, "threads") == ["False"]
-    ends_well(run)
 
 
 def test_a_job_that_holds_the_interpreter_keeps_its_lock_without_a_heartbeat_process(
     pool: Start, client: Client
 ) -> None:
-    client.config.set("heartbeat", 1.5)
-    client.config.set("grace-period", 0)
+    short_locks(client, 1.5, 0)
     run = pool()
     jid = put(client, "hold_interpreter", 4.0, retries=0)
     until(client, jid, "complete")
     assert history(client, jid) == ["put", "popped", "done"]
     assert "holds the interpreter" not in run.text()
-    ends_well(run)
 
 
 def test_a_job_that_completed_itself_may_continue(pool: Start, client: Client) -> None:
@@ -346,7 +320,6 @@ def test_a_job_that_completed_itself_may_continue(pool: Start, client: Client) -
     wait_for(lambda: texts(client, "done") == [jid])
     assert "killing" not in run.text()
     assert history(client, jid) == ["put", "popped", "done"]
-    ends_well(run)
 
 
 def test_jobs_that_hold_the_interpreter_are_given_back_at_the_end(pool: Start, client: Client) -> None:
@@ -356,10 +329,8 @@ def test_jobs_that_hold_the_interpreter_are_given_back_at_the_end(pool: Start, c
     started(client)
     below = descendants(run.process.pid)
     began = time.monotonic()
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 3
+    assert run.stop() == 3
     assert not any(map(is_there, below))
     assert time.monotonic() - began < 60
-    job = client.queues["q"].pop()
-    assert job is not None
+    job = pop(client.queues["q"])
     assert (job.jid, job.retries_left) == (jid, 2)

@@ -9,7 +9,6 @@ import re
 import signal
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,15 @@ from django.core.management import CommandError, call_command
 
 from resty_django.qless import Client
 from resty_django.qless.worker.supervisor import KILL_AFTER
+from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker.conftest import (
     JOBS,
+    Start,
     Workers,
     descendants,
     is_there,
     put,
+    short_locks,
     started,
     state,
     until,
@@ -33,8 +35,6 @@ from tests.integration.qless.worker.conftest import (
 from tests.servers import Server, running
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(180)]
-
-Start = Callable[..., Workers]
 
 
 @pytest.fixture(params=["threads", "processes"])
@@ -51,8 +51,7 @@ def test_term_waits_for_the_jobs_that_run(either: Start, client: Client) -> None
     jids = [put(client, name, 1.0) for name in ("long", "along")]
     run = either()
     started(client, 2)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     assert [state(client, jid) for jid in jids] == ["complete", "complete"]
     assert client.workers.counts() == []
 
@@ -61,8 +60,7 @@ def test_jobs_are_given_back_when_the_grace_time_is_over(either: Start, client: 
     jids = [put(client, name, 60.0, retries=2) for name in ("long", "along")]
     run = either("--grace", "0.5")
     started(client, 2)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 3
+    assert run.stop() == 3
     assert {(job.jid, job.retries_left) for job in client.queues["q"].pop(2)} == {(jid, 2) for jid in jids}
     assert client.source.sync().lrange("cancelled", 0, -1) == [jids[1].encode()]
 
@@ -73,8 +71,7 @@ def test_a_second_term_ends_at_once(either: Start, client: Client) -> None:
     started(client)
     run.signal(signal.SIGTERM)
     wait_for(lambda: "is stopping" in run.text())
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 3
+    assert run.stop() == 3
     assert client.queues["q"].pop().jid == jid  # type: ignore[union-attr]
 
 
@@ -86,8 +83,7 @@ def test_a_term_to_the_whole_group_counts_once(either: Start, client: Client) ->
     for pid in descendants(run.process.pid):
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     assert state(client, jid) == "complete"
 
 
@@ -128,14 +124,13 @@ def test_usr1_replaces_all_processes_and_gives_the_jobs_back(either: Start, clie
         "a new process is to take it",
     )
     until(client, jid, "complete")
-    assert client.jobs.get(jid).retries_left == 5  # type: ignore[union-attr]
+    assert job_of(client, jid).retries_left == 5
     time.sleep(max(0.0, began + KILL_AFTER + 1 - time.monotonic()))
     assert run.children() == after
 
 
 def test_a_process_that_dies_is_started_again(either: Start, client: Client) -> None:
-    client.config.set("heartbeat", 1)
-    client.config.set("grace-period", 0)
+    short_locks(client, 1, 0)
     jid = put(client, "long", 2.0, retries=1)
     run = either()
     (first,) = run.ready()
@@ -191,8 +186,7 @@ def test_the_live_display_shows_jobs_and_counts(workers: Start, client: Client, 
         return jid.encode() in screen and b"waiting" in screen and b"completed 0" in screen
 
     wait_for(read, "the display is to show the job")
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     os.close(master)
 
 
@@ -209,8 +203,7 @@ def test_a_paused_terminal_does_not_block_the_workers(workers: Start, client: Cl
     jid = put(client, "write", "done")
     until(client, jid, "complete")
     time.sleep(1)
-    run.signal(signal.SIGTERM)
-    assert run.wait() == 0
+    assert run.stop() == 0
     for descriptor in (full, slave, master):
         os.close(descriptor)
 
@@ -249,8 +242,7 @@ def test_workers_wait_for_a_server_that_is_not_there_yet(workers: Start, tmp_pat
     with running([server]), contextlib.closing(Client(server.url)) as client:
         jid = put(client, "write", "late")
         until(client, jid, "complete")
-        run.signal(signal.SIGTERM)
-        assert run.wait() == 0
+        assert run.stop() == 0
 
 
 def test_puts_to_idle_workers_start_at_once(workers: Start, client: Client) -> None:
@@ -277,8 +269,8 @@ def test_what_a_job_forks_ends_with_its_process(
     wait_for(lambda: path.exists() and path.read_text().endswith("\n"), run.text())
     returns, sleeps, process = map(int, path.read_text().split())
     try:
-        job = until(client, jid, "complete")
-        assert [entry["what"] for entry in job.raw_queue_history] == ["put", "popped", "done"]
+        until(client, jid, "complete")
+        assert history(client, jid) == ["put", "popped", "done"]
         wait_for(lambda: not is_there(returns), "the fork that returned")
         assert is_there(sleeps)
         if number == signal.SIGTERM:

@@ -6,7 +6,6 @@ Private names: no job makes `WorkerLoop._run_once` raise, since it handles all t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -26,12 +25,13 @@ from resty_django.qless.worker.exit_codes import OK
 from resty_django.qless.worker.handlers import REFUSED
 from resty_django.qless.worker.loop import WorkerLoop
 from resty_django.qless.worker.running_job import RunningJob
+from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker import jobs
-from tests.integration.qless.worker.conftest import InProcessWorker, put, until, wait_for
+from tests.integration.qless.worker.conftest import StartInProcess as Start
+from tests.integration.qless.worker.conftest import holds, put, state, until, wait_for
 
 pytestmark = pytest.mark.redis
 
-Start = Callable[..., InProcessWorker]
 SERVER_SAYS = {
     "retry nan": ("q-InvalidArgument", 'Retry(): Arg "delay" not a number: nan'),
     "retry infinity": ("q-InvalidArgument", 'Retry(): Arg "delay" not a number: inf'),
@@ -48,9 +48,8 @@ RETRIED = {"surrogate in group"}
 
 
 def check(client: Client, jid: str, how: str) -> None:
-    job: Any = client.jobs.get(jid)
-    whats = [entry["what"] for entry in job.raw_queue_history]
-    assert whats.count("popped") == (2 if how in RETRIED else 1)
+    job = job_of(client, jid)
+    assert history(client, jid).count("popped") == (2 if how in RETRIED else 1)
     if how in FINE:
         assert job.state == "complete"
         return
@@ -63,28 +62,22 @@ def check(client: Client, jid: str, how: str) -> None:
     assert message in failure["message"]
 
 
-def ended(client: Client, jid: str) -> bool:
-    job = client.jobs.get(jid)
-    return job is not None and job.state in ("failed", "complete")
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_refused_end_fails_the_job_at_once_and_no_other(start_worker: Start, client: Client) -> None:
     client.config.set("max-payload", 1000)
     worker = start_worker(concurrency=3)
-    neighbour = put(client, "blind")
-    assert jobs.SEEN.get(timeout=20) == ("holds", neighbour)
+    neighbour = holds(put(client, "blind"))
     jids = {how: put(client, "Ending", how, retries=1 if how in RETRIED else 5) for how in jobs.ENDINGS}
-    jids["ttl"] = put(client, "OddTtl")
+    jids["ttl"] = put(client, "OddTtl", 1)
     for how, jid in jids.items():
-        wait_for(lambda jid=jid: ended(client, jid), how)
+        wait_for(lambda jid=jid: state(client, jid) in ("failed", "complete"), how)
         if how != "ttl":
             check(client, jid, how)
-    failure = client.jobs.get(jids["ttl"]).failure  # type: ignore[union-attr]
+    failure = job_of(client, jids["ttl"]).failure
     assert failure["message"].startswith('InvalidArgument: Complete(): Arg "ttl" not a number: abc')
     jobs.GO.set()
     until(client, neighbour, "complete")
-    assert client.jobs.get(neighbour).retries_left == 5  # type: ignore[union-attr]
+    assert job_of(client, neighbour).retries_left == 5
     assert worker.stop() == OK
     assert worker.counts["lost"] == 0
     assert worker.counts["completed"] == 1 + len(FINE)
@@ -98,7 +91,7 @@ def test_a_refused_end_in_a_celery_process_fails_the_job(client: Client, start_w
         runner = Client(client.source.sync(), worker_name="celery")
         with ThreadPoolExecutor() as threads:  # the thread has no connection of the database that tests may not use
             ran = threads.submit(run_borrowed, runner, jid, "the tests", 0).result(60)
-        job: Any = client.jobs.get(jid)
+        job = job_of(client, jid)
         assert job.state == ("complete" if how in FINE else "failed"), how
         assert SERVER_SAYS.get(how, ("", ""))[1] in job.failure.get("message", ""), how
         assert [ran_jid for ran_jid, _ in ran] == [jid]
@@ -106,8 +99,7 @@ def test_a_refused_end_in_a_celery_process_fails_the_job(client: Client, start_w
 
 def test_refused_ends_are_replaced_while_the_worker_stops(start_worker: Start, client: Client) -> None:
     worker = start_worker()
-    jid = put(client, "hold")
-    assert jobs.SEEN.get(timeout=20) == ("holds", jid)
+    jid = holds(put(client, "hold"))
 
     def refused_at_the_end() -> None:
         (running,) = worker.running.values()
@@ -117,7 +109,7 @@ def test_refused_ends_are_replaced_while_the_worker_stops(start_worker: Start, c
 
     worker.do(refused_at_the_end)
     assert worker.stop(0) == OK
-    assert "not JSON: false" in client.jobs.get(jid).failure["message"]  # type: ignore[union-attr]
+    assert "not JSON: false" in job_of(client, jid).failure["message"]
 
 
 def test_a_call_that_cannot_be_sent_stops_neither_the_loop_nor_other_jobs(start_worker: Start, client: Client) -> None:

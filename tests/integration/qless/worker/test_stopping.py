@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from resty_django.qless import Client
-from tests.integration.qless.worker.conftest import Workers, put, started, texts, wait_for
+from tests.integration.qless.conftest import job_of
+from tests.integration.qless.worker.conftest import Start, Workers, put, started, texts, until, wait_for
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 
-Start = Callable[..., Workers]
 PROMPT = 8.0
 """Seconds: a busy machine needs more than the one second that the docs say. The next heartbeat comes after 20."""
 
@@ -51,7 +50,7 @@ def test_a_revoke_reaches_python_code(
         jid = put(client, name)
         started(client, number)
         revoked_at = time.time()
-        client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+        job_of(client, jid).cancel()
         what, at = ended(client, run.text())
         assert what == outcome
         assert at - revoked_at < PROMPT
@@ -60,22 +59,21 @@ def test_a_revoke_reaches_python_code(
 @pytest.mark.parametrize(
     ("pool", "outcomes"),
     [
-        ("threads", {"TurnsTimed": "JobTimeout", "WaitsTimed": "CancelledError"}),
-        ("processes", {"TurnsTimed": "JobTimeout", "SleepsTimed": "JobTimeout", "WaitsTimed": "CancelledError"}),
+        ("threads", {"turns": "JobTimeout", "waits": "CancelledError"}),
+        ("processes", {"turns": "JobTimeout", "sleeps": "JobTimeout", "waits": "CancelledError"}),
     ],
 )
 def test_a_timeout_reaches_python_code(workers: Start, client: Client, pool: str, outcomes: dict[str, str]) -> None:
     run = start(workers, pool, interrupt=False)
     run.ready()
     for number, (name, outcome) in enumerate(outcomes.items(), 1):
-        jid = put(client, name, retries=0)
+        jid = put(client, name, 0.3, retries=0)
         started(client, number)
         started_at = time.time()
         what, at = ended(client, run.text())
         assert what == outcome
         assert at - started_at < 0.3 + PROMPT
-        wait_for(lambda jid=jid: (job := client.jobs.get(jid)) and job.state == "failed")  # type: ignore[misc]
-        assert client.jobs.get(jid).failure["group"] == "q-JobTimeout"  # type: ignore[union-attr]
+        assert until(client, jid, "failed").failure["group"] == "q-JobTimeout"
 
 
 @pytest.mark.parametrize("how", ["revoke", "timeout"])
@@ -83,12 +81,12 @@ def test_code_that_holds_the_interpreter_is_killed(workers: Start, client: Clien
     """The next job of the only slot starts about one second later."""
     run = start(workers, "processes", interrupt=False)
     run.ready()
-    jids = [put(client, "block_interpreter" if how == "revoke" else "BlocksTimed", retries=0) for _ in range(2)]
+    jids = [put(client, "block_interpreter" if how == "revoke" else "blocks_timed", retries=0) for _ in range(2)]
     started(client, 2)
     began = time.time()
     if how == "revoke":
         for jid in jids:
-            client.jobs.get(jid).cancel()  # type: ignore[union-attr]
+            job_of(client, jid).cancel()
     put(client, "stamp", began)
     (took,) = wait_for(lambda: texts(client, "took"), run.text())
     assert float(took) < 1.3 + PROMPT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,15 +29,8 @@ def recorder(name: str, trail: list[str], swallow: type[Exception] | None = None
 
 def arecorder(name: str, trail: list[str], swallow: type[Exception] | None = None) -> Any:
     async def middleware(job: Any) -> Any:
-        trail.append(f"+{name}")
-        try:
+        with contextmanager(recorder(name, trail, swallow))(job):
             yield
-        except Exception as error:
-            trail.append(f"{name}:{type(error).__name__}")
-            if swallow is None or not isinstance(error, swallow):
-                raise
-        finally:
-            trail.append(f"-{name}")
 
     return middleware
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.forkserver import ROOT
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[4]
 IMPORT_EACH = """
 import os, pkgutil, traceback
 import django

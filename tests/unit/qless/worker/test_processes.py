@@ -163,36 +163,26 @@ class KillingPool(Pool):
         self.killed.append(running.jid)
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize(("kill_after", "killed_at"), [(..., 103.0), (10.0, 111.0), (0.0, 101.0), (None, None)])
-def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: float | None) -> None:
+def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: float | None, ends: bool) -> None:
+    """And one that ends after it is not."""
     pool = KillingPool()
     in_flight = InFlightJobs("w", ["q"], pool, False, lambda queue: None)
-    running = dead_job = RunningJob(
-        SimpleNamespace(jid="j", state_changed=False), "j", "q", JobHandler(lambda job: None), 100.0, 0.0, 0.0
-    )
+    job = SimpleNamespace(jid="j", state_changed=False)
+    running = RunningJob(job, "j", "q", JobHandler(lambda job: None), 100.0, 0.0, 0.0)
     in_flight.leases.next_check = 1000.0
     in_flight.add(running, 100.0)
     in_flight.limit(running.job, 1.0, kill_after)
     assert in_flight.next() == 101.0
     assert not in_flight.time_out(101.0)
-    assert isinstance(dead_job.cause, JobTimeout)
+    assert isinstance(running.cause, JobTimeout)
     assert in_flight.next() == (1000.0 if killed_at in (None, 101.0) else killed_at)
+    if ends:
+        running.end = COMPLETED
     assert not in_flight.time_out(500.0)
-    assert pool.killed == ([] if killed_at is None else ["j"])
-
-
-def test_a_job_that_has_ended_is_not_killed() -> None:
-    pool = KillingPool()
-    in_flight = InFlightJobs("w", ["q"], pool, False, lambda queue: None)
-    running = RunningJob(
-        SimpleNamespace(jid="j", state_changed=False), "j", "q", JobHandler(lambda job: None), 100.0, 0.0, 0.0
-    )
-    in_flight.add(running, 100.0)
-    in_flight.limit(running.job, 1.0, 5.0)
-    in_flight.time_out(101.0)
-    running.end = COMPLETED
-    in_flight.time_out(500.0)
-    assert pool.killed == []
+    killed_before_its_end = killed_at == 101.0
+    assert pool.killed == (["j"] if killed_at and (killed_before_its_end or not ends) else [])
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,11 @@ def test_a_report_is_read_with_its_requests() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "",
+        "nonsense",
+        "[]",
         '{"id":1,"action":"rm","at":1}',
+        '{"id":"1","action":"stop","at":1}',
         '{"id":1,"action":"scale","at":1}',
         '{"id":1,"action":"scale","at":1,"slots":0}',
         '{"id":1,"action":"scale","at":1,"slots":10001}',
