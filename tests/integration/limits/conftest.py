@@ -12,7 +12,7 @@ from resty_django.limits.policies import registry
 from resty_django.limits.quotas.registry import _quotas
 from tests.limiting import every, stored, stores  # noqa: F401 - fixtures
 
-from .policy_tools import limits_site, worker  # noqa: F401 - fixtures
+from .policy_tools import limits_site, undeclared, worker  # noqa: F401 - fixtures
 from .quota_tools import call, database_up, july  # noqa: F401 - fixtures
 from .view_tools import bans_store, empty_limits, limits_store, site  # noqa: F401 - fixtures
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import Client
 
 from resty_django.events import runtime as events
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.policy_set import Policy
+from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.background import background
 from resty_django.limits.statistics.reporter import stats
 from resty_django.shdict import shdicts
@@ -84,6 +86,18 @@ def clean_up() -> None:
 
 
 person = partial(signed_in, "resty_limits")
+
+
+@pytest.fixture
+def undeclared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits that other tests have declared are not asked."""
+    monkeypatch.setattr(catalog, "_limits", {})
+
+
+def key_page(client: Client, key: str) -> str:
+    reply = client.get(f"{POLICIES}limits/key/", {"key": key})
+    assert reply.status_code == 200
+    return reply.content.decode()
 
 
 class Worker(processes.LineProcess):

@@ -8,7 +8,10 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
+
+from tests.threads import together
 
 
 def say(*what: Any) -> None:
@@ -22,8 +25,8 @@ def until_end_of_input() -> threading.Event:
     return ended
 
 
-def watch(name: str, who: str = "watch") -> None:
-    """Say each limit that the policy comes to have, and when, as a request would find it."""
+def say_changes(who: str, name: str, look: Callable[[], object]) -> None:
+    """Say what `look` comes to find, now and after each change that concerns the policy, and when."""
     from resty_django import events
     from resty_django.limits.policies import registry
 
@@ -32,31 +35,33 @@ def watch(name: str, who: str = "watch") -> None:
     ended = until_end_of_input()
     last: object = "nothing yet"
     while not ended.is_set():
-        policy = registry.get_policy(name)
-        limit = policy.spec.limit if policy is not None else None
-        if limit != last:
-            say(who, limit, time.time())
-            last = limit
+        found = look()
+        if found != last:
+            say(who, found, time.time())
+            last = found
         time.sleep(0.001)
+
+
+def watch(name: str, who: str = "watch") -> None:
+    """Say each limit that the policy comes to have, as a request would find it."""
+    from resty_django.limits.policies import registry
+
+    def look() -> object:
+        policy = registry.get_policy(name)
+        return policy.spec.limit if policy is not None else None
+
+    say_changes(who, name, look)
 
 
 def override(name: str, key: str) -> None:
-    """Say each rate that an override gives the key in a policy, and when, as a request would find it."""
-    from resty_django import events
+    """Say each rate that an override gives the key in a policy, as a request would find it."""
     from resty_django.limits.overrides.current import current
-    from resty_django.limits.policies import registry
 
-    registry.get_policy(name)
-    events.start()
-    ended = until_end_of_input()
-    last: object = "nothing yet"
-    while not ended.is_set():
+    def look() -> object:
         found = current.find(name, key, ("ip",))
-        rate = found.rate if found is not None else None
-        if rate != last:
-            say("override", rate, time.time())
-            last = rate
-        time.sleep(0.001)
+        return found.rate if found is not None else None
+
+    say_changes("override", name, look)
 
 
 def fork(name: str) -> None:
@@ -100,11 +105,7 @@ def count(name: str, passed: int, refused: int) -> None:
             if number < refused:
                 reporter.stats.record(name, f"k{number % 3}", Decision(False))
 
-    threads = [threading.Thread(target=some) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(some, some)
     say("counted")
 
 

@@ -12,26 +12,13 @@ from django.test import Client
 
 from resty_django.limits import Limited, limited
 from resty_django.limits.admin import key_search
-from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
-from tests.integration.limits.policy_tools import POLICIES, make_policy, person, policy_of
+from tests.integration.limits.policy_tools import POLICIES, key_page, make_policy, person, policy_of
 from tests.staff import logged
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site", "undeclared")]
 
 KEY = f"{POLICIES}limits/key/"
-
-
-@pytest.fixture(autouse=True)
-def empty_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits that other tests have declared are not asked."""
-    monkeypatch.setattr(catalog, "_limits", {})
-
-
-def found(client: Client, key: str) -> str:
-    reply = client.get(KEY, {"key": key})
-    assert reply.status_code == 200
-    return reply.content.decode()
 
 
 def rows(html: str) -> list[str]:
@@ -60,29 +47,29 @@ def test_a_key_is_found_in_all_limits(admin_client: Client) -> None:
     use("192.0.2.1", 3)
     use("192.0.2.2", 1, "other")
     before = stats.totals()
-    first, second = rows(found(admin_client, "192.0.2.1"))
+    first, second = rows(key_page(admin_client, "192.0.2.1"))
     assert first.startswith("pay Policy 3 requests per hour")
     assert "ip:192.0.2.1 Add override passed 2" in first
     assert second.startswith("sms Function")
     assert re.search(r"192\.0\.2\.1 refused 0 3[\d,.]+ 2 Reset$", second)
     # A search counts nothing.
-    assert rows(found(admin_client, "192.0.2.1"))[0] == first
+    assert rows(key_page(admin_client, "192.0.2.1"))[0] == first
     assert stats.totals()["function:sms"].all == 3
     assert set(before) <= set(stats.totals())
-    assert rows(found(admin_client, "192.0.2.9")) == []
-    assert "No limit has a state" in found(admin_client, "192.0.2.9")
+    assert rows(key_page(admin_client, "192.0.2.9")) == []
+    assert "No limit has a state" in key_page(admin_client, "192.0.2.9")
 
 
 def test_a_key_is_reset_in_one_limit(admin_client: Client) -> None:
     use("k", 2)
     use("k", 2, "other")
-    (link,) = re.findall(rf'href="({KEY}reset/\?[^"]*other[^"]*)"', found(admin_client, "k"))
+    (link,) = re.findall(rf'href="({KEY}reset/\?[^"]*other[^"]*)"', key_page(admin_client, "k"))
     url = link.replace("&amp;", "&")
     assert "is deleted, as if it had never made a request" in admin_client.get(url).content.decode()
-    assert [row.split()[0] for row in rows(found(admin_client, "k")) if " k refused " in row] == ["other", "sms"]
+    assert [row.split()[0] for row in rows(key_page(admin_client, "k")) if " k refused " in row] == ["other", "sms"]
     reply = admin_client.post(url, follow=True)
     assert "Reset the key" in reply.content.decode()
-    assert [row.split()[0] for row in rows(found(admin_client, "k")) if " k refused " in row] == ["sms"]
+    assert [row.split()[0] for row in rows(key_page(admin_client, "k")) if " k refused " in row] == ["sms"]
     assert logged() == ["Reset the key “k”."]
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.object_repr) == (None, "function:other")
@@ -92,7 +79,7 @@ def test_a_key_is_reset_in_one_limit(admin_client: Client) -> None:
 
 def test_a_reset_needs_a_loaded_limit_and_a_key(admin_client: Client) -> None:
     series = use("k", 1)
-    assert "Reset</a>" not in found(person("view_limitpolicy"), "k")
+    assert "Reset</a>" not in key_page(person("view_limitpolicy"), "k")
     for wrong in ("limit=function:none&k=aw==", f"limit={series}", f"limit={series}&k=%25"):
         assert admin_client.get(f"{KEY}reset/?{wrong}").status_code == 404
 
@@ -101,6 +88,6 @@ def test_the_number_of_asked_limits_is_bounded(admin_client: Client, monkeypatch
     monkeypatch.setattr(key_search, "MOST_LIMITERS", 2)
     for name in "abc":
         use("k", 1, name)
-    html = found(admin_client, "k")
+    html = key_page(admin_client, "k")
     assert [row.split()[0] for row in rows(html)] == ["a", "b"]
     assert "There are more." in html

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
 from tests import processes
 from tests.dictionaries import MIB, Clock
+from tests.threads import together
 
 from .crowd import LEASE, NOW
 
@@ -74,11 +74,7 @@ def test_threads(kind: str, tmp_path: Path) -> None:
     def work() -> None:
         passed.append(sum(bool(count.hit("k")) for _ in range(50)))
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*[work] * 8)
     assert sum(passed) == 100
 
 

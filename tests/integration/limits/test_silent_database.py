@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from tests.integration.limits.policy_tools import make_policy
 from tests.integration.limits.view_tools import change
+from tests.logserver import until
 from tests.tcpproxy import Proxy
 
 pytestmark = [
@@ -22,39 +23,34 @@ pytestmark = [
 ]
 
 
-def eventually(check: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def read_often(settings: Any, monkeypatch: pytest.MonkeyPatch) -> LimitPolicy:
+    change(settings, REFRESH=0.1)
+    monkeypatch.setattr(registry, "DATABASE_TIMEOUT", 1.0)
+    row = make_policy("pay", description="before")
+    registry.refresh_policies()
+    return row
 
 
 def test_policies_are_read_again_after_a_silence(
     silent_database: Proxy, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change(settings, REFRESH=0.1)
-    monkeypatch.setattr(registry, "DATABASE_TIMEOUT", 1.0)
-    row = make_policy("pay", description="before")
-    registry.refresh_policies()
+    row = read_often(settings, monkeypatch)
     registry.refresh_soon()
-    eventually(lambda: silent_database.accepted >= 2)  # the thread of the limits reads again and again
+    until(lambda: silent_database.accepted >= 2)  # the thread of the limits reads again and again
     with registry.refresh_lock:  # between two reads
         silent_database.silence(new=True)
     accepted = silent_database.accepted
-    eventually(lambda: silent_database.accepted >= accepted + 2)  # it gives up on silent connections, and tries again
+    until(lambda: silent_database.accepted >= accepted + 2)  # it gives up on silent connections, and tries again
     silent_database.silence()
-    type(row).objects.filter(pk=row.pk).update(description="after")
-    eventually(lambda: registry.get_policy("pay").spec.description == "after")
+    LimitPolicy.objects.filter(pk=row.pk).update(description="after")
+    until(lambda: registry.get_policy("pay").spec.description == "after")
 
 
 def test_a_read_that_the_silence_interrupts_is_given_up(
     silent_database: Proxy, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proxy acknowledges what it receives, so keep-alives and the like find no fault."""
-    change(settings, REFRESH=0.1)
-    monkeypatch.setattr(registry, "DATABASE_TIMEOUT", 1.0)
-    row = make_policy("pay", description="before")
-    registry.refresh_policies()
+    row = read_often(settings, monkeypatch)
     read, silenced = registry._rows, threading.Event()
 
     def read_in_silence() -> Any:
@@ -67,5 +63,5 @@ def test_a_read_that_the_silence_interrupts_is_given_up(
     monkeypatch.setattr(registry, "_rows", read_in_silence)
     registry.refresh_soon()
     assert silenced.wait(60)
-    type(row).objects.filter(pk=row.pk).update(description="after")
-    eventually(lambda: registry.get_policy("pay").spec.description == "after")
+    LimitPolicy.objects.filter(pk=row.pk).update(description="after")
+    until(lambda: registry.get_policy("pay").spec.description == "after")

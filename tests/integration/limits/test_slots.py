@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from resty_django.limits import Concurrency, CostTooHigh, FixedWindow, LeakyBucket, Limited, TokenBucket
+from tests.threads import together
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -143,28 +144,19 @@ def test_threads_wait_for_each_other() -> None:
     limiter = Concurrency(2, prefix="slots:")
     at_once, most = 0, 0
     counting = threading.Lock()
-    failed: list[BaseException] = []
 
     def work() -> None:
         nonlocal at_once, most
-        try:
-            for _ in range(5):
-                with limiter.slot("k", wait=60):
-                    with counting:
-                        at_once += 1
-                        most = max(most, at_once)
-                    time.sleep(0.005)
-                    with counting:
-                        at_once -= 1
-        except BaseException as error:
-            failed.append(error)
+        for _ in range(5):
+            with limiter.slot("k", wait=60):
+                with counting:
+                    at_once += 1
+                    most = max(most, at_once)
+                time.sleep(0.005)
+                with counting:
+                    at_once -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    together(*[work] * 6)
     assert most == 2
     assert limiter.peek("k").remaining == 2
 

@@ -16,6 +16,7 @@ from resty_django.limits import Concurrency, LeakyBucket, Limited, TooManyWaitin
 from resty_django.limits.limiters.waiting import waiting_calls
 from resty_django.limits.statistics.reporter import stats
 from tests.integration.limits.view_tools import change
+from tests.logserver import until
 
 pytestmark = pytest.mark.usefixtures("empty_limits")
 
@@ -53,13 +54,6 @@ class _Clock:
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self.sleep = sleep
         self.monotonic = time.monotonic
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 async def auntil(condition: Callable[[], bool]) -> None:
