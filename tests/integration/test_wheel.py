@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import re
 import runpy
-import subprocess
-import sys
 import zipfile
 from email import message_from_string
 
-import pytest
-
 import resty_django
 from resty_django.address import documentation
+from tests.wheel import conftest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def run(*command: object, cwd: pathlib.Path, **env: str) -> str:
-    done = subprocess.run(
-        [str(argument) for argument in command],
-        cwd=cwd,
-        env={"PATH": os.environ["PATH"], "HOME": str(cwd), **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The wheel, built by the declared backend as it is installed here: no network is asked."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
-    (built,) = folder.glob("*.whl")
-    return built
+wheel = conftest.wheel
 
 
 def test_every_file_of_the_package_is_in_the_wheel(wheel: pathlib.Path) -> None:

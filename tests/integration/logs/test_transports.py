@@ -116,24 +116,20 @@ def tls(tmp_path: Path, certificate: Path) -> Any:
         yield server
 
 
-def test_an_unknown_certificate_is_refused_and_the_messages_stay(tls: LogServer, ship: Ship) -> None:
-    logger, handler = ship(tls, ca_file=None, max_retry_times=0)
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [({"ca_file": None}, "CERTIFICATE_VERIFY_FAILED"), ({"sni_host": "logs.example.org"}, "'logs.example.org'")],
+)
+def test_an_unknown_certificate_or_name_is_refused_and_the_messages_stay(
+    tls: LogServer, ship: Ship, option: dict[str, Any], problem: str
+) -> None:
+    logger, handler = ship(tls, **option, max_retry_times=0)
     logger.info("secret")
     handler.flush()
     error = handler.stats().error
     assert error is not None
-    assert "CERTIFICATE_VERIFY_FAILED" in error
+    assert problem in error
     assert (handler.stats().waiting, tls.lines()) == (1, [])
-
-
-def test_a_certificate_for_another_name_is_refused(tls: LogServer, ship: Ship) -> None:
-    logger, handler = ship(tls, sni_host="logs.example.org", max_retry_times=0)
-    logger.info("secret")
-    handler.flush()
-    error = handler.stats().error
-    assert error is not None
-    assert "'logs.example.org'" in error
-    assert tls.lines() == []
 
 
 @pytest.mark.parametrize("options", [{"ssl_verify": False, "ca_file": None}, {"sni_host": "localhost"}])
