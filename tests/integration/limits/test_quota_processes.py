@@ -106,6 +106,13 @@ class Worker:
             stream.close()
 
 
+def begun(count: int, site: dict[str, Any]) -> list[Worker]:
+    workers = [Worker("use", site) for _ in range(count)]
+    for worker in workers:
+        worker.begin()
+    return workers
+
+
 def finish(exports: Quota) -> int:
     """Use what is left, and return it."""
     left = 0
@@ -115,9 +122,7 @@ def finish(exports: Quota) -> int:
 
 
 def test_exactly_the_limit_passes_in_four_processes(site: dict[str, Any]) -> None:
-    workers = [Worker("use", site) for _ in range(4)]
-    for worker in workers:
-        worker.begin()
+    workers = begun(4, site)
     counts = [worker.passed() for worker in workers]
     for worker in workers:
         worker.close()
@@ -150,9 +155,7 @@ def test_a_process_that_is_killed_with_a_block_in_its_hands_costs_that_block(sit
 
 
 def test_after_a_reboot_at_most_a_block_is_missing(site: dict[str, Any]) -> None:
-    workers = [Worker("use", site) for _ in range(3)]
-    for worker in workers:
-        worker.begin()
+    workers = begun(3, site)
     passed = sum(worker.passed(40) for worker in workers)
     passed += sum(worker.kill() for worker in workers)
     for worker in workers:
@@ -165,9 +168,7 @@ def test_after_a_reboot_at_most_a_block_is_missing(site: dict[str, Any]) -> None
 
 
 def test_a_reset_while_two_processes_reserve_blocks(site: dict[str, Any]) -> None:
-    workers = [Worker("use", site) for _ in range(2)]
-    for worker in workers:
-        worker.begin()
+    workers = begun(2, site)
     passed = sum(worker.passed(60) for worker in workers)
     before = quota(LIMIT).reset("k")
     passed += sum(worker.passed(2 * LIMIT) for worker in workers)
@@ -180,9 +181,7 @@ def test_a_reset_while_two_processes_reserve_blocks(site: dict[str, Any]) -> Non
 
 
 def test_a_grant_while_two_processes_reserve_blocks(site: dict[str, Any]) -> None:
-    workers = [Worker("use", site) for _ in range(2)]
-    for worker in workers:
-        worker.begin()
+    workers = begun(2, site)
     passed = sum(worker.passed(60) for worker in workers)
     assert quota(LIMIT).grant("k", 200) == 200
     passed += sum(worker.passed(2 * LIMIT) for worker in workers)
