@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from io import StringIO
 from typing import Any
@@ -70,7 +71,7 @@ def test_a_task_that_was_removed(deploy: Deploy) -> None:
     deploy(EVERY, "mail")
     deploy("", "mail")  # of the new code
     later(QUIET - 60)
-    assert "the task no longer exists; a worker declared it 540 s ago." in command()
+    assert re.search(r"the task no longer exists; a worker declared it 54\d s ago\.", command())
     text = command("--prune")
     assert text.startswith(f"Kept {JID}: the task no longer exists")
     assert text.endswith("Nothing to cancel.\n")
@@ -81,7 +82,7 @@ def test_a_task_that_was_removed(deploy: Deploy) -> None:
         "No task declares it any more, but it creates jobs: the task no longer exists. See manage.py qless_recurring."
     ]
     assert command().splitlines()[1].endswith("a removed task")
-    assert command().endswith("601 s ago. --prune cancels it.\n")
+    assert re.search(r" 60\d s ago\. --prune cancels it\.\n$", command())
     line = f"{JID} of the queue mail: the task no longer exists.\n"
     assert command("--prune", "--dry-run") == f"Would cancel {line}"
     assert exists()
@@ -228,7 +229,7 @@ def test_a_worker_whose_clock_is_ahead(deploy: Deploy) -> None:
     deploy(EVERY, "mail")
     later(-3600)
     deploy("")
-    assert "a worker declared it 0 s ago" in command("--prune")
+    assert re.search(r"a worker declared it \d s ago", command("--prune"))
     assert exists()
 
 
