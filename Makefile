@@ -82,7 +82,7 @@ test-slow: venv ## Run the tests that `make test` leaves out because they are sl
 	$(PYTEST) -m "$(LOCAL) and slow" $(PYTEST_ARGS)
 
 test-services: venv ## Run the tests again on MariaDB and an outside Redis (RESTY_TEST_DB, RESTY_TEST_REDIS)
-	$(PYTEST) -m "(db or redis or services) and not soak" $(PYTEST_ARGS)
+	$(PY) -m pytest -m "(db or redis or services) and not soak" $(PYTEST_ARGS)
 
 test-browser: venv ## Run the tests in headless Chromium (packages chromium and chromium-driver)
 	$(PYTEST) -m browser $(PYTEST_ARGS)

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
@@ -47,6 +46,14 @@ if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") and os.access(MEM
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for message in processes.server.failures:
         terminalreporter.write_line(f"A fork server stopped unexpectedly and was started again: {message}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("RESTY_TEST_REDIS") and os.environ.get("PYTEST_XDIST_WORKER"):
+        raise pytest.UsageError(
+            "Tests count the commands of the server in RESTY_TEST_REDIS and change its configuration. "
+            "Run them in one process, without -n."
+        )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -120,10 +127,11 @@ def valkey_url() -> Iterator[str]:
     """A Redis or Valkey of the test run's own, as a URL.
 
     It is an embedded Valkey on a free port. With `RESTY_TEST_REDIS` set it is that server, whose database named in
-    the URL is emptied by the tests. With several processes (pytest-xdist), each has a server or a database of its own.
+    the URL is emptied by the tests. Each process of pytest-xdist has a server of its own.
     """
-    if os.environ.get("RESTY_TEST_REDIS"):
-        yield _outside_redis()
+    outside = os.environ.get("RESTY_TEST_REDIS")
+    if outside:
+        yield outside
         return
     from tests import servers
 
@@ -141,16 +149,10 @@ def valkey(valkey_url: str) -> Iterator[Redis]:
         yield client
 
 
-def _outside_redis() -> str:
-    """Return the URL in RESTY_TEST_REDIS; each further process of pytest-xdist uses the next database."""
-    url = urlsplit(os.environ["RESTY_TEST_REDIS"])
-    number = int(url.path.strip("/") or 0) + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    return url._replace(path=f"/{number}").geturl()
-
-
 @pytest.fixture(scope="session")
 def outside_redis_url() -> str:
     """The server of `RESTY_TEST_REDIS`, for tests marked `services`."""
-    if os.environ.get("RESTY_TEST_REDIS"):
-        return _outside_redis()
+    outside = os.environ.get("RESTY_TEST_REDIS")
+    if outside:
+        return outside
     pytest.skip("RESTY_TEST_REDIS is not set; name a Redis to be emptied, e.g. redis://127.0.0.1:6379/15.")
