@@ -49,7 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if os.environ.get("RESTY_TEST_REDIS") and os.environ.get("PYTEST_XDIST_WORKER"):
+    if os.environ.get("RESTY_TEST_REDIS") and config.getoption("numprocesses", default=None):
         raise pytest.UsageError(
             "Tests count the commands of the server in RESTY_TEST_REDIS and change its configuration. "
             "Run them in one process, without -n."
