@@ -43,7 +43,6 @@ def test_forks(act: str, folder: Path, lmdb_dict: LmdbDict, tmp_path: Path) -> N
         env=ENV,
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
