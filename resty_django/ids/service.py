@@ -370,7 +370,7 @@ class IdService:
         reservation.
         """
         rules = {name: {"issued": issued, "remaining": 0, "names": 0} for name, issued in self.issued().items()}
-        for (name, _), counter in list(self._counters.items()):
+        for (name, _), counter in self._counters.copy().items():
             entry = rules.setdefault(name, {"issued": 0, "remaining": 0, "names": 0})
             entry["remaining"] += counter.remaining
             entry["names"] += 1

@@ -137,7 +137,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
             self.reads_down = bool(self.pending)
         dictionary.set(PROBE, 1, 1)
         while True:
-            for key, write in list(self.pending.items()):
+            for key, write in self.pending.copy().items():
                 self._carry_out(key, write)
             with self._changing:
                 if not self.pending:

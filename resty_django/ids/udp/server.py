@@ -92,6 +92,7 @@ class UdpServer:
             self._drain()
         finally:
             ended.set()
+            sweeper.join()  # it may still be replying
             self.service.stop()
             self.sock.close()
 
@@ -199,7 +200,7 @@ class UdpServer:
         """Refuse requests that have been parked for too long because the database hangs."""
         while not ended.wait(0.1):
             late = time.monotonic() - self._wait
-            for number, (since, request, send) in list(self._parked.items()):
+            for number, (since, request, send) in self._parked.copy().items():  # other threads change it meanwhile
                 if since < late and self._parked.pop(number, None) is not None:
                     self._monitors.discard(number)
                     self._refuse(request, send, unavailable())

@@ -189,7 +189,7 @@ class StatsReporter:
         """Add the counts of this process to the shared sums. If the store is down, keep them and return False."""
         with self._flushing:
             try:
-                for name, tally in list(self.tallies.items()):
+                for name, tally in self.tallies.copy().items():
                     self._add(name, tally)
             except SharedDictError as error:
                 if not self._failing:
