@@ -65,7 +65,7 @@ class UnreadableReply(QlessError):
 
 
 class NotAllowed(QlessError):
-    """The job's class is outside the modules from which jobs may come."""
+    """The job's class is outside the modules from which jobs may come, or is a plain function outside of `MODULES`."""
 
 
 class DuplicateTask(QlessError, TypeError):

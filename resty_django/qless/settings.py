@@ -65,7 +65,8 @@ class QlessSettings:
     - `url`: a separate Redis, used instead of `alias`.
     - `prefix`: prefix of all keys.
     - `worker_name`: name of the worker in its jobs (None: host and process ID).
-    - `modules`: modules and packages from which jobs may come, besides `jobs` and `tasks` of installed apps.
+    - `modules`: modules and packages from which jobs may come, besides `jobs` and `tasks` of installed apps. Only their
+      plain functions may run as jobs, too.
     - `result_ttl`: seconds for which results of tasks are kept (None: as long as the jobs).
     - `eager`: run tasks where they are called, for tests.
     - `on_commit`: queues whose tasks, enqueued in a transaction, wait for its commit ("*": all queues).

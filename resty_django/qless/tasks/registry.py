@@ -1,9 +1,11 @@
 """Lookup of the function that runs a job, by the name of the job's class.
 
-A job may name anything, so only allowed modules are searched: the modules `jobs` and `tasks` of installed apps, and the
-modules in RESTY_DJANGO["QLESS"]["MODULES"]. Celery tasks are found by their names in Celery's registry. Nothing else is
-imported, and names that an allowed module has imported from elsewhere cannot be reached through it. A job may also
-carry the `name=` or an alias of a task in an allowed module; to find it, all of them are imported.
+A job may name anything, so only allowed modules are searched: `jobs` and `tasks` of the apps of the site, and the
+modules in RESTY_DJANGO["QLESS"]["MODULES"]. Tasks and job classes run from any of them, plain functions only from those
+in MODULES: most functions of an app are not meant to run as jobs. Celery tasks are found by their names in Celery's
+registry. Nothing else is imported, and names that an allowed module has imported from elsewhere cannot be reached
+through it. A job may also carry the `name=` or an alias of a task in an allowed module; to find it, all of them are
+imported.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
-from django.apps import apps
+from django.apps import AppConfig, apps
 from django.utils.module_loading import import_string, module_has_submodule
 
 from resty_django.conf import conf, on_change
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.tasks")
 
 IN_APPS: Final = ("jobs", "tasks")
-"""Modules of installed apps, with their submodules, from which jobs may come."""
+"""Modules of the site's apps, with their submodules, from which jobs may come."""
+
+_PACKAGE: Final = __name__.partition(".")[0]
+"""This package. It has no jobs: with its functions, a job could change how a worker behaves."""
 
 NAMES: Final = ("perform", "process")
 """Methods of a job class that run its jobs, unless it has a method with the queue's name."""
@@ -102,7 +107,7 @@ def discover() -> None:
     """
     of_apps = (
         f"{config.name}.{name}"
-        for config in apps.get_app_configs()
+        for config in _apps_of_site()
         for name in IN_APPS
         if module_has_submodule(config.module, name)
     )
@@ -121,9 +126,13 @@ def discover_once() -> None:
     discover()
 
 
+def _apps_of_site() -> list[AppConfig]:
+    return [config for config in apps.get_app_configs() if config.name.partition(".")[0] != _PACKAGE]
+
+
 def allowed() -> tuple[str, ...]:
     """Return the modules and packages from which jobs may come."""
-    of_apps = (f"{config.name}.{name}" for config in apps.get_app_configs() for name in IN_APPS)
+    of_apps = (f"{config.name}.{name}" for config in _apps_of_site() for name in IN_APPS)
     return tuple(dict.fromkeys((*of_apps, *conf.qless.modules)))
 
 
@@ -208,6 +217,11 @@ def _at_path(klass: str) -> JobTarget:
         raise NotAllowed(f"{klass!r} is a {type(target).__qualname__}. Name a class, a function or a task.")
     if not _is_within(getattr(target, "__module__", ""), roots):
         raise NotAllowed(f"{klass!r} is imported there from {target.__module__}. {refusal_of(klass)}")
+    if isinstance(target, FunctionType) and not _is_within(target.__module__, conf.qless.modules):
+        raise NotAllowed(
+            f"{klass!r} is a plain function. Add @task to it, or make it the static method perform of a class, or add "
+            f"its module to {key_text(('QLESS', 'MODULES'))}."
+        )
     return target
 
 
@@ -274,7 +288,7 @@ def _member(parent: Any, name: str, klass: str) -> Any:
     return member
 
 
-def _is_within(module: str, roots: list[str]) -> bool:
+def _is_within(module: str, roots: Sequence[str]) -> bool:
     return any(module == root or module.startswith(f"{root}.") for root in roots)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import resty_django
 from resty_django.qless import Client, Job, MethodMissing, MethodType, NotAllowed
 from resty_django.qless.tasks.registry import allowed, find, function_of
-from tests.integration.qless.conftest import Invoke
+from tests.integration.qless.conftest import Invoke, change_settings
 
 from . import sample_jobs
 
@@ -22,6 +26,28 @@ HERE = sample_jobs.__name__
 @pytest.fixture(autouse=True)
 def _allowed(settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"MODULES": [HERE]}}
+
+
+TASKS = """
+import os
+from os import system
+from resty_django.qless import Job, task
+from resty_django.qless.tasks import message
+from resty_django.qless.tasks.message import use_dispatcher
+from resty_django.qless.testing import Recorder
+
+@task
+def add(a, b): return a + b
+
+def helper(job): return 'ran'
+
+class Task:
+    @staticmethod
+    def perform(job): return 'done'
+
+    @staticmethod
+    def helper(job): return 'ran'
+"""
 
 
 def job_of(klass: str, queue: str = "q", data: Any = 4) -> Job:
@@ -101,7 +127,7 @@ def test_modules_of_apps_and_packages(tmp_path: Path, monkeypatch: pytest.Monkey
     (app / "__init__.py").touch()
     (app / "jobs" / "__init__.py").write_text("from .mail import send\n")
     (app / "jobs" / "mail.py").write_text("def send(job): return 'sent'\n")
-    (app / "tasks.py").write_text("class Task:\n    @staticmethod\n    def perform(job): return 'done'\n")
+    (app / "tasks.py").write_text(TASKS)
     (app / "views.py").write_text("raise AssertionError\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(NotAllowed):
@@ -109,8 +135,18 @@ def test_modules_of_apps_and_packages(tmp_path: Path, monkeypatch: pytest.Monkey
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "own_app"]
     assert {"own_app.jobs", "own_app.tasks", HERE} <= set(allowed())
     assert job_of("own_app.tasks.Task").perform() == "done"
+    assert job_of("own_app.tasks.add", data={"args": [1, 2], "kwargs": {}}).perform() == 3
+    for klass in ("own_app.jobs.send", "own_app.jobs.mail.send", "own_app.tasks.helper", "own_app.tasks.Task.helper"):
+        with pytest.raises(NotAllowed, match=r"is a plain function\. Add @task"):
+            find(klass)
+    for name in ("system", "Job", "Recorder", "use_dispatcher", "message.use_dispatcher", "add.function", "os.system"):
+        with pytest.raises(NotAllowed):
+            find(f"own_app.tasks.{name}")
+    change_settings(settings, MODULES=["own_app.jobs.mail"])
     assert job_of("own_app.jobs.send").perform() == "sent"
     assert job_of("own_app.jobs.mail.send").perform() == "sent"
+    with pytest.raises(NotAllowed, match="plain function"):
+        find("own_app.tasks.helper")
     with pytest.raises(ModuleNotFoundError):
         find("own_app.jobs.nothing.send")
     with pytest.raises(NotAllowed):
@@ -118,6 +154,27 @@ def test_modules_of_apps_and_packages(tmp_path: Path, monkeypatch: pytest.Monkey
     settings.INSTALLED_APPS = [app for app in settings.INSTALLED_APPS if app != "own_app"]
     with pytest.raises(NotAllowed):
         find("own_app.tasks.Task")
+
+
+def test_nothing_of_this_package_is_a_job() -> None:
+    """Whoever can write to Redis may put a job of any name."""
+    names = {"resty_django.qless.tasks.message.use_dispatcher", "resty_django.limits.jobs.JobLimit"}
+    for info in pkgutil.walk_packages(resty_django.__path__, "resty_django.", onerror=lambda name: None):
+        try:
+            module = importlib.import_module(info.name)
+        except Exception:  # integrations whose package or settings are missing here
+            assert not info.name.startswith(("resty_django.qless.tasks", "resty_django.limits.jobs")), info.name
+            continue
+        for name, member in vars(module).items():
+            if inspect.isroutine(member) or isinstance(member, type):
+                names.add(f"{info.name}.{name}")
+            if isinstance(member, type):
+                names |= {f"{info.name}.{name}.{method}" for method in vars(member)}
+    assert len(names) > 5000
+    assert {"resty_django.qless.tasks", "resty_django.limits.jobs"}.isdisjoint(allowed())
+    for name in names:
+        with pytest.raises(NotAllowed):
+            find.__wrapped__(name)
 
 
 def test_a_class_is_put_under_the_name_by_which_it_is_found() -> None:
