@@ -11,8 +11,8 @@ asyncio counterpart:
 
 from __future__ import annotations
 
+import asyncio
 import functools
-import inspect
 import re
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -25,6 +25,7 @@ from resty_django.redis.errors import NOT_PERMITTED, StoreError
 
 from ..core import source
 from ..errors import CLAUSE, LOCK_GONE, InvalidArgument, QlessError, error_of, message_of
+from ..returned import acompleted, completed
 from .serialization import as_bytes
 
 if TYPE_CHECKING:
@@ -145,11 +146,10 @@ class ScriptClient:
         if isinstance(request, RedisCommand):
             return self._command(self.source.sync(), request[0], *map(as_bytes, request[1:]))
         reply = request()
-        if inspect.isawaitable(reply):
-            if isinstance(reply, Coroutine):
-                reply.close()
+        if isinstance(reply, Coroutine) and asyncio._get_running_loop() is not None:
+            reply.close()
             raise InvalidArgument("A hook is a coroutine function. Call the async method, or add a plain function.")
-        return reply
+        return completed(reply)
 
     async def aperform(self, request: Any) -> Any:
         """Do the same for asyncio."""
@@ -162,8 +162,7 @@ class ScriptClient:
             return await self.acall_many(request)
         if isinstance(request, RedisCommand):
             return await self._acommand(self.source.asynchronous(), request[0], *map(as_bytes, request[1:]))
-        reply = request()
-        return await reply if inspect.isawaitable(reply) else reply
+        return await acompleted(request())
 
     def _arguments(self, request: Request) -> tuple[Any, ...]:
         """Return the arguments for the core, including the time.

@@ -45,6 +45,7 @@ from ..clients.client import Client
 from ..clients.job import Job
 from ..clients.serialization import encode
 from ..errors import InvalidArgument, NotAllowed
+from ..returned import acompleted, completed, is_generator_function
 from .canvas import ENQUEUE_OPTIONS, Signature, check_names, consequences_of, signatures_of
 from .consequences import Policy, checked_policy
 from .context import TaskContext, timestamp
@@ -202,10 +203,13 @@ class Task(Runnable, Generic[P, R]):
         if_failed: Policy | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
-        if "<" in function.__qualname__:
-            raise TypeError(f"{function.__qualname__} cannot be a task. Define it at the top level of a module.")
+        name_in_module = getattr(function, "__qualname__", repr(function))  # a partial has none
+        if "<" in name_in_module:
+            raise TypeError(f"{name_in_module} cannot be a task. Define it at the top level of a module.")
         self.function = function
-        self.path = f"{function.__module__}.{function.__qualname__}"
+        self.path = f"{function.__module__}.{name_in_module}"
+        if is_generator_function(function):
+            raise TypeError(f"{self.path} is a generator function, which cannot be a task. Remove yield from it.")
         self.name = self.path if name is None else _checked_name(self.path, "name", name)
         if isinstance(aliases, str):
             raise TypeError(
@@ -419,11 +423,11 @@ class Task(Runnable, Generic[P, R]):
 
     def _perform(self, job: Job) -> Any:
         args, kwargs = job.client.run(call_of(job))
-        return self.function(*self._with_context(job, args, kwargs), **kwargs)
+        return completed(self.function(*self._with_context(job, args, kwargs), **kwargs))
 
     async def _aperform(self, job: Job) -> Any:
         args, kwargs = await job.client.arun(call_of(job))
-        return await self.function(*self._with_context(job, args, kwargs), **kwargs)
+        return await acompleted(self.function(*self._with_context(job, args, kwargs), **kwargs))
 
     def _with_context(self, job: Job | None, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
         return [TaskContext(self, job, args, kwargs), *args] if self.bind else args

@@ -16,6 +16,7 @@ from resty_django.text import logger
 from ..clients import serialization
 from ..clients.transport import Request, Steps
 from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
+from ..returned import acompleted, completed
 from ..signals import job_failed
 from .commands import Complete, EndCommand, Fail, Requeue, Retry
 from .control import ProcessDied, RequeueLater, RetryLater, Stopping
@@ -40,7 +41,7 @@ def run(running: RunningJob) -> None:
     """Run a sync job with its middleware."""
     job, handler = running.job, running.handler
     try:
-        result = chain.run(handler.middleware, job, confine_forks(handler.function))
+        result = chain.run(handler.middleware, job, confine_forks(lambda job: completed(handler.function(job))))
     except BaseException as error:
         finish(running, error)
     else:
@@ -61,7 +62,7 @@ async def arun(running: RunningJob) -> None:
 
     async def function(job: Any) -> Any:
         try:
-            return await handler.function(job)
+            return await acompleted(handler.function(job))
         except asyncio.CancelledError:
             if running.cause is None:
                 raise

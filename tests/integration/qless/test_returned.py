@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resty_django.qless import AsyncResult, Client, InvalidArgument, ResultGone, TaskFailed
+from resty_django.qless import AsyncResult, Client, InvalidArgument, Job, ResultGone, Task, TaskFailed
 from resty_django.qless import client as site_client
 from resty_django.qless.clients.serialization import encode
 from resty_django.qless.integrations.celery import put_task, tracking
@@ -22,9 +24,10 @@ from resty_django.qless.worker.handlers import resolve_handler
 from tests.integration.qless.celery import celery_app
 from tests.integration.qless.conftest import LONG, change_settings, history
 from tests.integration.qless.returned import NOT_FINITE, REFUSED, RETURNED, VALUES
-from tests.integration.qless.tasks import examples
+from tests.integration.qless.tasks import examples, indirect
 from tests.integration.qless.tasks.conftest import MODULE
-from tests.integration.qless.worker.conftest import InProcessWorker, in_process_workers
+from tests.integration.qless.worker.conftest import InProcessWorker, Start, in_process_workers, until
+from tests.integration.qless.worker.conftest import workers as workers  # the fixture
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
@@ -171,3 +174,89 @@ def test_the_core_refuses_what_is_no_json(client: Client, text: str) -> None:
     with pytest.raises(InvalidArgument, match='Arg "result" not JSON'):
         client.call("complete", jid, "w", "q", "{}", "result", text)
     assert client.jobs.get(jid).state == "running"  # type: ignore[union-attr]
+
+
+# --- functions that return what their caller has to run ---
+
+GENERATOR = "returned the generator .*, whose code has not run"
+JOB_CLASS = f"{indirect.__name__}.{indirect.KeepsNothing.__qualname__}"
+
+
+@pytest.fixture
+def _indirect(site: Client, settings: Any) -> None:
+    change_settings(settings, MODULES=[indirect.__name__])
+    examples.TRAIL.clear()
+
+
+@pytest.mark.usefixtures("_indirect")
+def test_awaitables_are_awaited_and_generators_fail(start: Callable[[], InProcessWorker]) -> None:
+    """Also if nobody wants the result, so that nothing else would notice."""
+    start()
+    for (kind, ignored), each in indirect.TASKS.items():
+        result = each.delay(kind)
+        if kind in indirect.GENERATORS:
+            with pytest.raises(TaskFailed, match=GENERATOR) as caught:
+                result.get(LONG)
+            assert caught.value.group == "q-TypeError"
+        elif ignored:
+            until(site_client, result.id, "complete")
+        else:
+            assert result.get(LONG) == kind
+    for kind in indirect.AWAITED | indirect.GENERATORS:
+        jid = site_client.queues["q"].put(JOB_CLASS, kind)
+        until(site_client, jid, "failed" if kind in indirect.GENERATORS else "complete")
+    assert sorted(examples.TRAIL) == sorted([*indirect.AWAITED] * 3)
+
+
+def test_the_same_in_processes(workers: Start, client: Client) -> None:
+    run = workers("--pool", "processes", qless={"MODULES": [indirect.__name__], "WORKER": {"QUEUES": ["q"]}})
+    jids = {kind: client.queues["q"].put(indirect.TASKS[kind, False].name, DATA) for kind in indirect.AWAITED}
+    for jid in jids.values():
+        until(client, jid, "complete")
+        assert client.jobs.result(jid).result == "word"  # type: ignore[union-attr]
+    for kind in indirect.GENERATORS:
+        for name in (indirect.TASKS[kind, False].name, indirect.TASKS[kind, True].name):
+            failure = until(client, client.queues["q"].put(name, DATA), "failed").failure
+            assert (failure["group"], "whose code has not run" in failure["message"]) == ("q-TypeError", True)
+    assert run.stop() == 0
+
+
+DATA = {"args": ["word"], "kwargs": {}}
+
+
+@pytest.mark.usefixtures("_indirect")
+async def test_the_same_without_a_worker(settings: Any) -> None:
+    job = Job.build(site_client, JOB_CLASS, queue="q", data="wrapped")
+    assert await job.aperform() == "wrapped"
+    assert await sync_to_async(job.perform)() == "wrapped"
+    job.data = "rows"
+    for perform in (job.aperform, sync_to_async(job.perform)):
+        with pytest.raises(TypeError, match=GENERATOR):
+            await perform()
+    change_settings(settings, EAGER=True)
+    examples.TRAIL.clear()
+    for (kind, _), each in indirect.TASKS.items():
+        for delay in (each.adelay, sync_to_async(each.delay)):
+            if kind in indirect.GENERATORS:
+                with pytest.raises(TypeError, match=GENERATOR):
+                    await delay(kind)
+            else:
+                await delay(kind)
+    assert sorted(examples.TRAIL) == sorted([*indirect.AWAITED] * 4)
+
+
+def test_an_awaitable_of_celery(start: Callable[[], InProcessWorker]) -> None:
+    start()
+    assert AsyncResult[Any](put_task(celery_app.coroutine, ("word",), queue="q")).get(LONG) == "word"
+    with pytest.raises(TaskFailed, match=GENERATOR):
+        AsyncResult[Any](put_task(celery_app.rows, queue="q")).get(LONG)
+
+
+def test_a_generator_function_is_no_task() -> None:
+    for function in (indirect.rows, indirect.arows, functools.partial(indirect.rows)):
+        vars(function).setdefault("__qualname__", "indirect.rows")
+        with pytest.raises(TypeError, match=r"indirect\.a?rows is a generator function, which cannot be a task"):
+            Task(function, ignore_result=True)
+    for function in (functools.partial(indirect.body), indirect.Caller()):
+        with pytest.raises(TypeError, match=r"cannot be a task\. Define it at the top level"):
+            Task(function)

@@ -32,6 +32,7 @@ from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.job import Job
 from ...errors import NotAllowed, QlessError
+from ...returned import completed
 from ...tasks.context import timestamp
 from ...tasks.message import Message, PutOptions, call_of
 from ...tasks.registry import Runnable
@@ -141,7 +142,7 @@ class CeleryTask(Runnable):
         retries = int(data.get("retries", 0))
         traced = self._trace(job.jid, args, data["kwargs"], self._request(job, args, data["kwargs"], retries))
         if traced.info is None:
-            return as_json(job, traced.retval)
+            return as_json(job, completed(traced.retval))
         state, error = traced.info.state, traced.info.retval
         if state == states.RETRY:
             data |= {"args": [*error.sig.args], "kwargs": {**error.sig.kwargs}, "retries": retries + 1}

@@ -22,6 +22,7 @@ from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.serialization import encode
 from ...errors import NotAllowed
+from ...returned import is_generator_function
 from ...tasks.context import timestamp
 from ...tasks.message import Message, PutOptions, waits_for_commit
 from ...tasks.registry import find
@@ -79,6 +80,12 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
             )
         if self.on_commit not in (None, True, False):
             yield Error(f"{setting} ON_COMMIT must be True or False, not {self.on_commit!r}.", id="resty_qless.E005")
+
+    def validate_task(self, task: Any) -> None:
+        """Raise `InvalidTask` for a task that cannot run."""
+        super().validate_task(task)
+        if is_generator_function(task.func):
+            raise InvalidTask(f"{task.module_path} is a generator function. Remove yield from it.")
 
     # --- enqueuing ---
 

@@ -12,6 +12,7 @@ from asgiref.sync import iscoroutinefunction
 from resty_django.conf import conf
 
 from ...clients.job import Job
+from ...returned import acompleted, completed
 from ...tasks.registry import Runnable
 from ...tasks.retry import RetryPolicy, retry_later
 from .compat import Status, TaskContext, normalize_json, signals, task_backends, time_of
@@ -48,7 +49,7 @@ class DjangoTask(Runnable):
         run = _Run(self.task, job)
         signals.task_started.send(sender=type(run.backend), task_result=run.result)
         try:
-            value = normalize_json(self.task.func(*run.args, **run.record.kwargs))
+            value = normalize_json(completed(self.task.func(*run.args, **run.record.kwargs)))
         except BaseException as error:
             outcome = run.fail(error)
             if outcome is not None:
@@ -64,7 +65,7 @@ class DjangoTask(Runnable):
         run = _Run(self.task, job)
         await signals.task_started.asend(sender=type(run.backend), task_result=run.result)
         try:
-            value = normalize_json(await self.task.func(*run.args, **run.record.kwargs))
+            value = normalize_json(await acompleted(self.task.func(*run.args, **run.record.kwargs)))
         except BaseException as error:
             outcome = run.fail(error)
             if outcome is not None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Final, Protocol
 
+from ...returned import acompleted, completed
 from ..control import RequeueLater
 from .chain import Around
 
@@ -59,7 +60,7 @@ class Limit:
     def _around(self, job: Any) -> Generator[None, None, None]:
         from resty_django.limits.errors import Limited
 
-        slot = self._slot(job)
+        slot = self._slot(completed(self.key(job)))
         try:
             slot.__enter__()
         except Limited as refusal:
@@ -72,7 +73,7 @@ class Limit:
     async def _aaround(self, job: Any) -> AsyncGenerator[None, None]:
         from resty_django.limits.errors import Limited
 
-        slot = self._slot(job)
+        slot = self._slot(await acompleted(self.key(job)))
         try:
             await slot.__aenter__()
         except Limited as refusal:
@@ -82,12 +83,12 @@ class Limit:
         finally:
             await slot.__aexit__(None, None, None)
 
-    def _slot(self, job: Any) -> Any:
+    def _slot(self, key: object) -> Any:
         if self._job_limit is None:
             from resty_django.limits.jobs import JobLimit
 
             self._job_limit = JobLimit(self.limiter, self._location, self.key_kind)
-        return self._job_limit.slot(self.key(job), self.wait)
+        return self._job_limit.slot(key, self.wait)
 
     @staticmethod
     def _later(job: Any, refusal: Any) -> RequeueLater:

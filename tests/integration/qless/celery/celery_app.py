@@ -40,6 +40,16 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
+@app.task
+async def coroutine(word: str) -> str:
+    return word
+
+
+@app.task
+def rows() -> Any:
+    return (number for number in range(3))
+
+
 @app.task(bind=True, max_retries=3, default_retry_delay=0.02)
 def retrying(self: Any, limit: int, sent: str = "") -> list[Any]:
     request = self.request

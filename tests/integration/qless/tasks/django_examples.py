@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +14,14 @@ task: Any = import_module(API).task
 FAILURES: list[str] = []
 
 
+def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call() -> Any:
+        return function()
+
+    return call
+
+
 @task(queue_name="q")
 def add(a: int, b: int = 1) -> int:
     return a + b
@@ -20,6 +30,18 @@ def add(a: int, b: int = 1) -> int:
 @task(queue_name="q")
 async def aadd(a: int, b: int = 1) -> int:
     return a + b
+
+
+@task(queue_name="q")
+@wrapped
+async def awrapped() -> str:
+    return "awaited"
+
+
+@task(queue_name="q")
+@wrapped
+def rows() -> Iterator[int]:
+    yield 1
 
 
 @task(queue_name="q", priority=10, takes_context=True)

@@ -227,6 +227,16 @@ def test_tasks_that_are_refused(examples: Any, settings: Any) -> None:
         examples.add.enqueue(1)
 
 
+def test_awaitables_are_awaited_and_generators_are_refused(examples: Any, start_worker: StartInProcess) -> None:
+    start_worker()
+    assert finished(examples.awrapped.enqueue()).return_value == "awaited"
+    (error,) = finished(examples.rows.enqueue()).errors
+    assert error.exception_class_path == "builtins.TypeError"
+    assert "whose code has not run" in error.traceback
+    with pytest.raises(compat.InvalidTask, match="is a generator function"):
+        examples.task(queue_name="q")(examples.rows.func.__wrapped__)
+
+
 def test_signals(examples: Any, start_worker: StartInProcess) -> None:
     with events_heard("task_enqueued", "task_started", "task_finished") as events:
         result, failing, retried = examples.add.enqueue(1), examples.fails.enqueue(), examples.third_time.enqueue(2)

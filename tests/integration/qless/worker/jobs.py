@@ -131,6 +131,14 @@ def hooked(job: Any) -> None:
     job.after_complete(lambda job: SEEN.put("after"))
 
 
+def async_hooked(job: Any) -> None:
+    async def before(job: Any) -> None:
+        SEEN.put("before")
+
+    job.before_complete(before)
+    job.after_complete(lambda job: SEEN.put("after"))
+
+
 async def ahooked(job: Any) -> None:
     async def before(job: Any) -> None:
         SEEN.put("before")
@@ -220,6 +228,18 @@ def report(error: BaseException, facts: dict[str, Any]) -> None:
 Reported = within(boom, Report(report))
 ByPolicy = within(note, Limit("jobs-by-policy", wait=0))
 AsyncByPolicy = within(anote, Limit("jobs-by-policy", wait=0))
+
+
+async def akey(job: Any) -> str:
+    return "one"
+
+
+def wrapped_key(job: Any) -> Any:
+    return akey(job)
+
+
+KeyedByCoroutine = within(note, Limit(FixedWindow(1, 600.0, prefix="keyed:"), wrapped_key, wait=0))
+AsyncKeyedByCoroutine = within(anote, Limit(FixedWindow(1, 600.0, prefix="akeyed:"), akey, wait=0))
 
 
 class Broken:

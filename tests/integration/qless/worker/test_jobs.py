@@ -107,13 +107,13 @@ def test_a_job_may_end_itself(start_worker: Start, client: Client) -> None:
     assert worker.counts == {"by itself": 1}
 
 
-@BOTH
+@pytest.mark.parametrize("prefix", ["", "a", "async_"])
 def test_hooks_are_called(start_worker: Start, client: Client, prefix: str) -> None:
     worker = start_worker()
     jid = put(client, f"{prefix}hooked")
     until(client, jid, "complete")
     assert jobs.SEEN.get(timeout=20) == "before"
-    if not prefix:
+    if prefix != "a":
         assert jobs.SEEN.get(timeout=20) == "after"
     wait_for(lambda: worker.counts.total() == 1)
     assert worker.counts == {"completed": 1}
@@ -194,7 +194,7 @@ def test_connections_are_renewed(start_worker: Start, client: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("name", ["ByPolicy", "AsyncByPolicy"])
+@pytest.mark.parametrize("name", ["ByPolicy", "AsyncByPolicy", "KeyedByCoroutine", "AsyncKeyedByCoroutine"])
 def test_a_job_over_a_policy_limit_is_put_again_with_its_retries(
     start_worker: Start, client: Client, name: str
 ) -> None:
