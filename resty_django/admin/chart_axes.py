@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from .formatting import duration, number, percent
+from .formatting import duration, local_time, number, percent
 
 MINUTE: Final = 60
 HOUR: Final = 3600
@@ -97,7 +96,7 @@ def time_axis(starts: Sequence[float], seconds: int) -> Axis:
     form = "H:i" if seconds < HOUR else "SHORT_DATE_FORMAT"
     labels = []
     for start in starts:
-        moment = local(start)
+        moment = local_time(start)
         labels.append(date_format(moment, form) + ("" if seconds < HOUR else f" {date_format(moment, 'H:i')}"))
     marks = time_marks(starts, _MARKS[seconds] if len(starts) <= 60 else DAY)
     return Axis(labels, marks, _("From"))
@@ -111,16 +110,11 @@ def time_marks(starts: Sequence[float], every: int) -> list[tuple[int, str]]:
     """
     marks = []
     for index, start in enumerate(starts):
-        moment = local(start)
+        moment = local_time(start)
         since_midnight = moment.hour * 3600 + moment.minute * 60 + moment.second
         if since_midnight % every == 0 and _has_room(index, len(starts)):
             marks.append((index, date_format(moment, "H:i" if since_midnight or every < HOUR else "j M")))
     return marks
-
-
-def local(epoch: float) -> datetime:
-    """Return epoch seconds in the current time zone."""
-    return datetime.fromtimestamp(epoch, tz=timezone.get_current_timezone())
 
 
 def axis_top(highest: float) -> float:

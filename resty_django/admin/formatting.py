@@ -16,6 +16,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import pgettext_lazy
 
 NONE: Final = "–"
+_FIRST_SECOND: Final = datetime(2, 1, 2, tzinfo=UTC).timestamp()
+_LAST_SECOND: Final = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
 _UNITS: Final = (
     (86400, pgettext_lazy("unit of time", "d"), 3600, pgettext_lazy("unit of time", "h")),
     (3600, pgettext_lazy("unit of time", "h"), 60, pgettext_lazy("unit of time", "min")),
@@ -44,8 +46,10 @@ def number(value: float | None) -> str:
 
 
 def duration(value: float) -> str:
-    """Return a duration in its one or two largest units: "2 min 5 s"."""
+    """Return a duration in its one or two largest units: "2 min 5 s". A dash if it is infinite or not a number."""
     value = abs(value)
+    if not value < 1e300:
+        return NONE
     if value < 0.995:
         milliseconds = value * 1000
         digits = _rounded(milliseconds) if milliseconds < 10 else _localized(milliseconds, 0)
@@ -73,13 +77,20 @@ def date_time(moment: datetime | float | None) -> str:
     """
     if moment is None:
         return NONE
-    if not isinstance(moment, datetime):
-        try:
+    try:
+        if not isinstance(moment, datetime):
             moment = datetime.fromtimestamp(moment, UTC)
-        except (OverflowError, OSError, ValueError):
-            return NONE
-    local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+        local = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    except (OverflowError, OSError, ValueError):
+        return NONE
     return f"{date(local)}, {local:%H:%M:%S}"
+
+
+def local_time(epoch: float) -> datetime:
+    """Return epoch seconds in the current time zone. Times outside of the years 2 to 9998 become the nearest in them,
+    because stored numbers may be of any size."""
+    bounded = min(max(_FIRST_SECOND, epoch), _LAST_SECOND)
+    return datetime.fromtimestamp(bounded, timezone.get_current_timezone())
 
 
 def _rounded(value: float) -> str:

@@ -15,8 +15,9 @@ from django.utils.translation import gettext_lazy as _
 from resty_django.conf import conf
 from resty_django.fields import ExactCharField
 
-from .engine.cycle import FOREVER, Reset
+from .engine.cycle import Reset
 from .engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT, RuleSpec, check_name, compile_rule
+from .engine.wall_clock import END
 from .errors import BadName, BadRule
 
 
@@ -323,8 +324,8 @@ class IdCounter(models.Model):
 
     @property
     def endless(self) -> bool:
-        """Whether the cycle never ends."""
-        return self.cycle_end >= FOREVER
+        """Whether the cycle never ends, or after the year 9998."""
+        return self.cycle_end >= END
 
 
 def _field_of(error: BadRule) -> str:

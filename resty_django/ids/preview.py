@@ -18,10 +18,10 @@ from resty_django.numbers import grouped
 
 from .engine import segment
 from .engine.counter import Clock
-from .engine.cycle import DAY, FOREVER, WEEK, Cycle, Reset
+from .engine.cycle import DAY, WEEK, Cycle, Reset
 from .engine.rule import MAX_TAKES, Compiled, RuleSpec, ScriptRule, check_name, compile_rule
 from .engine.segment import Grant
-from .engine.wall_clock import wall_at
+from .engine.wall_clock import END, FIRST, wall_at
 from .errors import BadName, BadRule, BadSalt, Exhausted, IdError
 from .models import IdCounter, IdRule
 
@@ -219,7 +219,7 @@ def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[
         yield _(
             "IDs may differ in length, so two numbers could result in the same ID. Turn on fixed length if you can."
         )
-    if not spec.reset.never and -FOREVER < cycle.start < cycle.end < FOREVER:
+    if not spec.reset.never and FIRST <= cycle.start < cycle.end < END:
         later = spec.reset.cycle(cycle.end).start
         texts = {compiled.shape(wall, "").render(spec.min_counter, salt) for wall in (cycle.start, later)}
         if len(texts) == 1:

@@ -78,4 +78,6 @@ def _rows(stored: Any, name: str, width: int) -> dict[int, Counts]:
 
 
 def _is_row(row: Any, length: int) -> bool:
-    return isinstance(row, list) and len(row) == length and all(isinstance(number, int | float) for number in row)
+    if not isinstance(row, list) or len(row) != length:
+        return False
+    return all(isinstance(number, int | float) and abs(number) < 2**63 for number in row)

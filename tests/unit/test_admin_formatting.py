@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 
 import pytest
 from django.utils import timezone, translation
 
-from resty_django.admin.formatting import date_time, duration, number, percent
+from resty_django.admin.formatting import date_time, duration, local_time, number, percent
 from resty_django.templatetags.resty_formatting import resty_duration, resty_time
 
 NOON = datetime(2026, 7, 8, 12, 30, 5, tzinfo=UTC)
@@ -29,6 +30,9 @@ NOON = datetime(2026, 7, 8, 12, 30, 5, tzinfo=UTC)
         (-3661, "1 h 1 min"),
         (90_000, "1 d 1 h"),
         (86_400 * 1234, "1,234 d"),
+        (math.inf, "–"),
+        (math.nan, "–"),
+        (10**400, "–"),
     ],
 )
 def test_durations_have_their_largest_units(seconds: float, text: str) -> None:
@@ -86,3 +90,14 @@ def test_templates_have_the_same_formats() -> None:
         assert resty_time(NOON) == date_time(NOON)
     assert resty_duration(3600) == "1 h"
     assert resty_time(None) == resty_duration("") == ""
+
+
+@pytest.mark.parametrize(
+    ("epoch", "year"),
+    [(NOON.timestamp(), 2026), *((far, 9998) for far in (1e12, 10**400, math.inf)), (math.nan, 2), (-1e300, 2)],
+)
+def test_times_of_any_size_are_bounded(epoch: float, year: int) -> None:
+    with timezone.override("Pacific/Kiritimati"):
+        assert local_time(epoch).year == year
+        assert date_time(local_time(epoch))
+        assert date_time(datetime.max.replace(tzinfo=UTC)) == "–"

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
 
-from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
-from resty_django.admin.formatting import NONE, duration, number, percent
+from resty_django.admin.formatting import NONE, duration, local_time, number, percent
 from resty_django.admin.statistics import Key, why
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.sansio import run
@@ -65,7 +64,9 @@ class SlowKey:
     @classmethod
     def of(cls, slow: Slow) -> SlowKey:
         key = Key.of(slow.key)
-        return cls(key.text, token_of(slow.key), duration(slow.seconds), moment(slow.when), slow.times, slow.seconds)
+        return cls(
+            key.text, token_of(slow.key), duration(slow.seconds), local_time(slow.when), slow.times, slow.seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +276,6 @@ def share(stats: Stats, kind: str) -> str:
 
 def mean(stats: Stats) -> str:
     return duration(stats.callback_seconds / stats.callbacks) if stats.callbacks else NONE
-
-
-def moment(epoch: float) -> datetime:
-    return datetime.fromtimestamp(epoch, tz=timezone.get_current_timezone())
 
 
 def options(info: CacheInfo) -> list[tuple[str, str]]:

@@ -8,14 +8,13 @@ from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import NONE, number
+from resty_django.admin.formatting import NONE, local_time, number
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
 
 from ..inventory import CacheInfo
 from ..mlcache.cache import MLCache
 from ..outages.breaker import Outage, StoreBreaker, breaker_of, current_outages
-from .statistics import moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Trouble:
 
     @classmethod
     def of(cls, outage: Outage) -> Trouble:
-        return cls(printable(outage.store, 200), moment(outage.since), printable(outage.error, 500), outage.calls)
+        return cls(printable(outage.store, 200), local_time(outage.since), printable(outage.error, 500), outage.calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.admin.formatting import local_time
 from resty_django.admin.statistics import Key
 from resty_django.sansio import run
 
 from ..errors import BadOption
 from ..inventory import CacheInfo
 from ..tags.names import LONGEST, invalidated
-from .statistics import moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def latest_tags(info: CacheInfo) -> list[TagRow]:
     if info.counter is None:
         return []
     run(info.counter.flush())
-    return [TagRow(Key.of(row.tag), row.times, moment(row.when)) for row in run(info.counter.tags.load())]
+    return [TagRow(Key.of(row.tag), row.times, local_time(row.when)) for row in run(info.counter.tags.load())]
 
 
 class TagForm(forms.Form):

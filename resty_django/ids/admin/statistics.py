@@ -14,14 +14,14 @@ from django.utils.safestring import SafeString
 from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import date, date_time, free_space_bar, number
+from resty_django.admin.formatting import NONE, date, date_time, free_space_bar, number
 
 from .. import operations
 from ..engine import segment
-from ..engine.cycle import DAY, FOREVER
+from ..engine.cycle import DAY
 from ..engine.rule import RuleSpec
-from ..engine.wall_clock import datetime_of, wall_at
-from ..errors import BadRule
+from ..engine.wall_clock import FIRST, datetime_of, wall_at
+from ..errors import BadRule, IdError
 from ..forecast import Forecast, Outlook, Progress, forecast
 from ..models import IdCounter
 from ..preview import capacity
@@ -80,7 +80,7 @@ class CounterStatistics:
         """The next number that will be reserved."""
         try:
             return operations.standing(self.counter, clock=lambda: self.now).bound
-        except BadRule:
+        except IdError:
             return self.counter.bound
 
     @property
@@ -148,9 +148,10 @@ class CounterStatistics:
             case Outlook.UNKNOWN:
                 return format_html('<span class="resty-quiet">{}</span>', _("not known yet"))
             case Outlook.LASTS:
-                end = self.clock(self.counter.cycle_end)
-                title = "" if self.counter.endless else _("The cycle ends %(time)s") % {"time": end}
-                return format_html('<span title="{}">{}</span>', f"{title}; {pace}".lstrip("; "), _("lasts"))
+                if self.counter.endless:
+                    return format_html('<span title="{}">{}</span>', pace, _("in more than 100 years"))
+                title = _("The cycle ends %(time)s") % {"time": self.clock(self.counter.cycle_end)}
+                return format_html('<span title="{}">{}</span>', f"{title}; {pace}", _("lasts"))
         at = datetime.fromtimestamp(forecast.at or self.now, self.zone)
         return format_html(
             '<time class="{}" datetime="{}" title="{}">{}</time>',
@@ -182,7 +183,7 @@ class CounterStatistics:
         if counter.endless:
             return format_html('<span class="resty-quiet">{}</span>', _("never resets"))
         end = self.clock(counter.cycle_end)
-        if counter.cycle_start <= -FOREVER:
+        if counter.cycle_start < FIRST:
             return format_html(_("until {}"), end)
         start = self.clock(counter.cycle_start)
         if counter.cycle_start % DAY == 0 == counter.cycle_end % DAY:
@@ -199,8 +200,11 @@ class CounterStatistics:
 
     @staticmethod
     def clock(wall: int) -> str:
-        """Return a wall second as date and time."""
-        return date_time(datetime_of(wall))
+        """Return a wall second as date and time; a dash if it cannot be shown."""
+        try:
+            return date_time(datetime_of(wall))
+        except BadRule:
+            return NONE
 
 
 def _pace(pace: float) -> str:

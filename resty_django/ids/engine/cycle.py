@@ -56,7 +56,7 @@ class Reset:
         if self.seconds:
             origin = _FIRST_MONDAY if self.seconds % WEEK == 0 else 0
             start = (wall - origin) // self.seconds * self.seconds + origin
-            return Cycle(start, start + self.seconds)
+            return Cycle(start, min(start + self.seconds, FOREVER))
         if not self.calendar:
             return ENDLESS
         start_of = datetime_of(wall).replace(day=1, hour=0, minute=0, second=0)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ..errors import Exhausted, StepChanged
 from .cycle import FOREVER, Cycle
 from .rule import RuleSpec
-from .wall_clock import epoch_of
+from .wall_clock import END, epoch_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ def reserve(
         bound += -(-(first - bound) // step) * step
     available = (spec.max_counter - bound) // step + 1
     if available <= 0:
-        ends = row.cycle.end
+        ends, never = row.cycle.end, row.cycle.end >= END
         raise Exhausted(
             f"Counter {name} has given out all its numbers up to {spec.max_counter}."
-            + ("" if ends >= FOREVER else " It starts again with the next cycle."),
-            None if ends >= FOREVER else epoch_of(ends, spec.zone),
+            + ("" if never else " It starts again with the next cycle."),
+            None if never else epoch_of(ends, spec.zone),
         )
     stop = bound + min(want, available) * step
     return replace(row, bound=stop), Grant(range(bound, stop, step), Cycle(row.cycle.start, cycle.end), row.shown)

@@ -9,8 +9,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple
 
+from ..errors import BadRule
+
 _EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
+FIRST, END = ((datetime(year, 1, 1) - _EPOCH) // _SECOND for year in (2, 9999))
+"""The first wall second that can be shown, and the first one that cannot be shown any more."""
 
 
 class Moment(NamedTuple):
@@ -33,7 +37,9 @@ def moment_of(wall: int) -> Moment:
 
 
 def datetime_of(wall: int) -> datetime:
-    """Return a wall second as a naive datetime."""
+    """Return a wall second as a naive datetime. Raise BadRule if it is not in the years 2 to 9998."""
+    if not FIRST <= wall < END:
+        raise BadRule("The counter or its cycle reaches beyond the year 9998. Shorten the reset, or lower the counter.")
     return _EPOCH + timedelta(seconds=wall)
 
 

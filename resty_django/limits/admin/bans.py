@@ -13,7 +13,6 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -21,7 +20,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import ReadOnlyAdmin
-from resty_django.admin.formatting import number
+from resty_django.admin.formatting import local_time, number
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import Listing, changed, filter_form, listing
 from resty_django.shdict import NotFound, SharedDictError
@@ -56,13 +55,12 @@ class Row:
 
     @classmethod
     def of(cls, ban: Ban) -> Self:
-        zone = timezone.get_current_timezone()
         return cls(
             key=Key.of(ban.key).text,
             token=Key.of(ban.name).token,
             limit=printable(ban.limit, LONGEST_TEXT) or _("all limits"),
-            since=datetime.fromtimestamp(ban.since, zone),
-            until=datetime.fromtimestamp(ban.until, zone),
+            since=local_time(ban.since),
+            until=local_time(ban.until),
             number=ban.number,
             reason=printable(ban.reason, LONGEST_REASON),
             ended=ban.until <= registry.now(),

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
-from django.utils import timezone
-
+from resty_django.admin.formatting import local_time
 from resty_django.admin.statistics import Key, why
 from resty_django.sansio import run
 from resty_django.shdict import SharedDictError
@@ -88,7 +87,7 @@ class KeyBanned:
             token=Key.of(ban.name).token,
             limit=printable(ban.limit, LONGEST_TEXT),
             key=Key.of(ban.key).text,
-            until=datetime.fromtimestamp(ban.until, timezone.get_current_timezone()),
+            until=local_time(ban.until),
             number=ban.number,
             reason=printable(ban.reason, LONGEST_REASON),
             override=None if setting is None else run(guard.overriding(setting, ban.key)),

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.admin.formatting import local_time
 from resty_django.admin.statistics import Key
 from resty_django.text import printable
 
@@ -68,7 +68,7 @@ def refusals_of(key: str) -> KeyRefusals:
 def _shown(at: int, series: str, key: str, outcome: int) -> KeyRefusal:
     kind, name = catalog.kind_and_name(series)
     return KeyRefusal(
-        datetime.fromtimestamp(at / 1000, tz=timezone.get_current_timezone()),
+        local_time(at / 1000),
         printable(name, 200),
         LABELS[kind],
         Key.of(key).text,

@@ -12,10 +12,9 @@ from typing import Any, Final, Self
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.db import router
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.formatting import number
+from resty_django.admin.formatting import local_time, number
 from resty_django.admin.statistics import Key
 from resty_django.admin.tables import listing
 from resty_django.text import printable
@@ -101,7 +100,7 @@ class KeyQuota:
 
     @property
     def resets_at(self) -> datetime:
-        return datetime.fromtimestamp(self.row.ends_at, timezone.get_current_timezone())
+        return local_time(self.row.ends_at)
 
 
 def usage_context(

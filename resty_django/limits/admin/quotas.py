@@ -15,7 +15,6 @@ from django.db import Error as DatabaseError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -23,7 +22,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import ReadOnlyAdmin
-from resty_django.admin.formatting import date_time, number
+from resty_django.admin.formatting import date_time, local_time, number
 from resty_django.numbers import grouped
 from resty_django.text import printable
 
@@ -161,8 +160,8 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
             "used": lambda row: row.used,
             "limit": lambda row: row.limit + row.granted,
             "granted": lambda row: row.granted,
-            "start": lambda row: _time(row.starts_at),
-            "resets": lambda row: _time(row.ends_at),
+            "start": lambda row: local_time(row.starts_at),
+            "resets": lambda row: local_time(row.ends_at),
         }
 
     # --- columns ---
@@ -181,11 +180,11 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
     @admin.display(description=gettext_lazy("start"))
     def starts(self, row: QuotaUsage) -> datetime:
-        return _time(row.starts_at)
+        return local_time(row.starts_at)
 
     @admin.display(description=gettext_lazy("resets"))
     def resets_at(self, row: QuotaUsage) -> datetime:
-        return _time(row.ends_at)
+        return local_time(row.ends_at)
 
     # --- pages ---
 
@@ -208,8 +207,8 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
             "key": printable(row.key, LONGEST_TEXT),
             "total": row.limit + row.granted,
             "reserved": changes.reserved(row.quota, row.key, _period(row), row.resets),
-            "starts": _time(row.starts_at),
-            "resets_at": _time(row.ends_at),
+            "starts": local_time(row.starts_at),
+            "resets_at": local_time(row.ends_at),
             "ended": _ended(row),
             "description": counted.describe() if counted else "",
             "may_grant": self.may(request, "grant_quotausage", row),
@@ -322,15 +321,11 @@ def _period(row: QuotaUsage) -> Period:
     return Period(row.starts_at, row.ends_at)
 
 
-def _time(seconds: int) -> datetime:
-    return datetime.fromtimestamp(seconds, timezone.get_current_timezone())
-
-
 def _explanation(row: QuotaUsage) -> dict[str, Any]:
     return {
         "row": row,
         "key": printable(row.key, LONGEST_TEXT),
         "used": row.used,
         "total": row.limit + row.granted,
-        "resets_at": _time(row.ends_at),
+        "resets_at": local_time(row.ends_at),
     }

@@ -9,14 +9,13 @@ from typing import Final
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
-from resty_django.admin.formatting import number
+from resty_django.admin.formatting import local_time, number
 from resty_django.admin.statistics import Key, why
 from resty_django.admin.tables import Listing, listing
 from resty_django.minute_series.top_keys import FrequentKey
@@ -162,7 +161,7 @@ def troubles() -> list[Trouble]:
     return [
         Trouble(
             printable(outage.store, 200),
-            datetime.fromtimestamp(outage.since, tz=timezone.get_current_timezone()),
+            local_time(outage.since),
             printable(outage.error, 500),
             outage.calls,
         )

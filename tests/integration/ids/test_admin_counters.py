@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.test import Client, override_settings
 from django.urls import resolve
 from django.utils import timezone
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from resty_django.ids.admin.statistics import CounterStatistics
 from resty_django.ids.forecast import Outlook
 from resty_django.ids.forecast_order import UNKNOWN, annotate_runs_out
+from resty_django.ids.health import probe
 from resty_django.ids.models import IdCounter, IdRule
 from tests.integration.ids.admin_tools import COUNTERS, RULES, make_counter, make_rule, person
 from tests.staff import logged
@@ -135,6 +136,57 @@ def test_the_order_follows_the_forecast(bound: int, first: int, step: int, hours
         assert runs_out == pytest.approx((forecast.at or 0) - time.time(), rel=0.3 if step > 1 else 0.02, abs=120)
     elif forecast.outlook == Outlook.UNKNOWN:
         assert runs_out >= (UNKNOWN if bound <= first else 0)
+
+
+NUMBER = st.sampled_from([0, 1, 2**31, 2**53 + 1, 2**62 - 1, 2**62, 2**63 - 1]) | st.integers(0, 2**63 - 1)
+WALL = st.sampled_from([-(2**63), -(2**62), -(10**11), 253_402_300_800]) | NUMBER
+
+
+@settings(
+    deadline=None,
+    max_examples=25,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    rule=st.fixed_dictionaries(
+        {
+            "max_counter": st.integers(1, 2**62),
+            "segment_size": st.integers(1, 2**31 - 1),
+            "timezone": st.sampled_from(["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"]),
+        }
+    ),
+    reset=st.fixed_dictionaries({"reset_seconds": NUMBER}) | st.sampled_from([{"reset_calendar": "year"}, {}]),
+    counter=st.fixed_dictionaries(
+        {
+            "bound": NUMBER,
+            "cycle_first": WALL,
+            "cycle_began": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC)),
+            "step": st.integers(1, 2**31 - 1),
+        }
+    ),
+    cycle=st.lists(WALL, min_size=3, max_size=3).map(sorted).filter(lambda walls: walls[0] < walls[2]),
+)
+def test_extreme_counters_have_pages(
+    admin_client: Client, rule: dict[str, Any], reset: dict[str, Any], counter: dict[str, Any], cycle: list[int]
+) -> None:
+    IdRule.objects.all().delete()
+    source = IdRule.objects.create(name="extreme", source="{counter}", **rule, **reset)
+    start, shown, end = cycle
+    row = IdCounter.objects.create(rule=source, cycle_start=start, shown=shown, cycle_end=end, **counter)
+    lists = (COUNTERS, f"{COUNTERS}?state=near", f"{COUNTERS}?export=csv", RULES, f"{RULES}{source.pk}/change/")
+    counter_pages = (page(row), page(row, "raise"), page(row, "lower"), page(row, "confirm-step"))
+    for url in (*lists, *counter_pages, "/admin/resty_django/overview/", "/metrics"):
+        response = admin_client.get(url, follow=True)
+        assert response.status_code == 200, url
+        b"".join(response) if response.streaming else response.content
+    assert list(probe())
+
+
+def test_a_slow_counter_without_a_reset_lasts_more_than_100_years(admin_client: Client) -> None:
+    make_counter(make_rule("invoice", max_counter=10**9, reset_seconds=0), bound=5)
+    IdCounter.objects.update(cycle_began=timezone.now() - timedelta(days=30))
+    assert "in more than 100 years" in admin_client.get(COUNTERS).content.decode()
 
 
 @pytest.mark.parametrize(

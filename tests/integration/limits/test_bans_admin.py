@@ -8,6 +8,7 @@ from django.contrib.admin.utils import quote
 
 from resty_django.admin.statistics import Key
 from resty_django.limits import bans
+from resty_django.limits.bans import registry
 from resty_django.limits.bans.registry import NOT_STORED
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import person
@@ -101,3 +102,14 @@ def test_several_bans_are_offered_to_those_who_may_lift_them() -> None:
     client = person("view_keyban", "lift_keyban")
     assert "Nothing selected" in client.post(f"{BANS}lift/", {"confirmed": "yes"}, follow=True).content.decode()
     assert len(bans.current_bans()) == 1
+
+
+@pytest.mark.parametrize("until", [1e12, 1e300, float("inf")])
+def test_a_ban_of_any_length_has_pages(until: float) -> None:
+    ban = bans.add("192.0.2.7", for_="1h")._replace(until=until)
+    registry.dictionary().set(ban.name, list(ban))
+    client = person("view_keyban", "lift_keyban")
+    for url in (BANS, page_of(ban), page_of(ban, "lift"), f"{BANS}?export=csv"):
+        response = client.get(url)
+        assert response.status_code == 200, url
+        assert b"192.0.2.7" in (b"".join(response) if response.streaming else response.content), url

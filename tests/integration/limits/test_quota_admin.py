@@ -236,3 +236,11 @@ def test_a_store_that_is_down() -> None:
         assert client.post(page_of(row_of(), "reset"), {"reason": "new contract"}).status_code == 302
     assert row_of().used == 0
     assert len(logged()) == 1
+
+
+def test_a_period_of_any_length_has_pages() -> None:
+    row = QuotaUsage.objects.create(quota="exports", key="far", starts_at=-(2**62), ends_at=2**62, used=3, limit=9)
+    client = person("view_quotausage")
+    for url in (QUOTAS, f"{QUOTAS}{row.pk}/change/"):
+        assert "exports" in text_of(client, url)
+    assert client.get(f"{QUOTAS}?export=csv").getvalue().count(b"exports") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import msgspec
@@ -54,6 +55,7 @@ def test_a_clock_that_was_far_ahead_leaves_nothing_for_ever() -> None:
         {"total": 3, "minutes": {"1": 3}},
         {"total": [1, 2], "minutes": [[NOW // 60, 1, 2]]},
         {"total": ["3"], "minutes": [None, [], ["1", 3], [[1], 3]]},
+        {"total": [inf], "minutes": [[inf, 3], [nan, 3], [NOW // 60, inf], [NOW // 60, 10**400]]},
     ],
 )
 def test_a_foreign_value_counts_nothing(foreign: Any) -> None:

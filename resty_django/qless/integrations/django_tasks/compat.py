@@ -28,8 +28,11 @@ TaskResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
 
 
 def time_of(at: float | None) -> datetime | None:
-    """Return seconds since the epoch as a datetime, aware or naive according to USE_TZ."""
+    """Return seconds since the epoch as a datetime, aware or naive according to USE_TZ; None beyond all years."""
     if at is None:
         return None
-    aware = datetime.fromtimestamp(at, UTC)
+    try:
+        aware = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, OSError, ValueError):  # written by another client
+        return None
     return aware if settings.USE_TZ else timezone.make_naive(aware)

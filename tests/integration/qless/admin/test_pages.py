@@ -293,6 +293,33 @@ def test_values_of_other_clients_do_not_break_a_page(admin_client: Browser, jobs
         sound(text_of(admin_client, url))
 
 
+@pytest.mark.parametrize("number", ["1e300", "-1e300", "1e12", str(2**70)])
+def test_numbers_of_other_clients_do_not_break_a_page(
+    admin_client: Browser, jobs_site: Client, valkey: Any, number: str
+) -> None:
+    """Any number on the server that is a time or a duration may be one of another client."""
+    fill(jobs_site)
+    for key in valkey.keys("ql:*"):
+        kind = valkey.type(key)
+        if kind == b"zset":
+            for member in valkey.zrange(key, 0, -1):
+                valkey.zadd(key, {member: float(number)})
+        elif kind == b"hash":
+            for field in (b"expires", b"time", b"at", b"interval", b"ended", b"when"):
+                if valkey.hexists(key, field):
+                    valkey.hset(key, field, number)
+        elif kind == b"list" and key.endswith(b"-history"):
+            entries = [re.sub(rb"\d{6,}(\.\d+)?", b"1e300", entry) for entry in valkey.lrange(key, 0, -1)]
+            valkey.delete(key)
+            valkey.rpush(key, *entries)
+    urls = [path(model) for model in LISTS]
+    urls += [f"{path('queue', 'mail')}?tab={tab}" for tab in TABS]
+    urls += [path("job", key.decode().split(":")[-1]) for key in valkey.keys("ql:j:*") if key.count(b"-") == 0]
+    urls += [path("recurringjob", "recurring-1"), "/admin/resty_django/overview/", "/metrics"]
+    for url in urls:
+        assert admin_client.get(url, follow=True).status_code == 200, url
+
+
 def test_links_lead_to_the_objects_in_the_arguments(admin_client: Browser, jobs_site: Client, settings: Any) -> None:
     data = {"user": {"model": "auth.User", "pk": 7}, "other": ["auth.group:3", "no.model:1", "shop.jobs:"]}
     jobs_site.queues["mail"].put("K", data, jid="linked")
