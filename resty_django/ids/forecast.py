@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-LEAST_SECONDS = 60.0
-"""The minimum time in seconds from which a pace is computed."""
+LEAST_SECONDS = 3600.0
+"""The minimum length in seconds of the window from which a pace is computed."""
 FURTHEST_SECONDS = 100 * 365.25 * 86_400.0
 """The maximum forecast in seconds; anything later counts as never."""
 
@@ -15,7 +15,7 @@ class Outlook(StrEnum):
     """Possible outcomes for the numbers of the current cycle."""
 
     UNKNOWN = "unknown"
-    """Too little data yet, or nothing was reserved since the cycle began."""
+    """The window is too short yet, or no ID was issued in it."""
     USED_UP = "used up"
     RUNS_OUT = "runs out"
     """The numbers end before the cycle does."""
@@ -27,9 +27,9 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`at`: epoch seconds when the last number will be reserved at the current pace, None if unknown.
+    """`at`: epoch seconds when the last number will be issued at the current pace, None if unknown.
 
-    `pace`: numbers per second since the cycle was entered.
+    `pace`: numbers per second that were issued in the window.
     """
 
     outlook: Outlook
@@ -39,14 +39,15 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A counter in its cycle. `began`, `updated` and `ends` are epoch seconds (`ends` None: the cycle never ends).
+    """A counter in its cycle. `since`, `updated` and `ends` are epoch seconds (`ends` None: the cycle never ends).
 
-    `first` is the bound when the cycle was entered at `began`; `bound` is the next unreserved number, as of `updated`;
-    `maximum` is the last number of the rule; `step` is the distance between two numbers of this node.
+    `issued` is the count of numbers issued since `since`, the begin of the window (None: it has not begun); `bound` is
+    the next unreserved number, as of `updated`; `maximum` is the last number of the rule; `step` is the distance
+    between two numbers of this node.
     """
 
-    began: float
-    first: int
+    since: float | None
+    issued: int
     updated: float
     bound: int
     maximum: int
@@ -60,19 +61,18 @@ class Progress:
 
 
 def forecast(progress: Progress, now: float) -> Forecast:
-    """Extrapolate linearly from the start of the cycle through `now` (epoch seconds) to the maximum.
+    """Extrapolate the pace of the window linearly from `now` (epoch seconds) to the maximum.
 
-    Reserved numbers count as used, so that a young counter looks slightly faster than it is.
+    Numbers that processes have reserved and not issued yet do not count: neither as left, nor in the pace.
     """
     if progress.ends is not None and now >= progress.ends:
         return Forecast(Outlook.TURNED)
     if not progress.left:
         return Forecast(Outlook.USED_UP, progress.updated)
-    seconds = max(now, progress.updated) - progress.began
-    numbers = (progress.bound - progress.first) // progress.step
-    if seconds < LEAST_SECONDS or numbers <= 0:
+    seconds = 0.0 if progress.since is None else now - progress.since
+    if seconds < LEAST_SECONDS or progress.issued <= 0:
         return Forecast(Outlook.UNKNOWN)
-    pace = numbers / seconds
+    pace = progress.issued / seconds
     wait = progress.left / pace
     at = now + wait
     if progress.ends is not None and at >= progress.ends:

@@ -37,30 +37,30 @@ class SecondsBetween(Func):
 
 
 def annotate_runs_out(counters: QuerySet[IdCounter], database: str) -> QuerySet[IdCounter]:
-    """Return counters with `runs_out`: seconds until the last number is reserved, as `forecast` computes them.
+    """Return counters with `runs_out`: seconds until the last number is issued, as `forecast` computes them.
 
     Counters that are used up have 0. Larger than any forecast are, in this order: counters that last until their cycle
     ends, those without a forecast, and those whose cycle has ended, because the next ID begins a new one.
     """
     now = timezone.now()
-    numbers = Cast(F("bound"), FloatField()) - Cast(F("cycle_first"), FloatField())
-    left = Cast(F("rule__max_counter"), FloatField()) - Cast(F("bound"), FloatField()) + Cast(F("step"), FloatField())
+    step = Cast(F("step"), FloatField())
+    left = (Cast(F("rule__max_counter"), FloatField()) - Cast(F("bound"), FloatField()) + step) / step
+    unknown = Q(window_began=None) | Q(window_issued__lte=0)
     return (
         counters.annotate(
             wall=_wall(now.timestamp(), database),
-            elapsed=SecondsBetween(Value(now, DateTimeField()), F("cycle_began")),
-            numbers=numbers,
+            elapsed=SecondsBetween(Value(now, DateTimeField()), F("window_began")),
         )
         .annotate(
             wait=Case(
-                When(numbers__gt=0, then=left * F("elapsed") / F("numbers")), default=UNKNOWN, output_field=FloatField()
+                When(unknown, then=UNKNOWN), default=left * F("elapsed") / F("window_issued"), output_field=FloatField()
             )
         )
         .annotate(
             runs_out=Case(
                 When(Q(cycle_end__lte=F("wall")) | Q(cycle_end__lte=F("shown")), then=Value(TURNED)),
                 When(bound__gt=F("rule__max_counter"), then=Value(0.0)),
-                When(Q(numbers__lte=0) | Q(elapsed__lt=LEAST_SECONDS), then=Value(UNKNOWN)),
+                When(unknown | Q(elapsed__lt=LEAST_SECONDS), then=Value(UNKNOWN)),
                 When(cycle_end__lte=F("wall") + F("wait"), then=F("wait") + LASTS),
                 default=F("wait"),
                 output_field=FloatField(),

@@ -271,7 +271,8 @@ class IdCounter(models.Model):
     """A counter: how many of a rule's numbers are reserved for one application name and node.
 
     `bound` is the next unreserved number. `cycle_start` and `cycle_end` are wall seconds (local clock time in the
-    rule's time zone, as seconds since 1970), and so is `shown`, the highest time that an ID is known to show.
+    rule's time zone, as seconds since 1970), and so is `shown`, the highest time that an ID is known to show. Since
+    `window_began`, processes have reported `window_issued` issued numbers, from which the forecast has its pace.
     """
 
     rule = models.ForeignKey(IdRule, models.CASCADE, related_name="counters", verbose_name=_("rule"))
@@ -294,6 +295,8 @@ class IdCounter(models.Model):
         _("cycle began"), help_text=_("When this cycle was entered, by the clock of the database client.")
     )
     cycle_first = models.BigIntegerField(_("cycle first"), help_text=_("The bound when this cycle was entered."))
+    window_began = models.DateTimeField(null=True, editable=False)
+    window_issued = models.BigIntegerField(default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True, db_index=True)
 

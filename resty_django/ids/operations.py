@@ -204,7 +204,7 @@ def _row(counter: IdCounter) -> Row:
 
 
 def swap_row(stored: IdCounter, new: Row) -> bool:
-    """Write `new` if the row is unchanged since `stored` was read. Restart the forecast from there."""
+    """Write `new` if the row is unchanged since `stored` was read."""
     now = timezone.now()
     unmoved = IdCounter.objects.using(database()).filter(
         pk=stored.pk,

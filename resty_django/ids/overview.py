@@ -18,7 +18,8 @@ from resty_django.overview import Figure, Row, Tile
 from . import store
 from .engine.wall_clock import wall_at
 from .errors import BadRule
-from .forecast_order import LASTS, annotate_runs_out
+from .forecast import FURTHEST_SECONDS
+from .forecast_order import annotate_runs_out
 from .models import IdCounter, IdRule
 from .stats import Issued, issued
 
@@ -142,7 +143,10 @@ def runs_out() -> list[tuple[str, float]]:
     counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY)
     forecasts: QuerySet[Any] = annotate_runs_out(counters, alias)
     rows = (
-        forecasts.filter(runs_out__lt=LASTS).values_list("rule__name").annotate(Min("runs_out")).order_by("rule__name")
+        forecasts.filter(runs_out__lte=FURTHEST_SECONDS)
+        .values_list("rule__name")
+        .annotate(Min("runs_out"))
+        .order_by("rule__name")
     )
     return [(name, max(0.0, seconds)) for name, seconds in rows[:MOST_RULES]]
 

@@ -256,11 +256,18 @@ class ReservationThread:
                 raise Unavailable(
                     "The database failed a moment ago and is not used until the pause ends. Try again shortly."
                 )
+            issued = counter.issued
             grant = self._connected(
                 lambda: self._store.reserve(
-                    counter.rule_id, counter.rule.spec, counter.app, shown=counter.shown, want=counter.want
+                    counter.rule_id,
+                    counter.rule.spec,
+                    counter.app,
+                    shown=counter.shown,
+                    want=counter.want,
+                    issued=issued - counter.reported,
                 )
             )
+            counter.reported = issued
         except IdError as refused:
             error = refused
         except Exception as failure:

@@ -25,6 +25,7 @@ from resty_django.text import logger
 
 from . import gapless, issue_log, store
 from .engine.counter import Clock, Counter, Retired, unavailable
+from .engine.cycle import ENDLESS
 from .engine.rule import Compiled, check_name
 from .errors import BadCount, IdError, NeedsTransaction, NotExist, TooManyNames, Unavailable, UnknownRule
 from .reservations import ReservationThread
@@ -352,10 +353,14 @@ class IdService:
         for counter in counters:
             tails = counter.close()
             self.forget(counter)
+            if counter.issued > counter.reported and not tails:
+                tails = [(ENDLESS, range(0))]  # only reports
             for cycle, tail in tails:
                 latest = counter.shown if counter.shown is not None else cycle.start
+                issued = counter.issued - counter.reported
+                counter.reported += issued
                 try:
-                    if not self.store.give_back(counter.rule_id, counter.app, cycle, tail, latest):
+                    if not self.store.give_back(counter.rule_id, counter.app, cycle, tail, latest, issued):
                         break
                 except DatabaseError:
                     self.reservations.drop_connection()

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 
 from django.db import IntegrityError, connections, router, transaction
@@ -27,6 +28,8 @@ from .errors import StepChanged, TooFast, TooManyNames, Unavailable, UnknownRule
 from .models import IdCounter, IdRule
 
 _TRIES = 100
+SHORT_WINDOW, LONG_WINDOW = timedelta(days=2), timedelta(days=14)
+"""The age at which the window of a forecast is halved: when a cycle ends, and within a cycle."""
 RECOUNT_SHARE = 100
 """For a rule with too many names: the minimum ratio of the time between two counts to the time that a count takes."""
 next_count: dict[int, float] = {}
@@ -90,8 +93,12 @@ class Store:
         self._clock = clock
         self._gate: NameGate | None = None
 
-    def reserve(self, rule_id: int, spec: RuleSpec, app: str, *, shown: int | None, want: int) -> Grant:
+    def reserve(
+        self, rule_id: int, spec: RuleSpec, app: str, *, shown: int | None, want: int, issued: int = 0
+    ) -> Grant:
         """Take `want` numbers, or all that the cycle has left, and commit the reservation.
+
+        `issued`: the count of numbers that the caller has issued since it last reported them, for the forecast.
 
         Raise Exhausted, StepChanged, TooManyNames or TooFast (for a new name), UnknownRule if the rule was deleted, and
         django.db.Error if the database does not answer.
@@ -108,17 +115,24 @@ class Store:
             if stored is None:
                 if self._create(alias, rule_id, spec, app, new, grant):
                     return grant
-            elif _swap(alias, stored, new, grant.numbers.start):
+            elif _swap(alias, stored, new, grant.numbers.start, issued):
                 return grant
             time.sleep(random.random() * 0.005)  # noqa: S311 (jitter)
         raise Unavailable(f"Other processes reserve numbers of counter {name} too fast. Try again.")
 
-    def give_back(self, rule_id: int, app: str, cycle: Cycle, tail: range, shown: int) -> bool:
-        """Return the unused tail of a segment to the counter; False if numbers after it are already reserved."""
+    def give_back(self, rule_id: int, app: str, cycle: Cycle, tail: range, shown: int, issued: int = 0) -> bool:
+        """Return the unused tail of a segment to the counter; False if numbers after it are already reserved.
+
+        `issued` is as in `reserve`, and is reported in any case.
+        """
         alias = database()
         stored = find_counter(alias, rule_id, app, conf.ids.offset)
         new = give_back(_row(stored), cycle, tail, shown) if stored else None
-        return stored is not None and new is not None and _swap(alias, stored, new)
+        if stored is not None and new is not None and _swap(alias, stored, new, issued=issued):
+            return True
+        if stored is not None and issued:
+            IdCounter.objects.using(alias).filter(pk=stored.pk).update(window_issued=F("window_issued") + issued)
+        return False
 
     def _create(self, alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant) -> bool:
         if self._gate is None or self._gate.rate != conf.ids.new_names_per_second:
@@ -151,8 +165,8 @@ def take_in_transaction(
     new, grant = reserve(old, spec, wall=wall, step=conf.ids.step, offset=offset, want=want, name=name)
     returned = use(grant)
     if stored is None:
-        _create(alias, rule.pk, spec, app, new, grant)
-    elif not _swap(alias, stored, new, grant.numbers.start):
+        _create(alias, rule.pk, spec, app, new, grant, issued=len(grant.numbers))
+    elif not _swap(alias, stored, new, grant.numbers.start, issued=len(grant.numbers)):
         raise Unavailable(
             f"Counter {name} changed during this transaction. Use READ COMMITTED, or repeat the transaction."
         )
@@ -167,10 +181,17 @@ def _row(stored: IdCounter) -> Row:
     return Row(stored.step, Cycle(stored.cycle_start, stored.cycle_end), stored.bound, stored.shown)
 
 
-def _swap(alias: str, stored: IdCounter, new: Row, first: int = 0) -> bool:
-    """Write `new` if the row is unchanged since `stored` was read; `first` is the first number of a new cycle."""
+def _swap(alias: str, stored: IdCounter, new: Row, first: int = 0, issued: int = 0) -> bool:
+    """Write `new` if the row is unchanged since `stored` was read; `first` is the first number of a new cycle.
+
+    `issued` is added to the window of the forecast. It covers cycles that have ended, too, so that the first hours of a
+    new cycle are not all that a forecast knows; a long window is halved, so that its latest half counts most.
+    """
     now = timezone.now()
     turned = new.cycle.start >= stored.cycle_end
+    began, count = stored.window_began or now, stored.window_issued + issued
+    if now - began > (SHORT_WINDOW if turned else LONG_WINDOW):
+        began, count = began + (now - began) / 2, count - count // 2
     return bool(
         IdCounter.objects.using(alias)
         .filter(
@@ -188,6 +209,8 @@ def _swap(alias: str, stored: IdCounter, new: Row, first: int = 0) -> bool:
             cycle_start=new.cycle.start,
             cycle_end=new.cycle.end,
             updated_at=now,
+            window_began=began,
+            window_issued=count,
             **({"cycle_began": now, "cycle_first": first} if turned else {}),
         )
     )
@@ -227,7 +250,7 @@ def count_names(alias: str, rule_id: int) -> int:
     return names
 
 
-def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant) -> None:
+def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant, *, issued: int = 0) -> None:
     _lock_rule(alias, rule_id)
     counters = IdCounter.objects.using(alias).filter(rule_id=rule_id)
     conflict = counters.filter(app_name=app).exclude(step=new.step).first()
@@ -247,6 +270,8 @@ def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant:
         cycle_start=new.cycle.start,
         cycle_end=new.cycle.end,
         shown=new.shown,
-        cycle_began=timezone.now(),
+        cycle_began=(now := timezone.now()),
         cycle_first=grant.numbers.start,
+        window_began=now,
+        window_issued=issued,
     )

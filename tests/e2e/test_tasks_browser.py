@@ -276,7 +276,7 @@ def test_a_worker_is_controlled(operator: Callable[..., Operator], site: Client)
 def test_which_counter_runs_out_first_is_seen(operator: Callable[..., Operator], site: Client) -> None:
     rule = make_rule(max_counter=9999, reset_seconds=0, source="{counter:04d}")
     for app, bound, hours in (("slow", 9000, 900), ("kiosk", 2000, 1), ("new", 9000, 0)):
-        make_counter(rule, app, bound, cycle_began=timezone.now() - timedelta(hours=hours))
+        make_counter(rule, app, bound, window_began=timezone.now() - timedelta(hours=hours, seconds=1))
     page = operator(1)
     page.open("resty_ids/idcounter")
     first, second, third = page.rows("#result_list tbody tr")

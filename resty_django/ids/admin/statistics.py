@@ -15,6 +15,7 @@ from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
 
 from resty_django.admin.formatting import NONE, date, date_time, free_space_bar, number
+from resty_django.conf import conf
 
 from .. import operations
 from ..engine import segment
@@ -109,8 +110,8 @@ class CounterStatistics:
             return Forecast(Outlook.TURNED)
         return forecast(
             Progress(
-                began=counter.cycle_began.timestamp(),
-                first=counter.cycle_first,
+                since=counter.window_began.timestamp() if counter.window_began else None,
+                issued=counter.window_issued,
                 updated=counter.updated_at.timestamp(),
                 bound=counter.bound,
                 maximum=self.spec.max_counter,
@@ -155,7 +156,7 @@ class CounterStatistics:
         at = datetime.fromtimestamp(forecast.at or self.now, self.zone)
         return format_html(
             '<time class="{}" datetime="{}" title="{}">{}</time>',
-            "resty-alarm" if (forecast.at or 0) - self.now < 7 * DAY else "",
+            "resty-alarm" if (forecast.at or 0) - self.now < conf.ids.runs_out_warning else "",
             at.isoformat(timespec="seconds"),
             f"{date_time(at.replace(tzinfo=None))} {at:%Z}; {pace}",
             _("in %(time)s") % {"time": timeuntil(at, datetime.fromtimestamp(self.now, self.zone), depth=1)},

@@ -125,7 +125,7 @@ class Counter:
     """The numbers of one rule and application name in this process.
 
     `clock` returns epoch seconds. `shown` is the highest wall second shown so far. `rule_id` is the rule's key in the
-    store. Thread-safe.
+    store. `reported` is the part of `issued` that the store knows. Thread-safe.
     """
 
     def __init__(
@@ -146,6 +146,7 @@ class Counter:
         self.want = self._least
         self.known = False
         self.last: int | None = None
+        self.reported = 0
         self._reserver = reserver
         self._clock = clock
         self._max_segment = max_segment

@@ -43,6 +43,8 @@ def make_counter(rule: IdRule, app: str = "shop", bound: int = 100, **fields: An
             "shown": wall,
             "cycle_began": timezone.now(),
             "cycle_first": rule.min_counter,
+            "window_began": timezone.now(),
+            "window_issued": max(0, bound - rule.min_counter),
             **fields,
         }
     )

@@ -93,7 +93,8 @@ def test_shown_time_ahead_of_the_clock_is_named(make_rule: MakeRule) -> None:
 def test_a_rule_whose_numbers_run_out_soon_is_named(make_rule: MakeRule, warning: str | int, level: str) -> None:
     make_rule(max_counter=999_999, segment_size=100_000)
     take(1)
-    IdCounter.objects.update(cycle_began=timezone.now() - timedelta(hours=1), cycle_first=0, bound=90_909)
+    hour_ago = timezone.now() - timedelta(hours=1, seconds=1)
+    IdCounter.objects.update(window_began=hour_ago, window_issued=90_909, bound=90_909)
     with override_settings(RESTY_DJANGO={"IDS": {"RUNS_OUT_WARNING": warning}}):
         [(reported_level, subject, message)] = findings()
     assert reported_level == level
@@ -107,7 +108,7 @@ def test_a_rule_whose_numbers_run_out_soon_is_named(make_rule: MakeRule, warning
 def test_a_counter_that_is_used_up_is_reported_once(make_rule: MakeRule) -> None:
     make_rule(max_counter=99, segment_size=1)
     take(100, "shop")
-    IdCounter.objects.update(cycle_began=timezone.now() - timedelta(hours=1))
+    IdCounter.objects.update(window_began=timezone.now() - timedelta(hours=1, seconds=1))
     assert [level for level, _subject, _message in findings()] == ["error"]
 
 

@@ -108,7 +108,9 @@ def make_counter(rule: IdRule, *, bound: int, ends_in: float = 1e7) -> None:
         cycle_start=now - 86_400,
         cycle_end=now + int(ends_in),
         cycle_first=1,
-        cycle_began=timezone.now() - timedelta(hours=1),
+        cycle_began=timezone.now(),
+        window_began=timezone.now() - timedelta(hours=1, seconds=1),
+        window_issued=bound - 1,
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resty_django.ids.forecast import FURTHEST_SECONDS, LEAST_SECONDS, Forecast, Outlook, Progress, forecast
 
 HOUR = 3600.0
-BUSY = Progress(began=0, first=0, updated=HOUR, bound=1000, maximum=9999, ends=24 * HOUR)
+BUSY = Progress(since=0, issued=1000, updated=HOUR, bound=1000, maximum=9999, ends=24 * HOUR)
 
 
 def test_a_steady_counter_ends_where_its_line_meets_the_maximum() -> None:
@@ -30,7 +30,7 @@ def test_numbers_that_outlive_the_cycle_last() -> None:
 
 def test_a_cycle_that_never_turns_has_no_end_to_last_to() -> None:
     assert forecast(replace(BUSY, ends=None), HOUR).outlook is Outlook.RUNS_OUT
-    slow = replace(BUSY, ends=None, bound=1, maximum=2**60)
+    slow = replace(BUSY, ends=None, issued=1, bound=1, maximum=2**60)
     assert forecast(slow, HOUR) == Forecast(Outlook.LASTS, None, 1 / HOUR)
 
 
@@ -47,10 +47,10 @@ def test_no_number_left_is_used_up() -> None:
 @pytest.mark.parametrize(
     "young",
     [
-        replace(BUSY, updated=0.0, bound=0),
-        replace(BUSY, began=HOUR - LEAST_SECONDS + 1),
-        replace(BUSY, bound=0),
-        replace(BUSY, first=2000),
+        replace(BUSY, since=None),
+        replace(BUSY, since=HOUR - LEAST_SECONDS + 1),
+        replace(BUSY, issued=0),
+        replace(BUSY, since=2 * HOUR),
     ],
 )
 def test_nothing_is_told_from_too_little(young: Progress) -> None:
@@ -58,13 +58,13 @@ def test_nothing_is_told_from_too_little(young: Progress) -> None:
 
 
 def test_a_node_counts_its_own_numbers_alone() -> None:
-    second_of_ten = Progress(began=0, first=1, updated=HOUR, bound=1001, maximum=9999, step=10, ends=None)
+    second_of_ten = Progress(since=0, issued=100, updated=HOUR, bound=1001, maximum=9999, step=10, ends=None)
     assert second_of_ten.left == 900
     assert forecast(second_of_ten, HOUR).at == pytest.approx(10 * HOUR)
 
 
 @given(
-    first=st.integers(0, 10**6),
+    issued=st.integers(-1, 10**6),
     used=st.integers(0, 10**6),
     remaining=st.integers(-5, 10**6),
     step=st.integers(1, 9),
@@ -72,11 +72,11 @@ def test_a_node_counts_its_own_numbers_alone() -> None:
     ends=st.none() | st.floats(-(10**6), 10**10),
 )
 def test_it_never_ends_before_now_nor_after_the_cycle(
-    first: int, used: int, remaining: int, step: int, age: float, ends: float | None
+    issued: int, used: int, remaining: int, step: int, age: float, ends: float | None
 ) -> None:
-    bound = first + used * step
+    bound = used * step
     progress = Progress(
-        began=0, first=first, updated=0, bound=bound, maximum=bound + remaining * step - 1, step=step, ends=ends
+        since=0, issued=issued, updated=0, bound=bound, maximum=bound + remaining * step - 1, step=step, ends=ends
     )
     outlook = forecast(progress, age)
     if outlook.outlook is Outlook.RUNS_OUT:
