@@ -8,8 +8,8 @@ RESTY_TEST_DB             sqlite (default), mysql or postgres; servers on 127.0.
 DEMO_LOG                  the form of log lines: line (default) or json
 DEMO_HTTP, DEMO_UDP       host:port of the site and of the ID server, for the page that shows the parts
 DEMO_TRAFFIC=1            simulated visitors come from this machine, each under a different address
-REDIS_URL                 a Redis or Valkey for the cache, one more dictionary and jobs (default: the cache is in the
-                          memory of the process, and there are no jobs)
+REDIS_URL                 a Redis or Valkey for jobs and one more dictionary; the cache uses its database 1 (default:
+                          the cache is in the memory of the process, and there are no jobs)
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import secrets
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import resty_django
 
@@ -80,22 +81,23 @@ def _database() -> dict[str, Any]:
     raise ValueError(f"RESTY_TEST_DB is {kind!r}; it must be sqlite, mysql or postgres.")
 
 
-def _cache() -> dict[str, Any]:
+def _caches() -> dict[str, Any]:
     if not REDIS_URL:
-        return {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-    return {
+        return {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    redis = {
         "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": REDIS_URL,
         "KEY_PREFIX": "demo",
         "OPTIONS": {"SOCKET_TIMEOUT": 5, "SOCKET_CONNECT_TIMEOUT": 5},
     }
+    own_database = urlsplit(REDIS_URL)._replace(path="/1").geturl()  # `cache.clear()` empties a database
+    return {"default": {**redis, "LOCATION": own_database}, "resty": {**redis, "LOCATION": REDIS_URL}}
 
 
 def _shared_dicts() -> dict[str, Any]:
     folder = os.environ.get("RESTY_DICTS")
     dicts: dict[str, Any] = {name: {"PATH": folder} for name in ("default", "bans", "events", "limits")}
     if REDIS_URL:
-        dicts["shared"] = {"ENGINE": "redis", "ALIAS": "default"}
+        dicts["shared"] = {"ENGINE": "redis", "ALIAS": "resty"}
     return dicts
 
 
@@ -167,7 +169,7 @@ JOBS = bool(REDIS_URL)
 """Whether a Redis is configured for the job queue."""
 
 DATABASES = {"default": _database()}
-CACHES = {"default": _cache()}
+CACHES = _caches()
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -233,7 +235,13 @@ RESTY_DJANGO: dict[str, Any] = {
     "IDS": {"NODE": "demo"},
     "SHARED_DICTS": _shared_dicts(),
     **(
-        {"QLESS": {"LINKS": "project.shop.tasks.order_links", "ARCHIVE": {"RETENTION": "365d" if DEMO else None}}}
+        {
+            "QLESS": {
+                "ALIAS": "resty",
+                "LINKS": "project.shop.tasks.order_links",
+                "ARCHIVE": {"RETENTION": "365d" if DEMO else None},
+            }
+        }
         if JOBS
         else {}
     ),

@@ -11,6 +11,7 @@
 | `resty_django.W002` | a signing key of the UDP server is too short |
 | `resty_django.W003` | other hosts can reach the UDP server without a key or a list of networks |
 | `resty_django.W005` | a cache on Redis has no socket timeout |
+| `resty_django.W006` | jobs or a shared dictionary use a Redis database that a cache empties |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Final
 from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
 
 from resty_django.address import see
 from resty_django.conf import SECTIONS, all_problems, conf, raw_section
@@ -78,7 +80,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
         from resty_django.redis.timeouts import SECONDS, aliases_without
     except ImportError:  # a site without redis-py or django-redis
         return []
-    return [
+    messages: list[CheckMessage] = [
         Warning(
             f"The cache {alias!r} in CACHES has no socket timeout, so calls hang if its server stops responding.",
             hint=(
@@ -88,6 +90,36 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
             id="resty_django.W005",
         )
         for alias in aliases_without()
+    ]
+    return messages + _cleared()
+
+
+def _cleared() -> list[CheckMessage]:
+    """Return a warning for each part whose data `clear()` of a cache deletes."""
+    from resty_django.redis.databases import cleared_by
+
+    try:
+        origins: dict[tuple[str, ...], str] = {
+            ("SHARED_DICTS", name): section.alias
+            for name, section in conf.shared_dicts.items()
+            if section.engine == "redis"
+        }
+        if apps.is_installed("resty_django.qless") and not conf.qless.eager:
+            origins["QLESS",] = conf.qless.url or conf.qless.alias
+    except ImproperlyConfigured:
+        return []  # check_settings reports it
+    return [
+        Warning(
+            f"{key_text(path)} uses the same Redis database as the cache {alias!r}, so the clear() of that cache "
+            f"deletes {'all jobs' if path == ('QLESS',) else 'the dictionary'}.",
+            hint=(
+                "Use another database of the server, such as redis://127.0.0.1:6379/1, through a separate cache in "
+                f"CACHES or, for jobs, through URL.{see('docs/redis.md#a-separate-database')}"
+            ),
+            id="resty_django.W006",
+        )
+        for path, origin in origins.items()
+        for alias in cleared_by(origin)
     ]
 
 

@@ -32,6 +32,7 @@ from django.test import Client
 from rest_framework.authtoken.models import Token
 
 from resty_django.cache.mlcache import cache as cache_module
+from resty_django.checks import check_caches
 from resty_django.conf import SECTIONS, all_problems, conf
 from resty_django.conf.schema import page_of
 from resty_django.ids import errors
@@ -47,6 +48,7 @@ from tests.docs_reader import ROOT, Page, code, execute, page, pages
 from tests.threads import serving
 
 NOW = datetime(2026, 11, 21, 14, 5, 9, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 RESETS = {
     "never": Reset(),
     "hour": Reset(3600),
@@ -165,22 +167,26 @@ def test_python_blocks_run_and_tell_the_truth(
         before = dict(namespace)
         checked += execute(block.text.replace("127.0.0.1:1200", f"127.0.0.1:{udp_port}"), block.place, namespace)
         new = {name: value for name, value in namespace.items() if before.get(name) is not value}
-        check_settings_of(new, monkeypatch)
+        check_settings_of(new, namespace, monkeypatch)
         use_caches_of(new, settings, tmp_path)
         run_test_cases_of(new)
     if "next_id(" in doc_page.text and doc_page.name != "docs/architecture.md":
         assert checked, f"no value is told in {doc_page.name}"
 
 
-def check_settings_of(new: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block that shows settings shows right ones."""
+def check_settings_of(new: dict[str, Any], page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that shows settings shows right ones, and no cache whose `clear()` deletes jobs or dictionaries."""
     for name in new.get("INSTALLED_APPS", ()):
         importlib.import_module(name)
-    if "RESTY_DJANGO" in new:
+    if {"RESTY_DJANGO", "CACHES"} & set(new):
+        redis = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://10.0.0.5:6379/1"}
         with monkeypatch.context() as patch:
-            patch.setitem(django_settings.DATABASES, "ids", {})  # the alias that the pages take as an example
-            patch.setattr(django_settings, "RESTY_DJANGO", new["RESTY_DJANGO"])
+            patch.setitem(django_settings.DATABASES, "ids", {})  # the aliases that the pages take as examples
+            patch.setattr(django_settings, "CACHES", {"default": LOCMEM, "resty": redis, **page.get("CACHES", {})})
+            patch.setattr(django_settings, "RESTY_DJANGO", page.get("RESTY_DJANGO", {}))
+            conf.clear()
             assert all_problems() == []
+            assert [message.msg for message in check_caches() if message.id == "resty_django.W006"] == []
         conf.clear()
     for options in new.get("DATABASES", {}).values():
         assert options["ENGINE"].startswith("django.db.backends.")

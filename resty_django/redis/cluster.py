@@ -18,8 +18,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django_redis.client.default import DefaultClient
+from django_redis.client.default import DefaultClient, glob_escape
 from django_redis.exceptions import ConnectionInterrupted
+from django_redis.util import CacheKey
 from redis import RedisCluster
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
@@ -86,6 +87,11 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
         kwargs.update(self._options.get("REDIS_CLIENT_KWARGS", {}))
         add_timeouts(kwargs)
         return nodes, kwargs
+
+    def clear(self, client: Any = None) -> None:
+        """Delete the keys of this cache, of all versions. A cluster has one database, so FLUSHDB would delete jobs."""
+        pattern = self._backend.key_func("*", glob_escape(self._backend.key_prefix), "*")
+        self.delete_pattern(CacheKey(pattern), client=client, itersize=1000)
 
     def keys(self, search: str, version: int | None = None, client: Any = None) -> list[Any]:
         return list(self.iter_keys(search, client=client, version=version))

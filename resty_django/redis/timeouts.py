@@ -64,7 +64,7 @@ def _connections_of(pool: Any) -> list[Any]:
 def aliases_without() -> Iterator[str]:
     """Yield the aliases of Redis caches whose settings lead to connections without a timeout."""
     for alias, entry in settings.CACHES.items():
-        if _is_redis(entry) and _effective(_kwargs_of(entry), READ) is None:
+        if is_redis(entry) and _effective(_kwargs_of(entry), READ) is None:
             yield alias
 
 
@@ -78,7 +78,8 @@ def _effective(kwargs: Mapping[str, Any], name: str) -> Any:
     return kwargs[name] if name in kwargs else default()
 
 
-def _is_redis(entry: Mapping[str, Any]) -> bool:
+def is_redis(entry: Mapping[str, Any]) -> bool:
+    """Return whether the backend of a cache in CACHES is django-redis or Django's own for Redis."""
     try:
         backend = import_string(entry.get("BACKEND", ""))
     except (ImportError, ImproperlyConfigured):  # a configuration error, reported elsewhere

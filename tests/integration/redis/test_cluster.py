@@ -200,9 +200,11 @@ def test_the_cache_itself_works_on_the_cluster(shared: RedisDict, nodes: list[Se
     assert set(cache.iter_keys("n*")) == set(cache.keys("n*")) == remaining  # type: ignore[attr-defined]
     assert cache.delete_pattern("n1*") == 10  # type: ignore[attr-defined]
     assert cache.get_or_set("made", lambda: 7) == 7
+    cache.set("new", 1, version=7)
     shared.set("also", 1)
     cache.clear()
-    assert [node.call("DBSIZE") for node in nodes] == [0, 0, 0]
+    assert (cache.keys("*"), cache.has_key("new", version=7)) == ([], False)  # type: ignore[attr-defined]
+    assert shared.get("also") == 1, "clear() empties no database that others use as well"
 
 
 def test_caches_of_all_threads_share_one_client(shared: RedisDict, settings: Any) -> None:

@@ -144,7 +144,7 @@ def test_the_check_names_caches_without_one(
     settings: Any, monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], is_named: bool
 ) -> None:
     monkeypatch.setattr(timeouts, "default", lambda: None)
-    settings.CACHES = {"default": entry}
+    settings.CACHES, settings.RESTY_DJANGO = {"default": entry}, {"QLESS": {"EAGER": True}}
     messages = check_caches()
     assert [message.id for message in messages] == (["resty_django.W005"] if is_named else [])
     assert all("'default'" in message.msg for message in messages)
@@ -153,4 +153,5 @@ def test_the_check_names_caches_without_one(
 def test_the_default_of_redis_py_counts(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "default", lambda: 5)
     settings.CACHES = {"default": {"BACKEND": DJANGO_REDIS, "LOCATION": "redis://h/0"}}
+    settings.RESTY_DJANGO = {"QLESS": {"EAGER": True}}
     assert check_caches() == []
