@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,8 +38,8 @@ PARAMETERS: Final = ("export", "of")
 PAGING: Final = ("p", "page", "cursor")
 """URL parameters of positions in lists, which exports ignore: they begin with the first row."""
 CUT: Final = f"Only the first {MAX_ROWS:,} rows are exported."
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""First characters of cells that spreadsheets take for formulas."""
+_FORMULA: Final = re.compile(r"""((?:^|[;,\t\r\n])[;,"\s]*+)([=+\-@＝＋－＠])?""")
+"""The begin of a cell, or a separator at which a spreadsheet may split it, and the first character of a formula."""
 _CHUNK: Final = 50
 """Rows in a chunk of the response."""
 _LONGEST_TEXT: Final = 100_000
@@ -135,12 +136,12 @@ def _csv_chunks(sheet: Sheet) -> Iterator[bytes]:
 
 def _csv_text(rows: Iterable[Iterable[Any]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text).writerows(rows)
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     return text.getvalue().encode(errors="backslashreplace")
 
 
 def _csv_cell(value: Any) -> Any:
-    """Return a value as a cell. Texts that a spreadsheet would evaluate begin with an apostrophe."""
+    """Return a value as a cell. In texts, an apostrophe stands before all that a spreadsheet would evaluate."""
     value = _plain(value)
     if isinstance(value, list) and not any(isinstance(member, list | dict) for member in value):
         value = ", ".join(map(str, value))
@@ -148,8 +149,9 @@ def _csv_cell(value: Any) -> Any:
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
         return value
-    text = printable(value, _LONGEST_TEXT)
-    return f"'{text}" if value.startswith(_FORMULA) else text
+    return _FORMULA.sub(
+        lambda match: f"{match[1]}'{match[2]}" if match[2] else match[1], printable(value, _LONGEST_TEXT)
+    )
 
 
 def _json_chunks(sheet: Sheet) -> Iterator[bytes]:

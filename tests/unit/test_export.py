@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from django.http import Http404, StreamingHttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 from django.utils.html import format_html
+from hypothesis import given
+from hypothesis import strategies as st
 
 from resty_django.admin.export import CUT, MAX_ROWS, Sheet, export_query, export_response, plain_text
 
@@ -58,15 +61,34 @@ def test_a_sheet_becomes_csv_and_json() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1"])
-def test_texts_that_spreadsheets_would_evaluate_begin_with_an_apostrophe(text: str) -> None:
-    ((cell, number),) = csv_of(sheet((text, -1)))[1:]
-    assert cell.startswith("'")
-    assert cell[1:].endswith(text[1:])
-    assert number == "-1"  # numbers are not texts
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        *((f"{sign}1", f"'{sign}1") for sign in "=+-@＝＋－＠"),
+        ("\t=1", "\t'=1"),
+        (" \n =1", " \n '=1"),
+        (";" * 40_000 + "\n" * 40_000 + "=", ";" * 40_000 + "\n" * 40_000 + "'="),
+        ("\r=1", "\\r=1"),
+        ("a;=1", "a;'=1"),
+        ('a; "=1', "a; \"'=1"),
+        ("a,b\n@x", "a,b\n'@x"),
+        ("1-1=0;a - b", "1-1=0;a - b"),
+    ],
+)
+def test_an_apostrophe_stands_before_all_that_spreadsheets_would_evaluate(text: str, cell: str) -> None:
+    assert csv_of(sheet((text, -1), (-1.5, 2)))[1:] == [[cell, "-1"], ["-1.5", "2"]]  # numbers are not texts
     assert json_of(sheet((text, -1)))["rows"][0]["key"] == text
-    ((joined, _),) = csv_of(sheet(([text, "b"], 1)))[1:]
-    assert joined.startswith("'")
+    assert csv_of(sheet(([text, "b"], 1)))[1][0] == f"{cell}, b"
+
+
+@given(st.lists(st.text("=+-@＝＋－＠ ;,\t\r\n\"'a1", max_size=12), min_size=2, max_size=2))
+def test_no_part_of_a_cell_is_a_formula(texts: list[str]) -> None:
+    content = response_of("?export=csv", sheet(texts)).getvalue().decode()
+    for part in re.split(r"[;,\t\r\n]", content):
+        assert not re.match(r'["\s]*[=+\-@＝＋－＠]', part), content
+    fields = re.sub(r"'(?=[=+\-@＝＋－＠])", "", content)  # without apostrophes, the texts are complete
+    expected = [re.sub(r"'(?=[=+\-@＝＋－＠])", "", text.replace("\r", "\\r")) for text in texts]
+    assert list(csv.reader(io.StringIO(fields, newline="")))[1:] == [expected]
 
 
 def test_hostile_texts_can_be_exported() -> None:
@@ -108,7 +130,7 @@ def test_rows_are_streamed_and_bounded() -> None:
     response = response_of("?export=csv", endless)
     assert read < 200
     lines = response.getvalue().decode().splitlines()
-    assert lines[-2:] == [f"key,{MAX_ROWS}", f'"{CUT}"']
+    assert lines[-2:] == [f'"key","{MAX_ROWS}"', f'"{CUT}"']
     read = 0
     exported = json_of(endless)
     assert exported["complete"] is False
@@ -132,7 +154,7 @@ def test_an_error_of_the_first_rows_is_raised_before_the_response() -> None:
 async def test_asgi_streams_too() -> None:
     response = export_response(AsyncRequestFactory().get("/?export=csv"), [sheet(("a", 1))])
     assert response is not None
-    assert b"".join([chunk async for chunk in response]) == b"key,count\r\na,1\r\n"  # type: ignore[union-attr]
+    assert b"".join([chunk async for chunk in response]) == b'"key","count"\r\n"a","1"\r\n'  # type: ignore[union-attr]
 
 
 def test_the_address_keeps_the_filters_of_the_page() -> None:
