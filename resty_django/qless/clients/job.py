@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import InvalidArgument
 from .outcomes import Outcome
-from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, list_text, options_of
+from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, checked_options, list_text, options_of
 from .replies import JobRecord, Result
 from .serialization import as_list, decode, encode, read, reader
 from .transport import Request, Steps, sync_and_async
@@ -238,21 +238,22 @@ class Job:
     # --- ending a run ---
 
     def _complete(
-        self, next: str | None = None, delay: float = 0, depends: Iterable[str] = (), *, result: Any = msgspec.UNSET
+        self, next: str | None = None, delay: float = 0, depends: Any = (), *, result: Any = msgspec.UNSET
     ) -> Steps[str]:
         """Complete the job, or with `next` move it to that queue; return its new state.
 
-        `delay`: seconds before it starts to wait there; `depends`: jids of jobs that it waits for there. `result` is
+        `delay`: seconds before it starts to wait there; `depends`: the jobs that it waits for there. `result` is
         stored with the job. Raises `LostLock`, `CannotComplete`, `NoSuchJob`, `InvalidArgument`.
         """
         record = self._record
+        given = checked_options(queue=next, delay=delay, depends=depends)
         options: list[Any] = []
         if next is not None:
             options += ("next", next)
         if delay:
             options += ("delay", delay)
-        if depends:
-            options += ("depends", list_text("depends", depends))
+        if given["depends"]:
+            options += ("depends", list_text(given["depends"]))
         if result is not msgspec.UNSET:
             options += ("result", encode(result, "result"))
         if next is None:
@@ -286,6 +287,7 @@ class Job:
             raise InvalidArgument(
                 "retry() got a message without a group. Pass the group under which failures are filed."
             )
+        checked_options(delay=delay)
         failure = [text for text in (group, message) if text is not None]
         record = self._record
         request = ("retry", record.jid, record.queue, self.client.worker_name, delay, *failure)
@@ -308,15 +310,18 @@ class Job:
         priority: float | None = None,
         tags: Iterable[str] | None = None,
         retries: int | None = None,
-        depends: Iterable[str] | None = None,
+        depends: Any = None,
     ) -> Steps[str]:
         """Move the job to a queue; omitted options keep their values. Return its jid. Raises `NoSuchJob`."""
         record = self._record
+        given = checked_options(
+            queue=queue, delay=delay, priority=priority, tags=tags, retries=retries, depends=depends
+        )
         options = options_of(
             record.priority if priority is None else priority,
-            self.tags if tags is None else tags,
+            self.tags if tags is None else given["tags"],
             record.retries if retries is None else retries,
-            self.dependencies if depends is None else depends,
+            self.dependencies if depends is None else given["depends"],
         )
         sent = self.raw_data if data is msgspec.UNSET else encode(data)
         request = ("requeue", self.client.worker_name, queue, record.jid, record.klass, sent, delay, *options)
@@ -380,7 +385,7 @@ class Job:
 
     def _set_priority(self, value: float) -> Steps[None]:
         """Change the priority; a waiting job goes ahead of all others with the same priority. Raises `NoSuchJob`."""
-        yield "priority", self.jid, value
+        yield "priority", self.jid, checked_options(priority=value)["priority"]
         self._record.priority = value
 
     set_priority, aset_priority = sync_and_async(_set_priority)
@@ -399,11 +404,12 @@ class Job:
 
     untag, auntag = sync_and_async(_untag)
 
-    def _depend(self, *jids: str) -> Steps[None]:
-        """Add dependencies; more than 1000 are sent in batches.
+    def _depend(self, *others: Any) -> Steps[None]:
+        """Add dependencies: IDs, results or jobs; more than 1000 are sent in batches.
 
         Raises `DependencyError` if the job is not waiting for others, also between two batches.
         """
+        jids = checked_options(depends=others)["depends"]
         for first in range(0, len(jids), DEPENDS_PER_CALL):
             yield "depends", self.jid, "on", *jids[first : first + DEPENDS_PER_CALL]
         if len(jids) > DEPENDS_AT_ONCE:
@@ -411,8 +417,9 @@ class Job:
 
     depend, adepend = sync_and_async(_depend)
 
-    def _undepend(self, *jids: str, all: bool = False) -> Steps[None]:
+    def _undepend(self, *others: Any, all: bool = False) -> Steps[None]:
         """Remove these dependencies, or all. Raises `DependencyError` if the job is not waiting for others."""
+        jids = checked_options(depends=others)["depends"]
         if all:
             yield "depends", self.jid, "off", "all"
         for first in range(0, 0 if all else len(jids), DEPENDS_PER_CALL):

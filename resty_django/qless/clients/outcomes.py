@@ -11,7 +11,7 @@ import msgspec
 from resty_django.suggestions import did_you_mean
 
 from ..errors import InvalidArgument, UnreadableReply
-from .put_options import class_name
+from .put_options import PUT_OPTIONS, checked_options, class_name
 from .serialization import as_list, decode, encode, read, reader
 
 ENDS: Final = ("success", "failure", "complete")
@@ -81,6 +81,8 @@ def callbacks_text(name: str, callbacks: Iterable[Callback | Sequence[Any]]) -> 
         data = parts[3] if isinstance(parts[3], str) else encode(parts[3], f"{name} data").decode()
         if not data.startswith('{"') or not isinstance(_data(data), dict):
             raise InvalidArgument(f"{name}: the data of a callback must be a dict with at least one name, not {data}.")
+        options = parts[4] if len(parts) == 5 and isinstance(parts[4], Mapping) else {}  # the core refuses other types
+        checked_options(f"{name}: ", **{option: value for option, value in options.items() if option in PUT_OPTIONS})
         rows.append([*parts[:2], class_name(parts[2]), data, *parts[4:]])
     return msgspec.json.encode(rows).decode()
 

@@ -17,7 +17,7 @@ from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
 from .figures import KEPT_SPANS, Throughput
 from .job import Job, job_list
 from .outcomes import outcome_fields
-from .put_options import DEPENDS_PER_CALL, class_name, list_text, options_of, text_list
+from .put_options import DEPENDS_PER_CALL, PUT_OPTIONS, checked_options, class_name, list_text, options_of
 from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage
 from .serialization import as_list, encode, read, read_latency, reader, texts
 from .transport import Steps, sync_and_async
@@ -78,24 +78,26 @@ class Queue:
         priority: float | None = None,
         tags: Iterable[str] | None = None,
         retries: int | None = None,
-        depends: Iterable[str] | None = None,
+        depends: Any = None,
         outcome: Mapping[str, Any] | None = None,
     ) -> Steps[str]:
         """Put a job; return its jid.
 
         `klass`: a dotted path, or an importable class or function. `data`: JSON (see `encode`). `delay`: seconds before
         the job starts to wait. `priority`: jobs with higher numbers run first. `retries`: how often it may run again.
-        `depends`: jids of jobs that must be complete first, and IDs of groups. `outcome`: what follows from its end:
-        callbacks (`success`, `failure`, `complete`), what it does if a job for which it waits fails (`policy`), and the
-        `group` to which it belongs. A job that already exists under `jid` is moved here, with these data and options.
-        Raises `InvalidArgument`, `DependencyError`, `GroupError`.
+        `depends`: jobs that must be complete first, and groups: an ID, a result or a job, or several. `outcome`: what
+        follows from its end: callbacks (`success`, `failure`, `complete`), what it does if a job for which it waits
+        fails (`policy`), and the `group` to which it belongs. A job that already exists under `jid` is moved here, with
+        these data and options.
+        Raises `InvalidArgument`, `DependencyError`, `GroupError`, and `TypeError` for a value of the wrong type.
 
         More than 1000 jobs in `depends` are sent before the job, in batches; if that is interrupted, nothing is put.
         """
         name = class_name(klass)
         options: tuple[Any, ...] = ()
         staged: tuple[Any, ...] = ()
-        others = text_list("depends", depends or ())
+        given = checked_options(jid=jid, delay=delay, priority=priority, tags=tags, retries=retries, depends=depends)
+        tags, others = given["tags"], given["depends"] or []
         if len(others) > DEPENDS_PER_CALL:
             jid = self.client.generate_jid() if jid is None else jid
             for first in range(0, len(others), DEPENDS_PER_CALL):
@@ -138,7 +140,8 @@ class Queue:
                 else:
                     jid, options = spec.get("jid") or new_jid, _options_text(spec, txid_option)
                 jids.append(jid)
-                flat += (jid, class_name(spec["klass"]), encode(spec.get("data")), spec.get("delay", 0), options)
+                delay = checked_options(delay=spec["delay"])["delay"] if "delay" in spec else 0
+                flat += (jid, class_name(spec["klass"]), encode(spec.get("data")), delay, options)
             yield "put.many", self.client.worker_name, self.name, *flat
         return jids
 
@@ -160,10 +163,15 @@ class Queue:
         """Put a job every `interval` seconds, the first after `offset` seconds; return the jid of the recurring job.
 
         With a `jid` it may be declared repeatedly, for example at each start of a site. `backlog`: number of overdue
-        jobs to create in addition to the latest; 0: all. Raises `InvalidArgument`.
+        jobs to create in addition to the latest; 0: all. Raises `InvalidArgument`, and `TypeError` for a value of the
+        wrong type.
         """
+        given = checked_options(
+            **{"jid": jid, "interval": interval, "offset": offset, "tags": tags, "backlog": backlog},
+            **{"priority": priority, "retries": retries},
+        )
         jid = self.client.generate_jid() if jid is None else jid
-        options = ("priority", priority, "tags", list_text("tags", tags), "retries", retries, "backlog", backlog)
+        options = ("priority", priority, "tags", list_text(given["tags"]), "retries", retries, "backlog", backlog)
         yield "recur", self.name, jid, class_name(klass), encode(data), "interval", interval, offset, *options
         return jid
 
@@ -456,14 +464,8 @@ def _options_text(spec: Mapping[str, Any], txid_option: dict[str, str]) -> bytes
     if unknown or "klass" not in spec:
         what = f"got the unknown field {unknown[0]!r}" if unknown else "needs a klass for each job"
         raise InvalidArgument(f"put_many() {what}. A job has {', '.join(sorted(JOB_FIELDS))}.")
-    priority, retries = spec.get("priority"), spec.get("retries")
-    values = {
-        "priority": 0 if priority is None else priority,
-        "tags": text_list("tags", spec.get("tags") or ()),
-        "retries": 5 if retries is None else retries,
-        "depends": text_list("depends", spec.get("depends") or ()),
-        **txid_option,
-    }
+    given = {name: value for name, value in spec.items() if name in PUT_OPTIONS - {"delay"} and value is not None}
+    values = {"priority": 0, "tags": [], "retries": 5, "depends": [], **checked_options(**given), **txid_option}
     if spec.get("outcome"):
         values["outcome"] = outcome_fields(spec["outcome"])
     return msgspec.json.encode(values)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.utils.translation import gettext as _
 
 from ..errors import InvalidArgument, NoSuchJob
-from .put_options import class_name
+from .put_options import checked_options, class_name
 from .replies import RecurringRecord
 from .serialization import as_list, decode, encode, read, reader
 from .transport import RedisCommand, Steps, sync_and_async
@@ -243,4 +243,4 @@ def of_reply(client: Client, reply: bytes | None) -> RecurringJob | None:
 def _sent(name: str, value: Any) -> Any:
     if name == "data":
         return encode(value)
-    return class_name(value) if name == "klass" else value
+    return class_name(value) if name == "klass" else checked_options(**{name: value})[name]

@@ -156,7 +156,7 @@ class JobSpec:
     priority: float | None = None
     tags: list[str] | tuple[str, ...] | None = None
     retries: int | None = None
-    depends: list[str] | tuple[str, ...] | None = None
+    depends: Any = None
     outcome: Mapping[str, Any] | None = None
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import math
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -43,12 +42,13 @@ from resty_django.txid import current
 
 from ..clients.client import Client
 from ..clients.job import Job
+from ..clients.put_options import checked_options
 from ..clients.serialization import encode
 from ..errors import InvalidArgument, NotAllowed
 from ..returned import acompleted, completed, is_generator_function
 from .canvas import ENQUEUE_OPTIONS, Signature, check_names, consequences_of, signatures_of
 from .consequences import Policy, checked_policy
-from .context import TaskContext, timestamp
+from .context import TaskContext, timing
 from .message import (
     Callbacks,
     EnqueueOptions,
@@ -211,29 +211,31 @@ class Task(Runnable, Generic[P, R]):
         if is_generator_function(function):
             raise TypeError(f"{self.path} is a generator function, which cannot be a task. Remove yield from it.")
         self.name = self.path if name is None else _checked_name(self.path, "name", name)
-        if isinstance(aliases, str):
-            raise TypeError(
-                f"{self.path}: aliases= is a list of names, not the text {aliases!r}. Write ({aliases!r},)."
-            )
-        self.aliases = tuple(_checked_name(self.path, "aliases", alias) for alias in aliases)
-        _check_options(self.path, retries, timeout)
+        where = f"{self.path}: "
+        given = checked_options(
+            where,
+            **{"aliases": aliases, "queue": queue, "priority": priority, "retries": retries, "timeout": timeout},
+            **{"tags": tags, "result_ttl": result_ttl, "rate": None if isinstance(rate, str) else rate},
+            unique=None if isinstance(unique, bool) else unique,
+        )
+        self.aliases = tuple(_checked_name(self.path, "aliases", alias) for alias in given["aliases"] or ())
         self.queue = queue
         self.retries = retries
         self.timeout = timeout
-        self.unique = unique
-        self.tags = [*tags]
+        self.unique = unique if given["unique"] is None else given["unique"]
+        self.tags: list[str] = given["tags"] or []
         self.rate = rate
         self.bind = bind
         self.keep_result = not ignore_result
-        if result_ttl is not None and not (isinstance(result_ttl, int | float) and 0 <= result_ttl < math.inf):
-            raise TypeError(f"{self.path}: result_ttl= must be a number of seconds or None, not {result_ttl!r}.")
         self._result_ttl = result_ttl
         self._own_middleware = tuple(middleware)
         retried = retries is not None or backoff is not None
         exceptions = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-        self.retry_policy = RetryPolicy(BACKOFF if backoff is None else backoff, exceptions if retried else ())
+        if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in exceptions):
+            raise TypeError(f"{where}retry_on= must be an exception class, or a tuple of them, not {retry_on!r:.80}.")
+        self.retry_policy = RetryPolicy(BACKOFF if backoff is None else backoff, exceptions if retried else (), where)
         self.parameters = Parameters(function, self.path, self.name, bind)
-        if unique is not True and unique and (unknown := sorted({*unique} - {*self.parameters.names})):
+        if given["unique"] and (unknown := sorted({*given["unique"]} - {*self.parameters.names})):
             raise TypeError(f"{self.path}: unique= names {unknown[0]!r}, which is not an argument of the function.")
         self.names = self.parameters.names
         self.call_signature = self.parameters.signature
@@ -343,7 +345,7 @@ class Task(Runnable, Generic[P, R]):
         queue: str | None = None,
         priority: int | None = None,
         task_id: str | None = None,
-        depends: Iterable[Any] = (),
+        depends: Any = (),
         tags: Iterable[str] = (),
         expires: float | datetime | None = None,
         retries: int | None = None,
@@ -366,9 +368,11 @@ class Task(Runnable, Generic[P, R]):
         self.parameters.check(args, kwargs, source)
         when = until = None
         if countdown is not None or eta is not None or expires is not None:
-            when, until = _timing(client.clock(), countdown, eta, expires)
+            when, until = timing(client.clock(), countdown, eta, expires)
+        if queue is not None or task_id is not None:
+            checked_options(queue=queue, task_id=task_id)
         options = self.put_options
-        if priority is not None or retries is not None or tags or depends:
+        if priority is not None or retries is not None or tags != () or depends != ():
             options = self._changed_options(priority, retries, tags, depends)
         consequences = None
         if reactions or depends or self.reactions:
@@ -391,13 +395,14 @@ class Task(Runnable, Generic[P, R]):
         )
 
     def _changed_options(
-        self, priority: int | None, retries: int | None, tags: Iterable[str], depends: Iterable[Any]
+        self, priority: int | None, retries: int | None, tags: Iterable[str], depends: Any
     ) -> PutOptions:
+        given = checked_options(priority=priority, retries=retries, tags=tags, depends=depends)
         return PutOptions(
             priority=self.put_options.priority if priority is None else priority,
-            tags=[*self.tags, *tags],
+            tags=[*self.tags, *(given["tags"] or ())],
             retries=self.put_options.retries if retries is None else retries,
-            depends=[str(job) for job in depends],
+            depends=given["depends"] or (),
         )
 
     # --- running ---
@@ -493,16 +498,6 @@ def _check_call(task: Task[..., Any], args: Sequence[Any], options: Mapping[str,
     check_names("apply_async()", options, ENQUEUE_OPTIONS)
 
 
-def _check_options(path: str, retries: int | None, timeout: float | None) -> None:
-    """Raise `TypeError` for values that no run of the task could use."""
-    if retries is not None and (type(retries) is not int or retries < 0):
-        raise TypeError(f"{path}: retries= must be a whole number of at least 0, or None, not {retries!r}.")
-    if timeout is not None and (
-        isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf
-    ):
-        raise TypeError(f"{path}: timeout= must be seconds, more than 0, or None, not {timeout!r}.")
-
-
 def _checked_reactions(reactions: TaskReactions) -> TaskReactions:
     """Return the options that are not None. Raises `TypeError` for values that no job could use."""
     if reactions.get("if_failed") is not None:
@@ -527,14 +522,3 @@ def _checked_name(path: str, option: str, name: object) -> str:
             "Use up to 200 letters, digits, dots, hyphens and underscores, starting with a letter."
         )
     return name
-
-
-def _timing(
-    now: float, countdown: float | None, eta: datetime | None, expires: float | datetime | None
-) -> tuple[float | None, float | None]:
-    """Return the earliest and the latest time at which a task may start, in seconds since the epoch."""
-    if countdown is not None and eta is not None:
-        raise TypeError("countdown= and eta= both set the start time. Pass only one of them.")
-    when = now + countdown if countdown else timestamp(eta) if eta is not None else None
-    until = timestamp(expires) if isinstance(expires, datetime) else None if expires is None else now + expires
-    return when, until

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack, cast
 from resty_django.suggestions import did_you_mean
 
 from ..clients.client import Client
+from ..clients.put_options import checked_options
 from .consequences import ANY, Callback, Consequences, Policy, checked_policy
 from .message import Callbacks, EnqueueOptions, Message, PlannedGroup, Source, dispatcher
 from .registry import Runnable
@@ -154,7 +155,7 @@ class Signature(Step):
                         f"{plan.silent.path} keeps no result to pass to {self.task.path}. Use si() instead of s()."
                     )
                 source = _source_of(plan.tail, policy == "release")
-            options["depends"] = [*plan.after, *options.get("depends", ())]
+            options["depends"] = [*plan.after, *(checked_options(depends=options.get("depends"))["depends"] or ())]
         message = self.task.message(self.args, self.kwargs, client=client, source=source, policies=policies, **options)
         plan.messages.append((self.task, message))
         plan.tail = AsyncResult(message.jid, client=client, parent=plan.tail)
@@ -166,7 +167,7 @@ class Signature(Step):
         """Return what the end of a task or group enqueues. `source`: the first argument. Raises what `delay` raises."""
         check_names(f"A task in {option}=", self.options, _CALLBACK_OPTIONS)
         options = self.options.copy()
-        delay = options.pop("countdown", None) or 0.0
+        delay = checked_options(countdown=options.pop("countdown", None))["countdown"] or 0.0
         message = self.task.message(
             self.args,
             self.kwargs,

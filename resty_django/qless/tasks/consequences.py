@@ -35,19 +35,15 @@ class Callback(NamedTuple):
     def entry(self) -> list[Any]:
         """Return the list that the core expects: jid, queue, klass, data, options."""
         message = self.message
-        options: dict[str, Any] = {}
-        if message.options.priority is not None:
-            options["priority"] = message.options.priority
-        if message.options.tags:
-            options["tags"] = [str(tag) for tag in message.options.tags]
-        if message.options.retries is not None:
-            options["retries"] = message.options.retries
-        if self.delay:
-            options["delay"] = self.delay
-        if message.txid is not None:
-            options["txid"] = message.txid
-        if message.consequences is not None:
-            options["outcome"] = message.consequences.texts()
+        values = {
+            "priority": message.options.priority,
+            "tags": [*message.options.tags] or None,
+            "retries": message.options.retries,
+            "delay": self.delay or None,
+            "txid": message.txid,
+            "outcome": None if message.consequences is None else message.consequences.texts(),
+        }
+        options = {name: value for name, value in values.items() if value is not None}
         data = message.data if isinstance(message.data, str) else message.data.decode()
         return [message.jid, message.queue, message.klass, data, *([options] if options else [])]
 

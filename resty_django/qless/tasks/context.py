@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from django.utils import timezone
 
+from ..clients.put_options import checked_options
 from ..errors import MaxRetriesExceeded, QlessError
 from .retry import retry_later
 
@@ -81,6 +82,7 @@ class TaskContext:
         Raises `RetryLater`, which the worker handles. If no retry is left, or this run is number `max_retries` + 1,
         raises `exc` if given, else `MaxRetriesExceeded`. Outside a worker, raises `exc` if given, else `QlessError`.
         """
+        checked_options(countdown=countdown, eta=eta, max_retries=max_retries)
         job = self.job
         if job is None:
             if exc is not None:
@@ -145,6 +147,20 @@ class TaskContext:
     def si(self, *args: Any, **kwargs: Any) -> Signature:
         """Call `Task.si`."""
         return self.task.si(*args, **kwargs)
+
+
+def timing(
+    now: float, countdown: float | None, eta: datetime | None, expires: float | datetime | None
+) -> tuple[float | None, float | None]:
+    """Return the earliest and the latest time at which a task may start, in seconds since the epoch."""
+    if countdown is not None and eta is not None:
+        raise TypeError("countdown= and eta= both set the start time. Pass only one of them.")
+    if isinstance(expires, datetime):
+        until: float | None = timestamp(expires)
+    else:
+        until = None if expires is None else now + checked_options(expires=expires)["expires"]
+    checked_options(countdown=countdown, eta=eta)
+    return now + countdown if countdown else timestamp(eta) if eta is not None else None, until
 
 
 def timestamp(at: datetime) -> float:

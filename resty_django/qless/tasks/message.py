@@ -98,7 +98,7 @@ class EnqueueOptions(Reactions, total=False):
     - `eta`: the time from which it may run; instead of `countdown`.
     - `queue`, `priority`, `retries`: override the task's own.
     - `task_id`: the ID, instead of a random one.
-    - `depends`: IDs, results or jobs that must succeed first.
+    - `depends`: an ID, a result or a job that must succeed first, or several.
     - `tags`: added to the task's own.
     - `expires`: seconds from now, or a time, after which the task fails instead of starting.
     """
@@ -108,7 +108,7 @@ class EnqueueOptions(Reactions, total=False):
     queue: str | None
     priority: int | None
     task_id: str | None
-    depends: Iterable[Any]
+    depends: Any
     tags: Iterable[str]
     expires: float | datetime | None
     retries: int | None
@@ -132,16 +132,10 @@ class PutOptions:
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
         """Return names and values in turn, as the core expects them."""
-        arguments: list[Any] = []
-        if self.priority is not None:
-            arguments += ("priority", self.priority)
-        if self.tags:
-            arguments += ("tags", list_text("tags", self.tags))
-        if self.retries is not None:
-            arguments += ("retries", self.retries)
-        if self.depends:
-            arguments += ("depends", list_text("depends", self.depends))
-        return tuple(arguments)
+        lists = {"tags": self.tags, "depends": self.depends}
+        values: dict[str, Any] = {name: list_text(elements) for name, elements in lists.items() if elements}
+        values |= {"priority": self.priority, "retries": self.retries}
+        return tuple(part for pair in values.items() if pair[1] is not None for part in pair)
 
 
 class Message(NamedTuple):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Generator, Sequence
 from typing import Any, Final
 
+from ..clients.put_options import checked_options
 from ..errors import LostLock, MaxRetriesExceeded, ResultGone, TaskExpired
 from ..worker.control import Outcome, RetryLater, Stopping
 from ..worker.error_text import message_of
@@ -23,13 +24,17 @@ class RetryPolicy:
 
     `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each
     retry, whose last entry applies to all further ones. `exceptions`: exceptions after which the task runs again; if
-    empty, it never does.
+    empty, it never does. `where`: the beginning of messages.
     """
 
-    def __init__(self, backoff: float | Sequence[float], exceptions: tuple[type[Exception], ...]) -> None:
-        delays = [backoff] if isinstance(backoff, int | float) else [*backoff]
-        if not delays or any(delay < 0 for delay in delays):
-            raise ValueError("backoff= must be a number of seconds, 0 or more, or a list of such numbers.")
+    def __init__(
+        self, backoff: float | Sequence[float], exceptions: tuple[type[Exception], ...], where: str = ""
+    ) -> None:
+        delays = [*backoff] if isinstance(backoff, Sequence) else [backoff]
+        if not delays:
+            raise ValueError("backoff= is an empty list. Add the seconds before each retry.")
+        for delay in delays:
+            checked_options(where, backoff=delay)
         self._doubles = isinstance(backoff, int | float)
         self._delays = delays
         self.exceptions = exceptions

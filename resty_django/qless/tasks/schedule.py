@@ -23,7 +23,7 @@ from resty_django.text import logger
 
 from ..clients.client import Client
 from ..clients.job import Job
-from ..clients.put_options import list_text
+from ..clients.put_options import checked_options, list_text
 from ..clients.recurring import RecurringJob
 from ..clients.serialization import encode, scores
 from ..clients.transport import RedisCommand, Steps, checked
@@ -74,8 +74,7 @@ class Schedule:
             return None
         if every is not None and cron is not None:
             raise TypeError(f"{task.path} has both every= and cron=. Remove one of them.")
-        if every is not None and not every > 0:
-            raise ValueError(f"{task.path}: every= must be a number of seconds greater than 0.")
+        checked_options(f"{task.path}: ", every=every, cron=cron)
         if cron is not None:
             if len(cron.split()) != 5:
                 raise ValueError(f"{task.path}: cron= needs five fields, minute hour day month weekday, not {cron!r}.")
@@ -174,7 +173,7 @@ def _note(client: Client, jid: str) -> Steps[None]:
 
 def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> None:
     options = _options(task)
-    tags = ("tags", list_text("tags", task.tags)) if task.tags else ()
+    tags = ("tags", list_text(task.tags)) if task.tags else ()
     consequences = consequences_of(task, task.reactions, False, None, client)
     outcome = () if consequences is None else ("outcome", encode(consequences.texts()))
     requests = []

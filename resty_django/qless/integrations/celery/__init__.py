@@ -31,9 +31,10 @@ from resty_django.txid import current
 from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.job import Job
+from ...clients.put_options import checked_options
 from ...errors import NotAllowed, QlessError
 from ...returned import completed
-from ...tasks.context import timestamp
+from ...tasks.context import timestamp, timing
 from ...tasks.message import Message, PutOptions, call_of
 from ...tasks.registry import Runnable
 from ...tasks.replies import SOURCES
@@ -82,7 +83,7 @@ def put_task(
     eta: datetime | None = None,
     priority: int | None = None,
     task_id: str | None = None,
-    depends: Iterable[Any] = (),
+    depends: Any = (),
     tags: Iterable[str] = (),
     expires: float | datetime | None = None,
     retries: int | None = None,
@@ -95,11 +96,13 @@ def put_task(
     """
     client = default_client()
     check(task, args, kwargs)
-    now = client.clock()
+    given = checked_options(
+        queue=queue, task_id=task_id, priority=priority, tags=tags, retries=retries, depends=depends
+    )
+    when, until = timing(client.clock(), countdown, eta, expires)
     data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
-    if expires is not None:
-        data["expires"] = timestamp(expires) if isinstance(expires, datetime) else now + expires
-    when = now + countdown if countdown else None if eta is None else timestamp(eta)
+    if until is not None:
+        data["expires"] = until
     message = Message(
         queue=queue,
         jid=task_id or client.generate_jid(),
@@ -108,9 +111,9 @@ def put_task(
         when=when,
         options=PutOptions(
             priority=priority,
-            tags=[str(tag) for tag in tags],
+            tags=given["tags"] or (),
             retries=retries,
-            depends=[str(job) for job in depends],
+            depends=given["depends"] or (),
         ),
         txid=current(),
     )

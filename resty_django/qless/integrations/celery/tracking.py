@@ -13,7 +13,7 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Any, Final
@@ -27,6 +27,7 @@ from resty_django.txid import current
 from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.job import Job
+from ...clients.put_options import checked_options
 from ...clients.replies import JobRecord
 from ...clients.serialization import as_list, encode, read, reader
 from ...clients.transport import RedisCommand, Steps
@@ -73,7 +74,7 @@ def send(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    depends: Iterable[Any] = (),
+    depends: Any = (),
     task_id: str | None = None,
     queue: str = QUEUE,
     **options: Any,
@@ -87,7 +88,7 @@ def send(
     check(task, args, kwargs)
     jid, txid = task_id or uuid(), current()
     data = {"args": [*args], "kwargs": {**(kwargs or {})}, "options": options}
-    parents = [str(job) for job in depends]
+    parents = checked_options(queue=queue, task_id=task_id, depends=depends)["depends"] or []
     job = (jid, f"{KLASS}{task.name}", dumped(data), 0 if parents else FAR)
     put_options = PutOptions(retries=RETRIES, depends=parents).arguments
     client.call("put", client.worker_name, queue, *job, *put_options, *(("txid", txid) if txid else ()))

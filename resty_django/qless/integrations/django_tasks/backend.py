@@ -20,6 +20,7 @@ from resty_django.txid import current
 from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.job import Job
+from ...clients.put_options import checked_options
 from ...clients.serialization import encode
 from ...errors import NotAllowed
 from ...returned import is_generator_function
@@ -59,8 +60,8 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
 
     def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
         super().__init__(alias, params)
-        self.retries = int(self.options.get("RETRIES", 0))
-        self.backoff = float(self.options.get("BACKOFF", 1.0))
+        given = {"retries": self.options.get("RETRIES", 0), "backoff": self.options.get("BACKOFF", 1.0)}
+        self.retries, self.backoff = checked_options(f"TASKS[{alias!r}] OPTIONS: ", **given).values()
         self.on_commit = self.options.get("ON_COMMIT")
 
     @property
@@ -82,7 +83,8 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
             yield Error(f"{setting} ON_COMMIT must be True or False, not {self.on_commit!r}.", id="resty_qless.E005")
 
     def validate_task(self, task: Any) -> None:
-        """Raise `InvalidTask` for a task that cannot run."""
+        """Raise `InvalidTask` for a task that cannot run, and `TypeError` for a wrong `run_after`."""
+        checked_options(run_after=task.run_after)
         super().validate_task(task)
         if is_generator_function(task.func):
             raise InvalidTask(f"{task.module_path} is a generator function. Remove yield from it.")

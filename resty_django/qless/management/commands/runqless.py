@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import sys
 from typing import Any
 
@@ -52,13 +53,13 @@ class Command(BaseCommand):
         queues = arguments["queues"]
         names = None if queues is None else tuple(dict.fromkeys(filter(None, map(str.strip, queues.split(",")))))
         for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0), ("kill_after", 0)):
-            if arguments[option] is not None and not arguments[option] >= least:
-                raise CommandError(f"--{option.replace('_', '-')} must be at least {least}.")
+            if arguments[option] is not None and not least <= arguments[option] < math.inf:
+                raise CommandError(f"--{option.replace('_', '-')} must be at least {least}, and finite.")
         if arguments["pool"] is not None and arguments["pool"] not in POOLS:
             suggestion = did_you_mean(arguments["pool"], POOLS, f"Use {' or '.join(POOLS)}.", quote="")
             raise CommandError(f"--pool {one_line(arguments['pool'])} is not a pool. {suggestion}")
-        if arguments["interval"] is not None and not arguments["interval"] > 0:
-            raise CommandError("--interval must be greater than 0.")
+        if arguments["interval"] is not None and not 0 < arguments["interval"] < math.inf:
+            raise CommandError("--interval must be greater than 0, and finite.")
         if names == ():
             raise CommandError("--queues is empty. Pass comma-separated queue names.")
         if arguments["live"] and not sys.stdout.isatty():

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Generator
 from typing import Any
 
+from ...clients.put_options import checked_options
 from ..control import Outcome, RetryLater
 from ..error_text import message_of
 
@@ -28,8 +29,9 @@ class Retry:
     ) -> None:
         if not exceptions:
             raise TypeError("Retry() needs the exceptions after which to retry a job, such as Retry(OSError).")
-        if delay < 0 or not 0 <= fuzz <= 1:
-            raise ValueError("Retry() needs delay= of 0 or more, and fuzz= from 0 to 1.")
+        checked_options("Retry(): ", delay=delay)
+        if not 0 <= fuzz <= 1:
+            raise ValueError("Retry() needs fuzz= from 0 to 1.")
         self.exceptions = exceptions
         self.delay = delay
         self.factor = delay if factor is None else factor

@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 from types import EllipsisType
 from typing import Any
 
+from ...clients.put_options import checked_options
+
 
 class Timeout:
     """Raises `JobTimeout` in a job after `seconds` (a number, or a function of the job), so that the job fails.
@@ -20,7 +22,7 @@ class Timeout:
     def __init__(
         self, seconds: float | Callable[[Any], float], *, kill_after: float | EllipsisType | None = ...
     ) -> None:
-        self.seconds = seconds
+        self.seconds = seconds if callable(seconds) else checked_options(timeout=seconds)["timeout"]
         self.kill_after = kill_after
 
     def __call__(self, job: Any) -> Generator[None, None, None]:

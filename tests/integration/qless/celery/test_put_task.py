@@ -120,7 +120,7 @@ def test_failures(running: InProcessWorker) -> None:
         outcome(put_task(celery_app.slow))
     assert traced_code_runs()
     with pytest.raises(TaskFailed, match="TaskExpired"):
-        outcome(put_task(celery_app.add, (1,), expires=-1))
+        outcome(put_task(celery_app.add, (1,), expires=datetime(2026, 1, 1, tzinfo=UTC)))
 
 
 def test_results_that_are_none(running: InProcessWorker) -> None:

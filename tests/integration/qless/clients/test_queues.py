@@ -65,12 +65,12 @@ async def test_put_many_of_more_than_one_call(client: Client, invoke: Invoke) ->
         ({"klass": "K", "dealy": 1}, "unknown field 'dealy'"),
         ({"data": 1}, "needs a klass"),
         ("K", "not a str"),
-        ({"klass": "K", "tags": "abc"}, "tags must be a list"),
-        ({"klass": "K", "priority": "high"}, "not a number"),
+        ({"klass": "K", "tags": "abc"}, "tags= must be a list"),
+        ({"klass": "K", "priority": "high"}, "priority= must be a number"),
     ],
 )
 async def test_put_many_refuses_a_chunk_as_a_whole(client: Client, invoke: Invoke, job: Any, message: str) -> None:
-    with pytest.raises(InvalidArgument, match=message):
+    with pytest.raises((InvalidArgument, TypeError), match=message):
         await invoke(client.queues["q"].put_many, [{"klass": "K"}, job])
     assert await invoke(client.queues["q"].length) == 0
 

@@ -220,6 +220,9 @@ def test_tasks_that_are_refused(examples: Any, settings: Any) -> None:
         examples.add.using(queue_name="nowhere")
     with pytest.raises(Invalid, match="whole number"):
         examples.add.using(priority=101)
+    for run_after in ("2026-01-01", 1.8e9):
+        with pytest.raises(TypeError, match="run_after= must be a datetime, not "):
+            examples.add.using(run_after=run_after)
     with pytest.raises(Invalid, match="aware"):
         examples.add.using(run_after=timezone.now().replace(tzinfo=None))
     change_settings(settings, MODULES=[])
@@ -287,6 +290,13 @@ def test_the_txid_goes_with_it(examples: Any, start_worker: StartInProcess) -> N
         result = examples.txid.enqueue()
     start_worker()
     assert finished(result).return_value == mine
+
+
+@pytest.mark.parametrize("options", [{"RETRIES": -1}, {"RETRIES": "3"}, {"RETRIES": 1.5}, {"BACKOFF": float("nan")}])
+def test_options_out_of_range(examples: Any, settings: Any, options: dict[str, Any]) -> None:
+    settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["q"], "OPTIONS": options}}
+    with pytest.raises((TypeError, ValueError), match=r"^TASKS\['default'\] OPTIONS: (retries|backoff)= must be a"):
+        examples.add.enqueue(1)
 
 
 def test_checks(settings: Any) -> None:

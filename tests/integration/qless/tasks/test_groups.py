@@ -252,8 +252,9 @@ def test_a_group_with_a_refused_member_fails(
     running: InProcessWorker, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     monkeypatch.setattr(message, "REQUESTS_PER_BATCH", batch)
-    members = [add.s(1), add.s(2).set(priority="high"), add.s(3)]
-    with pytest.raises(InvalidArgument, match="priority"):
+    client.config.set("max-payload", 2000)
+    members = [add.s(1), add.s("x" * 2000), add.s(3)]
+    with pytest.raises(InvalidArgument, match="max-payload"):
         (group(members, on_success=note.s("success"), on_failure=report) | total.s()).delay()
     (refused,) = client.groups.list().groups
     result = GroupResult(refused.id)
@@ -266,8 +267,9 @@ def test_a_group_with_a_refused_member_fails(
 
 
 async def test_a_group_with_a_refused_member_fails_in_asyncio(running: InProcessWorker) -> None:
-    with pytest.raises(InvalidArgument, match="priority"):
-        await group(add.s(1), add.s(2).set(priority="high")).adelay()
+    client.config.set("max-payload", 2000)
+    with pytest.raises(InvalidArgument, match="max-payload"):
+        await group(add.s(1), add.s("x" * 2000)).adelay()
     (refused,) = client.groups.list().groups
     wait_for(GroupResult(refused.id).ready)
     assert client.groups.get(refused.id).incomplete

@@ -117,7 +117,9 @@ def test_name_that_jobs_cannot_have_is_rejected(name: str) -> None:
 def test_names_of_another_type_are_rejected() -> None:
     with pytest.raises(TypeError, match="name= takes text, not 7"):
         task(name=7)(declare)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match=r"aliases= is a list of names, not the text 'shop\.add'"):
+    with pytest.raises(
+        TypeError, match=r"aliases= must be a list of texts, not 'shop\.add'\. Write aliases=\['shop\.add'\]"
+    ):
         task(aliases="shop.add")(declare)
 
 

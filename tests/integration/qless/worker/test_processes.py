@@ -216,6 +216,7 @@ def test_a_paused_terminal_does_not_block_the_workers(workers: Start, client: Cl
         (["--concurrency", "0"], "--concurrency must be at least 1."),
         (["--grace", "-1"], "--grace must be at least 0."),
         (["--interval", "0"], "--interval must be greater than 0."),
+        (["--interval", "inf"], "--interval must be greater than 0, and finite."),
         (["--reserver", "backwards"], "Use one of ordered, round_robin, shuffled"),
         (["--kill-after", "-1"], "--kill-after must be at least 0."),
         (["--pool", "process"], r"--pool process is not a pool. Did you mean processes\?"),
