@@ -3,9 +3,12 @@
 It uses its own database connection, so that a reservation is committed even if the caller's transaction is rolled back.
 After a failure it does not use the database for a growing pause; counters whose reservation failed retry automatically.
 
-Requests have priorities and limits. Reservations come first: a counter has at most one, and the number of counters is
-limited. Requests to read the rules are merged into one. Requests for counter positions come last; many of them share
-one query, and requests beyond the limit are refused.
+Requests have priorities and limits. Reservations for counters that this process has used come first. A counter has at
+most one, and the number of counters is limited. Names that this process has not used yet come next. One query finds out
+which of many are in the database; the others are new: they are refused if they arrive faster than the site allows, and
+otherwise created together, in one transaction. A name whose requesters have given up is dropped, so a flood of names
+costs neither rows nor the time of others. Requests to read the rules are merged into one. Requests for the positions of
+counters come last; many of them share one query, and requests beyond the limit are refused.
 
 A second thread, the watchdog, measures how long the database takes. It aborts an operation that takes too long. If that
 fails, it abandons the thread and starts another one.
@@ -17,7 +20,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -29,7 +32,8 @@ from resty_django.database import LimitedConnection
 from resty_django.text import logger
 
 from .engine.counter import Counter, unavailable
-from .errors import Exhausted, IdError, Unavailable
+from .engine.segment import Grant
+from .errors import Exhausted, IdError, TooFast, Unavailable
 from .reasons import LOCKED, reason_of
 from .store import Position, Store, database, positions
 
@@ -46,6 +50,8 @@ MAX_LOOKUPS: Final = 1000
 """The maximum number of counters whose positions can be requested at the same time."""
 LOOKUP_BATCH: Final = 200
 """The maximum number of counters whose positions are read with one query."""
+NEW_BATCH: Final = 25
+"""The maximum number of counters that one transaction creates; reservations of other counters wait for it."""
 REFRESH_PATIENCE: Final = 0.2
 """The maximum number of seconds for which reservations delay the reading of changed rules."""
 MARGIN: Final = 0.5
@@ -56,12 +62,20 @@ HURRY: Final = 1.0
 T = TypeVar("T")
 
 
+class Order(NamedTuple):
+    """A reservation for a counter. After `deadline` (monotonic seconds), nobody waits for it."""
+
+    counter: Counter
+    future: Future[None]
+    deadline: float
+
+
 class Job(NamedTuple):
-    """A unit of work; `counter` is set if it is a reservation."""
+    """A unit of work, with the reservations that it makes."""
 
     work: Callable[[], Any]
     future: Future[Any]
-    counter: Counter | None = None
+    orders: Sequence[Order] = ()
 
 
 class Lookup(NamedTuple):
@@ -77,7 +91,10 @@ class ReservationThread:
         self._store = store
         self._changed = threading.Condition()
         self._tasks: deque[Job] = deque()
-        self._orders: deque[Job] = deque()
+        self._orders: deque[Order] = deque()  # of counters that this process has used
+        self._names: deque[Order] = deque()  # of counters that may be in the database
+        self._found: deque[Order] = deque()  # of counters that are in the database
+        self._admitted: deque[Order] = deque()  # of counters to create
         self._lookups: dict[tuple[int, str], Lookup] = {}
         self._reading: tuple[Future[Any], float] | None = None
         self._job: Job | None = None
@@ -123,7 +140,8 @@ class ReservationThread:
     @property
     def waiting(self) -> int:
         """The number of waiting requests."""
-        return len(self._tasks) + len(self._orders) + len(self._lookups) + (self._reading is not None)
+        orders = map(len, (self._orders, self._names, self._found, self._admitted))
+        return len(self._tasks) + sum(orders) + len(self._lookups) + (self._reading is not None)
 
     @property
     def _left_behind(self) -> bool:
@@ -150,11 +168,11 @@ class ReservationThread:
 
     def order(self, counter: Counter) -> Future[None]:
         """Reserve a segment for `counter`, which has at most one order at a time."""
-        future: Future[None] = Future()
+        order = Order(counter, Future(), time.monotonic() + conf.ids.wait)
         with self._changed:
-            self._orders.append(Job(lambda: self._reserve(counter), future, counter))
+            (self._orders if counter.known else self._names).append(order)
             self._changed.notify()
-        return future
+        return order.future
 
     def lookup(self, rule_id: int, app: str) -> Future[Position | None]:
         """Read the position of a counter, after all reservations. Raise Unavailable if too many requests wait."""
@@ -214,10 +232,29 @@ class ReservationThread:
         if now >= self._refresh_at and now >= self._closed_until:
             return Job(self._read_rules, Future())
         if self._orders:
-            return self._orders.popleft()
+            return self._reservation(self._orders.popleft())
+        waiting = [orders for orders in (self._names, self._found, self._admitted) if orders]
+        oldest = min(waiting, key=lambda orders: orders[0].deadline, default=None)
+        if oldest is self._names:
+            return self._batch(self._look_up, [oldest.popleft() for _ in range(min(LOOKUP_BATCH, len(oldest)))])
+        if oldest is self._found:
+            return self._batch(self._reserve_found, [oldest.popleft()])
+        if oldest is self._admitted:
+            rule = oldest[0].counter.rule
+            batch: list[Order] = []
+            while oldest and len(batch) < NEW_BATCH and oldest[0].counter.rule is rule:
+                batch.append(oldest.popleft())
+            return self._batch(self._create, batch)
         if self._lookups:
             return Job(self.read_positions, Future())
         return None
+
+    def _reservation(self, order: Order) -> Job:
+        return Job(lambda: self._reserve(order.counter), order.future, [order])
+
+    @staticmethod
+    def _batch(work: Callable[[list[Order]], None], orders: list[Order]) -> Job:
+        return Job(lambda: work(orders), Future(), orders)
 
     def _end(self, job: Job, *, result: Any = None, error: Exception | None = None) -> None:
         with self._changed:
@@ -231,15 +268,16 @@ class ReservationThread:
 
     def _refuse_all(self) -> None:
         with self._changed:
-            jobs = [*self._tasks, *self._orders]
-            futures: list[Future[Any]] = [lookup.future for lookup in self._lookups.values()]
+            queues = (self._tasks, self._orders, self._names, self._found, self._admitted)
+            futures: list[Future[Any]] = [item.future for queue in queues for item in queue]
+            futures += [lookup.future for lookup in self._lookups.values()]
             if self._reading is not None:
                 futures.append(self._reading[0])
-            self._tasks.clear()
-            self._orders.clear()
+            for queue in queues:
+                queue.clear()
             self._lookups.clear()
             self._reading = None
-        for future in (*futures, *(job.future for job in jobs)):
+        for future in futures:
             with contextlib.suppress(InvalidStateError):
                 future.set_exception(unavailable())
 
@@ -250,12 +288,8 @@ class ReservationThread:
         if counter.closed:
             return
         started = time.monotonic()
-        error: IdError
         try:
-            if started < self._closed_until:
-                raise Unavailable(
-                    "The database failed a moment ago and is not used until the pause ends. Try again shortly."
-                )
+            self._check_pause()
             issued = counter.issued
             grant = self._connected(
                 lambda: self._store.reserve(
@@ -268,24 +302,106 @@ class ReservationThread:
                 )
             )
             counter.reported = issued
-        except IdError as refused:
-            error = refused
         except Exception as failure:
-            self._failed(failure)
-            error = Unavailable(self.reason or "The database did not answer. Try again shortly.")
-            error.__cause__ = failure
-        else:
-            if self._left_behind:
-                return  # the watchdog has refused the counter; the numbers are a gap
-            self._pause, self.reason = 0.0, ""
-            self.count += 1
+            error = self._error_of(failure)
+            self._refuse(counter, error)
+            raise error  # noqa: B904 (it has its cause)
+        if not self._left_behind:  # otherwise the watchdog has refused the counter; the numbers are a gap
             self.reserve_seconds += time.monotonic() - started
-            if not counter.deliver(grant):
-                with contextlib.suppress(DatabaseError):  # then the numbers are a gap
-                    self._store.give_back(counter.rule_id, counter.app, grant.cycle, grant.numbers, grant.shown)
+            self._deliver(counter, grant)
+
+    def _look_up(self, orders: list[Order]) -> None:
+        """Sort names that this process has not used by whether they are in the database; refuse those too many."""
+        orders = self._expected(orders)
+        try:
+            self._check_pause()
+            stored = self._connected(lambda: positions({(o.counter.rule_id, o.counter.app) for o in orders}))
+        except Exception as failure:
+            self._end_orders(orders, self._error_of(failure))
             return
-        self._refuse(counter, error)
-        raise error
+        if self._left_behind:
+            return
+        for order in orders:
+            if (order.counter.rule_id, order.counter.app) in stored:
+                self._found.append(order)
+                continue
+            try:
+                self._store.admit()
+            except TooFast as error:
+                self._end_orders([order], error)
+            else:
+                self._admitted.append(order)
+
+    def _reserve_found(self, orders: list[Order]) -> None:
+        for order in self._expected(orders):
+            try:
+                self._reserve(order.counter)
+            except IdError as error:
+                self._end_orders([order], error, refuse=False)
+            else:
+                self._end_orders([order])
+
+    def _create(self, orders: list[Order]) -> None:
+        """Create the counters of new names of one rule, in one transaction."""
+        orders = self._expected(orders)
+        if not orders:
+            return
+        started = time.monotonic()
+        try:
+            self._check_pause()
+            results = self._connected(lambda: self._store.create_many([order.counter for order in orders]))
+        except Exception as failure:
+            self._end_orders(orders, self._error_of(failure))
+            return
+        if self._left_behind:
+            return
+        self.reserve_seconds += time.monotonic() - started
+        for order, result in zip(orders, results, strict=True):
+            if result is None:
+                self._found.append(order)
+            elif isinstance(result, IdError):
+                self._end_orders([order], result)
+            else:
+                self._deliver(order.counter, result)
+                self._end_orders([order])
+
+    def _expected(self, orders: list[Order]) -> list[Order]:
+        """Return the orders that somebody waits for; end the others."""
+        now = time.monotonic()
+        self._end_orders([order for order in orders if order.counter.closed])
+        self._end_orders([order for order in orders if order.deadline < now], unavailable())
+        return [order for order in orders if not order.future.done()]
+
+    def _end_orders(self, orders: list[Order], error: IdError | None = None, *, refuse: bool = True) -> None:
+        for order in orders:
+            if error is not None and refuse:
+                self._refuse(order.counter, error)
+            with contextlib.suppress(InvalidStateError):
+                order.future.set_result(None) if error is None else order.future.set_exception(error)
+
+    def _deliver(self, counter: Counter, grant: Grant) -> None:
+        self._pause, self.reason = 0.0, ""
+        self.count += 1
+        if counter.deliver(grant):
+            self._service.reserved(counter)
+            return
+        with contextlib.suppress(DatabaseError):  # then the numbers are a gap
+            self._store.give_back(counter.rule_id, counter.app, grant.cycle, grant.numbers, grant.shown)
+
+    def _check_pause(self) -> None:
+        if time.monotonic() < self._closed_until:
+            raise Unavailable(
+                "The database failed a moment ago and is not used until the pause ends. Try again shortly."
+            )
+
+    def _error_of(self, failure: Exception) -> IdError:
+        """Return the error for requesters. Begin a pause unless the failure is a refusal."""
+        if isinstance(failure, IdError):
+            return failure
+        self._failed(failure)
+        error = Unavailable(self.reason or "The database did not answer. Try again shortly.")
+        error.__cause__ = failure
+        return error
 
     def _refuse(self, counter: Counter, error: IdError) -> None:
         pause = REFUSED_FOR
@@ -294,7 +410,9 @@ class ReservationThread:
         elif isinstance(error, Exhausted) and error.until is not None:
             pause = min(REFUSED_FOR, max(error.until - self._service.clock(), 0.01))
         counter.refuse(error, pause)
-        if not counter.known and not isinstance(error, Exhausted):
+        if isinstance(error, Exhausted):
+            self._service.reserved(counter)
+        elif not counter.known:
             self._service.forget(counter)
 
     def read_positions(self) -> None:
@@ -416,7 +534,6 @@ class ReservationThread:
             self._begin()
         if job is not None:
             error = unavailable()
-            if job.counter is not None:
-                self._refuse(job.counter, error)
+            self._end_orders(list(job.orders), error)
             with contextlib.suppress(InvalidStateError):
                 job.future.set_exception(error)

@@ -59,6 +59,7 @@ class IdService:
         self._wait = conf.ids.wait
         self._counters: dict[tuple[str, str], Counter] = {}
         self._shown: dict[tuple[str, str], int] = {}
+        self._new: set[Counter] = set()
         self.rule_set: RuleSet | None = None
         self._tried_at = -1.0
         self._lock = threading.RLock()
@@ -157,7 +158,7 @@ class IdService:
                     return self._counters.get((rule, app)) or self._add(loaded.row.pk, compiled, app)
 
     def _add(self, rule_id: int, compiled: Compiled, app: str) -> Counter:
-        if len(self._counters) >= MAX_PENDING_NAMES <= sum(not c.known for c in self._counters.values()):
+        if len(self._new) >= MAX_PENDING_NAMES:
             raise TooManyNames("Too many new application names wait for their first reservation. Try again shortly.")
         key = (compiled.spec.name, app)
         counter = self._counters[key] = Counter(
@@ -169,6 +170,7 @@ class IdService:
             shown=self._shown.get(key),
             rule_id=rule_id,
         )
+        self._new.add(counter)
         return counter
 
     def monitor(self, rule: str, app: str = "") -> MonitorReply:
@@ -338,10 +340,15 @@ class IdService:
         if self._log is not None:
             self._log.close()
 
+    def reserved(self, counter: Counter) -> None:
+        """Note that a counter has a row in the database, so that it is not among the new names that wait for one."""
+        self._new.discard(counter)
+
     def forget(self, counter: Counter) -> None:
         """Remove a counter, so that the next request creates a new one."""
         key = (counter.rule.spec.name, counter.app)
         with self._lock:
+            self._new.discard(counter)
             if self._counters.get(key) is counter:
                 del self._counters[key]
                 name = counter.rule.spec.name

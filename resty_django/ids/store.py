@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
@@ -19,12 +19,12 @@ from django.utils import timezone
 
 from resty_django.conf import conf
 
-from .engine.counter import Clock
+from .engine.counter import Clock, Counter
 from .engine.cycle import Cycle
 from .engine.rule import RuleSpec
 from .engine.segment import Grant, Row, give_back, reserve
 from .engine.wall_clock import wall_at
-from .errors import StepChanged, TooFast, TooManyNames, Unavailable, UnknownRule
+from .errors import IdError, StepChanged, TooFast, TooManyNames, Unavailable, UnknownRule
 from .models import IdCounter, IdRule
 
 _TRIES = 100
@@ -113,7 +113,8 @@ class Store:
             old = _row(stored) if stored else None
             new, grant = reserve(old, spec, wall=wall, step=ids.step, offset=ids.offset, want=want, name=name)
             if stored is None:
-                if self._create(alias, rule_id, spec, app, new, grant):
+                self.admit()
+                if _created(alias, rule_id, spec, app, new, grant):
                     return grant
             elif _swap(alias, stored, new, grant.numbers.start, issued):
                 return grant
@@ -134,16 +135,31 @@ class Store:
             IdCounter.objects.using(alias).filter(pk=stored.pk).update(window_issued=F("window_issued") + issued)
         return False
 
-    def _create(self, alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant) -> bool:
+    def admit(self) -> None:
+        """Raise TooFast if new names arrive faster than the site allows; otherwise count one."""
         if self._gate is None or self._gate.rate != conf.ids.new_names_per_second:
             self._gate = NameGate(conf.ids.new_names_per_second)
         self._gate.admit(time.monotonic())
-        try:
-            with transaction.atomic(using=alias):
-                _create(alias, rule_id, spec, app, new, grant)
-        except IntegrityError:
-            return False
-        return True
+
+    def create_many(self, counters: Sequence[Counter]) -> list[Grant | IdError | None]:
+        """Reserve the first segments of admitted names of one rule, in one transaction.
+
+        Return for each a segment; an error, which concerns this name alone; or None if another process has created
+        the counter. Raise django.db.Error if the database does not answer; then no counter is created.
+        """
+        alias, ids = database(), conf.ids
+        results: list[Grant | IdError | None] = []
+        with transaction.atomic(using=alias):
+            for counter in counters:
+                spec, shown = counter.rule.spec, counter.shown
+                wall = max(wall_at(self._clock(), spec.zone), shown if shown is not None else -(2**62))
+                try:
+                    new, grant = reserve(None, spec, wall=wall, step=ids.step, offset=ids.offset, want=counter.want)
+                    created = _created(alias, counter.rule_id, spec, counter.app, new, grant)
+                    results.append(grant if created else None)
+                except IdError as error:
+                    results.append(error)
+        return results
 
 
 def take_in_transaction(
@@ -248,6 +264,16 @@ def count_names(alias: str, rule_id: int) -> int:
     names = counters.values("app_name").distinct().count()
     IdRule.objects.using(alias).filter(pk=rule_id).update(name_count=names)
     return names
+
+
+def _created(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant) -> bool:
+    """Create a counter. Return False if another process was faster."""
+    try:
+        with transaction.atomic(using=alias):
+            _create(alias, rule_id, spec, app, new, grant)
+    except IntegrityError:
+        return False
+    return True
 
 
 def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant, *, issued: int = 0) -> None:
