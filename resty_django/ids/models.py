@@ -222,17 +222,21 @@ class IdRule(models.Model):
         if isinstance(self.salt_length, int) and self.salt_length > MAX_SALT:
             text = gettext("A salt has at most %(max)s characters.")
             raise ValidationError({"salt_length": text % {"max": MAX_SALT}})
-        numbers = (self.min_counter, self.max_counter, self.reset_seconds, self.segment_size)
+        numbers = (self.min_counter, self.max_counter, self.reset_seconds, self.segment_size, self.max_names)
         if not all(isinstance(number, int) for number in numbers) or self.reset_calendar not in ("", *self.Calendar):
             return  # the fields' validators report it
         if self.reset_seconds and self.reset_calendar:
             raise ValidationError({"reset_calendar": gettext("Both reset fields are set. Choose one of the two.")})
-        if (
-            self.reset_seconds < 0
-            or self.segment_size < 1
-            or not 0 <= self.min_counter < self.max_counter <= MAX_NUMBER
-        ):
-            return  # the constraints report it
+        least = {"min_counter": 0, "reset_seconds": 0, "segment_size": 1, "max_names": 1}
+        wrong = {
+            name: gettext("This must be at least %(min)s.") % {"min": number}
+            for name, number in {**least, "max_counter": max(self.min_counter, 0) + 1}.items()
+            if getattr(self, name) < number
+        }
+        if self.max_counter > MAX_NUMBER:
+            wrong["max_counter"] = gettext("This must be at most %(max)s.") % {"max": MAX_NUMBER}
+        if wrong:
+            raise ValidationError(wrong)
         try:
             compile_rule(self.spec())
         except BadRule as error:

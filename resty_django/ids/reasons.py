@@ -8,7 +8,20 @@ from django.apps import apps
 
 _NO_TABLE: Final = (1146, 1054, "42P01", "42703")
 """Error codes for an unknown table or column, in MariaDB and MySQL and in PostgreSQL."""
+_READ_ONLY: Final = "The database is read-only. Allow writes, or connect to the primary server."
+_FULL: Final = "The disk of the database, or its quota, is full. Free space, or raise the quota."
+_DENIED: Final = (
+    "The database user may not use the tables of the ID service. Grant it SELECT, INSERT, UPDATE and DELETE."
+)
+_CODES: Final[dict[object, str]] = {
+    **dict.fromkeys((1290, 1792, 1836, "25006"), _READ_ONLY),
+    **dict.fromkeys((1021, 1114, "53100"), _FULL),
+    **dict.fromkeys((1044, 1142, 1143, "42501"), _DENIED),
+}
+"""Explanations by error code of MariaDB and MySQL (numbers) and PostgreSQL (SQLSTATE)."""
 LOCKED: Final = "Another connection holds SQLite's write lock. Keep write transactions short, and try again."
+_SQLITE: Final = {"readonly database": _READ_ONLY, "disk is full": _FULL, "is locked": LOCKED}
+"""Explanations by a part of SQLite's message."""
 
 
 def reason_of(error: BaseException, vendor: str) -> str:
@@ -23,6 +36,6 @@ def reason_of(error: BaseException, vendor: str) -> str:
         )
     if code in _NO_TABLE or (vendor == "sqlite" and text.startswith(("no such table", "no such column"))):
         return "The tables of the ID service are missing or out of date. Run manage.py migrate."
-    if vendor == "sqlite" and "is locked" in text:
-        return LOCKED
-    return ""
+    if vendor == "sqlite":
+        return next((reason for part, reason in _SQLITE.items() if part in text), "")
+    return _CODES.get(code, "")

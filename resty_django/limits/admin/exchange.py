@@ -67,9 +67,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
                     cleaned["content"], prune=prune, prune_overrides=prune and _may_delete_overrides(request)
                 )
             except DatabaseError as error:
-                self.message_user(
-                    request, format_html(_("The database did not answer: {}"), str(error)), messages.ERROR
-                )
+                self.message_user(request, format_html(_("The database failed: {}"), str(error)), messages.ERROR)
         context = {
             "title": _("Import policies"),
             "object": None,

@@ -25,7 +25,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from resty_django.api.parsing import MAX_BODY
-from resty_django.ids import service
+from resty_django.ids import next_id, service
 from resty_django.ids.api.errors import exception_handler
 from resty_django.ids.api.views import IssueView
 from resty_django.ids.errors import Exhausted, Unavailable
@@ -692,3 +692,13 @@ assert APIClient().get("/rules/").json()["code"] == "not_authenticated"
 @override_settings(APPEND_SLASH=True, DEBUG=True)
 def test_an_address_without_its_slash_is_an_error_also_while_debugging(client: APIClient, rule: IdRule) -> None:
     assert problem(post(client, "/api/ids/rules/order/ids", {})) == (404, "not_found")
+
+
+def test_a_full_disk_is_named(make_rule: Any, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    make_rule()
+    settings.RESTY_DJANGO = {"IDS": {"NEW_NAMES_PER_SECOND": 0, "WAIT": 10}}
+    limit = "PRAGMA journal_mode = WAL; PRAGMA max_page_count = 1"  # SQLite raises 1 to the present number
+    options = {**connection.settings_dict["OPTIONS"], "init_command": limit}
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    with pytest.raises(Unavailable, match=r"^The disk of the database, or its quota, is full\. Free space"):
+        [next_id("order", f"a-long-name-of-an-application-{n}") for n in range(5000)]

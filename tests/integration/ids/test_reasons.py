@@ -84,3 +84,24 @@ def test_a_lock_of_somebody_else_is_told(
 
     assert eventually(served, 20)
     assert service.service().reservations.reason == ""
+
+
+READ_ONLY = {
+    "sqlite": ("init_command", "PRAGMA query_only = 1"),
+    "mysql": ("init_command", "SET SESSION TRANSACTION READ ONLY"),
+    "postgresql": ("options", "-c default_transaction_read_only=on"),
+}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_read_only_database_is_named(order: IdRule, admin_user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {**connection.settings_dict["OPTIONS"], **dict([READ_ONLY[connection.vendor]])}
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    reason = "The database is read-only. Allow writes, or connect to the primary server."
+    with pytest.raises(Unavailable) as refused:
+        next_id("order")
+    assert str(refused.value) == reason
+    client = APIClient()
+    client.force_authenticate(admin_user)
+    reply = client.post("/api/ids/rules/order/ids/", {}, format="json")
+    assert (reply.status_code, reply.json()["message"]) == (503, reason)

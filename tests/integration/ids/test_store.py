@@ -271,8 +271,13 @@ def test_rules_have_scramble_keys_of_their_own(make_rule: MakeRule) -> None:
         ({"reset_calendar": "decade"}, "reset_calendar", "not a valid choice"),
         ({"kind": "python", "source": "os.system"}, "source", "PYTHON_RULES"),
         ({"kind": "perl"}, "kind", "not a valid choice"),
-        ({"min_counter": 5, "max_counter": 5}, "__all__", "resty_ids_rule_range"),
-        ({"segment_size": 0}, "__all__", "resty_ids_rule_segment"),
+        ({"min_counter": 5, "max_counter": 5}, "max_counter", "at least 6"),
+        ({"min_counter": -1}, "min_counter", "at least 0"),
+        ({"max_counter": 0}, "max_counter", "at least 1"),
+        ({"max_counter": 2**62 + 1}, "max_counter", "at most 4611686018427387904"),
+        ({"reset_seconds": -1}, "reset_seconds", "at least 0"),
+        ({"segment_size": 0}, "segment_size", "at least 1"),
+        ({"max_names": 0}, "max_names", "at least 1"),
         ({"max_counter": None}, "max_counter", "cannot be null"),
         ({"reset_seconds": None}, "reset_seconds", "cannot be null"),
         ({"max_counter": "many"}, "max_counter", "must be an integer"),
@@ -283,6 +288,7 @@ def test_a_wrong_rule_is_refused_at_its_field(fields: dict[str, Any], at: str, m
     with pytest.raises(ValidationError) as caught:
         rule.full_clean()
     assert any(message in text for text in caught.value.message_dict[at]), caught.value.message_dict
+    assert "Constraint" not in str(caught.value)
 
 
 def test_a_python_rule_that_fails_is_a_validation_error() -> None:

@@ -198,7 +198,7 @@ def test_unknown_values_are_errors_of_the_system_check(
     limits: Any, values: dict[str, Any], check: str, error: str
 ) -> None:
     limits(**values)
-    (message,) = run_checks(tags=["resty_django"])
+    (message,) = [message for message in run_checks(tags=["resty_django"]) if message.is_serious()]
     assert message.id == f"resty_django.{check}"
     assert error in message.msg
 
