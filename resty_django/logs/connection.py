@@ -91,6 +91,7 @@ class Connection:
         sock = self._sock
         if sock is not None and not self._options.is_udp:
             with suppress(OSError):
+                self.alive()  # reads the ticket of the session, which arrives after the handshake
                 sock.settimeout(self._timeout)
                 if isinstance(sock, ssl.SSLSocket):
                     self._session = sock.session

@@ -158,14 +158,14 @@ def test_the_session_is_used_again(certificate: Path) -> None:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    reused = []
+    reused, received = [], threading.Semaphore(0)
 
     def serve(listener: socket.socket) -> None:
         for _ in range(2):
             sock, _ = listener.accept()
             with context.wrap_socket(sock, server_side=True) as wrapped:
                 while wrapped.recv(100):
-                    pass
+                    received.release()
                 reused.append(wrapped.session_reused)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -176,6 +176,7 @@ def test_the_session_is_used_again(certificate: Path) -> None:
         for _ in range(2):
             connection.open()
             connection.send(b"told\n")
+            assert received.acquire(timeout=20)  # the server has sent its ticket before
             connection.finish()
         thread.join(20)
     assert reused == [False, True]
