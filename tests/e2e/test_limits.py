@@ -26,6 +26,8 @@ HOST, ROUTE = "127.0.0.1", "/stock/"
 RATE, BURST = 50, 100
 """Those of the demo's view."""
 SECONDS = 4.0
+ROUNDS = 5
+"""How often more is offered while the machine is too busy to exceed the limit."""
 CLIENTS = 6
 PAUSE = 0.05
 """Seconds that a client waits after a refusal. Together, clients offer more than twice the rate."""
@@ -113,19 +115,26 @@ def offer(port: int, seconds: float) -> list[Response]:
 def test_exactly_the_rate_passes_whatever_is_offered(port: int) -> None:
     """Both bounds hold however slow the machine is.
 
-    At most: the burst and the rate over the whole time. At least: whenever a request is refused, the bucket is full.
-    So since the begin the burst and the rate have passed, but for times in which the bucket may have run empty: the
-    burst lasts for `BURST / RATE` seconds after a refusal.
+    At most: the burst and the rate over the whole time. If a busy machine serves less than that, all must pass. At
+    least: whenever a request is refused, the bucket is full. So since the begin the burst and the rate have passed, but
+    for times in which the bucket may have run empty: the burst lasts for `BURST / RATE` seconds after a refusal.
     """
-    responses = offer(port, SECONDS)
+    responses: list[Response] = []
+    for _ in range(ROUNDS):
+        responses += offer(port, SECONDS)
+        if sum(response.status != 200 for response in responses) > 10:
+            break
     passed = [response for response in responses if response.status == 200]
     refusals = sorted(
         (response for response in responses if response.status != 200), key=lambda response: response.sent
     )
     elapsed = max(response.received for response in responses) - min(response.sent for response in responses)
-    assert len(passed) <= RATE * elapsed + BURST + 1
+    allowed = RATE * elapsed + BURST + 1
+    assert len(passed) <= allowed
+    assert len(refusals) > 10 or len(responses) <= allowed
+    if not refusals:
+        return
 
-    assert len(refusals) > 10, "the clients did not offer more than the limit"
     gaps = [later.received - earlier.sent for earlier, later in pairwise(refusals)]
     idle = sum(gap for gap in gaps if gap >= BURST / RATE)
     busy = refusals[-1].sent - min(response.received for response in passed) - idle

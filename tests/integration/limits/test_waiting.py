@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,30 +196,54 @@ def served(settings: Any) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_the_middleware_bounds_waiting_as_well(asynchronous: bool, settings: Any, served: None) -> None:
-    change(settings, MAX_WAITING=2, MAX_DELAY=5.0)
-    many_tokens(path="/page/", key="all")
+def test_the_middleware_bounds_waiting_as_well(
+    asynchronous: bool, settings: Any, served: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait sleep until all others are answered, however slow the machine is."""
+    change(settings, MAX_WAITING=2, MAX_DELAY=5.0, MAX_WAIT=3 * 3600.0)
+    registry.declare_policy("tokens", "token_bucket", interval="1h", capacity=1, quantum=100, path="/page/", key="all")
+    answered: list[int] = []
+    slept: list[float] = []
 
-    async def ask() -> list[int]:
+    def others_ask() -> bool:
+        return answered.count(429) < MANY - 3 and time.monotonic() < until
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        while others_ask():
+            await asyncio.sleep(0.01)
+
+    def sleep_in_thread(seconds: float) -> None:
+        slept.append(seconds)
+        while others_ask():
+            time.sleep(0.01)
+
+    monkeypatch.setattr(waiting, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=sleep_in_thread))
+
+    async def ask() -> None:
         client = AsyncClient()
-        responses = await asyncio.gather(*(client.get("/page/") for _ in range(MANY)))
-        return [response.status_code for response in responses]
 
-    def statuses() -> list[int]:
-        if asynchronous:
-            return sorted(asyncio.run(ask()))
-        barrier = threading.Barrier(MANY)
+        async def get() -> None:
+            answered.append((await client.get("/page/")).status_code)
 
-        def ask_in_thread(number: int) -> int:
-            client = Client()
-            barrier.wait(30)
-            return client.get("/page/").status_code
+        await asyncio.gather(*(get() for _ in range(MANY)))
 
-        with ThreadPoolExecutor(MANY) as threads:
-            return sorted(threads.map(ask_in_thread, range(MANY)))
+    def ask_in_thread(number: int) -> None:
+        client = Client()
+        barrier.wait(30)
+        answered.append(client.get("/page/").status_code)
 
     registry.refresh_policies()
-    assert statuses() == [200] * 3 + [429] * (MANY - 3)
+    until = time.monotonic() + 60
+    if asynchronous:
+        asyncio.run(ask())
+    else:
+        barrier = threading.Barrier(MANY)
+        with ThreadPoolExecutor(MANY) as threads:
+            list(threads.map(ask_in_thread, range(MANY)))
+    assert sorted(answered) == [200] * 3 + [429] * (MANY - 3)
+    assert slept == pytest.approx([3600.0 if asynchronous else 5.0] * 2, abs=60)
     assert waiting.waiting_requests.count == 0
 
 
