@@ -1,4 +1,4 @@
-"""Time limits for database connections in background threads.
+"""Time limits for database connections in background threads, and views outside of transactions.
 
 A connection can die silently, for example after the failover of a virtual address, or if a firewall drops its state.
 Up to three limits protect against that, depending on the database: the server ends a statement (`statement_timeout`,
@@ -15,13 +15,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db import Error as DatabaseError
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from resty_django.text import logger
+
+View = TypeVar("View", bound=Callable[..., Any])
 
 log = logger("resty_django.database")
 
@@ -174,3 +176,10 @@ def limit_connection(alias: str, seconds: float) -> None:
     if limited != wrapper.settings_dict:
         wrapper.close()
         wrapper.settings_dict = limited
+
+
+def outside_transactions(view: View) -> View:
+    """Return the view outside the request's transaction (`ATOMIC_REQUESTS`) in each database."""
+    for alias in connections:
+        view = transaction.non_atomic_requests(using=alias)(view)
+    return view

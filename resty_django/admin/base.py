@@ -22,6 +22,8 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from resty_django.database import outside_transactions
+from resty_django.history import add_entries
 from resty_django.text import one_line
 
 from .export import (
@@ -54,6 +56,9 @@ else:
 ROWS_PER_QUERY: Final = 500
 """Rows that an export of a list fetches in one query."""
 
+NOT_IN_HISTORY: Final = "_resty_not_in_history"
+"""The attribute of a request whose page says that the history lacks an entry."""
+
 Perform = Callable[[HttpRequest, Any, dict[str, Any]], str]
 """Takes the request, the object and the form's cleaned data; returns the message to show. May raise a refusal."""
 
@@ -73,7 +78,23 @@ class PageAdmin(ModelAdmin[Model]):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if requested_format(request):
             return self._export_changelist(request)
-        return answer_unchanged(request, super().changelist_view(request, extra_context))
+        return answer_unchanged(request, self._explained(super().changelist_view, request, extra_context))
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return self._explained(super().changeform_view, request, *args, **kwargs)
+
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return self._explained(super().delete_view, request, *args, **kwargs)
+
+    def _explained(self, view: Callable[..., Any], request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """Call a view of Django. A POST that the database rejects, and rolls back, leads to the page and the reason."""
+        try:
+            return view(request, *args, **kwargs)
+        except DatabaseError as error:
+            if request.method != "POST":
+                raise
+            self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
 
     def _export_changelist(self, request: HttpRequest) -> HttpResponse:
         """Return the list with its filters and its order as CSV or JSON."""
@@ -124,7 +145,10 @@ class PageAdmin(ModelAdmin[Model]):
         return f"{self.admin_site.name}:{opts.app_label}_{opts.model_name}_{name}"
 
     def page_url(self, name: str, view: Callable[..., Any], route: str | None = None) -> URLPattern:
-        """Return a URL pattern of this class: `<pk>/<name>/`, or `route`."""
+        """Return a URL pattern of this class: `<pk>/<name>/`, or `route`.
+
+        The page is outside the request's transaction, which could fail after an operation on a store.
+        """
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return self.admin_site.admin_view(view)(*args, **kwargs)
@@ -133,7 +157,7 @@ class PageAdmin(ModelAdmin[Model]):
         opts = self.opts
         return path(
             f"{self.object_route}/{name.replace('_', '-')}/" if route is None else route,
-            update_wrapper(wrapper, view),
+            outside_transactions(update_wrapper(wrapper, view)),
             name=f"{opts.app_label}_{opts.model_name}_{name}",
         )
 
@@ -175,6 +199,17 @@ class PageAdmin(ModelAdmin[Model]):
             return reverse(self.url_name("changelist"))
         return reverse(self.url_name("change"), args=[quote(obj.pk)])
 
+    def add_history(self, request: HttpRequest, text: str, *rows: models.Model, flag: int | None = None) -> None:
+        """Add an entry with `text` to the history of each of `rows`, after what it describes was done.
+
+        If the database rejects the entry, a message says so, once for each request. `flag`: see `add_entries`.
+        """
+        error = add_entries(request.user, rows, text, flag)
+        if error and not hasattr(request, NOT_IN_HISTORY):
+            setattr(request, NOT_IN_HISTORY, True)
+            text = _("Not recorded in the history: the database rejected the entry ({}). The site’s log has it.")
+            self.message_user(request, format_html(text, one_line(error)), messages.WARNING)
+
     def action_view(
         self,
         request: HttpRequest,
@@ -207,14 +242,11 @@ class PageAdmin(ModelAdmin[Model]):
             self.message_user(request, format_html(_("Not possible: {}"), str(error)), messages.ERROR)
             return HttpResponseRedirect(change_page)
         if request.method == "POST" and bound.is_valid():
+            errors: tuple[type[Exception], ...] = (DatabaseError, *self.refusals)
             try:
                 message = perform(request, obj, bound.cleaned_data)
-            except self.refusals as error:
+            except errors as error:
                 self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
-            except DatabaseError as error:
-                self.message_user(
-                    request, format_html(_("The database did not respond: {}"), str(error)), messages.ERROR
-                )
             else:
                 self.message_user(request, message, messages.SUCCESS)
                 return HttpResponseRedirect(self.url_after(request, obj))

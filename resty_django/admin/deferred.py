@@ -15,6 +15,8 @@ from django.http import HttpRequest
 from django.urls import URLPattern, path
 from django.utils.module_loading import import_string
 
+from resty_django.database import outside_transactions
+
 from .base import ReadOnlyAdmin
 
 
@@ -61,4 +63,4 @@ class DeferredAdmin(ReadOnlyAdmin[models.Model]):
             return self.views[name](request, *args, **kwargs)
 
         view.model_admin = self  # type: ignore[attr-defined]
-        return path(route, view, name=name)
+        return path(route, outside_transactions(view), name=name)

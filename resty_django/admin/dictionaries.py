@@ -136,7 +136,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         key_text = Key.of(cleaned_data["key"]).text
         if not shdicts[obj.name].delete(cleaned_data["key"]):
             raise NotFound(_("The key “%(key)s” does not exist.") % {"key": key_text})
-        self.log_change(request, obj, f"Deleted the key “{key_text}”.")
+        self.add_history(request, f"Deleted the key “{key_text}”.", obj)
         return format_html(_('Deleted the key <code class="resty-id">{}</code>.'), key_text)
 
     def flush_expired_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -154,7 +154,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     def _flush_expired(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
         is_limited = freed >= FREED_AT_ONCE
-        self.log_change(request, obj, f"Freed {freed:,} expired items.{' There may be more.' if is_limited else ''}")
+        self.add_history(request, f"Freed {freed:,} expired items.{' There may be more.' if is_limited else ''}", obj)
         message = ngettext("Freed %(count)s expired item.", "Freed %(count)s expired items.", freed)
         if is_limited:
             message = _("Freed %(count)s expired items. There may be more.")
@@ -175,5 +175,5 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
 
     def _flush_all(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
         shdicts[obj.name].flush_all()
-        self.log_change(request, obj, "Marked everything in it expired.")
+        self.add_history(request, "Marked everything in it expired.", obj)
         return _("Marked everything in it expired.")

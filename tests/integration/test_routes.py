@@ -11,15 +11,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.db import Error as DatabaseError
+from django.db import connection, connections, transaction
 from django.test import Client as Browser
 from django.test import override_settings
-from django.urls import URLResolver, get_resolver
+from django.urls import URLResolver, get_resolver, resolve
 
 from resty_django.shdict import shdicts
 from tests.integration.html_pages import Html
@@ -595,6 +599,66 @@ def test_no_route_fails_while_the_stores_are_down(site: RoutesSite, tmp_path: Pa
         shdicts.close_all()
     assert wrong == []
     assert set(site.changed(before)) <= {model.__name__ for model in models()}
+
+
+# --- a database that rejects changes ----------------------------------------------------------------------------------
+
+IN_STORES: Final = re.compile("resty_(django|cache|qless)/|api/jobs/|resty_limits/(keyban/|.*reset/|.*reset-key/)")
+"""Actions on stores, which do not need the database. Quotas are in the database."""
+NOT_SHOWN: Final = re.compile(
+    "group}/retry/|{recurring}/resume/"  # nothing to do: they change the history only
+    "|{counter}/raise/|{usage}/(grant|reset)/"  # an UPDATE on its own, whose error would break the test's transaction
+)
+DONE_ACTIONS: Final = [action for action in ACTIONS if action.effect and not NOT_SHOWN.search(action.url)]
+
+
+@contextmanager
+def rejecting(fault: str) -> Iterator[None]:
+    """Make the SQLite database read-only, or leave no space in its file."""
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    if fault == "full":
+        raw.execute(f"PRAGMA max_page_count = {raw.execute('PRAGMA page_count').fetchone()[0]}")
+        user = User.objects.get(username="user0")
+        for size in (3000, 300, 1):
+            with suppress(DatabaseError):
+                while True:
+                    with transaction.atomic():
+                        LogEntry.objects.log_actions(user.pk, [user] * 9, CHANGE, "x" * size)
+    else:
+        raw.execute("PRAGMA query_only = 1")
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA max_page_count = 1073741823")
+        raw.execute("PRAGMA query_only = 0")
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="makes an SQLite database read-only or full")
+@pytest.mark.parametrize("fault", ["read-only", "full"])
+@pytest.mark.parametrize("action", DONE_ACTIONS, ids=str)
+def test_a_page_says_what_was_done_while_the_database_rejects_changes(
+    site: RoutesSite, settings: Any, monkeypatch: Any, caplog: Any, action: Action, fault: str
+) -> None:
+    """Operations on stores are done; without an entry in the history, the page says so, and the log has the entry."""
+    settings.MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    boss, in_store = site.boss(), bool(IN_STORES.search(action.url))
+    with rejecting(fault):
+        before = site.state()
+        reply = send(site, boss, action)
+        page = boss.get(reply.headers["Location"]) if reply.status_code == 302 else reply
+        changed = set(site.changed(before))
+    text, done = text_of(page), bool(changed - {"LogEntry"})
+    lines = [record.getMessage() for record in caplog.records if record.name == "resty_django.admin"]
+    assert done or not in_store
+    assert ("Not done" not in text and reply.status_code == action.status) is done, text
+    assert not (done and fault == "read-only") or in_store
+    if done and action.url.startswith("admin/"):
+        assert ("Not recorded in the history" in text) is ("LogEntry" not in changed) is bool(lines)
+    if in_store:
+        assert resolve(address(site, action).partition("?")[0]).func._non_atomic_requests == set(connections)
+        assert fault == "full" or [line for line in lines if "By user0." in line and "readonly database" in line]
 
 
 def test_the_index_lists_what_a_person_may_see(site: RoutesSite) -> None:

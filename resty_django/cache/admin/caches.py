@@ -166,7 +166,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def _delete_key(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
         items.delete(_usable_cache(all_caches().get(obj.name)), cleaned_data["key"])
         text = Key.of(cleaned_data["key"]).text
-        self.log_change(request, obj, f"Deleted the key “{text}”.")
+        self.add_history(request, f"Deleted the key “{text}”.", obj)
         return format_html(_('Deleted the key <code class="resty-id">{}</code>.'), text)
 
     def invalidate_tag_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -185,7 +185,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def _invalidate_tag(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
         items.invalidate_tag(_usable_cache(all_caches().get(obj.name)), cleaned_data["tag"])
         text = Key.of(cleaned_data["tag"]).text
-        self.log_change(request, obj, f"Invalidated the tag “{text}”.")
+        self.add_history(request, f"Invalidated the tag “{text}”.", obj)
         return format_html(_('Invalidated the tag <code class="resty-id">{}</code>.'), text)
 
     def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -226,7 +226,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def _purge(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
         free = bool(cleaned_data.get("free"))
         items.purge(_usable_cache(all_caches().get(obj.name)), free)
-        self.log_change(request, obj, f"Purged the cache{' and freed its memory' if free else ''}.")
+        self.add_history(request, f"Purged the cache{' and freed its memory' if free else ''}.", obj)
         return _("Purged the cache and freed its memory.") if free else _("Purged the cache.")
 
 

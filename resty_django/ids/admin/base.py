@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from django.db import transaction
@@ -27,16 +28,8 @@ class ServiceAdmin(PageAdmin[Model]):
         return super().get_queryset(request).using(store.database())
 
     def issue_one(self, request: HttpRequest, obj: Any, rule: Any, app: str, salt: str) -> str:
-        """Issue an ID and add a log entry for `obj`. If logging fails, the number of a gapless rule is rolled back."""
-
-        def issue() -> str:
+        """Issue an ID, add an entry to the history of `obj`, and return the message."""
+        with transaction.atomic(using=store.database()) if rule.gapless else nullcontext():
             issued_id = service.next_id(rule.name, app=app, salt=salt)
-            self.log_change(request, obj, f"Issued {issued_id} for the application name “{app}”.")
-            return issued_id
-
-        if rule.gapless:
-            with transaction.atomic(using=store.database()):
-                issued_id = issue()
-        else:
-            issued_id = issue()
+        self.add_history(request, f"Issued {issued_id} for the application name “{app}”.", obj)
         return format_html('Issued <code class="resty-id">{}</code>', issued_id)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import F, FloatField, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
@@ -243,7 +242,6 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
             *super().get_urls(),
         ]
 
-    @transaction.non_atomic_requests
     def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         return self.action_view(
             request,
@@ -338,7 +336,7 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         """Write the entry of the history, and return the message: its template begins with a word, because the admin
         capitalizes the first letter, and a rule's name must keep its case."""
         before, after = f"{counter.bound:,}", f"{done.bound:,}"
-        self.log_change(request, counter, f"{entry}: the next number was {before} and is now {after}.")
+        self.add_history(request, f"{entry}: the next number was {before} and is now {after}.", counter)
         return template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
 
     @staticmethod

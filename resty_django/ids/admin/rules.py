@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import Count, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -201,7 +200,6 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             *super().get_urls(),
         ]
 
-    @transaction.non_atomic_requests
     def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         return self.action_view(
             request,

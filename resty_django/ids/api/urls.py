@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from django.db import connections, transaction
 from django.urls import path, re_path, register_converter
 
 from resty_django.api.converters import NameConverter
+from resty_django.database import outside_transactions
 
 from .views import CounterViewSet, IssueView, MonitorView, NoSuchAddress, PreviewView, RuleViewSet
 
@@ -12,9 +12,7 @@ app_name = "resty_ids_api"
 register_converter(NameConverter, "resty_ids_name")
 
 # A reservation is committed separately: a transaction around the request would only block it.
-_issue = IssueView.as_view()
-for _alias in connections:
-    _issue = transaction.non_atomic_requests(using=_alias)(_issue)
+_issue = outside_transactions(IssueView.as_view())
 
 urlpatterns = [
     path("rules/", RuleViewSet.as_view({"get": "list", "post": "create"}), name="rules"),

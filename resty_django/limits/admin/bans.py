@@ -157,7 +157,7 @@ class BanAdmin(ReadOnlyAdmin[KeyBan]):
 
     def _lift_and_log(self, request: HttpRequest, ban: Ban) -> None:
         registry.lift(ban.key, ban.limit)
-        self.log_change(request, _model(ban), f"Lifted the ban by {Row.of(ban).limit}.")
+        self.add_history(request, f"Lifted the ban by {Row.of(ban).limit}.", _model(ban))
 
     # --- several bans -------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION
 from django.core.exceptions import PermissionDenied
 from django.db import Error as DatabaseError
 from django.db.models import QuerySet
@@ -67,7 +67,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
                     cleaned["content"], prune=prune, prune_overrides=prune and _may_delete_overrides(request)
                 )
             except DatabaseError as error:
-                self.message_user(request, format_html(_("The database failed: {}"), str(error)), messages.ERROR)
+                self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
         context = {
             "title": _("Import policies"),
             "object": None,
@@ -82,7 +82,7 @@ class ExchangeAdmin(PageAdmin[LimitPolicy]):
         applied = files.apply(content, prune=prune, prune_overrides=prune and _may_delete_overrides(request))
         for change, row in applied:
             text = f"Imported ({change.what}). {'; '.join(change.lines)}".strip()
-            LogEntry.objects.log_actions(str(request.user.pk), [row], FLAGS[change.what], text, single_object=True)
+            self.add_history(request, text, row, flag=FLAGS[change.what])
         names = ", ".join(f"{change.name} ({change.kind})" for change, _row in applied)
         text = _("Imported: %(names)s.") % {"names": names} if names else _("Imported: nothing has changed.")
         self.message_user(request, text, messages.SUCCESS)

@@ -8,8 +8,6 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.admin.models import CHANGE, LogEntry
-from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
@@ -183,7 +181,10 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
                 self.message_user(request, format_html(gettext("Not done: {}"), why(error)), messages.ERROR)
             else:
                 if any(reset):
-                    self._log_reset(request, series, shown)
+                    # Limits other than policies have no row: their entry is of no object.
+                    row = self.model._default_manager.filter(name=series).first()
+                    row = row or self.model(name=printable(series, 200))
+                    self.add_history(request, f"Reset the key “{shown}”.", row)
                     text = format_html(gettext('Reset the key <code class="resty-id">{}</code>.'), shown)
                     self.message_user(request, text, messages.SUCCESS)
                 else:
@@ -199,18 +200,6 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "back": f"{reverse(self.url_name('key'))}?{urlencode({'key': key})}",
         }
         return self.page(request, f"{TEMPLATES}/reset_limit.html", context)
-
-    def _log_reset(self, request: HttpRequest, series: str, shown: str) -> None:
-        """Write a LogEntry: of the policy, or of no object for other limits, which have no row."""
-        row = self.model._default_manager.filter(name=series).first()
-        LogEntry.objects.create(
-            user_id=str(request.user.pk),
-            content_type=ContentType.objects.get_for_model(self.model),
-            object_id=None if row is None else str(row.pk),
-            object_repr=printable(series, 200)[:200],
-            action_flag=CHANGE,
-            change_message=f"Reset the key “{shown}”.",
-        )
 
 
 @dataclass(frozen=True)

@@ -315,7 +315,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         if not any(reset):
             text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
             raise LimitError(text % {"key": key})
-        self.log_change(request, row, f"Reset the key “{key}”.")
+        self.add_history(request, f"Reset the key “{key}”.", row)
         return format_html(_('Reset the key <code class="resty-id">{}</code>.'), key)
 
 

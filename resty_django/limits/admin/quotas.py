@@ -270,12 +270,12 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         except ValueError as error:
             raise NotPossible(str(error)) from error
         row.pk = row.pk or rows.rows_of(row.quota, row.key, _period(row)).get().pk
-        self.log_change(
+        self.add_history(
             request,
-            row,
             f"Granted {units:+,} units, from {number(granted.before)} to {number(granted.after)}, until "
             f"{date_time(row.ends_at)}. "
             f"Reason: {entered['reason']}",
+            row,
         )
         return format_html(
             _("Granted {units} units: {total} in total in this period."),
@@ -287,7 +287,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         used = changes.reset(row.quota, row.key, _period(_current(row)))
         if used is None:
             raise NotPossible(_("The row was deleted."))
-        self.log_change(request, row, f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}")
+        self.add_history(request, f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}", row)
         return format_html(_("Reset the used units of {row} from {used} to 0."), row=str(row), used=number(used))
 
 

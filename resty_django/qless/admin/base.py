@@ -21,7 +21,6 @@ from resty_django.conf import conf
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
-from .. import audit
 from ..clients.default import default_client
 from ..errors import QlessError
 from ..models import Named, name_of, token
@@ -294,11 +293,6 @@ class JobsAdmin(ReadOnlyAdmin[M]):
             },
             template=f"{TEMPLATES}/action.html",
         )
-
-    @staticmethod
-    def add_history(request: HttpRequest, text: str, *rows: Named) -> None:
-        """Add a log entry with `text` to the history of each of `rows`."""
-        audit.note(request.user, rows, text)
 
     @staticmethod
     def client() -> Any:

@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import Error as DatabaseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from resty_django.api.views import JsonView
-from resty_django.health import described
+from resty_django.database import outside_transactions
+from resty_django.history import add_entries, username
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
-from ..audit import note
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import GraphTooLarge, NoSuchJob, QlessError
@@ -33,6 +32,11 @@ RETRY = "resty_qless.retry_job"
 class QlessView(JsonView):
     """A view that turns errors of the job queue into responses."""
 
+    @classmethod
+    def as_view(cls, **initkwargs: Any) -> Any:
+        """Return the view outside the request's transaction: an error must not roll back the history of operations."""
+        return outside_transactions(super().as_view(**initkwargs))
+
     @property
     def jobs_client(self) -> Client:
         """Return the qless client of the settings."""
@@ -45,14 +49,11 @@ class QlessView(JsonView):
     def log_operation(request: Request, row: Named, operation: str, *jids: str) -> None:
         """Record an operation on `row`, and on the jobs `jids`, in the log and in the admin's history.
 
-        Since the operation itself is not undone, a database error is only logged and the request succeeds.
+        The request succeeds also if the database rejects the entry.
         """
         subjects = ", ".join(map(repr, (row.name, *jids)))
-        log.info("%s, over HTTP by %s: %s %s", operation, _username(request.user), row._meta.model_name, subjects)
-        try:
-            note(request.user, [row], f"{operation}, over HTTP.")
-        except DatabaseError as error:
-            log.error("%s, over HTTP: no history entry was written: %s", operation, described(error))
+        log.info("%s, over HTTP by %s: %s %s", operation, username(request.user), row._meta.model_name, subjects)
+        add_entries(request.user, [row], f"{operation}, over HTTP.")
 
     @classmethod
     @contextmanager
@@ -65,9 +66,3 @@ class QlessView(JsonView):
         except (QlessError, StoreError):
             cls.log_operation(request, row, f"{operation} was interrupted; some jobs may have changed")
             raise
-
-
-def _username(user: Any) -> str:
-    """Return the name of the user, of whatever type the site's authentication returns; also for no user."""
-    get_username = getattr(user, "get_username", None)
-    return str((get_username() if callable(get_username) else user) or "an unknown user")

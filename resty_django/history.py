@@ -1,0 +1,51 @@
+"""Entries in the admin's history for operations on stores, also for those made through an API.
+
+An operation on a store cannot be rolled back, and operators may need it while the database is read-only or full. So the
+entry follows the operation. If the database rejects the entry, the log repeats it, and the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.db import Error as DatabaseError
+from django.db import models, router, transaction
+
+from resty_django.text import logger, printable
+
+log = logger("resty_django.admin")
+
+LONGEST: Final = 2000
+"""Length of an entry in characters."""
+
+
+def add_entries(user: Any, rows: Sequence[models.Model], text: str, flag: int | None = None) -> str:
+    """Add an entry for each of `rows`. Return "", or the error of a database that rejects them. Log a warning then.
+
+    `flag`: `ADDITION`, `CHANGE` (default) or `DELETION` of `django.contrib.admin.models`. None is added on sites
+    without `django.contrib.admin`, nor for anonymous callers and those known by a token alone, which have no row in the
+    user table.
+    """
+    if not rows or not apps.is_installed("django.contrib.admin"):
+        return ""
+    from django.contrib.admin.models import CHANGE, LogEntry
+
+    user_model, database = get_user_model(), router.db_for_write(LogEntry)
+    try:
+        with transaction.atomic(using=database):
+            if isinstance(user, user_model) and user_model._base_manager.using(database).filter(pk=user.pk).exists():
+                LogEntry.objects.log_actions(user.pk, rows, flag or CHANGE, printable(text, LONGEST))
+    except DatabaseError as error:
+        objects = ", ".join(f"{row._meta.label_lower} {str(row)!r} ({row.pk})" for row in rows)
+        log.warning("Done, but not in the history: %s: %s By %s. %s", objects, text, username(user), error)
+        return printable(str(error), LONGEST)
+    return ""
+
+
+def username(user: Any) -> str:
+    """Return the name of the user, of whatever type the site's authentication returns; also for no user."""
+    get_username = getattr(user, "get_username", None)
+    return str((get_username() if callable(get_username) else user) or "an unknown user")
