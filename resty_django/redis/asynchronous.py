@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
+import select
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
@@ -51,8 +53,31 @@ TAKEN_OVER: Final = frozenset(
 """Arguments of connections and clusters, besides TLS options, that have the same meaning for asyncio."""
 
 
-class SentinelPool(SentinelConnectionPool, aio.BlockingConnectionPool):
-    """A connection pool for the master that Sentinel reports. A call waits while all connections are in use."""
+def _is_closed(connection: Any) -> bool:
+    """Return whether the server has closed a connection while it was idle: after a timeout, a restart, CLIENT KILL.
+
+    redis-py's check of idle connections sees that only once the loop has read the end, and, with maintenance
+    notifications, not at all.
+    """
+    writer = connection._writer
+    if writer is None:
+        return False
+    poll = select.poll()
+    poll.register(writer.get_extra_info("socket"), select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+class CheckedPool(aio.BlockingConnectionPool):
+    """A connection pool that opens connections again that the server has closed. A call waits while all are in use."""
+
+    async def ensure_connection(self, connection: Any) -> None:
+        if _is_closed(connection):
+            await connection.disconnect(nowait=True)
+        await super().ensure_connection(connection)
+
+
+class SentinelPool(SentinelConnectionPool, CheckedPool):
+    """A `CheckedPool` for the master that Sentinel reports."""
 
 
 async def _cancellable(call: Awaitable[Any]) -> Any:
@@ -75,6 +100,35 @@ class Single(aio.Redis):
         return await _cancellable(super().execute_command(*args, **kwargs))  # type: ignore[no-untyped-call]
 
 
+_begins_call: Final = ContextVar("_begins_call", default=False)
+
+
+@contextlib.contextmanager
+def beginning_call() -> Iterator[None]:
+    """Let the first command in the block open its connection to a node of a cluster again if the server has closed it.
+
+    Later commands may depend on the state of their connection, as EXEC after WATCH does.
+    """
+    token = _begins_call.set(True)
+    try:
+        yield
+    finally:
+        _begins_call.reset(token)
+
+
+class _CheckedConnection:
+    """A connection to a node of a cluster, with the check of `CheckedPool`."""
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> None:
+        connection: Any = self
+        if _begins_call.get():
+            _begins_call.set(False)
+            if _is_closed(connection):
+                await connection.disconnect(nowait=True)
+        parent: Any = super()
+        await parent.send_packed_command(*args, **kwargs)
+
+
 class Cluster(aio.RedisCluster):
     """A cluster client whose calls wait while too many are in flight; redis-py would reject them.
 
@@ -84,11 +138,16 @@ class Cluster(aio.RedisCluster):
     def __init__(self, *, max_connections: int = CALLS_AT_ONCE, **kwargs: Any) -> None:
         super().__init__(max_connections=max_connections, **kwargs)
         self._gate = asyncio.Semaphore(max_connections)
+        kind: Any = self.connection_kwargs["connection_class"]
+        self.connection_kwargs["connection_class"] = checked = type(kind.__name__, (_CheckedConnection, kind), {})
+        for node in self.nodes_manager.startup_nodes.values():
+            node.connection_class = checked
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
         async with self._gate:
             await self.initialize()
-            return await _cancellable(super().execute_command(*args, **kwargs))
+            with beginning_call():
+                return await _cancellable(super().execute_command(*args, **kwargs))
 
 
 def async_connection(alias: str = "default") -> AsyncClient:
@@ -175,7 +234,7 @@ def _async_copy(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
         kind = aio.SSLConnection
     elif issubclass(threaded.connection_class, UnixDomainSocketConnection):
         kind = aio.UnixDomainSocketConnection  # type: ignore[assignment]
-    pool = aio.BlockingConnectionPool(
+    pool = CheckedPool(
         connection_class=kind,
         max_connections=threaded.max_connections,
         retry=_retry(threaded.connection_kwargs.get("retry")),

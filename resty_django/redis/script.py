@@ -14,6 +14,7 @@ from redis.exceptions import NoScriptError, ResponseError, SlotNotCoveredError
 
 from resty_django.sansio import Step, Steps, arun, run
 
+from .asynchronous import beginning_call
 from .clients import AsyncClient, Client
 from .faults import FAULTS, translated
 
@@ -162,7 +163,8 @@ async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any
     async with client.pipeline(transaction=False) as pipe:
         for command in commands:
             pipe.execute_command(*command)
-        return await pipe.execute(raise_on_error=False)
+        with beginning_call():
+            return await pipe.execute(raise_on_error=False)
 
 
 def _as_store_error(reply: Any) -> Any:

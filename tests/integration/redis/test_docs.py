@@ -42,15 +42,16 @@ def examples(settings: Any) -> Iterator[list[dict[str, Any]]]:
 async def test_settings_of_caches_are_obeyed(examples: list[dict[str, Any]], settings: Any) -> None:
     single, sentinel, cluster = examples
     settings.CACHES = single
-    kwargs = connection().get_connection_kwargs()
+    kwargs = connection("resty").get_connection_kwargs()
     assert (kwargs["host"], kwargs["username"], kwargs["socket_timeout"]) == ("10.0.0.5", "resty", 1)
-    assert async_connection().get_connection_kwargs()["password"] == "secret"  # type: ignore[no-untyped-call, union-attr]
+    options = async_connection("resty").get_connection_kwargs()  # type: ignore[no-untyped-call, union-attr]
+    assert options["password"] == "secret"
 
     settings.CACHES = sentinel
-    pool = connection().connection_pool  # type: ignore[union-attr]
+    pool = connection("resty").connection_pool  # type: ignore[union-attr]
     assert isinstance(pool, SentinelConnectionPool)
     assert (pool.service_name, pool.is_master, len(pool.sentinel_manager.sentinels)) == ("mymaster", True, 3)
-    twin = async_connection().connection_pool  # type: ignore[union-attr]
+    twin = async_connection("resty").connection_pool  # type: ignore[union-attr]
     assert isinstance(twin, aio.sentinel.SentinelConnectionPool)
     assert (twin.service_name, twin.is_master, len(twin.sentinel_manager.sentinels)) == ("mymaster", True, 3)
     for sentinel_client in twin.sentinel_manager.sentinels:

@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from resty_django.redis import Script, StoreDown, async_connection, connection
+from resty_django.redis.source import Source
 from resty_django.shdict import Unavailable
 from resty_django.shdict.redis import RedisDict
 from tests import servers
@@ -30,6 +31,85 @@ async def test_a_server_killed_and_started_again(server: Server, use: Use, count
         server.kill()
         await refused(StoreDown, ".", count, ("k",), (1,))
         server.start()
+
+
+def close_all(server: Server) -> None:
+    """Have the server close the connections of all clients."""
+    server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+def restart(server: Server) -> None:
+    server.kill()
+    server.start()
+
+
+def time_out(server: Server) -> None:
+    """Wait until the server has closed idle connections."""
+    server.call("CONFIG", "SET", "timeout", 1)
+    until(lambda: server.call("INFO", "clients")["connected_clients"] == 1)
+    server.call("CONFIG", "SET", "timeout", 0)
+
+
+def busy_loop(action: Callable[[Server], None]) -> Callable[[list[Server]], Any]:
+    """Let the servers close connections without the event loop noticing it."""
+
+    async def act(closing: list[Server]) -> None:
+        for server in closing:
+            action(server)
+        time.sleep(0.1)
+
+    return act
+
+
+def idle_loop(action: Callable[[Server], None]) -> Callable[[list[Server]], Any]:
+    async def act(closing: list[Server]) -> None:
+        for server in closing:
+            await asyncio.to_thread(action, server)
+        await asyncio.sleep(0.1)
+
+    return act
+
+
+CLOSINGS: dict[str, Callable[[list[Server]], Any]] = {
+    "killed": busy_loop(close_all),
+    "killed while idle": idle_loop(close_all),
+    "server restarted": busy_loop(restart),
+    "timed out while idle": idle_loop(time_out),
+}
+NOT_ALONE = ("cluster", "server restarted")
+
+
+COUNT_EACH = Script("local r = {} for i, key in ipairs(KEYS) do r[i] = redis.call('INCRBY', key, ARGV[1]) end return r")
+KEYS = [f"k{n}" for n in range(20)]
+
+
+# A node of a cluster that is started again has to be found by the others first: see test_cluster.py.
+@pytest.mark.parametrize(
+    ("kind", "closing"),
+    [(kind, closing) for kind in ("alias", "url", "cluster") for closing in CLOSINGS if (kind, closing) != NOT_ALONE],
+)
+async def test_closed_connections_are_opened_again(
+    kind: str, closing: str, server: Server, request: pytest.FixtureRequest, use: Use, count: Script
+) -> None:
+    """The first calls after it succeed, and are carried out once, in async code as in sync code."""
+    closed = request.getfixturevalue("nodes") if kind == "cluster" else [server]
+    options = {"CLIENT_CLASS": "resty_django.redis.cluster.ClusterClient"} if kind == "cluster" else {}
+    use([node.url for node in closed], **options)
+    source = Source(server.url if kind == "url" else "default")
+
+    async def count_all(number: int) -> list[Any]:
+        """Add to all keys, in as many calls at once as there are keys."""
+        return await asyncio.gather(*(count.run(source.asynchronous(), (key,), (number,)) for key in KEYS))
+
+    async def count_each(number: int) -> list[Any]:
+        """Add to all keys, in one call or pipeline."""
+        return list((await COUNT_EACH.run_each(source.asynchronous(), KEYS, (number,))).values())
+
+    for call in (count_all, count_each) * 3:
+        before = await call(0)
+        await CLOSINGS[closing](closed)
+        assert await call(1) == [1 if "restarted" in closing else value + 1 for value in before]
+        assert count(source.sync(), (KEYS[0],), (0,)) == (1 if "restarted" in closing else before[0] + 1)
 
 
 def test_a_dictionary_tells_which_cache_is_down(server: Server, use: Use) -> None:
