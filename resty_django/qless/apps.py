@@ -13,7 +13,11 @@ class QlessConfig(appconfig.RestyAppConfig):
     label = "resty_qless"
     verbose_name = _("Jobs")
     default_auto_field = "django.db.models.BigAutoField"
-    system_checks = ("resty_django.checks.check_core", "resty_django.qless.checks.check_qless")
+    system_checks = (
+        "resty_django.checks.check_core",
+        "resty_django.qless.checks.check_qless",
+        "resty_django.qless.checks.check_tasks",
+    )
     parts = (
         Part(
             name="jobs",

@@ -6,8 +6,10 @@
 | `resty_qless.E002` | that cache is a cluster, and the prefix has no hash tag |
 | `resty_qless.E003` | a module from which jobs may come does not exist |
 | `resty_qless.E006` | redis-py is not installed, but jobs are configured |
+| `resty_qless.E007` | a task that workers refuse, because of its options or its callbacks |
 | `resty_qless.W001` | redis-py is not installed, but a cache uses Redis |
 | `resty_qless.W002` | the archive keeps jobs for a shorter time than Redis does by default |
+| `resty_qless.W003` | a module of tasks that workers cannot import for another reason |
 | `resty_qless.I001` | redis-py is not installed, and nothing needs it yet |
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from django.apps import AppConfig
@@ -27,11 +30,14 @@ from resty_django import extras
 from resty_django.conf import conf, raw_section
 from resty_django.conf.schema import key_text, see_key
 
-from .errors import CLAUSE
+from .errors import CLAUSE, QlessError
 from .settings import QlessSettings
 
 JOBS_HISTORY: Final = 604_800
 """The default of the option jobs-history, in seconds."""
+
+REFUSALS: Final = (TypeError, ValueError, QlessError)
+"""Errors of wrong options of a task; others mean that its module cannot be imported for another reason."""
 
 
 def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -43,6 +49,26 @@ def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     if not extras.is_installed("redis"):
         return [_missing_package(), *_modules(section)]
     return [*_server(section), *_modules(section), *_archive(section)] if raw_section("QLESS") else []
+
+
+def check_tasks(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Check that workers can use the tasks of the site. Imports the modules of tasks."""
+    if not raw_section("QLESS") or not extras.is_installed("redis"):
+        return []
+    from .clients.client import Client
+    from .tasks.abandoned import is_gone
+    from .tasks.schedule import faults
+
+    messages: list[CheckMessage] = []
+    with suppress(ImproperlyConfigured):  # the settings check reports it
+        for name, error in faults(Client()):
+            if not is_gone(name, error):  # else E003
+                kind, number = (
+                    (Error, "resty_qless.E007") if isinstance(error, REFUSALS) else (Warning, "resty_qless.W003")
+                )
+                text = f"Workers cannot use {name}. {type(error).__name__}: {error}"
+                messages.append(kind(text, hint="Fix the task or its module.", id=number))
+    return messages
 
 
 def _missing_package() -> CheckMessage:

@@ -10,8 +10,8 @@ from .clients.client import Client
 from .clients.replies import QueueCounts, WorkerLife
 from .clients.serialization import as_list, texts
 from .clients.transport import RedisCommand, Steps
-from .tasks.registry import discover_once, is_allowed
-from .tasks.schedule import scheduled
+from .tasks.registry import is_allowed
+from .tasks.schedule import faults, scheduled
 
 RECENT: Final = 120.0
 """Seconds within which workers of other clients, which do not report their queues, pop or send a heartbeat."""
@@ -24,16 +24,20 @@ class Coverage:
 
     `queues`: queues with jobs to run now, but without a worker. `periodic`: name and queue of periodic tasks whose
     queue has no worker of this package. `refused`: paths of tasks outside the modules from which jobs may come.
+    `faults`: see `tasks.schedule.faults`.
     """
 
     queues: Sequence[str] = ()
     periodic: Sequence[tuple[str, str]] = ()
     refused: Sequence[str] = ()
+    faults: Sequence[tuple[str, Exception]] = ()
 
 
 def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[WorkerLife]) -> Coverage:
     """Return the work that no worker does now. Imports the modules of all tasks, once. Raises `StoreError`."""
-    discover_once()
+    from .tasks.base import all_tasks
+
+    broken = faults(client)
     served = {str(queue) for worker in life if worker.state != "gone" for queue in as_list(worker.queues)}
     unserved = [
         queue.name
@@ -47,7 +51,8 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
         sorted(
             (name, task.queue) for name, task in scheduled.items() if task.queue not in served and is_allowed(task.path)
         ),
-        sorted(path for path in _task_paths() if not is_allowed(path)),
+        sorted(task.path for task in list(all_tasks) if not is_allowed(task.path)),
+        broken,
     )
 
 
@@ -60,9 +65,3 @@ def _recent_workers(client: Client) -> Steps[list[str]]:
     since = client.clock() - RECENT
     command = ("ZREVRANGEBYSCORE", client.prefix + "workers", "+inf", repr(since), "LIMIT", 0, MOST_WORKERS)
     return texts((yield RedisCommand(command)))
-
-
-def _task_paths() -> list[str]:
-    from .tasks.base import all_tasks
-
-    return [task.path for task in list(all_tasks)]

@@ -31,6 +31,7 @@ def probe() -> Iterator[Finding]:
     that workers refuse, recurring jobs of deleted tasks, an archive that is late, and jobs that have failed recently.
     """
     from .archive.marks import status
+    from .checks import REFUSALS
     from .clients.default import default_client
     from .clients.failures import failures_between
     from .clients.statistics import latencies
@@ -97,6 +98,9 @@ def probe() -> Iterator[Finding]:
     for path in unserved.refused:
         text = f"Workers do not run it. {refusal_of(path)}"
         yield Finding("warning", f"task {path}", text)
+    for name, fault in unserved.faults:
+        text = f"Workers cannot use it. {type(fault).__name__}: {fault}"
+        yield Finding("error" if isinstance(fault, REFUSALS) else "warning", f"task {name}", text)
     silent = [worker.name for worker in life if worker.state != "alive"]
     if silent:
         text = f"{len(silent)} of {len(life)} have stopped reporting: {', '.join(silent[:10])}."

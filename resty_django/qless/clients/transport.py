@@ -12,10 +12,12 @@ asyncio counterpart:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -64,6 +66,20 @@ def is_refusal(reply: object) -> bool:
         return not isinstance(reply, LOCK_GONE)
     # raised by a command inside the core, such as WRONGTYPE for a key that another program wrote
     return type(reply) is StoreError and "user_script:" in str(reply) and not str(reply).startswith(NOT_PERMITTED)
+
+
+@contextlib.contextmanager
+def skipping_refusals(log: logging.Logger, text: str, *args: Any) -> Iterator[None]:
+    """Log an error in the block, so that a loop continues with the next item. `text`, `args`: what could not be done.
+
+    Raises errors that the next item would get as well, such as `StoreDown`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, StoreError) and not is_refusal(error):
+            raise
+        log.warning(f"{text}: %s: %s", *args, type(error).__name__, error)
 
 
 class ScriptClient:

@@ -14,10 +14,10 @@ from typing import Final
 
 from ..clients.client import Client
 from ..clients.recurring import RecurringJob, of_reply
-from ..clients.transport import checked
+from ..clients.transport import checked, skipping_refusals
 from ..errors import NotAllowed
 from .registry import find
-from .schedule import EVERY, declared_at, scheduled
+from .schedule import EVERY, declared_at, log, scheduled
 
 QUIET: Final = 600.0
 """Seconds after its last declaration until a recurring job can be abandoned. Workers declare every 20 seconds."""
@@ -50,11 +50,12 @@ def of_tasks(client: Client) -> list[Declared]:
     times = client.run(declared_at(client))
     replies = client.call_many([("recur.get", jid) for jid in times]) if times else []
     declared = []
-    for reply in replies:
-        job = of_reply(client, checked(reply))
-        if job is not None and job.jid == f"{EVERY}{job.klass}":
-            fault, unknown = _why_undeclared(job.klass)
-            declared.append(Declared(job, client.clock() - times[job.jid], fault, unknown))
+    for jid, reply in zip(times, replies, strict=True):
+        with skipping_refusals(log, "recurring job %s cannot be read", jid):
+            job = of_reply(client, checked(reply))
+            if job is not None and job.jid == f"{EVERY}{job.klass}":
+                fault, unknown = _why_undeclared(job.klass)
+                declared.append(Declared(job, client.clock() - times[job.jid], fault, unknown))
     return sorted(declared, key=lambda entry: entry.job.jid)
 
 
@@ -65,7 +66,7 @@ def _why_undeclared(klass: str) -> tuple[str, str]:
     except NotAllowed:
         return "it is not a task that workers may run", ""
     except ImportError as error:
-        if _is_gone(klass, error):
+        if is_gone(klass, error):
             return "the task no longer exists", ""
         return "", f"its module cannot be imported: {error}"
     except Exception as error:
@@ -76,7 +77,7 @@ def _why_undeclared(klass: str) -> tuple[str, str]:
     return ("the task has cron= instead of every=" if task.schedule.every is None else ""), ""
 
 
-def _is_gone(klass: str, error: ImportError) -> bool:
+def is_gone(klass: str, error: Exception) -> bool:
     """Return whether the error means that the task, or a module on its path, does not exist."""
-    name = error.name or ""
+    name = getattr(error, "name", "") or ""
     return name == klass or (isinstance(error, ModuleNotFoundError) and bool(name) and klass.startswith(f"{name}."))

@@ -101,11 +101,12 @@ def register(target: Runnable, path: str, names: Iterable[str]) -> None:
     find.cache_clear()
 
 
-def discover() -> None:
+def discover() -> dict[str, Exception]:
     """Import the modules that may contain tasks, so that names and schedules are known.
 
-    Logs the errors of these modules. Raises `DuplicateTask`.
+    Logs the errors of these modules, and returns them by module: `DuplicateTask` if two tasks have the same name.
     """
+    errors: dict[str, Exception] = {}
     of_apps = (
         f"{config.name}.{name}"
         for config in _apps_of_site()
@@ -115,16 +116,14 @@ def discover() -> None:
     for module in (*of_apps, *conf.qless.modules):
         try:
             importlib.import_module(module)
-        except DuplicateTask:
-            raise
-        except Exception:
+        except Exception as error:
+            errors[module] = error
             log.exception("%s cannot be imported. Its periodic tasks and named tasks do not run.", module)
+    return errors
 
 
-@functools.cache
-def discover_once() -> None:
-    """Do the same in the first call of a process."""
-    discover()
+discover_once: Final = functools.cache(discover)
+"""Does the same in the first call of a process, and returns the same errors later."""
 
 
 def _apps_of_site() -> list[AppConfig]:

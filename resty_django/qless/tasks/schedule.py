@@ -26,12 +26,12 @@ from ..clients.job import Job
 from ..clients.put_options import checked_options, list_text
 from ..clients.recurring import RecurringJob
 from ..clients.serialization import encode, scores
-from ..clients.transport import RedisCommand, Steps, checked
+from ..clients.transport import RedisCommand, Steps, checked, skipping_refusals
 from ..errors import QlessError
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
 from .message import data_of
-from .registry import is_allowed
+from .registry import discover_once, is_allowed
 
 if TYPE_CHECKING:
     from .base import Task
@@ -116,18 +116,37 @@ def occurrences(cron: str, after: float, zone: tzinfo) -> Iterator[float]:
 def declare(client: Client, queues: Collection[str] | None = None, now: float | None = None) -> int:
     """Declare the periodic tasks of these queues (None: of all), and return their number.
 
-    Idempotent, and safe in any number of processes. Raises `QlessError`, `StoreDown`.
+    A task that is refused is logged, and the others are declared. Idempotent, and safe in any number of processes.
+    Raises `StoreError`.
     """
     tasks = [
         task for task in list(scheduled.values()) if (queues is None or task.queue in queues) and is_allowed(task.path)
     ]
     for task in tasks:
-        if task.schedule is not None and task.schedule.every is not None:
-            _withdraw_recurring(client, task)
-            _declare_recurring(client, task, task.schedule.every)
-        elif task.schedule is not None and task.schedule.cron is not None and not is_cron_paused(client, task.name):
-            _put_next(client, task, task.schedule.cron, client.clock() if now is None else now)
+        with skipping_refusals(
+            log, "periodic task %s could not be declared; next attempt in %.0f s", task.path, INTERVAL
+        ):
+            if task.schedule is not None and task.schedule.every is not None:
+                _withdraw_recurring(client, task)
+                _declare_recurring(client, task, task.schedule.every)
+            elif task.schedule is not None and task.schedule.cron is not None and not is_cron_paused(client, task.name):
+                _put_next(client, task, task.schedule.cron, client.clock() if now is None else now)
     return len(tasks)
+
+
+def faults(client: Client) -> list[tuple[str, Exception]]:
+    """Return the modules that workers cannot import, and the periodic tasks that they cannot declare, with the errors.
+
+    Imports the modules of all tasks, once. Asks no server.
+    """
+    found = [*discover_once().items()]
+    for task in list(scheduled.values()):
+        if is_allowed(task.path):
+            try:
+                consequences_of(task, task.reactions, False, None, client)
+            except Exception as error:
+                found.append((task.path, error))
+    return found
 
 
 def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> None:

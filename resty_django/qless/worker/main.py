@@ -70,10 +70,7 @@ def serve(
     if options.pool == "threads":
         jobs = options.max_slots + MAX_JOBS_PER_POP
         shared, heartbeat_pid = heartbeat_process.start(client, client.worker_name, jobs)
-    try:
-        discover()
-    except DuplicateTask as error:
-        log.error("%s", error)
+    if any(isinstance(error, DuplicateTask) for error in discover().values()):  # which it has logged
         heartbeat_process.stop(heartbeat_pid)
         return CONFIG
     make_pool = start_processes(client.worker_name, options) if options.pool == "processes" else None

@@ -61,17 +61,6 @@ def options(**overrides: Any) -> Options:
     Raises `ImproperlyConfigured`.
     """
     worker = conf.qless.worker
-    values: dict[str, Any] = {
-        "queues": worker.queues,
-        "reserver": worker.reserver,
-        "concurrency": worker.concurrency,
-        "processes": worker.processes,
-        "interval": worker.interval,
-        "grace": worker.grace,
-        "interrupt": worker.interrupt,
-        "name": conf.qless.worker_name or socket.gethostname(),
-        "pool": worker.pool,
-        "kill_after": worker.kill_after,
-    }
-    values.update({name: value for name, value in overrides.items() if value is not None})
-    return Options(**values)
+    values: dict[str, Any] = {name: getattr(worker, name) for name in Options.__slots__ if hasattr(worker, name)}
+    values["name"] = conf.qless.worker_name or socket.gethostname()
+    return Options(**values | {name: value for name, value in overrides.items() if value is not None})

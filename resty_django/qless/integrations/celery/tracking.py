@@ -30,7 +30,7 @@ from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.replies import JobRecord
 from ...clients.serialization import as_list, encode, read, reader
-from ...clients.transport import RedisCommand, Steps
+from ...clients.transport import RedisCommand, Steps, checked, skipping_refusals
 from ...errors import InvalidArgument, NoSuchJob, QlessError
 from ...tasks.context import timestamp
 from ...tasks.message import PutOptions
@@ -343,7 +343,8 @@ class Sweep:
             try:
                 client = _own_client()
                 for jid, (group, message) in ends.items():
-                    fail_job(client, jid, group, message)
+                    with skipping_refusals(log, "the end of task %s cannot be reported", jid):
+                        fail_job(client, jid, group, message)
                     with self._changed:
                         self._ends.pop(jid, None)
                 if time.monotonic() >= next_search:
@@ -397,22 +398,21 @@ def fail_abandoned(client: Client) -> int:
     jids = client.run(_due(client, now))
     replies = client.call_many([("get", jid) for jid in jids]) if jids else []
     for jid, reply in zip(jids, replies, strict=True):
-        if isinstance(reply, Exception):
-            raise reply
-        record = None if reply is None else read(reply, _JOB)
-        if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
-            client.run(_unwatched(client, jid))
-        elif record.state == "running":
-            beginning = _since_put(record.history).get(BEGUN, {})
-            until = record.expires + (LATE if beginning.get("late") else GRACE)
-            if until <= now:
-                fail_job(client, jid, f"celery-{CeleryLost.__name__}", LOST)
+        with skipping_refusals(log, "task %s cannot be examined", jid):
+            record = None if checked(reply) is None else read(reply, _JOB)
+            if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
+                client.run(_unwatched(client, jid))
+            elif record.state == "running":
+                beginning = _since_put(record.history).get(BEGUN, {})
+                until = record.expires + (LATE if beginning.get("late") else GRACE)
+                if until <= now:
+                    fail_job(client, jid, f"celery-{CeleryLost.__name__}", LOST)
+                else:
+                    watch(client, jid, until)
+            elif record.state == "scheduled" and BEGUN not in _since_put(record.history):
+                fail_job(client, jid, "celery-TaskRevokedError", "The task expired before a Celery worker was free.")
             else:
-                watch(client, jid, until)
-        elif record.state == "scheduled" and BEGUN not in _since_put(record.history):
-            fail_job(client, jid, "celery-TaskRevokedError", "The task expired before a Celery worker was free.")
-        else:
-            watch(client, jid, now + 20 * SWEEP)
+                watch(client, jid, now + 20 * SWEEP)
     return len(jids)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from traceback import format_exception
-from typing import Any
+from typing import Any, Final
 
 from .compat import TaskError
+
+TIMES: Final = ("enqueued", "run_after", "started", "attempted", "finished")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,32 +33,16 @@ class TaskRecord:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> TaskRecord:
         """Return the record in the data of a job. Raises `KeyError` if another program has put the job."""
-        return cls(
-            args=data["args"],
-            kwargs=data["kwargs"],
-            backend=data["backend"],
-            enqueued=data.get("enqueued"),
-            run_after=data.get("run_after"),
-            started=data.get("started"),
-            attempted=data.get("attempted"),
-            finished=data.get("finished"),
-            errors=[*data.get("errors", ())],
-        )
+        required = {name: data[name] for name in ("args", "kwargs", "backend")}
+        times: dict[str, Any] = {name: data.get(name) for name in TIMES}
+        return cls(**required, **times, errors=[*data.get("errors", ())])
 
     def save(self, data: dict[str, Any]) -> None:
         """Write the record into the data of a job, without unknown times and without an empty list of errors."""
         data.update(args=self.args, kwargs=self.kwargs, backend=self.backend)
-        times = {
-            "enqueued": self.enqueued,
-            "run_after": self.run_after,
-            "started": self.started,
-            "attempted": self.attempted,
-        }
-        data.update({name: at for name, at in times.items() if at is not None})
+        data.update({name: at for name in TIMES if (at := getattr(self, name)) is not None})
         if self.errors:
             data["errors"] = self.errors
-        if self.finished is not None:
-            data["finished"] = self.finished
 
     def add_error(self, error: BaseException) -> None:
         """Record that a run has failed."""

@@ -8,6 +8,7 @@ import math
 import sys
 from typing import Any
 
+from django.core.checks.registry import registry
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -16,9 +17,11 @@ from resty_django.redis.errors import StoreError
 from resty_django.suggestions import did_you_mean
 from resty_django.text import one_line
 
+from ...checks import check_tasks
 from ...clients.default import default_client
 from ...settings import POOLS
 from ...worker.display import LiveDisplay, Terminal
+from ...worker.options import Options
 from ...worker.options import options as worker_options
 from ...worker.supervisor import Supervisor
 
@@ -49,6 +52,10 @@ class Command(BaseCommand):
         )
         parser.add_argument("--live", action="store_true", help="Show queues, rates and running jobs in the terminal.")
 
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        registry.registered_checks.discard(check_tasks)  # the workers import the tasks, and run those without errors
+        super().check(*args, **kwargs)
+
     def handle(self, *args: Any, **arguments: Any) -> None:
         queues = arguments["queues"]
         names = None if queues is None else tuple(dict.fromkeys(filter(None, map(str.strip, queues.split(",")))))
@@ -64,21 +71,11 @@ class Command(BaseCommand):
             raise CommandError("--queues is empty. Pass comma-separated queue names.")
         if arguments["live"] and not sys.stdout.isatty():
             raise CommandError("--live needs a terminal. Run without it and read the log instead.")
-        option_names = (
-            "reserver",
-            "concurrency",
-            "processes",
-            "interval",
-            "grace",
-            "name",
-            "via",
-            "pool",
-            "kill_after",
-        )
+        overrides = {name: arguments[name] for name in Options.__slots__ if name in arguments}
         try:
             if arguments["via"] == "celery":
                 extras.require("--via celery needs", "celery")
-            options = worker_options(queues=names, **{option: arguments[option] for option in option_names})
+            options = worker_options(**{**overrides, "queues": names})
             options.make_reserver()
             if options.via and options.pool == "processes":
                 raise CommandError("--via celery runs jobs in Celery's workers. Remove --pool processes, or POOL.")

@@ -188,6 +188,28 @@ def test_the_sweep_is_bounded(client: Client) -> None:
 
 
 @pytest.mark.redis
+def test_a_task_whose_job_cannot_be_read_stops_no_other(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    client.source.sync().set("ql:j:broken", "of another program")
+    jids = [sent_job(client, name) for name in ("one", "two")]
+    for jid in ("broken", *jids):
+        tracking.watch(client, jid, 1.0)
+    tracking.fail_abandoned(client)
+    assert failure(jids[0]).group == "celery-TaskRevokedError"
+    sweep = tracking.Sweep()
+    third = sent_job(client, "three")
+    sweep.start()
+    try:
+        for jid in ("broken", third):
+            sweep.report(jid, "celery-group", "message")
+        assert failure(third).group == "celery-group"
+        wait_for(lambda: not sweep._ends)
+    finally:
+        sweep.stop()
+    assert "task broken cannot be examined: StoreError" in caplog.text
+    assert "the end of task broken cannot be reported: StoreError" in caplog.text
+
+
+@pytest.mark.redis
 def test_a_worker_of_ours_that_meets_a_lost_task_sends_it_no_second_time(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

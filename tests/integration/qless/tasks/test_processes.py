@@ -16,7 +16,7 @@ PATH = f"{HERE}.ticking.tick"
 
 
 def test_a_task_at_an_interval(workers: Start, client: Client) -> None:
-    modules = [f"{HERE}.broken", f"{HERE}.ticking"]
+    modules = [f"{HERE}.broken", f"{HERE}.refused", f"{HERE}.ticking"]
     run = workers("--processes", "2", qless={"MODULES": modules, "WORKER": {"QUEUES": ["ticks"]}})
     wait_for(lambda: len(client.jobs.complete()) >= 3, run.text())
     assert run.stop() == 0
@@ -29,3 +29,5 @@ def test_a_task_at_an_interval(workers: Start, client: Client) -> None:
     assert len(set(jids)) == len(jids)
     assert client.jobs.result(jids[0]).result == "tick"  # type: ignore[union-attr]
     assert "broken cannot be imported" in run.text()  # which stops nothing else
+    assert "refused.urgent: priority= must be a number, not 'high'" in run.text()
+    assert "resty_qless.E007" not in run.text()  # an error of a check would stop all tasks

@@ -11,11 +11,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from resty_django.qless import Task, client
+from resty_django import health
+from resty_django.qless import Client, Task, client
+from resty_django.qless.checks import check_tasks
 from resty_django.qless.tasks.schedule import Scheduler, declare, occurrences, scheduled
+from resty_django.redis.errors import StoreDown
 from tests.integration.qless.conftest import job_of, pop
 from tests.integration.qless.tasks import examples
-from tests.integration.qless.tasks.conftest import MODULE, recurring_job
+from tests.integration.qless.tasks.conftest import MODULE, Deploy, recurring_job, work
 from tests.integration.qless.worker.conftest import wait_for
 from tests.threads import together
 
@@ -118,6 +121,64 @@ def test_tasks_at_an_interval_are_declared_once(site: Any) -> None:
     changed = recurring_job(jid)
     assert (changed.interval, changed.retries) == (10, 7)
     assert client.queues["timed"].counts().recurring == 1
+
+
+BROKEN = """
+def alert():
+    "Takes no outcome."
+
+alert = task(alert)
+
+@task(every=60, queue="mail")
+def taken(): pass
+
+@task(cron="0 3 * * *", queue="mail", on_failure=alert)
+def reacting(): pass
+
+@task(every=60, queue="mail")
+def last(): pass
+"""
+UNUSABLE = """
+@task(every=60, priority="high")
+def first(): pass
+"""
+
+
+@pytest.mark.redis
+def test_a_periodic_task_that_is_refused_stops_no_other(deploy: Deploy, caplog: pytest.LogCaptureFixture) -> None:
+    deploy(first_shop=BROKEN, second_shop=UNUSABLE, third_shop="import no_such_package")
+    client.source.sync().set("ql:r:every-first_shop.taken", "of another program")
+    work("mail")
+    assert recurring_job("every-first_shop.last")
+    (taken,) = [record for record in caplog.messages if record.startswith("periodic task first_shop.taken ")]
+    (reacting,) = [record for record in caplog.messages if record.startswith("periodic task first_shop.reacting ")]
+    assert "WRONGTYPE" in taken
+    assert "TypeError: first_shop.alert(): invalid arguments" in reacting
+    invalid = "TypeError: first_shop.alert(): invalid arguments: too many positional arguments."
+    unusable = "TypeError: second_shop.first: priority= must be a number, not 'high'."
+    missing = "ModuleNotFoundError: No module named 'no_such_package'"
+    assert [(message.id, message.msg) for message in check_tasks()] == [
+        ("resty_qless.E007", f"Workers cannot use second_shop. {unusable}"),
+        ("resty_qless.W003", f"Workers cannot use third_shop. {missing}"),
+        ("resty_qless.E007", f"Workers cannot use first_shop.reacting. {invalid}"),
+    ]
+    client.source.sync().zadd("ql:declared", {"every-first_shop.taken": 1.0})  # which cannot be read either
+    findings = {finding.subject: finding for _, finding in health.run(["jobs"])}
+    for name, level, text in (
+        ("second_shop", "error", unusable),
+        ("third_shop", "warning", missing),
+        ("first_shop.reacting", "error", invalid),
+    ):
+        found = findings[f"task {name}"]
+        assert (found.level, found.message) == (level, f"Workers cannot use it. {text}")
+    assert "periodic task first_shop.last" in findings  # no worker serves its queue
+    client.close()
+
+
+@pytest.mark.redis
+def test_a_server_that_is_down_is_no_refusal(site: Any) -> None:
+    with pytest.raises(StoreDown):
+        declare(Client("redis://127.0.0.1:1"), ["timed"])
 
 
 @pytest.mark.redis
