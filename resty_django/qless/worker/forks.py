@@ -24,6 +24,8 @@ HANDLED: Final = (
 KILL_AFTER: Final = 5.0
 """Seconds between SIGTERM and SIGKILL for a fork."""
 
+_forking: Final = threading.local()
+"""The signal mask of a thread before it forked."""
 _pipe: list[int] = []
 """Read end and write end. Only the worker has the write end, so reading ends when the worker dies, however it dies."""
 
@@ -31,7 +33,7 @@ _pipe: list[int] = []
 def terminate_forks_at_end() -> None:
     """Arrange SIGTERM, when this process ends, for processes that jobs fork from now on. Called once per process."""
     if not _pipe:
-        after_fork(_after_fork)
+        after_fork(_after_fork, before=_hold_signals, parent=_release_signals)
         _pipe.extend(os.pipe())
 
 
@@ -61,9 +63,19 @@ def exit_fork() -> None:
     os._exit(0 if error is None else 1)
 
 
+def _hold_signals() -> None:
+    """Block the signals that the worker handles, so that one sent to a new fork waits until it has its own handlers."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
 def _after_fork() -> None:
     for number in HANDLED:
         signal.signal(number, signal.SIG_DFL)
+    _release_signals()
     reader, *writer = _pipe
     for end in writer:  # empty in a fork of a fork
         os.close(end)

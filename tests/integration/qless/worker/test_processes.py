@@ -28,6 +28,7 @@ from tests.integration.qless.worker.conftest import (
     short_locks,
     started,
     state,
+    texts,
     until,
     wait_for,
     written_lines,
@@ -256,6 +257,14 @@ def test_puts_to_idle_workers_start_at_once(workers: Start, client: Client) -> N
         client.queues["q"].put(f"{JOBS}.stamp", time.time())
         wait_for(lambda count=count: server.llen("took") == count + 1)  # type: ignore[misc]
     assert statistics.median(float(seconds) for seconds in server.lrange("took", 0, -1)) < 0.2
+
+
+def test_a_signal_reaches_a_process_that_a_job_has_just_forked(either: Start, client: Client) -> None:
+    """Between the fork and its first step, too: its exit code is that of SIGTERM, and `Pool.terminate` ends."""
+    either().ready()
+    jid = put(client, "ends_forks_at_once")
+    until(client, jid, "complete")
+    assert texts(client, "codes") == [str(-signal.SIGTERM)] * 20
 
 
 @pytest.mark.parametrize(("name", "number"), [("forks", signal.SIGTERM), ("aforks", signal.SIGKILL)])
