@@ -100,27 +100,39 @@ class Banning:
             breaker.reset()
         return None if ban is None else Decision.refused(limit=limit, retry_after=ban.until - at)
 
-    def counting(self, key: str, reason: str) -> Steps[Ban | None]:
+    def counting(self, key: str, reason: str, *spellings: str) -> Steps[Ban | None]:
         """Count a refusal of a key. Return the ban if this one caused it.
 
-        The count reaches its maximum in exactly one process, which stores the ban before it resets the count.
+        A count reaches its maximum in exactly one process, which stores the ban before it resets the count.
+        `spellings`: further keys whose counts cause a ban of this key; see `resetting`.
         """
         counter = self._counter
-        decision: Decision = yield Step(counter.hit, counter.ahit, (key,))
-        if decision.failed or not decision.allowed or decision.remaining:
+        keys = dict.fromkeys((key, *spellings))
+        full = False
+        for counted in keys:
+            decision: Decision = yield Step(counter.hit, counter.ahit, (counted,))
+            full |= decision.allowed and not decision.failed and not decision.remaining
+        if not full:
             return None
         try:
             ban = yield from registry.banning(self.name, key, self.rule, self._now(), reason)
-            yield Step(counter.reset, counter.areset, (key,))
+            for counted in keys:
+                yield Step(counter.reset, counter.areset, (counted,))
         except SharedDictError as error:
             registry.breaker().record_failure(error)
             return None
         return ban
 
-    def resetting(self, key: str) -> Steps[None]:
-        """Forget the counted refusals of a key."""
+    def resetting(self, key: str, spelling: str) -> Steps[None]:
+        """Forget the refusals counted for a spelling, and the count of the key if all of it has this spelling."""
+        counter = self._counter
         try:
-            yield Step(self._counter.reset, self._counter.areset, (key,))
+            if key != spelling:
+                every: Decision = yield Step(counter.peek, counter.apeek, (key,))
+                same: Decision = yield Step(counter.peek, counter.apeek, (spelling,))
+                if every.remaining == same.remaining:
+                    yield Step(counter.reset, counter.areset, (key,))
+            yield Step(counter.reset, counter.areset, (spelling,))
         except SharedDictError as error:
             self._counter.store.breaker.record_failure(error)
 

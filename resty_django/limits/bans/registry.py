@@ -17,6 +17,7 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import NoMemory, SharedDictError, shdicts
 from resty_django.text import logger
 
+from ..enforcement.names import counted_key
 from ..stores import STORES
 from ..stores.circuit_breaker import CircuitBreaker
 from .rule import BanRule
@@ -55,8 +56,11 @@ class Ban(NamedTuple):
 
 
 def name_of(limit: str, key: str) -> str:
-    """Return the name of a ban in the dictionary. The length keeps names of different limits apart."""
-    return f"{PREFIX}{len(limit)}:{limit}:{key}"
+    """Return the name of a ban in the dictionary: one for all spellings of a user's name.
+
+    The length keeps names of different limits apart.
+    """
+    return f"{PREFIX}{len(limit)}:{limit}:{counted_key(limit, key)}"
 
 
 def dictionary() -> Any:
@@ -166,7 +170,7 @@ def lift(key: str, limit: str | None = None) -> int:
     Raise `SharedDictError`.
     """
     at = now()
-    bans = [ban for ban in _stored() if ban.key == key and limit in (None, ban.limit)] if limit is None else []
+    bans = [ban for ban in _stored() if ban.name == name_of(ban.limit, key)] if limit is None else []
     if limit is not None:
         ban = _ban(dictionary().get(name_of(limit, key)))
         bans = [] if ban is None else [ban]

@@ -22,7 +22,7 @@ from resty_django.sansio import arun, run
 from resty_django.text import logger
 
 from ..apps import LOGIN_GUARD
-from ..enforcement.names import normalized
+from ..enforcement.names import spelling
 from ..enforcement.response import Refusal, aannounce, announce
 from . import guard
 
@@ -79,7 +79,8 @@ def _refused(request: HttpRequest | None, refusal: Refusal) -> PermissionDenied:
 def count_failure(sender: Any, credentials: dict[str, Any], request: Any = None, **kwargs: Any) -> None:
     """Count a failed log-in (receiver of `user_login_failed`)."""
     if LOGIN_GUARD in settings.AUTHENTICATION_BACKENDS:
-        run(guard.counting(guard.keys_of(guard.plain_request(request), guard.name_in(credentials))))
+        http_request, name = guard.plain_request(request), guard.name_in(credentials)
+        run(guard.counting(*guard.both_keys_of(http_request, name)))
 
 
 def reset_count(sender: Any, request: Any, user: Any, **kwargs: Any) -> None:
@@ -87,9 +88,9 @@ def reset_count(sender: Any, request: Any, user: Any, **kwargs: Any) -> None:
     if LOGIN_GUARD not in settings.AUTHENTICATION_BACKENDS:
         return
     http_request = guard.plain_request(request)
-    names = {normalized(user.get_username()), getattr(http_request, NAME, "")}
-    for name in sorted(names - {""}):
-        run(guard.resetting(guard.keys_of(http_request, name)))
+    names = {spelling(name): name for name in (user.get_username(), getattr(http_request, NAME, ""))}
+    for name in names.values():
+        run(guard.resetting(*guard.both_keys_of(http_request, name)))
     if hasattr(http_request, REFUSAL):
         delattr(http_request, REFUSAL)
 

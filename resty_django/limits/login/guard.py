@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,7 +17,7 @@ from ..algorithms.decision import Decision
 from ..apps import LOGIN_GUARD
 from ..bans.banning import Banning
 from ..bans.rule import BanRule
-from ..enforcement.names import LOGIN_BANS, normalized
+from ..enforcement.names import LOGIN_BANS, normalized, spelling
 from ..enforcement.response import Refusal
 from ..enforcement.settings import request_settings
 from ..limiters.units import whole_rate
@@ -63,22 +63,21 @@ def plain_request(request: Any) -> HttpRequest | None:
 
 
 def name_in(credentials: Mapping[str, Any]) -> str:
-    """Return the name in the credentials in the form in which it is counted, or "" if they contain none.
-
-    Names that differ in case, in Unicode compatibility forms or in surrounding spaces are counted together.
-    """
+    """Return the name in the credentials, or "" if they contain none."""
     for field in (get_user_model().USERNAME_FIELD, "username", "email"):
         value = credentials.get(field)
         if value is not None:
-            return normalized(str(value))
+            return str(value)
     return ""
 
 
-def keys_of(request: HttpRequest | None, name: str) -> dict[str, str]:
+def keys_of(request: HttpRequest | None, name: str, form: Callable[[str], str] = normalized) -> dict[str, str]:
     """Return the keys of a log-in by scope: without those that need an address or a name that it does not have.
 
-    A log-in from an exempt network has none.
+    A log-in from an exempt network has none. `form`: the form of the name; by default all spellings with which a
+    database may find the same user have one key.
     """
+    name = form(name)
     address = ""
     if request is not None:
         settings = request_settings()
@@ -93,6 +92,11 @@ def keys_of(request: HttpRequest | None, name: str) -> dict[str, str]:
     if name:
         keys["name"] = name
     return {scope: key for scope, key in keys.items() if scope in scopes()}
+
+
+def both_keys_of(request: HttpRequest | None, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the keys of a log-in, and those with the spelling of its name."""
+    return keys_of(request, name), keys_of(request, name, spelling)
 
 
 def refusing(keys: Mapping[str, str], counted: bool = False) -> Steps[Refusal | None]:
@@ -135,22 +139,26 @@ def overriding(setting: str, key: str) -> Steps[Override | None]:
     return None
 
 
-def counting(keys: Mapping[str, str]) -> Steps[None]:
-    """Count a failed log-in, unless it was refused: then its key is still banned."""
+def counting(keys: Mapping[str, str], spellings: Mapping[str, str]) -> Steps[None]:
+    """Count a failed log-in, unless it was refused: then its key is still banned.
+
+    `spellings`: the keys with the spelling of the name, which are counted too.
+    """
     if (yield from refusing(keys)) is not None:
         return
     for setting, key in keys.items():
         banning, _, per = scopes()[setting]
         if current.active is not None and (yield from overriding(setting, key)) is not None:
             continue
-        yield from banning.counting(key, f"failed log-ins: {per}")
+        yield from banning.counting(key, f"failed log-ins: {per}", spellings[setting])
 
 
-def resetting(keys: Mapping[str, str]) -> Steps[None]:
-    """Forget the failed log-ins with a name after a successful one.
+def resetting(keys: Mapping[str, str], spellings: Mapping[str, str]) -> Steps[None]:
+    """Forget the failed log-ins with the spelling of a name after a successful one.
 
-    The count of the address is kept: else an attacker with one account could reset them at will.
+    The counts of the address and of other spellings are kept: else an attacker with one account, whose name differs by
+    an accent, could reset them at will.
     """
     for setting, key in keys.items():
         if setting != "address":
-            yield from scopes()[setting].banning.resetting(key)
+            yield from scopes()[setting].banning.resetting(key, spellings[setting])

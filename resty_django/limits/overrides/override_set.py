@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from ..algorithms.decision import Decision
 from ..enforcement.client_address import parse_address, parse_network
 from ..enforcement.keys import MISSING, plain
-from ..enforcement.names import normalized
+from ..enforcement.names import counted_key
 from ..enforcement.settings import request_settings
 from ..statistics import catalog
 from .rates import BLOCKED, NONE
@@ -154,11 +154,8 @@ def _forms(override: Override) -> Iterable[str]:
         return (request_settings().clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
-    if override.limit == LOGIN_SERIES["address_and_name"]:  # names are counted in one spelling
-        address, bar, name = override.key.partition("|")
-        return (f"{address}{bar}{normalized(name)}",)
-    if override.limit == LOGIN_SERIES["name"]:
-        return (normalized(override.key),)
+    if override.limit in LOGIN_SERIES.values():
+        return (counted_key(catalog.kind_and_name(override.limit)[1], override.key),)
     return {override.key, plain(override.key)}
 
 
