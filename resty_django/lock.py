@@ -25,10 +25,12 @@ import secrets
 import string
 import time
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
+from resty_django.callables import is_async, plain_function, plain_value
 from resty_django.shdict import Outcome, SharedDict, SharedDictError, shdicts
 from resty_django.text import logger
 
@@ -289,29 +291,47 @@ def locked(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that holds a lock during each call of a sync or async function. Takes the options of `Lock`.
 
+    For a generator function, sync or async, the lock is held from the first item until the iteration ends.
     `key` is a template whose fields are names of the function's arguments ("report:{id}"), or a callable that takes the
     arguments of the call and returns the key.
     """
+    plain_function(key, "key of @locked()")
     Lock(dictionary, **options)  # report wrong options here, not at the first call
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         key_of = key if callable(key) else _template(key, inspect.signature(function))
+        held: Callable[..., Any]
 
-        if inspect.iscoroutinefunction(function):
+        def lock_of(*args: Any, **kwargs: Any) -> HeldLock:
+            return lock(plain_value(key_of(*args, **kwargs), "key of @locked()"), dictionary, **options)
+
+        if inspect.isasyncgenfunction(function):
 
             @functools.wraps(function)
-            async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
-                async with lock(key_of(*args, **kwargs), dictionary, **options):
-                    return await function(*args, **kwargs)
+            async def held(*args: Any, **kwargs: Any) -> Any:
+                async with lock_of(*args, **kwargs), aclosing(function(*args, **kwargs)) as items:
+                    async for item in items:
+                        yield item
+        elif inspect.isgeneratorfunction(function):
 
-            return cast("Callable[P, R]", awaited)
+            @functools.wraps(function)
+            def held(*args: Any, **kwargs: Any) -> Any:
+                with lock_of(*args, **kwargs):
+                    return (yield from function(*args, **kwargs))
+        elif is_async(function):
 
-        @functools.wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            with lock(key_of(*args, **kwargs), dictionary, **options):
-                return function(*args, **kwargs)
+            @functools.wraps(function)
+            async def held(*args: Any, **kwargs: Any) -> Any:
+                async with lock_of(*args, **kwargs):
+                    return await function(*args, **kwargs)  # type: ignore[misc]
+        else:
 
-        return called
+            @functools.wraps(function)
+            def held(*args: Any, **kwargs: Any) -> Any:
+                with lock_of(*args, **kwargs):
+                    return plain_value(function(*args, **kwargs), f"The function {function!r} of @locked()")
+
+        return cast("Callable[P, R]", held)
 
     return decorate
 

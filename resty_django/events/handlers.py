@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import reprlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from asgiref.sync import async_to_sync, iscoroutinefunction
+from asgiref.sync import async_to_sync
 from django.db import close_old_connections
 from django.dispatch import Signal
 
+from resty_django.callables import is_async
 from resty_django.text import logger
 
 from .wire import Event
@@ -27,13 +26,6 @@ def check(callback: object) -> None:
     """Raise `TypeError` unless the argument is callable or a signal."""
     if not callable(callback) and not isinstance(callback, Signal):
         raise TypeError(f"callback is not callable: {callback!r}. Pass a function, a coroutine function or a Signal.")
-
-
-def is_async(callback: Any) -> bool:
-    """Return whether a call returns a coroutine."""
-    while isinstance(callback, functools.partial):
-        callback = callback.func
-    return iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
 
 
 class Dispatcher:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
+from resty_django.callables import plain_function, plain_value
 from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -27,6 +28,7 @@ from .bans.banning import Banning
 from .bans.rule import BanOptions, ban_rule
 from .enforcement.chosen_rates import Rate
 from .enforcement.key_kinds import roles_of, stored_key
+from .enforcement.wrapper import view_name
 from .errors import Limited, TooManyWaiting
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
@@ -83,7 +85,7 @@ def limited(
     if not isinstance(key, str) and not callable(key):
         raise TypeError(f"key of @limited() must be a string or a function of the arguments, not {key!r}.")
     seconds = inf if wait is None else parse_duration(wait)
-    key_of = key if callable(key) else lambda *args, **kwargs: key
+    key_of = plain_function(key, "key of @limited()") if callable(key) else lambda *args, **kwargs: key
     roles = roles_of(key_kind, "@limited()")
     if roles and key == "":
         raise TypeError(
@@ -97,7 +99,7 @@ def limited(
     counter_of_calls(max_waiting, "")
 
     def decorate(function: F) -> F:
-        location = f"{function.__module__}.{function.__qualname__}"
+        location = view_name(function)
         full_name = name or location
         buckets = _buckets_of(rate, full_name, store)
         counters = _counters_of(buckets, location, roles)
@@ -109,7 +111,7 @@ def limited(
         wrapper: Callable[..., Any]
 
         def admitting(call_key: object) -> Steps[None]:
-            stored = stored_key(call_key, key_kind)
+            stored = stored_key(plain_value(call_key, "key of @limited()"), key_kind)
             return announcing(_admitting(limit, stored), FUNCTION, full_name, TokenBucket, stored)
 
         if iscoroutinefunction(function):

@@ -26,11 +26,6 @@ async def acompleted(value: Any) -> Any:
     return _refuse_generator(value)
 
 
-def is_generator_function(function: Any) -> bool:
-    """Return whether calling it returns a generator, also an async one, and runs nothing."""
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-
-
 def _refuse_generator(value: Any) -> Any:
     if getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None):  # None: it has run to its end
         raise TypeError(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from django.core.exceptions import ImproperlyConfigured
+
+from resty_django.callables import is_async, is_generator_function, plain_value
 
 from .codec import parse
 from .command import run_txid
@@ -69,31 +71,69 @@ class Binding:
         _bound.reset(self._token)
 
 
-@contextmanager
-def bound(txid: str | None = None, trace: Trace | None = None) -> Iterator[str]:
-    """Run a block, or a function decorated with `@bound()`, with its own txid; yield the txid.
+class bound:
+    """Run a block, or a function decorated with `@bound()`, with its own txid; the block gets the txid.
 
-    For jobs: `with bound(job.txid): ...`. Without `txid`, each block gets a new one. Raise `InvalidTxid`.
+    For jobs: `with bound(job.txid): ...`. Without `txid`, each block and each call gets a new one. Raise `InvalidTxid`,
+    and `TypeError` for a generator function, whose caller would have the txid, too, between two items.
     """
-    block_txid = new_txid() if txid is None else parse(txid).txid
-    with Binding(block_txid, trace):
-        yield block_txid
+
+    def __init__(self, txid: str | None = None, trace: Trace | None = None) -> None:
+        self._txid = None if txid is None else parse(txid).txid
+        self._trace = trace
+
+    def __enter__(self) -> str:
+        txid = self._txid or new_txid()
+        self._binding = Binding(txid, self._trace)
+        self._binding.__enter__()
+        return txid
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._binding.__exit__(*exc_info)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        return _within(function, lambda: bound(self._txid, self._trace), "@bound()")
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that runs `function` with the txid and trace that are current now.
 
     Use it for threads: `Thread(target=carry(work))`, `executor.submit(carry(work), 7)`, `executor.map(carry(work),
-    items)`.
+    items)`. A coroutine function becomes one. Raise `TypeError` for a generator function.
     """
     carried_bound = _bound.get()
 
-    @functools.wraps(function)
-    def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+    @contextmanager
+    def carrying() -> Iterator[None]:
         token = _bound.set(carried_bound)
         try:
-            return function(*args, **kwargs)
+            yield
         finally:
             _bound.reset(token)
 
-    return carried
+    return _within(function, carrying, "carry()")
+
+
+def _within(
+    function: Callable[P, R], context: Callable[[], AbstractContextManager[object]], decorator: str
+) -> Callable[P, R]:
+    """Return a function that runs `function` within a new context."""
+    if is_generator_function(function):
+        raise TypeError(
+            f"{decorator} cannot keep a txid for the generator function {function!r}. Use `with bound()` in it."
+        )
+    within: Callable[..., Any]
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def within(*args: Any, **kwargs: Any) -> Any:
+            with context():
+                return await function(*args, **kwargs)  # type: ignore[misc]
+    else:
+
+        @functools.wraps(function)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with context():
+                return plain_value(function(*args, **kwargs), f"The function {function!r} of {decorator}")
+
+    return cast("Callable[P, R]", within)

@@ -9,7 +9,7 @@ import logging
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +259,50 @@ async def test_decorated_functions_hold_the_lock(dictionary: SharedDict) -> None
     assert await abuild(7) == 9
     assert await abuild(7) == 9
     assert dictionary.get("report:7") is None
+
+
+async def test_decorated_generators_hold_the_lock_while_they_are_iterated(dictionary: SharedDict) -> None:
+    @locked("items", dictionary, timeout=0)
+    def items() -> Generator[int, int, str]:
+        sent = yield 1
+        assert sent == 2
+        yield 3
+        return "end"
+
+    @locked("items", dictionary, timeout=0)
+    async def aitems() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    iterator = items()
+    assert dictionary.get("items") is None, "no code of it has run"
+    assert next(iterator) == 1
+    assert dictionary.get("items") is not None
+    with pytest.raises(LockTimeout):
+        next(items())
+    assert iterator.send(2) == 3
+    with pytest.raises(StopIteration) as ended:
+        next(iterator)
+    assert (ended.value.value, dictionary.get("items")) == ("end", None)
+
+    iterator = items()
+    next(iterator)
+    iterator.close()
+    assert dictionary.get("items") is None
+
+    seen = []
+    async for item in aitems():
+        seen.append(item)
+        assert dictionary.get("items") is not None
+    assert (seen, dictionary.get("items")) == ([1, 2], None)
+
+    @locked("items", dictionary, timeout=0)
+    def wrapped() -> Any:
+        return asyncio.sleep(0)
+
+    with pytest.raises(TypeError, match="returned a coroutine"):
+        wrapped()
+    assert dictionary.get("items") is None
 
 
 # --- who vanishes ---

@@ -27,10 +27,10 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LE
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from resty_django.callables import is_async
 from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
 from resty_django.durations import Duration, parse_duration
-from resty_django.events.handlers import is_async
 from resty_django.sansio import arun, run
 from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped

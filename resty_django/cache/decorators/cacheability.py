@@ -10,6 +10,8 @@ from typing import Any, Final
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.http import parse_http_date_safe
 
+from resty_django.callables import plain_function
+
 from ..errors import BadOption
 from ..mlcache.options import checked, is_number
 
@@ -36,6 +38,8 @@ class Rules:
         seconds = checked({"ttl": self.ttl, **self.options})
         object.__setattr__(self, "ttl", seconds.pop("ttl"))
         object.__setattr__(self, "options", seconds)
+        plain_function(self.key, "key of cache_view")
+        plain_function(self.options.get("tags"), "tags of cache_view")
         if "l1_serializer" in self.options:
             raise BadOption("l1_serializer is not an option of cache_view: pages are stored unchanged. Remove it.")
         for name in ("headers", "query"):

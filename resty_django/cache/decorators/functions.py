@@ -9,6 +9,8 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.db.models import QuerySet
 
+from resty_django.callables import is_generator_function, plain_function
+
 from ..errors import BadOption
 from ..mlcache.cache import MLCache
 from ..mlcache.options import CacheOptions, checked
@@ -59,9 +61,13 @@ def cached(
         raise BadOption(f"cache must be a cache or its name, not {cache!r}. Write @cached() with parentheses.")
     if by is not None and key is not None:
         raise BadOption("by and key cannot be combined. Use only key, which receives self too.")
+    for option, function in (("by", by), ("key", key), ("tags", options.get("tags"))):
+        plain_function(function, f"{option} of @cached()")
 
     def decorate(function: Callable[P, R]) -> Cached[P, R]:
         inner: Any = getattr(function, "__func__", function)
+        if is_generator_function(inner):
+            raise BadOption(f"@cached() cannot cache the generator of {inner.__qualname__}(). Return a list instead.")
         kind = type(function) if isinstance(function, classmethod | staticmethod) else None
         full_name = name or _name_of(inner)
         tags = _tags(inner, options.get("tags", ()), depends_on, cache, full_name, by not in (None, type))
@@ -176,11 +182,8 @@ class Bound:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    if "<" in function.__qualname__:
-        raise BadOption(
-            f"{function.__qualname__} is defined inside a function, so its name may not be unique. Pass a "
-            "unique name with name=."
-        )
+    if "<" in getattr(function, "__qualname__", "<partial>"):
+        raise BadOption(f"{function!r} has no unique name, as a function of a module has. Pass one with name=.")
     return f"{function.__module__}.{function.__qualname__}"
 
 
@@ -229,6 +232,11 @@ def _values(
     def of_object(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         instance, *values = bind(*args, **kwargs)
         identity = None if by is type else getattr(instance, by) if isinstance(by, str) else by(instance)
+        if identity is None and by is not type:
+            raise ValueError(
+                f"{function.__qualname__}() cannot be cached: by={by!r} is None for {instance!r}, and all objects with "
+                "None would share one result. Save the object first."
+            )
         return (path_of(type(instance)), identity, *values)
 
     return of_object, ("self", "self", *names[1:])

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from asgiref.sync import async_to_sync, sync_to_async
 
-from resty_django.events.handlers import is_async
+from resty_django.callables import is_async
 from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from resty_django.callables import plain_function, plain_value
+
 from .client_address import Networks
 from .settings import request_settings
 
@@ -25,7 +27,7 @@ class Exemption:
     ) -> None:
         self.networks = Networks(networks)
         self.permissions = tuple(permissions)
-        self.function = function
+        self.function = plain_function(function, "exempt of a limit")
         for permission in self.permissions:
             if "." not in permission:
                 raise ValueError(f'{permission!r} is not a permission. Write it with its app, as in "shop.add_order".')
@@ -55,4 +57,4 @@ class Exemption:
         """Return whether the request is exempt regardless of the permissions of its user."""
         if self.networks and request_settings().clients.address(request.META) in self.networks:
             return True
-        return self.function is not None and bool(self.function(request))
+        return self.function is not None and bool(plain_value(self.function(request), "exempt of a limit"))

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
+from resty_django.callables import plain_function, plain_value
 from resty_django.suggestions import did_you_mean
 
 from .settings import request_settings
@@ -170,8 +171,10 @@ def _single(text: str, dotted: bool) -> Part:
 
 
 def _called(function: Callable[[Any], object]) -> Part:
+    plain_function(function, "The key of a limit")
+
     def call(request: Any, kwargs: Mapping[str, Any]) -> str | None:
-        value = function(request)
+        value = plain_value(function(request), "The key of a limit")
         return None if value is None else plain(value)
 
     return call

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from django.http import HttpResponseBase
 
+from resty_django.callables import plain_function, plain_value
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
 
@@ -100,16 +101,16 @@ class RequestLimit:
         self.label = label or name
         self.limiter = limiter
         self.key = key
-        self.cost = cost
+        self.cost = plain_function(cost, "cost of a limit")
         self.methods = limited_methods(methods)
-        self.when = when
+        self.when = plain_function(when, "when of a limit")
         self.exemption = exemption or None
         self.shadow = shadow
         self.status = status
         self.nodelay = nodelay
         self.undelayed = undelayed
         self.block = block
-        self.count_when = count_when
+        self.count_when = plain_function(count_when, "count_when of a limit")
         self.record = record
         self.holds_slot = isinstance(limiter, Concurrency)
         if count_when is not None and self.holds_slot:
@@ -164,7 +165,7 @@ class RequestLimit:
         """Return whether the limit applies to the request's method and according to `when`, for any client."""
         if self.methods and request.method not in self.methods:
             return False
-        return self.when is None or bool(self.when(request))
+        return self.when is None or bool(plain_value(self.when(request), "when of a limit"))
 
     def delay_of(self, decision: Decision) -> float:
         """Return the seconds to sleep: the delay, the part of it that nginx's `delay=` leaves, or 0."""
@@ -337,7 +338,7 @@ class LimitCheck:
         if self._costs is None:
             self._costs = {}
         if limit not in self._costs:
-            self._costs[limit] = limit.cost(self._request)
+            self._costs[limit] = plain_value(limit.cost(self._request), "cost of a limit")
         return self._costs[limit]
 
     def add(self, limit: RequestLimit, key: str, decision: Decision) -> None:
@@ -462,7 +463,8 @@ class LimitCheck:
             limit, key, decision = result
             if not limit.block and _limits_of(self._request).was_refunded(result):
                 continue
-            if response is not None and limit.count_when is not None and limit.count_when(response):
+            counts = limit.count_when is not None and response is not None and limit.count_when(response)
+            if plain_value(counts, "count_when of a limit"):
                 continue
             cost = self.cost_of(limit)
             with contextlib.suppress(LimitError):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponseBase
 
 from ..overrides.current import current
+from ..statistics.catalog import caller
 from .enforcer import Enforcer
 from .headers import add_headers
 from .request_limits import SHORTEST_SLEEP, LimitCheck, RequestLimit
@@ -171,19 +173,36 @@ async def _awaited(response: Any) -> HttpResponseBase:
 
 
 def view_name(view: Any, owner: Any = None) -> str:
-    """Return a unique name for a view, which is the same in all processes."""
+    """Return a unique name for a view or another function, which is the same in all processes.
+
+    For views of one class, partials and objects, the name contains the arguments that they were created with, if these
+    have a stable representation, and if that is not enough, the line where the limit is applied.
+    """
+    function, arguments = _unwrapped(view)
     if owner is not None:
-        function = _unwrapped(view)
         return f"{_qualified(type(owner))}.{function.__name__}"
-    view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
-    if view_class is not None:
-        return _qualified(view_class)
-    function = _unwrapped(view)
-    if not hasattr(function, "__qualname__"):
-        function = type(function)
-    name = _qualified(function)
-    code = getattr(function, "__code__", None)
-    return f"{name}:{code.co_firstlineno}" if code is not None and "<" in name else name
+    view_class = getattr(function, "view_class", None) or getattr(function, "cls", None)
+    if view_class is None and hasattr(function, "__qualname__"):
+        name = _qualified(function)
+        if "<" in name and (code := getattr(function, "__code__", None)) is not None:
+            column = next((position[2] for position in code.co_positions() if position[2]), "")
+            name = f"{name}:{code.co_firstlineno}" + (f":{column}" if function.__name__ == "<lambda>" else "")
+        if function is view:
+            return name
+    else:
+        name = _qualified(view_class or type(function))
+        arguments.append(getattr(function, "view_initkwargs", None) or getattr(function, "initkwargs", None))
+    text = repr([argument for argument in arguments if argument])
+    if text != "[]" and " at 0x" not in text:
+        name = f"{name}~{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+    places, place = _places.setdefault(name, []), caller()
+    if place not in places:
+        places.append(place)
+    return name if place == places[0] else f"{name}@{place}"
+
+
+_places: Final[dict[str, list[str]]] = {}
+"""The lines where limits are applied to views of one name; the first has the name alone."""
 
 
 def _qualified(view: Any) -> str:
@@ -194,12 +213,15 @@ def _qualified(view: Any) -> str:
     return f"{view.__module__}.{qualified if qualified.rpartition('.')[2] == name else name}"
 
 
-def _unwrapped(view: Any) -> Any:
+def _unwrapped(view: Any) -> tuple[Any, list[Any]]:
+    """Return the function of a partial, and the arguments of all partials around it."""
+    arguments: list[Any] = []
     while isinstance(view, functools.partial):
+        arguments += [view.args, view.keywords]
         view = view.func
-    return view
+    return view, arguments
 
 
 def _owner(view: Any) -> Any:
     """Return the object of a bound method: `method_decorator` decorates bound methods for each request."""
-    return getattr(_unwrapped(view), "__self__", None)
+    return getattr(_unwrapped(view)[0], "__self__", None)

@@ -62,7 +62,7 @@ class LimiterOptions(TypedDict, total=False):
     """Options of all limiters, by name.
 
     `store`: the name of a shared dictionary, a shared dictionary or a `LocalStore` (None: the setting LIMITS STORE).
-    `prefix`: added before each key; two limiters with the same store, prefix and key overwrite each other. `name`: the
+    `prefix`: added before each key; limiters of one class with the same store, prefix and key share states. `name`: the
     name in logs. `on_error`: the behaviour while the store cannot be used: "open" lets requests pass, "closed" refuses
     them, "local" applies the same limit in each process, "raise" raises `StoreFailed` (None: the setting LIMITS
     ON_ERROR). `clock`: returns wall clock seconds (None: `time.time`, on Redis the server's time).
@@ -97,6 +97,8 @@ class Limiter(ABC, Generic[N]):
             raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
         store = options.get("store")
         self.prefix = options.get("prefix", "")
+        self.stored_prefix = f"{self.algorithm.lua}:{self.prefix}"
+        """What precedes each key in the store. Two algorithms cannot read each other's states."""
         self.name = options.get("name", "")
         self.clock = options.get("clock")
         self._on_error = on_error
@@ -161,7 +163,7 @@ class Limiter(ABC, Generic[N]):
         if revise is None or cost != 1 or store.breaker.down:
             return self.incoming(key, True, cost)
         try:
-            return revise(self.prefix + key if type(key) is str else self.key(key), self.decide_hit)  # type: ignore[no-any-return]
+            return revise(self.stored_prefix + key if type(key) is str else self.key(key), self.decide_hit)  # type: ignore[no-any-return]
         except FAULTS as error:
             self._failed(store.breaker, error)
             return self._decide_without_store(store.breaker, key, True, 1)
@@ -272,7 +274,7 @@ class Limiter(ABC, Generic[N]):
         """Return the key in the store: a key of any type is converted to a string. Raise `ValueError` for None."""
         if key is None:
             raise ValueError("key of a limit must not be None. Pass a string.")
-        return self.prefix + (decode_key(key) if isinstance(key, bytes) else str(key))
+        return self.stored_prefix + (decode_key(key) if isinstance(key, bytes) else str(key))
 
     def now(self) -> int:
         """Return the time in milliseconds."""

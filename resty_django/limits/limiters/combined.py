@@ -82,7 +82,7 @@ def _together(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> tuple
     for limiter, key in zip(limiters, keys, strict=True):
         if limiter._stores[limiter._store] is not common:
             return None, names
-        names.append(limiter.prefix + key if type(key) is str else limiter.key(key))
+        names.append(limiter.stored_prefix + key if type(key) is str else limiter.key(key))
     return (None if common.breaker.down else common), names
 
 

@@ -22,6 +22,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from resty_django.callables import plain_function
 from resty_django.conf import conf
 from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps, arun, run
@@ -146,7 +147,7 @@ class Quota:
         self.max_block = max_block
         self.clock = clock
         self._timezone = _checked_zone(timezone)
-        self._anchor = anchor
+        self._anchor = plain_function(anchor, "anchor of a quota")
         self._on_error = on_error
         self._store = store
         self._own_store = None if store is None or isinstance(store, str) else store_of(store)

@@ -8,6 +8,7 @@ import enum
 import inspect
 import pickle
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -337,7 +338,7 @@ def test_wrong_options() -> None:
         cached(lambda: 1)  # type: ignore[arg-type]
     with pytest.raises(BadOption, match="by and key"):
         cached(by="pk", key=lambda self: 1)
-    with pytest.raises(BadOption, match="defined inside a function"):
+    with pytest.raises(BadOption, match="has no unique name"):
         cached()(lambda: 1)
     with pytest.raises(BadOption, match="no self"):
         cached(by="pk", name="f")(lambda: 1)
@@ -497,3 +498,31 @@ def test_a_coroutine_function_from_sync_code(site: Any) -> None:
     assert aload.refresh(7) == "7 en"
     aload.invalidate(7)
     assert aload.peek(7) is None
+
+
+async def test_objects_without_an_identity_are_refused() -> None:
+    """All of them would share one result."""
+    calls.clear()
+    unsaved = Product(None)  # type: ignore[arg-type]
+    for call in (unsaved.price, unsaved.price.key, unsaved.price.invalidate):
+        with pytest.raises(ValueError, match=r"by='pk' is None for .*Save the object first"):
+            call()
+    with pytest.raises(ValueError, match="Save the object first"):
+        await unsaved.aprice()
+    assert calls == []
+    assert unsaved.table() == ["Product"]
+
+
+def test_generators_are_refused() -> None:
+    def items() -> Any:
+        yield 1
+
+    async def aitems() -> Any:
+        yield 1
+
+    for function in (items, aitems):
+        with pytest.raises(BadOption, match=r"cannot cache the generator of .*items\(\)\. Return a list instead"):
+            cached(name="items")(function)
+    for function in (partial(int, "1"), lambda: 1):
+        with pytest.raises(BadOption, match="has no unique name"):
+            cached()(function)

@@ -276,7 +276,7 @@ def test_a_function_is_counted() -> None:
     assert counted() == {"function:sms": Totals(passed=1, refused=2), "function:sms:2": Totals(passed=1)}
     assert [entry.key for entry in stats.top("function:sms")] == ["1"]
     (location,) = stats.description("function:sms").locations
-    assert location.endswith("test_a_function_is_counted.<locals>.send")
+    assert "test_a_function_is_counted.<locals>.send:" in location
 
 
 def test_a_function_counts_refusals_by_a_ban() -> None:
@@ -294,7 +294,7 @@ def test_a_function_counts_refusals_by_a_ban() -> None:
     }
     description = stats.description("ban:codes")
     assert description.rates == ("banned for 2 hours after each refusal, repeated bans up to 1 day",)
-    assert description.locations[0].endswith("test_a_function_counts_refusals_by_a_ban.<locals>.redeem")
+    assert "test_a_function_counts_refusals_by_a_ban.<locals>.redeem:" in description.locations[0]
 
 
 async def test_a_call_that_waits_is_one_delayed_decision() -> None:

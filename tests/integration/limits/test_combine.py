@@ -275,7 +275,7 @@ def store_for_traces(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     clock = Clock()
     if request.param == "local":
         local = LocalStore(clock=clock)
-        yield local, clock, lambda: [local.delete(f"{i}:{key}") for i in range(4) for key in "ab"]
+        yield local, clock, local._states.clear
         return
     dictionary: SharedDict
     if request.param == "lmdb":

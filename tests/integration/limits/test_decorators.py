@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +18,8 @@ from django.test import override_settings
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from resty_django.limits import LeakyBucket, LocalStore
+from resty_django.cache import cache_view, cached
+from resty_django.limits import LeakyBucket, Limited, LocalStore, limited
 from resty_django.limits.decorators import (
     DecoratorOptions,
     RequestOptions,
@@ -33,7 +36,9 @@ from resty_django.limits.enforcement.keys import make
 from resty_django.limits.enforcement.request_limits import RequestLimit
 from resty_django.limits.limiters.units import refill_of
 from resty_django.limits.policies import registry
+from resty_django.limits.quotas.quota import Quota
 from resty_django.limits.signals import request_refused
+from resty_django.lock import locked
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
 
@@ -781,3 +786,115 @@ def test_a_bucket_is_never_faster_than_its_rate_and_hardly_slower() -> None:
         assert quantum <= capacity
         rate = quantum * 1000 / interval
         assert 0.995 * count <= rate <= count * (1 + 1e-9)
+
+
+# --- functions whose results are not awaited ---
+
+
+async def coroutine_function(*args: Any) -> Any:
+    return None
+
+
+class Awaited:
+    async def __call__(self, *args: Any) -> Any:
+        return None
+
+
+NOT_AWAITED: dict[str, Callable[[Any], Any]] = {
+    "exempt": lambda f: limit_count(2, per="1h", exempt=f),
+    "when": lambda f: limit_req(HOUR, when=f),
+    "count_when": lambda f: limit_window(2, per="1h", count_when=f),
+    "key": lambda f: limit_rate(HOUR, key=f),
+    "a part of the key": lambda f: limit_conn(2, key=("ip", f)),
+    "cost": lambda f: limit_rate_either(HOUR, HOUR, cost=f),
+    "exempt of a limiter": lambda f: limit(LeakyBucket(1), exempt=f),
+    "key of @limited()": lambda f: limited(HOUR, key=f),
+    "anchor": lambda f: Quota("anchored", 1, per="month", anchor=f),
+    "key of @locked()": lambda f: locked(f),
+    "by": lambda f: cached(by=f),
+    "key of @cached()": lambda f: cached(key=f),
+    "tags": lambda f: cached(tags=f),
+    "key of cache_view": lambda f: cache_view(1, key=f),
+    "tags of cache_view": lambda f: cache_view(1, tags=f),
+}
+
+
+@pytest.mark.parametrize("function", [coroutine_function, partial(coroutine_function), Awaited()], ids=repr)
+@pytest.mark.parametrize("use", NOT_AWAITED.values(), ids=NOT_AWAITED)
+def test_a_coroutine_function_is_refused_where_its_result_is_not_awaited(use: Any, function: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"must be a plain function, because its result is not awaited\. Remove async\."
+    ):
+        use(function)
+
+
+@pytest.mark.parametrize("name", ["exempt", "when", "count_when", "key", "a part of the key", "cost"])
+async def test_a_coroutine_is_no_answer(site: Site, name: str) -> None:
+    """It is true, so a limit that took it for one would let all requests pass."""
+    view = site.view(NOT_AWAITED[name](lambda *args: coroutine_function()))
+    with pytest.raises(TypeError, match=r"returned a coroutine, which is not awaited"):
+        await site.get(view)
+
+
+def test_a_coroutine_is_no_key() -> None:
+    for decorator in (limited(HOUR, key=lambda: coroutine_function()), locked(lambda: coroutine_function())):
+        with pytest.raises(TypeError, match=r"returned a coroutine, which is not awaited"):
+            decorator(lambda: None)()
+
+
+# --- names of views ---
+
+
+def limited_at_two_urls(view: Any, other: Any) -> tuple[Any, Any]:
+    first = limit_count(2, per="1h")(view)
+    second = limit_count(2, per="1h")(other)
+    return first, second
+
+
+def answer(request: HttpRequest, text: str = "") -> HttpResponse:
+    return HttpResponse(text)
+
+
+class Page(View):
+    text = ""
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(self.text)
+
+
+class Callable_:
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+
+def loop_of_views() -> tuple[Any, Any]:
+    first, second = (limit_count(2, per="1h")(Page.as_view(text=text)) for text in "ab")
+    return first, second
+
+
+TWO: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "one class": lambda: limited_at_two_urls(Page.as_view(), Page.as_view()),
+    "one class in a loop": loop_of_views,
+    "partials": lambda: limited_at_two_urls(partial(answer, text="a"), partial(answer, text="b")),
+    "equal partials": lambda: limited_at_two_urls(partial(answer), partial(answer)),
+    "lambdas": lambda: limited_at_two_urls(lambda request: HttpResponse(), lambda request: HttpResponse("b")),
+    "objects": lambda: limited_at_two_urls(Callable_(), Callable_()),
+}
+
+
+@pytest.mark.parametrize("views", TWO.values(), ids=TWO)
+def test_each_view_has_separate_limits(views: Callable[[], tuple[Any, Any]]) -> None:
+    statuses = [[view(sync_requests.get("/")).status_code for _ in range(3)] for view in views()]
+    assert statuses == [[200, 200, 429]] * 2
+    again = [view(sync_requests.get("/")).status_code for view in views()]
+    assert again == [429] * 2, "in another process, and after a restart, they have the same names"
+
+
+def test_functions_without_names_have_separate_limits() -> None:
+    one, other = limited("1/h")(lambda: 1), limited("1/h")(lambda: 2)
+    assert (one(), other()) == (1, 2)
+    partials = [limited("1/h")(partial(int, text)) for text in ("3", "4")]
+    assert [function() for function in partials] == [3, 4]
+    for function in (one, other, *partials):
+        with pytest.raises(Limited):
+            function()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ def clock() -> Clock:
 @pytest.fixture
 def options(clock: Clock) -> dict[str, Any]:
     return {"store": LocalStore(clock=clock), "clock": clock}
+
+
+KINDS: list[Callable[..., Any]] = [
+    partial(LeakyBucket, 0.01),
+    partial(FixedWindow, 1, 60),
+    partial(SlidingWindow, 1, 60),
+    partial(TokenBucket.from_interval, 60_000, 1, 1, 0),
+    partial(Concurrency, 1),
+]
+"""Limiters that let one request pass."""
 
 
 # --- what a decision tells -----------------------------------------------------------------------------------------
@@ -247,6 +258,19 @@ def test_prefixes_keep_limiters_apart_and_keys_are_used_as_given(options: Any) -
     assert not first.hit("7")
 
 
+@pytest.mark.parametrize("first", KINDS)
+def test_kinds_of_limiters_share_no_states(options: Any, first: Callable[..., Any]) -> None:
+    for other in KINDS:
+        limiters = [kind(**options) for kind in (first, other)]
+        same = type(limiters[0]) is type(limiters[1])
+        assert limiters[0].hit("k").allowed
+        decisions = [limiters[1].hit("k") for _ in range(2)]
+        assert [decision.failed for decision in decisions] == [False, False]
+        assert [decision.allowed for decision in decisions] == [not same, False]
+        for limiter in limiters:
+            limiter.reset("k")
+
+
 def test_reset(options: Any) -> None:
     limiter = FixedWindow(1, 10, **options)
     assert not limiter.reset("k")
@@ -395,7 +419,7 @@ def test_wrong_keys(options: Any, tmp_path: Any) -> None:
         with pytest.raises(ValueError, match="key of a limit must not be None"):
             call(None)
         with pytest.raises(BadKey):
-            call("")
+            call("k" * 100_000)
     token = TokenBucket.from_interval(1, 1, store=store)
     assert token.take_available(None, 1) == token.take_available(b"k", 1) == token.take_available("k", 0) == 0
     store.close()

@@ -53,6 +53,35 @@ def test_a_decorated_function_has_a_new_one_each_time() -> None:
     assert job() != job()
 
 
+async def test_a_coroutine_function_has_it_while_it_runs() -> None:
+    @bound()
+    async def job() -> str | None:
+        await asyncio.sleep(0)
+        return current()
+
+    assert is_txid(await job())
+    assert await job() != await job()
+    with bound(ID):
+        carried = carry(job.__wrapped__)  # type: ignore[attr-defined]
+    assert await carried() == ID
+    assert current() != ID
+
+
+def test_generators_are_refused() -> None:
+    def items() -> Any:
+        yield current()
+
+    async def aitems() -> Any:
+        yield current()
+
+    for decorator in (bound(), carry):
+        for function in (items, aitems):
+            with pytest.raises(TypeError, match=r"generator function .*Use `with bound\(\)` in it"):
+                decorator(function)
+        with pytest.raises(TypeError, match="returned a coroutine"):
+            decorator(lambda: asyncio.sleep(0))()
+
+
 def test_threads_get_it_when_it_is_carried() -> None:
     results: dict[str, Any] = {}
     with bound(ID):

@@ -14,6 +14,7 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.db import transaction
 
+from resty_django.callables import is_generator_function
 from resty_django.conf import conf
 from resty_django.txid import current
 
@@ -23,7 +24,6 @@ from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.serialization import encode
 from ...errors import NotAllowed
-from ...returned import is_generator_function
 from ...tasks.context import timestamp
 from ...tasks.message import Message, PutOptions, waits_for_commit
 from ...tasks.registry import find
