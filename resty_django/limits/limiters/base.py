@@ -98,7 +98,7 @@ class Limiter(ABC, Generic[N]):
         store = options.get("store")
         self.prefix = options.get("prefix", "")
         self.stored_prefix = f"{self.algorithm.lua}:{self.prefix}"
-        """What precedes each key in the store. Two algorithms cannot read each other's states."""
+        """The text before each key in the store: algorithms cannot read each other's states."""
         self.name = options.get("name", "")
         self.clock = options.get("clock")
         self._on_error = on_error
