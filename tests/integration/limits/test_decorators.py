@@ -819,7 +819,11 @@ NOT_AWAITED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("function", [coroutine_function, partial(coroutine_function), Awaited()], ids=repr)
+@pytest.mark.parametrize(
+    "function",
+    [coroutine_function, partial(coroutine_function), Awaited()],
+    ids=["function", "partial", "object"],
+)
 @pytest.mark.parametrize("use", NOT_AWAITED.values(), ids=NOT_AWAITED)
 def test_a_coroutine_function_is_refused_where_its_result_is_not_awaited(use: Any, function: Any) -> None:
     with pytest.raises(
