@@ -21,7 +21,7 @@ from ..clients.serialization import as_list
 from ..errors import QlessError
 from ..search import index
 from ..search.index import IndexCounts
-from ..search.query import FIELD_SUGGESTIONS, Term
+from ..search.query import FIELD_SUGGESTIONS, Term, first
 from ..search.terms import Document, Fragment, Pattern, document, error_text, patterns
 from . import formatting
 
@@ -77,7 +77,10 @@ class IndexLookup:
             index.index_jobs(client, MAX_INDEXED)
             lists, counts = _count(client, terms, state)
         exact = len(terms) == 1 and bool(klass)
-        if not lists or not counts.enabled or not counts.complete or (exact and (counts.unindexed or counts.full)):
+        contained = counts.contains(klass or first(terms, "class"), state)
+        if not lists or not contained or not counts.enabled or not counts.complete:
+            return None
+        if exact and (counts.unindexed or counts.full):
             return None
         numbers = iter(as_list(counts.counts))
         totals = [sum(next(numbers) for _pattern in patterns_list) for patterns_list in lists]
@@ -195,10 +198,17 @@ def _valued(name: str, values: Sequence[Any]) -> list[str]:
     ]
 
 
-def notes(lookup: IndexLookup | None) -> list[str]:
+def notes(lookup: IndexLookup | None, terms: Sequence[Term] = (), state: str = "") -> list[str]:
     """Return what a user has to know about the completeness of the results."""
     if lookup is None or lookup.counts is None:
-        return []
+        if state == "failed" or not any(term.field in ("", "args", "error", "class", "txid") for term in terms):
+            return []
+        return [
+            _(
+                "This search examines jobs one by one, because the index contains only failed jobs, and jobs of the "
+                "classes in the option index-classes. With state:failed it reads the index."
+            )
+        ]
     texts = []
     if lookup.counts.unindexed:
         texts.append(

@@ -122,7 +122,7 @@ class JobAdmin(NewJob):
             table,
             filters={"q": printable(text, 500)},
             search=search,
-            notes=notes(job_list.lookup),
+            notes=notes(job_list.lookup, () if job_filter.inside else job_filter.terms, job_filter.state),
             form=FilterForm(request.GET, queues),
             facts=_list_facts(job_list),
             hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list), *_archive_hints(text)],

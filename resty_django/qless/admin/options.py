@@ -87,9 +87,16 @@ CORE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     ),
     "max-index": OptionSpec(
         "2000000",
-        gettext_lazy("Maximum number of entries of the index of jobs, about 150 bytes each; 0: no index."),
+        gettext_lazy("Maximum number of entries of the index of jobs, about 210 bytes each; 0: no index."),
         0,
         1_000_000_000,
+    ),
+    "index-classes": OptionSpec(
+        "",
+        gettext_lazy(
+            "Classes whose jobs are in the index in all states, separated by commas; *: all classes. The index always "
+            "contains failed jobs. A job in the index takes about twice the memory."
+        ),
     ),
     "max-payload": OptionSpec("0", gettext_lazy("Maximum bytes of arguments and results; 0: unlimited."), 0),
     "fixes": OptionSpec(

@@ -94,6 +94,7 @@ if command == 'complete' then
     else
       call('ZADD', QUEUE .. next_queue .. '-work', priority - now / 10000000000, jid)
     end
+    note_change(jid, data)
     call('HSET', key, 'data', data, 'state', state, 'worker', '', 'failure', '{}', 'queue', next_queue, 'expires', 0,
       'remaining', job[5], 'time', format('%.20f', now))
     if not blocked then
@@ -109,6 +110,7 @@ if command == 'complete' then
   end
 
   call('PUBLISH', prefix .. 'log', '{"event":"completed","jid":' .. encode(jid) .. ',"queue":' .. encode(queue) .. '}')
+  note_change(jid, data)
   call('HSET', key, 'data', data, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', 0,
     'remaining', job[5], 'time', format('%.20f', now))
   local completed = prefix .. 'completed'

@@ -20,6 +20,7 @@ if command == 'heartbeat' then
   end
   local expires = now + (tonumber(queue_heartbeat) or tonumber(general_heartbeat) or 60)
   if data then
+    note_change(jid, data)
     call('HSET', key, 'expires', expires, 'worker', worker, 'data', fixes ~= 'none' and data or encode(decoded))
   else
     call('HSET', key, 'expires', expires, 'worker', worker)

@@ -226,7 +226,7 @@ lazy_helpers = function()
   -- Remove a job from the index. `member`: one of its members there, in case the list of its terms is lost.
   local function unindex(jid, member)
     local key = prefix .. 'i:' .. jid
-    local age, terms = string.match(call('GET', key) or '', '^%d+f?\n(%x+)\n(.*)$')
+    local age, terms = string.match(call('GET', key) or '', '^%x+\n(%x+)\n(.*)$')
     local members = {member}
     for term in string.gmatch(terms or '', '(.-)%z\n') do
       members[#members + 1] = term .. '\0' .. age .. jid
@@ -271,7 +271,9 @@ lazy_helpers = function()
             'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'retries', job[7], 'remaining', job[7],
             'time', format('%.20f', due), 'spawned_from_jid', parent)
           append_history(jid, floor(due), '"put"', '"q":' .. encode(queue), true)
-          note_job(jid)
+          if is_indexed(job[3]) then
+            note_job(jid)
+          end
           call('ZADD', work, (tonumber(job[5]) or 0) - due / 10000000000, jid)
           due = due + interval
           call('ZADD', schedule_key, due, parent)

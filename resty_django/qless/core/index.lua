@@ -5,18 +5,18 @@
 --   c:<class>   f:<class> of a job that has failed   t:<txid>   w:<word>\31<path>, a word of an argument, of an error and
 --   so on, in lower case
 -- `age` is 0xffffffff minus the time in seconds, in hexadecimal, so that the newest job comes first within a term.
--- i:<jid> contains the terms of a job: <mark>\n<age>\n, and <term>\0\n for each in ascending order. The mark is the
--- length of the data for which they were made, with an `f` if the job had failed. `unindexed` lists jobs whose terms are
--- to be written; a pass over all jobs adds those that other cores put or fail.
+-- i:<jid> contains the terms of a job: <mark>\n<age>\n, and <term>\0\n for each in ascending order. The mark is a hash
+-- of all from which they were made. `unindexed` lists jobs whose terms are to be written; a pass over all jobs adds those
+-- that other cores put, fail or change. The index contains failed jobs and the classes in `index-classes`, see `is_indexed`.
 --
 -- index.take    [count=100]         Reply: JSON list of [jid, mark, class, data, txid, failure, tags], false for what is
 --                                   missing. Removes the jobs from `unindexed`. Data longer than 16 kB are left out
 -- index.put     jid mark terms ...  Reply: number of jobs that exist. `terms`: a JSON list that replaces the old terms
 -- index.sweep                       Continues the pass: examines about 250 jobs, and removes indexed jobs that do not
---                                   exist, of 250. Reply: 1: call it again; 0: the pass is complete, and another one
+--                                   exist, or do not belong there, of 250. Reply: 1: call it again; 0: the pass is complete, and another one
 --                                   begins after a minute. If `max-index` is 0, removes 250 entries
--- index.count   patterns            Reply: JSON {counts, entries, limit, unindexed, complete}: whether a pass has been
---                                   completed
+-- index.count   patterns            Reply: JSON {counts, entries, limit, unindexed, complete, classes}: whether a pass has
+--                                   been completed, and the option `index-classes`
 -- index.find    terms [state s] [queue q] [cursor c] [count=25] [scan=1000]
 --                                   Reply: JSON {jobs: [jid], cursor, examined}, pass the cursor to the next call; '' marks
 --                                   the end
@@ -30,6 +30,22 @@ local MAX_CLASSES, MAX_DATA, MAX_TERMS = 1000, 16384, 50
 local function index_full()
   settings()
   return call('ZCARD', prefix .. 'index') >= max_index
+end
+
+-- Return what the terms of a job are made of, or nil if the index does not contain it: mark, class, data, txid, failure,
+-- tags; false for what is missing. Data longer than 16 kB count by their length.
+local function parts_of(jid)
+  local key = JOB .. jid
+  local length = call('HSTRLEN', key, 'data')
+  local job = call('HMGET', key, 'klass', 'txid', 'failure', 'state', 'tags', length <= MAX_DATA and 'data' or '')
+  local class, txid, failure, state, tags, data = unpack(job, 1, 6)
+  local failed = state == 'failed'
+  if not class or not is_indexed(class, failed) then
+    return
+  end
+  failure = failed and (failure or '')
+  local text = table.concat({class, data or length, txid or '', failure or 0, tags or ''}, '\0')
+  return {string.sub(redis.sha1hex(text), 1, 12), class, data, txid, failure, tags}
 end
 
 -- Return a list of patterns if it is one, or raise an error.
@@ -50,13 +66,11 @@ if command == 'index.take' then
   end
   local jobs = {}
   for _, jid in ipairs(count > 0 and call('LPOP', prefix .. 'unindexed', count) or {}) do
-    local key = JOB .. jid
-    local length = call('HSTRLEN', key, 'data')
-    local job = call('HMGET', key, 'klass', 'txid', 'failure', 'state', 'tags', length <= MAX_DATA and 'data' or '')
-    if job[1] then
-      local has_failed = job[4] == 'failed'
-      jobs[#jobs + 1] = {jid, length .. (has_failed and 'f' or ''), job[1], job[6], job[2],
-        has_failed and job[3], job[5]}
+    local parts = parts_of(jid)
+    if parts then
+      jobs[#jobs + 1] = {jid, unpack(parts, 1, 6)}
+    else
+      lazy_helpers().unindex(jid)
     end
   end
   return list(jobs)
@@ -79,7 +93,7 @@ if command == 'index.put' then
   for n = 3, #ARGV, 3 do
     local jid, mark, terms = ARGV[n], ARGV[n + 1], terms_of[n]
     local key = prefix .. 'i:' .. jid
-    local age = string.match(call('GET', key) or '', '^%d+f?\n(%x+)') or format('%08x', 4294967295 - moment)
+    local age = string.match(call('GET', key) or '', '^%x+\n(%x+)') or format('%08x', 4294967295 - moment)
     local members, stored = {}, {mark .. '\n' .. age .. '\n'}
     for _, term in ipairs(terms) do
       members[#members + 1] = 0
@@ -121,10 +135,11 @@ if command == 'index.sweep' then
   local examined = full and budget or 0
   while at <= count and examined < budget do
     local kind, list_key, hashes, state = source(at)
-    local jids = hashes == JOB and call(kind, list_key, offset, offset + STEP - 1) or {}
+    local concerned = hashes == JOB and (state == 'failed' or index_classes ~= '')
+    local jids = concerned and call(kind, list_key, offset, offset + STEP - 1) or {}
     for _, jid in ipairs(jids) do
-      local mark = string.match(call('GET', prefix .. 'i:' .. jid) or '', '^(%d+f?)\n')
-      if mark ~= call('HSTRLEN', JOB .. jid, 'data') .. (state == 'failed' and 'f' or '') then
+      local parts = parts_of(jid)
+      if parts and parts[1] ~= string.match(call('GET', prefix .. 'i:' .. jid) or '', '^(%x+)\n') then
         note_job(jid)
       end
     end
@@ -137,8 +152,14 @@ if command == 'index.sweep' then
     budget)
   for _, member in ipairs(members) do
     local jid = string.sub(member, find(member, '\0', 1, true) + 9)
-    if call('EXISTS', JOB .. jid) == 0 then
+    local job = call('HMGET', JOB .. jid, 'klass', 'state')
+    local stored = call('GET', prefix .. 'i:' .. jid) or ''
+    local stop = find(member, '\0', 1, true)
+    if not job[1] or not is_indexed(job[1], job[2] == 'failed') then
       lazy_helpers().unindex(jid, member)
+    elseif not find(stored, '\n' .. string.sub(member, 1, stop) .. '\n', 1, true)
+      or string.match(stored, '^%x+\n(%x+)') ~= string.sub(member, stop + 1, stop + 8) then
+      call('ZREM', prefix .. 'index', member)
     end
   end
   local jobs_left, entries_left = at <= count and not full, #members == budget
@@ -160,7 +181,7 @@ if command == 'index.count' then
   end
   return '{"counts":' .. list(counts) .. ',"entries":' .. call('ZCARD', prefix .. 'index') .. ',"limit":'
     .. format('%.0f', max_index) .. ',"unindexed":' .. call('LLEN', prefix .. 'unindexed') .. ',"complete":'
-    .. encode(call('HEXISTS', prefix .. 'index-pass', 'until') == 1) .. '}'
+    .. encode(call('HEXISTS', prefix .. 'index-pass', 'until') == 1) .. ',"classes":' .. encode(index_classes) .. '}'
 end
 
 if command == 'index.classes' then

@@ -352,7 +352,9 @@ outcomes = function()
     local delay, name = tonumber(options.delay) or 0, encode(queue)
     call('PUBLISH', prefix .. 'log', '{"event":"put","jid":' .. encode(jid) .. ',"queue":' .. name .. '}')
     append_history(jid, moment, '"put"', '"q":' .. name, true)
-    note_job(jid)
+    if is_indexed(klass) then
+      note_job(jid)
+    end
     lazy_helpers().tag(jid, tags, 1)
     call('HSET', JOB .. jid, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags',
       tags[1] and encode(tags) or '{}', 'state', delay > 0 and 'scheduled' or 'waiting', 'worker', '', 'expires', 0,

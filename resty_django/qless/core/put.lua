@@ -93,7 +93,9 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     call('HSET', key, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags', tags, 'state', state,
       'worker', '', 'expires', 0, 'queue', queue, 'retries', retries, 'remaining', retries,
       'time', format('%.20f', now))
-    note_job(jid)
+    if is_indexed(klass) then
+      note_job(jid)
+    end
     if txid then
       call('HSET', key, 'txid', txid)
     end

@@ -68,7 +68,7 @@ if command == 'tag' then
       tags_left[#tags_left + 1] = has[name] and name or nil
     end
     call('HSET', JOB .. jid, 'tags', list(tags_left))
-    note_job(jid)
+    note_change(jid)
     return list(tags_left)
   elseif action == 'get' then
     local name = need(title, 'tag', ARGV[4])

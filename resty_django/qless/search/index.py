@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class IndexCounts(msgspec.Struct):
     - `entries`, `limit`: of the index; a limit of 0 turns it off.
     - `unindexed`: the number of new jobs that are not in the index yet.
     - `complete`: whether all jobs have been examined once.
+    - `classes`: the option `index-classes`: the classes whose jobs are indexed in all states; `*`: all classes.
     """
 
     counts: list[int] | dict[str, Any]
@@ -48,6 +50,12 @@ class IndexCounts(msgspec.Struct):
     limit: int
     unindexed: int
     complete: bool
+    classes: str = ""
+
+    def contains(self, klass: str, state: str) -> bool:
+        """Return whether all jobs of a class ("": any class) and a state ("": any state) are in the index."""
+        names = re.split(r"[\s,]+", self.classes)
+        return state == "failed" or "*" in names or (klass != "" and klass in names)
 
     @property
     def enabled(self) -> bool:
@@ -99,10 +107,10 @@ def index_jobs(client: Client, count: int = JOBS_PER_CALL) -> int:
     """Write the terms of at most `count` jobs that are not in the index yet; return how many were taken."""
     jobs = as_list(read(client.call("index.take", count), _JSON))
     arguments: list[Any] = []
-    for jid, mark, klass, *fields in jobs:
-        failed = mark.endswith("f")
+    for jid, mark, klass, data, txid, failure, tags in jobs:
+        failed = failure is not False
         try:
-            terms = _terms(jid, klass, *fields, failed=failed)
+            terms = _terms(jid, klass, data, txid, failure, tags, failed=failed)
         except Exception as error:  # a class whose module cannot be imported, or data of a shape that nobody expects
             log.warning("only the class of job %s is indexed: %s", readable(jid, 100), described(error))
             terms = index_terms(Document(jid, klass, failed=failed))

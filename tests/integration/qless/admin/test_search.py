@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
+from dataclasses import replace
 from html import unescape
 from typing import Any
 from urllib.parse import quote_plus
@@ -16,6 +18,7 @@ from resty_django.qless import Client
 from resty_django.qless.admin import job_search
 from resty_django.qless.search import index
 from resty_django.qless.search.index import Indexer
+from resty_django.qless.search.terms import index_terms
 from tests.integration.qless.admin.tools import (
     HOSTILE,
     bulk,
@@ -60,6 +63,12 @@ def index_all(client: Client) -> None:
         pass
     while client.call("index.sweep"):
         pass
+
+
+@pytest.fixture(autouse=True)
+def _all_classes(jobs_site: Client) -> None:
+    """All jobs are in the index, unless a test says otherwise."""
+    jobs_site.config.set("index-classes", "*")
 
 
 @pytest.fixture
@@ -113,6 +122,35 @@ def test_jobs_in_all_states_are_found(admin_client: Browser, orders: Client) -> 
         page = search(admin_client, text)
         assert set(jids(page)) == expected, text
         assert "hunter2" not in page.replace(f'value="{text}"', "").replace(quote_plus(text), ""), text
+
+
+def test_failed_jobs_and_named_classes_are_in_the_index(admin_client: Browser, orders: Client, valkey: Any) -> None:
+    """Other jobs are found as well, by examining them; the page says so."""
+    orders.queues["mail"].put("shop.tasks.Pay", {"customer": {"name": "Anna"}}, jid="x-pay")
+    note = "This search examines jobs one by one"
+    for classes, indexed, by_index in (
+        ("", {b"x-failed"}, ["error:KeyError state:failed"]),
+        ("shop.tasks.Pay", {b"x-failed", b"x-pay"}, ["class:shop.tasks.Pay ann", "ann state:failed"]),
+        ("other, shop.tasks.Pay shop.tasks.Send", None, ["class:shop.tasks.Send ann"]),
+    ):
+        orders.config.set("index-classes", classes)
+        valkey.hset("ql:index-pass", "until", 0)
+        index_all(orders)
+        index_all(orders)
+        jids_of = {entry.partition(b"\0")[2][8:] for entry in valkey.zrange("ql:index", 0, -1)}
+        assert jids_of == (
+            indexed or {b"x-failed", b"x-complete", b"x-running", b"x-scheduled", b"x-waiting", b"x-pay"}
+        )
+        assert {key[5:] for key in valkey.keys("ql:i:*")} == jids_of
+        for text in by_index:
+            page = search(admin_client, text)
+            assert jids(page) != []
+            assert note not in page
+            assert "Examine all jobs instead" in page
+        page = search(admin_client, "ann")
+        assert set(jids(page)) == {"x-failed", "x-complete", "x-running", "x-scheduled", "x-pay"}
+        assert note in page
+        assert note not in search(admin_client, "tag:eu")
 
 
 def test_parts_of_words_are_found_by_examining_all_jobs(admin_client: Browser, orders: Client) -> None:
@@ -288,3 +326,129 @@ def test_hostile_jobs_are_indexed_and_found(admin_client: Browser, jobs_site: Cl
         page = admin_client.get(path("job"), {"q": text.encode("utf-8", "replace").decode()}).content.decode()
         assert "<b>" not in page
         assert "{{" not in page or "&lt;" in page
+
+
+class OtherCore:
+    """A core that knows nothing of the index: the changes that a client of it makes, as commands of Redis."""
+
+    def __init__(self, valkey: Any) -> None:
+        self._valkey = valkey
+
+    def put(self, jid: str, data: str, klass: str, tags: list[str]) -> None:
+        fields = {
+            "jid": jid,
+            "klass": klass,
+            "data": data,
+            "tags": json.dumps(tags),
+            "state": "waiting",
+            "queue": "mail",
+        }
+        numbers = {"priority": 0, "retries": 5, "remaining": 5, "worker": "", "expires": 0, "time": time.time()}
+        self._valkey.hset(f"ql:j:{jid}", mapping={**fields, **numbers})
+        self._valkey.zadd("ql:queues", {"mail": 1})
+        self._valkey.zadd("ql:q:mail-work", {jid: 0})
+
+    def cancel(self, jid: str) -> None:
+        self._valkey.delete(f"ql:j:{jid}", f"ql:j:{jid}-history")
+        for key in ("ql:q:mail-work", "ql:q:mail-locks", "ql:completed"):
+            self._valkey.zrem(key, jid)
+        self._valkey.lrem("ql:f:group", 0, jid)
+
+    def change(self, jid: str, **fields: str) -> None:
+        if self._valkey.exists(f"ql:j:{jid}"):
+            self._valkey.hset(f"ql:j:{jid}", mapping=fields)
+
+    def fail(self, jid: str, message: str) -> None:
+        if self._valkey.hget(f"ql:j:{jid}", "state") == b"waiting":
+            failure = json.dumps({"group": "group", "message": message, "when": 1, "worker": "w"})
+            self.change(jid, state="failed", failure=failure)
+            self._valkey.zrem("ql:q:mail-work", jid)
+            self._valkey.sadd("ql:failures", "group")
+            self._valkey.lpush("ql:f:group", jid)
+
+
+@pytest.mark.parametrize("classes", ["*", "shop.A", ""])
+@pytest.mark.parametrize("seed", range(4))
+def test_terms_follow_the_jobs_whatever_any_core_does(jobs_site: Client, valkey: Any, seed: int, classes: str) -> None:
+    jobs_site.config.set("index-classes", classes)
+    dice, other = random.Random(seed), OtherCore(valkey)
+    queue = jobs_site.queues["mail"]
+    names = [f"jid {number}" for number in range(12)]
+    for step in range(400):
+        jid, word, tag = dice.choice(names), dice.choice(["anna", "bert", "cleo"]), dice.choice(["eu", "us"])
+        klass, data = dice.choice(["shop.A", "shop.B"]), {"name": word}
+        job = jobs_site.jobs[jid]
+        match dice.randrange(12):
+            case 0 | 1:
+                queue.put(klass, data, jid=jid, tags=[tag] if step % 2 else [])
+            case 2 if job:
+                job.cancel()
+            case 3 if popped := queue.pop():
+                popped.data = data
+                popped.heartbeat()
+            case 4 if popped := queue.pop():
+                popped.data = data
+                popped.complete()
+            case 5 if popped := queue.pop():
+                popped.fail("group", f"KeyError: {word}")
+            case 6 if job:
+                job.tag(tag) if step % 2 else job.untag(tag)
+            case 7 if job and job.state == "failed":
+                job.requeue("mail")
+            case 8:
+                other.cancel(jid)
+                other.put(jid, json.dumps(data), klass, [tag])
+            case 9:
+                other.change(jid, tags=json.dumps([tag]))
+            case 10:
+                other.change(jid, data=json.dumps(data))
+            case 11:
+                other.fail(jid, f"ValueError: {word}") if step % 2 else other.cancel(jid)
+        if dice.random() < 0.2:
+            index.index_jobs(jobs_site, dice.randrange(1, 5))
+        if dice.random() < 0.05:
+            jobs_site.call("index.sweep")
+    for _ in range(2):
+        valkey.hset("ql:index-pass", "until", 0)
+        index_all(jobs_site)
+        index_all(jobs_site)
+    expected = {}
+    for jid in names:
+        job = jobs_site.jobs[jid]
+        if job and (job.state == "failed" or classes in ("*", job.klass)):
+            expected[jid] = index_terms(replace(job_search.document_of(job), failed=job.state == "failed"))
+    stored = {}
+    for jid in names:
+        text = valkey.get(f"ql:i:{jid}")
+        if text is not None:
+            stored[jid] = [term.removesuffix("\0") for term in text.decode().split("\n")[2:-1]]
+    assert stored == expected
+    entries: dict[str, list[str]] = {}
+    for member in valkey.zrange("ql:index", 0, -1):
+        term, _, rest = member.decode().partition("\0")
+        entries.setdefault(rest[8:], []).append(term)
+    assert {jid: sorted(terms) for jid, terms in entries.items()} == {
+        jid: sorted(terms) for jid, terms in expected.items()
+    }
+
+
+def test_the_index_takes_little_memory_by_default(jobs_site: Client, valkey: Any) -> None:
+    """One failed job in ten is indexed."""
+    jobs_site.config.set("index-classes", "")
+
+    def memory() -> int:
+        return sum(valkey.memory_usage(key, samples=0) for key in valkey.scan_iter("*", count=1000))
+
+    queue = jobs_site.queues["mail"]
+    for first in range(0, 2000, 100):
+        customers = [{"id": first + n, "name": f"Anna {first + n}", "city": "Springfield"} for n in range(100)]
+        queue.put_many([{"klass": "shop.tasks.Send", "data": {"customer": one}} for one in customers])
+        for job in queue.pop(10):
+            job.fail("mail-KeyError", "Traceback\nKeyError: 'zip_code'")
+    valkey.delete("ql:unindexed")
+    before = memory()
+    valkey.hset("ql:index-pass", "until", 0)
+    index_all(jobs_site)
+    index_all(jobs_site)
+    assert len(valkey.keys("ql:i:*")) == 200
+    assert 1.02 < memory() / before <= 1.3

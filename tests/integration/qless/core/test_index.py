@@ -16,6 +16,12 @@ pytestmark = [pytest.mark.redis, pytest.mark.contract]
 CLASS = "c:Klass"
 
 
+@pytest.fixture(autouse=True)
+def _all_classes(core: Core) -> None:
+    """All jobs are in the index, unless a test says otherwise."""
+    core("config.set", "index-classes", "*")
+
+
 def take(core: Core, count: int = 100) -> dict[str, list[Any]]:
     """The jobs to index, by jid, and without it."""
     return {job[0]: job[1:] for job in core.json("index.take", count) or []}
@@ -51,22 +57,22 @@ def test_new_jobs_are_taken_once(core: Core) -> None:
     core.put("a", txid="T", tags=["x"], data='{"n":1}')
     core.put("gone")
     core("cancel", "gone")
-    assert take(core) == {"a": ["7", "Klass", '{"n":1}', "T", False, '["x"]']}
+    (parts,) = take(core).values()
+    assert parts[1:] == ["Klass", '{"n":1}', "T", False, '["x"]']
     assert take(core) == {}
 
 
 def test_what_changes_is_taken_again(core: Core) -> None:
     core.put("a")
-    take(core)
+    index(core, "a", mark=take(core)["a"][0])
     core("tag", "add", "a", "x")
     assert take(core)["a"][-1] == '["x"]'
     core.pop()
     core("fail", "a", "w", "g", "KeyError: 1")
-    mark, *_, failure, _tags = take(core)["a"]
-    assert mark == "2f"
+    *_, failure, _tags = take(core)["a"]
     assert json.loads(failure)["message"] == "KeyError: 1"
     core.put("a", data='{"more":1}')
-    assert take(core)["a"][0] == "10"
+    assert take(core)["a"][2:5] == ['{"more":1}', False, False]
 
 
 def test_jobs_of_other_sources_are_taken(core: Core) -> None:
@@ -81,7 +87,10 @@ def test_jobs_of_other_sources_are_taken(core: Core) -> None:
 
 def test_long_data_are_left_out(core: Core) -> None:
     core.put("a", data=json.dumps({"text": "x" * 20_000}))
-    assert take(core)["a"][:3] == ["20012", "Klass", False]
+    first = take(core)["a"]
+    assert first[1:3] == ["Klass", False]
+    core.put("a", data=json.dumps({"text": "y" * 20_001}))
+    assert take(core)["a"][0] != first[0]
 
 
 def test_found_by_class_word_prefix_and_path(core: Core) -> None:
@@ -152,9 +161,10 @@ def test_jobs_that_other_cores_delete_leave_when_they_are_met(core: Core) -> Non
 def test_the_pass_finds_what_other_cores_have_put_failed_and_changed(core: Core) -> None:
     for jid in ("put", "failed", "changed", "same", "done"):
         core.put(jid)
-        index(core, jid)
+    for jid, parts in take(core).items():
+        index(core, jid, mark=parts[0])
     core.client.delete("ql:unindexed", "ql:i:put")
-    core.client.hset("ql:j:changed", "data", '{"n":1}')
+    core.client.hset("ql:j:changed", "data", "[]")  # as long as before
     core.client.zrem("ql:q:q-work", "failed", "done")
     core.client.hset("ql:j:failed", mapping={"state": "failed", "failure": '{"group":"g","message":"m"}'})
     core.client.sadd("ql:failures", "g")
@@ -258,3 +268,48 @@ def test_any_jid_is_found(core: Core, jid: str) -> None:
     assert find(core, [["w:x", "path"]]) == [jid]
     core("cancel", jid)
     assert entries(core) == []
+
+
+def test_failed_jobs_and_those_of_named_classes_are_listed(core: Core) -> None:
+    core("config.set", "index-classes", "")
+    core.put("a")
+    core("recur", "q", "r", "K", "{}", "interval", 60, 0)
+    core.put("f")
+    core.now += 1
+    core.popped(count=5)
+    core("fail", "f", "w", "g", "m")
+    assert take(core).keys() == {"f"}
+    sweep(core)
+    assert take(core).keys() == {"f"}, "the pass finds it again, since it was not put into the index"
+    for text in ("Klass", "Other, Klass", "Other Klass\nK2", "Klass,", "x,*"):
+        core("config.set", "index-classes", text)
+        core.put("b")
+        core("put", "w", "q", "c", "Kla", "{}", 0)
+        assert take(core).keys() == {"b"} | ({"c"} if "*" in text else set())
+        assert core.json("index.count", [])["classes"] == text
+
+
+def test_what_no_longer_belongs_there_leaves(core: Core) -> None:
+    core.put("a")
+    index(core, "a", "w:x\x1f")
+    core.client.zadd("ql:index", {b"c:Klas\x0000000000a": 0, b"c:Klass\x0000000000a": 0})
+    sweep(core)
+    assert len(entries(core)) == 2, "members that the terms of the job do not name are removed"
+    core("config.set", "index-classes", "")
+    core.now += 61
+    sweep(core)
+    assert entries(core) == core.client.keys("ql:i:*") == []
+
+
+@pytest.mark.parametrize("fixes", ["none", "shared", "all"])
+def test_data_that_a_job_changes_are_taken_again(core: Core, fixes: str) -> None:
+    core.config(fixes=fixes)
+    core.put("a", data='{"n":1}')
+    core.popped()
+    index(core, "a", mark=take(core)["a"][0])
+    core("heartbeat", "a", "w", '{"n":1}')
+    assert take(core) == {}
+    core("heartbeat", "a", "w", '{"n":2}')
+    assert take(core)["a"][2] == '{"n":2}'
+    core("complete", "a", "w", "q", '{"n":3}')
+    assert take(core)["a"][2] == '{"n":3}'
