@@ -69,7 +69,7 @@ def is_refusal(reply: object) -> bool:
 
 
 @contextlib.contextmanager
-def skipping_refusals(log: logging.Logger, text: str, *args: Any) -> Iterator[None]:
+def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iterator[None]:
     """Log an error in the block, so that a loop continues with the next item. `text`, `args`: what could not be done.
 
     Raises errors that the next item would get as well, such as `StoreDown`.
@@ -79,7 +79,7 @@ def skipping_refusals(log: logging.Logger, text: str, *args: Any) -> Iterator[No
     except Exception as error:
         if isinstance(error, StoreError) and not is_refusal(error):
             raise
-        log.warning(f"{text}: %s: %s", *args, type(error).__name__, error)
+        caller_log.warning("%s: %s: %s", text % args, type(error).__name__, error)
 
 
 class ScriptClient:
