@@ -80,17 +80,19 @@ def storm(
     wait_for(lambda: open_jobs(client) == 0, run.text()[-3000:], seconds=120 + jobs / 20)
     assert run.stop() == 0
 
-    states = {}
+    states, wrong = {}, {}
     done: Counter[int] = Counter()
     lost = 0
     jids = list(end_states)
     for first in range(0, len(jids), 500):
         for job in client.jobs.multiget(*jids[first : first + 500]):
             states[job.jid] = job.state
+            if job.state != end_states[job.jid]:
+                wrong[job.jid] = (job.state, job.failure, job.raw_queue_history)
             what = Counter(entry["what"] for entry in job.raw_queue_history)
             done[what["done"]] += 1
             lost += what["timed-out"]
-    assert {jid: state for jid, state in end_states.items() if states.get(jid) != state} == {}
+    assert (wrong, end_states.keys() - states) == ({}, set()), run.text()[-3000:]
     completed = sum(state == "complete" for state in end_states.values())
     assert done == {1: completed, 0: jobs - completed}
     assert client.queues["q"].stats().run.count + client.queues["q"].stats(time.time() - 86400).run.count == completed
