@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pytest
 from asgiref.sync import iscoroutinefunction
@@ -27,6 +28,7 @@ from resty_django.cache import (
 from resty_django.cache.backend.store import Store
 from resty_django.cache.invalidation import events as channel_events
 from resty_django.cache.middleware import UpdateMiddleware
+from resty_django.cache.mlcache import cache as cache_module
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.integration.cache.backends import OURS
@@ -426,7 +428,8 @@ class Reversed:
 HERE = "tests.integration.cache.test_invalidation"
 
 
-def test_caches_by_name(site: Any) -> None:
+def test_caches_by_name(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_lrus", WeakValueDictionary())  # an earlier test's "pages" may still live
     site.RESTY_DJANGO = {
         **site.RESTY_DJANGO,
         "CACHES": {
