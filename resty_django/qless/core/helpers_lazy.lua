@@ -65,7 +65,6 @@ lazy_helpers = function()
     look_at(others)
     while unvisited[1] and budget > 0 do
       local other = table.remove(unvisited)
-      budget = budget - 1
       if not visited[other] then
         visited[other] = true
         local dependencies = call('SRANDMEMBER', JOB .. other .. '-dependencies', budget)

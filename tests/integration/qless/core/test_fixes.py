@@ -290,6 +290,19 @@ def test_a_job_that_would_wait_for_itself_is_refused(core: Core, profile: str) -
         assert core.client.keys("ql:j:*") == []
 
 
+@pytest.mark.parametrize(("length", "refused"), [(1001, True), (1003, False)])
+def test_a_cycle_shows_in_the_first_1000_jobs(core: Core, length: int, refused: bool) -> None:
+    core.config(fixes="all")
+    core.put("j0")
+    for number in range(1, length):
+        core.put(f"j{number}", depends=[f"j{number - 1}"])
+    if refused:
+        with pytest.raises(CoreError, match="Job j0 would wait for itself"):
+            core.put("j0", depends=[f"j{length - 1}"])
+    else:
+        core.put("j0", depends=[f"j{length - 1}"])
+
+
 @EACH
 def test_a_child_takes_no_jid_that_is_taken(core: Core, profile: str) -> None:
     """A recurring job that is declared anew after unrecur begins to count anew."""
