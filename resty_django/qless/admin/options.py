@@ -95,7 +95,7 @@ CORE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
         "",
         gettext_lazy(
             "Classes whose jobs are in the index in all states, separated by commas; *: all classes. The index always "
-            "contains failed jobs. A job in the index takes about twice the memory."
+            "contains failed jobs. A small job in the index takes two to three times the memory."
         ),
     ),
     "max-payload": OptionSpec("0", gettext_lazy("Maximum bytes of arguments and results; 0: unlimited."), 0),
