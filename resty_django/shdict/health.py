@@ -28,7 +28,7 @@ def probe() -> Iterator[Finding]:
         start = time.perf_counter()
         try:
             stats = shdicts[name].quick_stats()
-            faults = shdicts[name].faults()
+            faults, warnings = shdicts[name].faults(), shdicts[name].warnings()
         except Exception as error:
             yield Finding("error", subject, f"The dictionary cannot be used: {type(error).__name__}: {error}")
             continue
@@ -37,8 +37,10 @@ def probe() -> Iterator[Finding]:
             continue
         text = f"It responded in {(time.perf_counter() - start) * 1000:.1f} ms; {_room(stats)}."
         if name == KEEPS and stats.forcible:
-            text += " Locks or counters may have been lost. Raise SIZE, or use a separate dictionary for caches."
-        yield Finding("warning" if name == KEEPS and stats.forcible else "ok", subject, text)
+            warnings.append(
+                "Locks or counters may have been lost. Raise SIZE, or use a separate dictionary for caches."
+            )
+        yield Finding("warning" if warnings else "ok", subject, " ".join((text, *warnings)))
 
 
 def _room(stats: Stats) -> str:

@@ -211,6 +211,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
                 return view(request, *args, **kwargs)
             except (StoreError, QlessError, ImproperlyConfigured) as error:
                 context = {"title": _("Jobs are not available"), "error": printable(str(error), 1000), "live": False}
+                context["configured"] = not isinstance(error, ImproperlyConfigured)
                 return self.page(request, f"{TEMPLATES}/down.html", context, status=503)
 
         return wrapper

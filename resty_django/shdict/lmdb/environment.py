@@ -217,6 +217,12 @@ class Environment:
             if dict_file is not None:
                 dict_file.release()
 
+    def warnings(self) -> list[str]:
+        """Like `SharedDict.warnings`."""
+        dict_file = self._dict_file
+        text = files.displaced(dict_file.data) if dict_file and not self.path else ""
+        return [text] if text else []
+
     def faults(self) -> list[str]:
         """Like `SharedDict.faults`. Scans the machine's processes."""
         dict_file = self._dict_file

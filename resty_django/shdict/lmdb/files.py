@@ -25,8 +25,11 @@ from typing import Any, Final
 from django.conf import settings
 
 from resty_django.conf.schema import Name, key_text
+from resty_django.text import logger
 
 from ..errors import DiskFull, SizeChanged, Unavailable, WrongOwner
+
+log = logger("resty_django.shdict")
 
 LAYOUT: Final = 2
 """Layout version of the file; files with another version are recreated."""
@@ -127,6 +130,8 @@ def _make_if_alone(
     os.ftruncate(manifest, 0)
     data = (folder if path else _folder_with_room(folder, size)) / f"{_file_name(name)}.mdb"
     remove(data)
+    if not path and (text := displaced(data)):
+        log.warning("%s: %s", key_text(("SHARED_DICTS", Name(name))), text)
     try:
         make(data, size)
         os.pwrite(manifest, json.dumps(_manifest(size, str(data))).encode(), 0)
@@ -179,6 +184,16 @@ def likely_cause(data: Path) -> str:
             "from it, or set PATH to another folder."
         )
     return "The likely cause is a deployment or a script that deletes the folder. Set PATH to a separate folder."
+
+
+def displaced(data: Path) -> str:
+    """Return a warning if a file is outside of the memory file system of the machine; "" if inside, or without one."""
+    if data.is_relative_to(MEMORY) or not MEMORY.is_dir():
+        return ""
+    return (
+        f"The file {data} is not in {MEMORY}, which has too little space or cannot be written, so the kernel may write "
+        f"it to a disk. Enlarge {MEMORY} (Docker: --shm-size), reduce SIZE, or set PATH."
+    )
 
 
 def users_of_deleted(data: Path) -> list[int]:
@@ -270,7 +285,8 @@ def _has_others(folder: Path) -> bool:
 
 
 def _private_folder(folder: Path, setting: str) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)  # parents=True creates parents with the default mode
     status = folder.stat(follow_symlinks=False)
     open_to_others = stat.S_ISDIR(status.st_mode) and status.st_mode & 0o022
     if open_to_others and (status.st_mode & stat.S_ISVTX or _has_others(folder)):

@@ -135,6 +135,24 @@ async def test_taking_what_is_available(store: RedisDict, server: Server) -> Non
 
 
 @pytest.mark.redis
+async def test_an_awaited_change_meets_the_outage_first(
+    store: RedisDict, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket = TokenBucket.from_interval(3_600_000, 5, store=store, on_error="open")
+    breaker = store_of(store).breaker
+    for call, result in ((bucket.atake_available, 5), (bucket.auncommit, 0)):
+        server.kill()
+        assert await call("k", 5) == result
+        assert breaker.outage() is not None
+        server.start()
+        rested(store)
+        await bucket.atake_available("k", 1)
+        assert breaker.outage() is None
+    texts = [record.getMessage() for record in caplog.records if record.name == LOG]
+    assert ["answers again" in text for text in texts] == [False, True] * 2
+
+
+@pytest.mark.redis
 async def test_raise(store: RedisDict, server: Server) -> None:
     slots = Concurrency(3, store=store, on_error="raise")
     server.kill()

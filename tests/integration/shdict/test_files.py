@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from resty_django.shdict import DiskFull, SizeChanged, Unavailable, WrongOwner
+from resty_django.shdict import DiskFull, SizeChanged, Unavailable, WrongOwner, shdicts
+from resty_django.shdict.health import probe
 from resty_django.shdict.lmdb import LmdbDict, files
 from tests import processes
 from tests.dictionaries import MIB
@@ -67,6 +68,11 @@ def test_only_the_owner_can_get_at_the_files(make: Callable[..., LmdbDict], fold
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
     assert modes == dict.fromkeys(["one.card", "one.mdb", "one.mdb-lock", "one.mdb-flushes"], 0o600)
+
+
+def test_missing_parents_are_private_too(make: Callable[..., LmdbDict], tmp_path: Path) -> None:
+    make(path=str(tmp_path / "a" / "b" / "c")).set("k", "v")
+    assert [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("a", "a/b", "a/b/c")] == [0o700] * 3
 
 
 def test_every_byte_is_there_from_the_start(make: Callable[..., LmdbDict], folder: Path) -> None:
@@ -219,7 +225,10 @@ def test_temporary_files_where_memory_may_not_be_written(
 
 
 def test_temporary_files_where_memory_has_no_room(
-    make: Callable[..., LmdbDict], bases: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., LmdbDict],
+    bases: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     free = os.statvfs("/")
 
@@ -230,6 +239,16 @@ def test_temporary_files_where_memory_has_no_room(
     dictionary = make(path=None)
     dictionary.set("k", "v")
     assert {path.name for path in (bases[0] / files.site_folder()).iterdir()} == {"one.card"}
+    (warning,) = dictionary.warnings()
+    dictionary.close()
+    with override_settings(RESTY_DJANGO={"SHARED_DICTS": {"one": {"SIZE": MIB}}}):
+        (found,) = (finding for finding in probe() if finding.subject == "dictionary one")
+        shdicts.close_all()
+    assert (found.level, warning in found.message) == ("warning", True)
+    assert f"is not in {bases[0]}" in warning
+    assert [text for record in caplog.records if "one" in (text := record.getMessage())] == [
+        f'RESTY_DJANGO["SHARED_DICTS"]["one"]: {warning}'
+    ]
     assert (bases[1] / files.site_folder() / "one.mdb").stat().st_size == MIB
     dictionary.close()
     monkeypatch.undo()

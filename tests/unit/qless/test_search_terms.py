@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from resty_django.qless import task
 from resty_django.qless.search.query import parse
 from resty_django.qless.search.terms import (
     MAX_WORDS,
@@ -22,6 +23,11 @@ from resty_django.qless.search.terms import (
 
 JID = "0123456789abcdef0123456789abcdef"
 DATA = {"customer": {"id": 7, "name": "Ann Meyer", "password": "hunter2"}, "lines": [{"sku": "AB-1"}], "paid": True}
+
+
+@task
+def count(first: int, *rest: int) -> None:
+    """A task that takes any number of positional arguments."""
 
 
 def terms_of(data: Any, **fields: Any) -> list[str]:
@@ -48,6 +54,14 @@ def test_hidden_values_are_not_indexed(settings: Any) -> None:
 
 def test_positional_arguments_of_an_unknown_task_are_not_indexed() -> None:
     assert terms_of({"args": ["hunter2"], "kwargs": {"order": 5}}) == ["c:K", "w:5\x1forder"]
+
+
+def test_more_positional_arguments_than_names_have_their_positions(settings: Any) -> None:
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"MODULES": [__name__]}}
+    named = index_terms(document(JID, f"{__name__}.count", {"args": [70, 71, 72, 73], "kwargs": {}}))
+    assert [term for term in named if term.startswith("w:")] == [
+        *("w:70\x1ffirst", "w:71\x1frest", "w:72\x1f2", "w:73\x1f3")
+    ]
 
 
 def test_terms_are_bounded() -> None:

@@ -91,3 +91,17 @@ def test_redis_user_without_info_permission_gets_the_other_facts(
     facts = facts_of(text_of(admin_client, path("option")))
     assert "lacks the permission" in facts["Server"]
     assert "Core (SHA1)" in facts
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_error_page_promises_only_what_a_configured_server_does(
+    admin_client: Browser, settings: Any, configured: bool
+) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    section = {"URL": "redis://127.0.0.1:1/0"} if configured else {}
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
+    text = text_of(admin_client, path("queue"), 503)
+    assert [sentence in text for sentence in ("The server keeps waiting jobs", "No jobs are lost")] == [
+        configured,
+        not configured,
+    ]
