@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from html import escape
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -119,6 +120,12 @@ def _text(value: Any) -> str:
             return path_of(value)
     except TypeError as error:
         raise _Unknown(str(error).removesuffix(".")) from None
+    if hasattr(kind, "casefold") and not isinstance(value, str):  # a lazy text
+        return _text(str(value))
+    if isinstance(value, str) and hasattr(kind, "__html__"):  # safe, such as a literal in a template
+        plain = "".join(value)
+        # Without special characters the plain text has the same result, so both share a key, also to invalidate it.
+        return repr(plain) if escape(plain) == plain else f"safe({plain!r})"
     raise _Unknown(f"it is or contains a {kind.__qualname__}")
 
 

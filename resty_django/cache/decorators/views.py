@@ -104,7 +104,8 @@ def cache_view(
     ) -> Steps[HttpResponseBase]:
         if callable(tags):
             tags = functools.partial(tags, request, *args, **kwargs)
-        cached_request = CachedRequest(request, functools.partial(view, request, *args, **kwargs), view, tags)
+        call = functools.partial(view, request, *args, **kwargs)
+        cached_request = CachedRequest(_http_request(request), call, view, tags, _finalizer(request))
         mlcache = mlcaches[cache] if isinstance(cache, str) else cache
         response = yield from cached_request.answer(mlcache, rules, hits)
         add_status(response, mlcache.name, cached_request.status, rules)
@@ -117,7 +118,7 @@ def cache_view(
 
     def found(hits: PageHits, request: HttpRequest) -> HttpResponse | None:
         mlcache = mlcaches[cache] if isinstance(cache, str) else cache
-        response = hits.find(request, mlcache)
+        response = hits.find(_http_request(request), mlcache)
         if response is not None:
             add_status(response, mlcache.name, HIT, rules)
         return response
@@ -169,17 +170,38 @@ def _check_request(request: object, view: Callable[..., Any]) -> None:
         )
 
 
+def _http_request(request: Any) -> HttpRequest:
+    """Return the request of Django that a request of Django REST framework wraps; other requests unchanged."""
+    return request if isinstance(request, HttpRequest) else getattr(request, "_request", request)
+
+
+def _finalizer(request: Any) -> Callable[[Any], Any]:
+    """Return a function that prepares a response for rendering.
+
+    For a method of Django REST framework, this chooses the renderer and adds `Vary`, which the framework would do after
+    the method, too late for the cache.
+    """
+    api_view = (getattr(request, "parser_context", None) or {}).get("view")
+    return (lambda response: response) if api_view is None else functools.partial(api_view.finalize_response, request)
+
+
 class CachedRequest:
     """A request to a cached view. `call`: the view with its arguments. `tags`: of its page, or a function without
-    arguments."""
+    arguments. `finalize`: prepares the response before it is rendered."""
 
     def __init__(
-        self, request: HttpRequest, call: Callable[[], Any], view: Callable[..., Any], tags: Tags = ()
+        self,
+        request: HttpRequest,
+        call: Callable[[], Any],
+        view: Callable[..., Any],
+        tags: Tags,
+        finalize: Callable[[Any], Any],
     ) -> None:
         self.request = request
         self.tags = tags
         self.view = view
         self._call = call
+        self._finalize = finalize
         self._response: HttpResponseBase | None = None
         self.status = MISS
         """The parameters of `Cache-Status`."""
@@ -273,11 +295,11 @@ class CachedRequest:
         return response
 
     def _now(self) -> HttpResponseBase:
-        response = self._call()
+        response = self._finalize(self._call())
         return response.render() if _waits(response) else response  # type: ignore[no-any-return]
 
     async def _anow(self) -> HttpResponseBase:
-        response = await self._call()
+        response = self._finalize(await self._call())
         return await sync_to_async(response.render)() if _waits(response) else response  # type: ignore[no-any-return]
 
 

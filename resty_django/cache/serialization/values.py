@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from django.db.models import Model, QuerySet
+from django.utils.functional import LazyObject
 from msgspec.msgpack import Ext
 
 from ..errors import BadValue
@@ -57,6 +58,8 @@ class _Conversion:
         if isinstance(value, list | tuple | QuerySet):
             items = [self.typed(item, f"{path}[{position}]") for position, item in enumerate(value)]
             return [item for item, _ in items], [stored for _, stored in items]
+        if issubclass(kind, LazyObject):  # such as `request.user`
+            return self.typed(value.__reduce__()[1][0], path)
         for base, convert in _BASES:
             if isinstance(value, base):
                 return (convert(value),) * 2
@@ -73,6 +76,8 @@ class _Conversion:
             return {self._key(key, path): self.in_row(item, f"{path}[{key!r}]") for key, item in value.items()}
         if isinstance(value, list):
             return [self.in_row(item, f"{path}[{position}]") for position, item in enumerate(value)]
+        if issubclass(kind, LazyObject):
+            return self.in_row(value.__reduce__()[1][0], path)
         for base, convert in _BASES:
             if isinstance(value, base):
                 return convert(value)

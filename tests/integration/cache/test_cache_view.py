@@ -39,6 +39,12 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import condition
 from django.views.decorators.vary import vary_on_headers
+from rest_framework.decorators import api_view, authentication_classes, permission_classes
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from resty_django.cache import (
     LRU,
@@ -785,6 +791,41 @@ class OneMethod(View):
         return counted(request)
 
 
+class TextRenderer(JSONRenderer):
+    media_type = "text/plain"
+    format = "text"
+
+
+class ApiMethod(APIView):
+    authentication_classes = ()
+    permission_classes = ()
+    renderer_classes = (JSONRenderer, TextRenderer)
+
+    @method_decorator(cache_view(60))
+    def get(self, request: Request) -> Response:
+        runs.append(request.path)
+        return Response({"run": len(runs)})
+
+
+class ApiSet(ViewSet):
+    authentication_classes = ()
+    permission_classes = ()
+
+    @method_decorator(cache_view(60))
+    def list(self, request: Request) -> Response:
+        runs.append(request.path)
+        return Response({"run": len(runs)})
+
+
+@api_view(["GET"])
+@authentication_classes([])
+@permission_classes([])
+@cache_view(60)
+def api_function(request: Request) -> Response:
+    runs.append(request.path)
+    return Response({"run": len(runs)})
+
+
 @cache_view(60, user=True)
 async def of_one_user_async(request: HttpRequest) -> HttpResponse:
     runs.append(request.path)
@@ -813,6 +854,9 @@ urlpatterns = [
     path("listed/<int:number>/", Listed.as_view(), name="listed"),
     path("async-listed/<int:number>/", AsyncListed.as_view(), name="async-listed"),
     path("one-method/", OneMethod.as_view()),
+    path("api-method/", ApiMethod.as_view()),
+    path("api-set/", ApiSet.as_view({"get": "list"})),
+    path("api-function/", api_function),
     path("async/", cache_view(60)(plain_async), name="async"),
 ]
 
@@ -823,6 +867,23 @@ def web(settings: Any, client: Client) -> Client:
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
     settings.MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
     return client
+
+
+@pytest.mark.parametrize("url", ["/api-method/", "/api-set/", "/api-function/"])
+def test_a_method_of_django_rest_framework_is_cached(web: Client, url: str) -> None:
+    runs.clear()
+    replies = [web.get(url, headers={"accept": "application/json"}) for _ in range(3)]
+    assert [reply.json() for reply in replies] == [{"run": 1}] * 3
+    assert runs == [url]
+    assert {reply["Content-Type"] for reply in replies} == {"application/json"}
+
+
+def test_each_renderer_of_django_rest_framework_has_its_page(web: Client) -> None:
+    runs.clear()
+    for _ in range(2):
+        assert web.get("/api-method/", headers={"accept": "application/json"}).json() == {"run": 1}
+        assert web.get("/api-method/", headers={"accept": "text/plain"})["Content-Type"] == "text/plain"
+    assert len(runs) == 2
 
 
 @pytest.mark.parametrize("url", ["/session/", "/user/", "/form/"])

@@ -16,6 +16,9 @@ from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 from django.utils.functional import cached_property
+from django.utils.html import conditional_escape
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from resty_django.cache import (
@@ -313,6 +316,21 @@ def test_the_cache_is_looked_up_when_it_is_used(site: Any) -> None:
         missing()
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"missing": {}}}
     assert missing() == 1
+
+
+@cached(name="text_of")
+def text_of(text: Any) -> str:
+    calls.append(f"{text}")
+    return conditional_escape(text)
+
+
+def test_safe_and_lazy_texts_are_arguments(site: Any) -> None:
+    calls.clear()
+    assert text_of(SafeString("news")) == text_of("news") == text_of(gettext_lazy("news")) == "news"
+    assert calls == ["news"]
+    assert text_of(SafeString("<b>")) == "<b>"
+    assert text_of("<b>") == "&lt;b&gt;"  # never the result of the safe text
+    assert calls == ["news", "<b>", "<b>"]
 
 
 # --- errors ---

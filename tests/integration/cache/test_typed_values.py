@@ -15,6 +15,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db.models import Count
 from django.db.models.functions import Length
+from django.utils.functional import SimpleLazyObject
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,6 +164,16 @@ def test_changed_class_is_a_miss(make: Make, monkeypatch: pytest.MonkeyPatch) ->
 
 
 # --- models ---
+
+
+def test_lazy_objects_are_stored_as_what_they_wrap() -> None:
+    user = User(pk=7, username="ann")
+    lazy = SimpleLazyObject(lambda: user)  # as `request.user`
+    kept, stored = typed({"user": lazy, "name": SimpleLazyObject(lambda: "ann")})
+    assert (type(kept["user"]), type(kept["name"])) == (User, str)
+    again = unpack(msgspec.msgpack.encode(stored))
+    assert (again["user"], again["name"]) == (user, "ann")
+    assert unpack(msgspec.msgpack.encode(typed(Group(pk=1, name=SimpleLazyObject(lambda: "g")))[1])).name == "g"  # type: ignore[misc]
 
 
 @pytest.mark.django_db
