@@ -48,6 +48,7 @@ DATABASES["default"]["OPTIONS"] = {
     "transaction_mode": "IMMEDIATE",
     "init_command": "PRAGMA journal_mode=WAL",
 }
+RESTY_DJANGO = {}
 """
 """The settings that docs/install.md and the tutorial add to a new project."""
 SESSION = """

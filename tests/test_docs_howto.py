@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import override_settings
@@ -49,6 +50,21 @@ def site(new_site: Path, tmp_path: Path) -> Iterator[Site]:
 def test_a_reader_who_does_what_the_page_says_sees_what_it_shows(howto: Page, site: Site) -> None:
     site.follow(howto)
     assert site.results >= 3
+
+
+def test_pages_add_to_the_settings_of_other_pages() -> None:
+    site: dict[str, Any] = {"RESTY_DJANGO": {}, "INSTALLED_APPS": [], "MIDDLEWARE": []}
+    for howto in HOWTO:
+        for block in howto.blocks:
+            if block.file == "mysite/settings.py" and "RESTY_DJANGO" in block.text:
+                assert "RESTY_DJANGO = " not in block.text, block.place
+                exec(block.text, site)  # noqa: S102
+    settings = site["RESTY_DJANGO"]
+    assert [rule["name"] for rule in settings["IDS"]["RULES"]] == ["invoice", "order"]
+    assert {section: set(values) for section, values in settings.items()} == {
+        **{"IDS": {"RULES", "UDP"}, "LIMITS": {"LOGIN", "ON_ERROR"}, "QLESS": {"URL", "ALIAS"}},
+        **{"TXID": {"PROXIES"}, "SHARED_DICTS": {"default", "bans", "events", "limits"}},
+    }
 
 
 def test_there_is_a_page_for_each_task() -> None:

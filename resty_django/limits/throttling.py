@@ -222,7 +222,7 @@ class FixedWindowThrottle(LimitThrottle):
 
 
 class SlidingWindowThrottle(LimitThrottle):
-    """A sliding window; rates such as "100/m": 100 in any minute."""
+    """A sliding window; rates such as "100/m": about 100 in any minute."""
 
     kind = "window"
     amount = ""

@@ -47,7 +47,7 @@ def fixed_window(limit: int, window: float) -> str:
 def sliding_window(limit: int, window: float) -> str:
     """Describe a sliding window; `window` in seconds."""
     values = {"requests": _requests(limit), "period": period(window)}
-    return _("%(requests)s in any %(period)s, then refused") % values
+    return _("about %(requests)s in any %(period)s, then refused") % values
 
 
 def concurrency(maximum: float, burst: float = 0) -> str:

@@ -282,7 +282,7 @@ def test_reset(options: Any) -> None:
 def test_words(options: Any) -> None:
     assert LeakyBucket(200, 100).describe() == "200 requests/s, up to 100 wait, then refused"
     assert "5,000 requests per hour" in FixedWindow(5000, 3600).describe()
-    assert "in any minute" in SlidingWindow(10, 60).describe()
+    assert SlidingWindow(10, 60).describe() == "about 10 requests in any minute, then refused"
     assert Concurrency(100, 20).describe() == "100 requests at a time, up to 20 wait, then refused"
     assert "each 500 ms" in TokenBucket.from_interval(500, 3, 1, 700).describe()
     assert repr(LeakyBucket(1, name="search")) == "<LeakyBucket 'search': 1 request/s, then refused>"

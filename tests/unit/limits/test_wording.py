@@ -19,7 +19,7 @@ from resty_django.limits.limiters import descriptions
         (descriptions.leaky_bucket(1e-7), "0.009 requests/day, then refused"),
         (descriptions.fixed_window(5000, 3600), "5,000 requests per hour from the first one on, then refused"),
         (descriptions.fixed_window(1, 90), "1 request per 90 seconds from the first one on, then refused"),
-        (descriptions.sliding_window(10, 120), "10 requests in any 2 minutes, then refused"),
+        (descriptions.sliding_window(10, 120), "about 10 requests in any 2 minutes, then refused"),
         (descriptions.concurrency(100, 20), "100 requests at a time, up to 20 wait, then refused"),
         (
             descriptions.token_bucket(500, 3, 1, 700),
