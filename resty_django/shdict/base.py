@@ -73,6 +73,7 @@ class Stats:
 
     keys: int | None
     capacity: int
+    """Bytes available for items: for LMDB, about three quarters of the size; for Redis, the server's `maxmemory`."""
     free_space: int
     forcible: int | None
     """Number of items evicted before they expired, since the dictionary was created."""

@@ -66,7 +66,10 @@ def families() -> Iterator[Family]:
     text = "Whether the scraped process can use a dictionary."
     yield Family("resty_dict_up", "gauge", text, ("dict",), up, adds=False)
     rows: dict[str, tuple[str, Callable[[Stats], int | None]]] = {
-        "resty_dict_capacity_bytes": ("Size of a dictionary in bytes.", lambda stats: stats.capacity or None),
+        "resty_dict_capacity_bytes": (
+            "Bytes of a dictionary that are available for items.",
+            lambda stats: stats.capacity or None,
+        ),
         "resty_dict_free_bytes": ("Free bytes in a dictionary.", lambda stats: stats.free_space),
         "resty_dict_keys": ("Number of keys in a dictionary, if known without a scan.", lambda stats: stats.keys),
     }

@@ -680,6 +680,6 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                 with self._begin(self._items) as txn:
                     free = max(0, self._mark - self._used_pages(txn)) * PAGE
                     (forcible,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
-                    return Stats(txn.stat(self._items)["entries"], self.size, free, forcible)
+                    return Stats(txn.stat(self._items)["entries"], self._mark * PAGE, free, forcible)
             except StoreError as error:
                 tries = self._recover(error, tries)

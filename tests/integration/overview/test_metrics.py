@@ -116,7 +116,7 @@ def test_every_source_has_samples(admin_client: Client, empty_cache: MLCache) ->
     assert value(values, "resty_cache_calls_total", cache="default", level="l1") == 2
     assert value(values, "resty_cache_calls_total", cache="default", level="l3") == 1
     assert value(values, "resty_cache_callback_seconds_count", cache="default") == 1
-    assert value(values, "resty_dict_capacity_bytes", dict="limits") == 24 * 2**20
+    assert value(values, "resty_dict_capacity_bytes", dict="limits") == pytest.approx(18 * 2**20, rel=0.01)
     for source in ("ids", "limits", "cache", "dictionaries", "events", "logs"):
         assert value(values, "resty_source_up", source=source) == 1
 

@@ -30,7 +30,7 @@ def test_dictionaries_in_order(site: Callable[..., None]) -> None:
     by_subject = findings()
     assert set(by_subject) == set(shdicts)
     assert {finding.level for finding in by_subject.values()} == {"ok"}
-    assert "; 1 keys, 1.5 MB of 2.0 MB free." in by_subject["default"].message
+    assert "; 1 keys, 1.5 MB of 1.5 MB free." in by_subject["default"].message
 
 
 def test_a_dictionary_that_cannot_be_used_is_an_error(site: Callable[..., None], tmp_path: Path) -> None:
