@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,8 @@ from .tasks.replies import has_source
 log = logger("resty_django.qless")
 
 HIDDEN: Final = "[redacted]"
+_SEPARATORS: Final = re.compile(r"[\W_]")
+"""Ignored in names, so that `card_number` hides cardNumber and Card-Number too."""
 DEEPEST: Final = 40
 """Nesting depth of lists and objects; deeper values are hidden."""
 
@@ -109,8 +112,16 @@ def _without(value: Any, secret_words: tuple[str, ...], depth: int) -> Any:
             key: HIDDEN if _is_secret(key, secret_words) else _without(child, secret_words, depth + 1)
             for key, child in value.items()
         }
-    return [_without(child, secret_words, depth + 1) for child in value] if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    if all(isinstance(child, list | tuple) and len(child) == 2 and isinstance(child[0], str) for child in value):
+        return [  # pairs, such as headers
+            [name, HIDDEN if _is_secret(name, secret_words) else _without(child, secret_words, depth + 2)]
+            for name, child in value
+        ]
+    return [_without(child, secret_words, depth + 1) for child in value]
 
 
 def _plain(name: object) -> str:
-    return str(name).casefold().replace("-", "_")
+    text = str(name).casefold()
+    return _SEPARATORS.sub("", text) or text

@@ -91,7 +91,7 @@ class QlessSettings:
     on_commit: tuple[str, ...] = setting((), check=validators.no_empty_texts)
     worker: WorkerSettings = section(WorkerSettings)
     redact: tuple[str, ...] = setting(
-        ("password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "cookie", "card_number", "cvv"),
+        ("password", "passwd", "pwd", "secret", "token", "api_key", "authorization", "cookie", "card_number", "cvv"),
         check=validators.no_empty_texts,
     )
     redactor: str | None = setting(None, check=validators.dotted_path)

@@ -41,7 +41,7 @@ NAMES: Final = frozenset(
         *("fixes", "heartbeat", "import", "ip", "limits", "lmdb", "loop", "off", "ordered", "pages", "qless"),
         *("latency", "ql", "redacted", "run", "shared", "source", "threads", "vip"),
         *("compress", "early", "failures", "ipc", "jitter", "tags", "ttl", "exptime", "timeout", "step", "ratio"),
-        *("password", "passwd", "secret", "token", "apikey", "authorization", "cookie", "cvv"),
+        *("password", "passwd", "pwd", "secret", "token", "authorization", "cookie", "cvv"),
         *("CSV", "JSON", "None", "OK", "Orders", "Search", "True", "Valkey", "CET", "CEST", "UTC"),
         *("SendCustomerInvoiceReminder", "ConnectionResetByPeerError", "deleted", "error", "tag"),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Task, client, group
-from resty_django.qless.redaction import HIDDEN, redacted_job
+from resty_django.qless.redaction import HIDDEN, redacted_job, without_secrets
 from tests.integration.qless.conftest import job_of
 from tests.integration.qless.tasks import examples
 
@@ -49,3 +49,12 @@ def test_of_a_function_that_is_not_known_nothing_is_shown(site: Any) -> None:
     assert of("celery:gone", {"args": ["geheim"], "kwargs": {}}) == {"args": HIDDEN, "kwargs": {}}
     assert of("Ruby::Job", {"args": ["a"]}) == {"args": ["a"]}
     assert of("Ruby::Job", {"order": 1, "token": "x"}) == {"order": 1, "token": HIDDEN}
+
+
+@pytest.mark.parametrize("name", ["cardNumber", "Card-Number", "card number", "X-API-Key", "userPwd", "passwd"])
+def test_names_are_compared_without_separators_also_in_pairs(name: str) -> None:
+    assert without_secrets({name: 1, "card": 2}) == {name: HIDDEN, "card": 2}
+    assert without_secrets({"headers": [[name, 1], ("card", {name: 2})]}) == {
+        "headers": [[name, HIDDEN], ["card", {name: HIDDEN}]]
+    }
+    assert without_secrets([name, 1]) == [name, 1]
