@@ -20,7 +20,7 @@ log = logger("resty_django.qless")
 
 HIDDEN: Final = "[redacted]"
 _SEPARATORS: Final = re.compile(r"[\W_]")
-"""Ignored in names, so that `card_number` hides cardNumber and Card-Number too."""
+"""Characters that comparisons of names ignore."""
 DEEPEST: Final = 40
 """Nesting depth of lists and objects; deeper values are hidden."""
 
