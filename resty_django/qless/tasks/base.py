@@ -161,17 +161,28 @@ class Parameters:
         """Return 32 hexadecimal digits, the same for equal values of these parameters, by position or by name."""
         bound = self.bind(args, kwargs, None if source is None else source.value)
         bound.apply_defaults()
-        identity = [self._name, [[name, bound.arguments[name]] for name in names]]
         try:
+            identity = [self._name, [[name, _ordered(bound.arguments[name])] for name in names]]
             text = msgspec.json.encode(msgspec.json.decode(encode(identity)), order="deterministic")
         except TypeError as error:
             raise InvalidArgument(str(error)) from None
+        except RecursionError:
+            raise InvalidArgument("Job data must be JSON: it is nested too deeply, or contains itself.") from None
         return hashlib.sha256(text).hexdigest()[:32]
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], source: object = None) -> inspect.BoundArguments:
         """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
         them."""
         return self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
+
+
+def _ordered(value: Any) -> Any:
+    """Return a value whose sets are lists in the order of their JSON: a set's own order differs between processes."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_ordered, value), key=encode)
+    if isinstance(value, (list, tuple)):
+        return [*map(_ordered, value)]
+    return {key: _ordered(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class Task(Runnable, Generic[P, R]):

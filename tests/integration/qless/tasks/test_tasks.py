@@ -301,6 +301,21 @@ def test_unique_by_some_arguments(site: Any) -> None:
     assert job_of(client, first.id).data["args"] == [7, "soon"]
 
 
+@pytest.mark.parametrize("kind", [set, frozenset])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"a": [(value,)]}], ids=["plain", "nested"])
+def test_unique_by_a_set(site: Any, kind: Any, wrap: Any) -> None:
+    one, other = kind([0, 8]), kind([8, 0])  # equal, but iterated in another order, as texts in another process
+    assert [*one] != [*other]
+    assert examples.once_an_order.delay(wrap(one), "a").id == examples.once_an_order.delay(wrap(other), "b").id
+
+
+def test_unique_by_a_list_that_contains_itself(site: Any) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InvalidArgument, match="contains itself"):
+        examples.once_an_order.delay(endless, "a")
+
+
 def test_rate(running: InProcessWorker) -> None:
     began = time.monotonic()
     results = [examples.limited.delay(number) for number in range(30)]
