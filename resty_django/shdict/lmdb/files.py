@@ -285,8 +285,8 @@ def _has_others(folder: Path) -> bool:
 
 
 def _private_folder(folder: Path, setting: str) -> Path:
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)  # parents=True creates parents with the default mode
+    for path in reversed((folder, *(parent for parent in folder.parents if not parent.exists()))):
+        path.mkdir(mode=0o700, exist_ok=True)  # parents=True creates parents with the default mode
     status = folder.stat(follow_symlinks=False)
     open_to_others = stat.S_ISDIR(status.st_mode) and status.st_mode & 0o022
     if open_to_others and (status.st_mode & stat.S_ISVTX or _has_others(folder)):
