@@ -25,6 +25,7 @@ from django.test import Client as Browser
 from django.test import override_settings
 from django.urls import URLResolver, get_resolver, resolve
 
+from resty_django.ids import stop
 from resty_django.shdict import shdicts
 from tests.integration.html_pages import Html
 from tests.integration.ids.admin_tools import rule_data
@@ -632,6 +633,7 @@ def rejecting(fault: str) -> Iterator[None]:
     finally:
         raw.execute("PRAGMA max_page_count = 1073741823")
         raw.execute("PRAGMA query_only = 0")
+        stop()  # the service of IDs would pause, for a later test as well
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="makes an SQLite database read-only or full")

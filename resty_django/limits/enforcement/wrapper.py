@@ -185,8 +185,10 @@ def view_name(view: Any, owner: Any = None) -> str:
     if view_class is None and hasattr(function, "__qualname__"):
         name = _qualified(function)
         if "<" in name and (code := getattr(function, "__code__", None)) is not None:
-            column = next((position[2] for position in code.co_positions() if position[2]), "")
-            name = f"{name}:{code.co_firstlineno}" + (f":{column}" if function.__name__ == "<lambda>" else "")
+            name = f"{name}:{code.co_firstlineno}"
+            if function.__name__ == "<lambda>":  # of several in one line; Python 3.12 knows no column of a constant
+                column = next((position[2] for position in code.co_positions() if position[2]), "")
+                name = f"{name}:{column or _digest((code.co_consts, code.co_names))}"
         if function is view:
             return name
     else:
@@ -194,11 +196,15 @@ def view_name(view: Any, owner: Any = None) -> str:
         arguments.append(getattr(function, "view_initkwargs", None) or getattr(function, "initkwargs", None))
     text = repr([argument for argument in arguments if argument])
     if text != "[]" and " at 0x" not in text:
-        name = f"{name}~{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+        name = f"{name}~{_digest(text)}"
     places, place = _places.setdefault(name, []), caller()
     if place not in places:
         places.append(place)
     return name if place == places[0] else f"{name}@{place}"
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()
 
 
 _places: Final[dict[str, list[str]]] = {}
