@@ -40,7 +40,7 @@ if os.environ["EXTRA"] in ("api", "all"):
     REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
 if os.environ["EXTRA"] in ("redis", "all"):
     CACHES = {"default": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": os.environ["REDIS_URL"]}}
-    RESTY_DJANGO = {"QLESS": {"MODULES": ["parts_jobs"]}}
+    RESTY_DJANGO = {"QLESS": {"MODULES": ["parts_jobs"], "URL": f"{os.environ['REDIS_URL'].rpartition('/')[0]}/1"}}
 if os.environ["EXTRA"] in ("mysql", "postgres"):
     DATABASES = {"default": {
         "ENGINE": "django.db.backends." + {"mysql": "mysql", "postgres": "postgresql"}[os.environ["EXTRA"]],
