@@ -54,7 +54,7 @@ TAKEN_OVER: Final = frozenset(
 
 
 def _is_closed(connection: Any) -> bool:
-    """Return whether the server has closed a connection while it was idle: after a timeout, a restart, CLIENT KILL.
+    """Return whether a connection was closed while it was idle: after a timeout, a restart, CLIENT KILL.
 
     redis-py's check of idle connections sees that only once the loop has read the end, and, with maintenance
     notifications, not at all.
@@ -62,6 +62,8 @@ def _is_closed(connection: Any) -> bool:
     writer = connection._writer
     if writer is None:
         return False
+    if writer.is_closing():  # the loop has noticed it, and its socket may be closed already
+        return True
     poll = select.poll()
     poll.register(writer.get_extra_info("socket"), select.POLLRDHUP)
     return bool(poll.poll(0))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from redis.asyncio import RedisCluster
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from resty_django.redis import Script, StoreDown, async_connection, connection
+from resty_django.redis.asynchronous import open_clients
 from resty_django.redis.source import Source
 from resty_django.shdict import Unavailable
 from resty_django.shdict.redis import RedisDict
@@ -70,11 +73,24 @@ def idle_loop(action: Callable[[Server], None]) -> Callable[[list[Server]], Any]
     return act
 
 
+async def reset(_: list[Server]) -> None:
+    """Let the event loop see the end of the connections, so that it closes their sockets, as after a TCP reset."""
+    for (loop, _), client in list(open_clients.items()):
+        if loop is asyncio.get_running_loop():
+            nodes = client.get_nodes() if isinstance(client, RedisCluster) else []
+            pools = [node._free for node in nodes] or [client.connection_pool._available_connections]
+            for idle in itertools.chain(*pools):
+                if idle._writer is not None:
+                    idle._writer.transport.abort()
+    await asyncio.sleep(0.1)
+
+
 CLOSINGS: dict[str, Callable[[list[Server]], Any]] = {
     "killed": busy_loop(close_all),
     "killed while idle": idle_loop(close_all),
     "server restarted": busy_loop(restart),
     "timed out while idle": idle_loop(time_out),
+    "reset while idle": reset,
 }
 NOT_ALONE = ("cluster", "server restarted")
 
