@@ -1,12 +1,16 @@
-"""Checks of functions that a site passes in: whether calling them runs them, and whether their results are awaited."""
+"""Functions that a site passes in: checks of what a call would do, and calls that take plain and coroutine functions.
+
+A function may return a coroutine without being a coroutine function: a decorator that is not async wraps it.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 
 T = TypeVar("T")
 
@@ -38,4 +42,64 @@ def plain_value(value: T, name: str) -> T:
     if inspect.iscoroutine(value):
         value.close()
         raise TypeError(f"{name} returned a coroutine, which is not awaited. Return the value itself.")
+    return value
+
+
+def call(function: Callable[..., Any], *args: Any) -> Any:
+    """Return the result of a plain function, or of a coroutine function in a new event loop."""
+    return completed(function(*args))
+
+
+async def acall(function: Callable[..., Any], *args: Any) -> Any:
+    """Do the same for asyncio. A plain function runs in Django's thread for sync code, since it may block."""
+    if is_async(function):
+        return await acompleted(function(*args))
+    value, error = await sync_to_async(_caught)(function, args)
+    if error is not None:
+        raise error
+    return await acompleted(value)
+
+
+def completed(value: Any) -> Any:
+    """Return the value of an awaitable, which is awaited in a new event loop, and any other value unchanged.
+
+    Raises `TypeError` for a generator, since its code has not run.
+    """
+    if not inspect.isawaitable(value):
+        return _refuse_generator(value)
+    try:
+        return async_to_sync(acompleted)(value)
+    finally:
+        if inspect.iscoroutine(value):
+            value.close()  # one that could not start, since a loop runs in this thread
+
+
+async def acompleted(value: Any) -> Any:
+    """Do the same for asyncio."""
+    while inspect.isawaitable(value):
+        value = await value
+    return _refuse_generator(value)
+
+
+def original(error: BaseException) -> BaseException:
+    """Return the error itself, or the `StopIteration` that a coroutine raised and Python replaced (PEP 479)."""
+    stop = error.__cause__
+    replaced = isinstance(stop, StopIteration | StopAsyncIteration) and " raised Stop" in str(error)
+    return stop if replaced and type(error) is RuntimeError else error  # type: ignore[return-value]
+
+
+def _caught(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+    """Return the value or the error: a `StopIteration` that leaves a thread would never arrive in the loop."""
+    try:
+        return function(*args), None
+    except Exception as error:
+        return None, error
+
+
+def _refuse_generator(value: Any) -> Any:
+    if getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None):  # None: it has run to its end
+        raise TypeError(
+            f"The function returned the generator {value.__qualname__}, whose code has not run. "
+            "Iterate over it in the function, or return a list."
+        )
     return value

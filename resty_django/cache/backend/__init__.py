@@ -13,7 +13,6 @@ LOCATION: the name of a shared dictionary. OPTIONS: see `options.Options`.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,12 +21,11 @@ from itertools import islice
 from typing import Any, Final, cast
 from weakref import WeakSet
 
-from asgiref.sync import sync_to_async
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from resty_django.callables import is_async
+from resty_django.callables import acall
 from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
 from resty_django.durations import Duration, parse_duration
@@ -167,7 +165,7 @@ class MLCacheBackend(BaseCache):
         try:
             value = await self.aget(key, _ABSENT, version)
             if value is _ABSENT:
-                value = await _called(default)
+                value = await acall(default)
                 await self.aadd(key, value, timeout, version)
                 value = await self.aget(key, value, version)
             return value
@@ -471,12 +469,6 @@ def _seconds(timeout: str | timedelta) -> float:
 
 def _rounded_up(seconds: float | None, units: int) -> int | None:
     return None if seconds is None else math.ceil(round(seconds * units, 3))
-
-
-async def _called(function: Callable[[], Any]) -> Any:
-    """Return the result of a function, or of a coroutine function."""
-    result = function() if is_async(function) else await sync_to_async(function)()
-    return await result if inspect.isawaitable(result) else result
 
 
 _all: WeakSet[MLCacheBackend] = WeakSet()

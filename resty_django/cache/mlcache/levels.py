@@ -20,17 +20,14 @@ Numbers refer to docs/cache.md, "The way of a call":
 
 from __future__ import annotations
 
-import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from asgiref.sync import async_to_sync, sync_to_async
-
-from resty_django.callables import is_async
+from resty_django.callables import acall, call
 from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import (
@@ -775,7 +772,7 @@ class Levels:
         options, counter = request.options, self._counter
         started = self.timer()
         try:
-            value = yield Step(_call, _acall, (request.callback, request.args))
+            value = yield Step(call, acall, (request.callback, *request.args))
         except SourceError:
             counter.now.callback_errors += 1
             raise
@@ -805,39 +802,6 @@ def unwrapped(steps: Steps[R]) -> Steps[R]:
     except CallbackFailed as failed:
         error = failed.error
     raise error
-
-
-def _call(callback: Callback, args: tuple[Any, ...]) -> Any:
-    value = callback(*args)
-    if not inspect.isawaitable(value):
-        return value
-    try:
-        return async_to_sync(_awaited)(value)
-    finally:
-        if inspect.iscoroutine(value):
-            value.close()  # one that could not start, since a loop runs in this thread
-
-
-async def _acall(callback: Callback, args: tuple[Any, ...]) -> Any:
-    """Call the callback: a plain function may wait, so it runs in the thread that Django has for sync code."""
-    if is_async(callback):
-        return await callback(*args)
-    value, error = await sync_to_async(_caught)(callback, args)
-    if error is not None:
-        raise error
-    return await value if inspect.isawaitable(value) else value
-
-
-def _caught(callback: Callback, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-    """Return the value or the error: a `StopIteration` that leaves a thread would never arrive in the loop."""
-    try:
-        return callback(*args), None
-    except Exception as error:
-        return None, error
-
-
-async def _awaited(value: Awaitable[Any]) -> Any:
-    return await value
 
 
 def lifetime(value: Any, options: Options) -> float:

@@ -9,14 +9,13 @@ Each rate has separate limits and state, so a customer who changes the tier begi
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext, gettext_noop
 
+from resty_django.callables import acall, call
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.suggestions import did_you_mean
@@ -143,26 +142,9 @@ def tier_problem() -> str:
 
 def asking(function: RateFunction, request: Any) -> Step:
     """Return the step that calls a function of the request, which may be a coroutine function."""
-    return Step(_call, _acall, (function, request))
+    return Step(call, acall, (function, request))
 
 
 @functools.cache
 def _imported(path: str) -> RateFunction:
     return import_string(path)  # type: ignore[no-any-return]
-
-
-def _call(function: RateFunction, request: Any) -> Any:
-    value = function(request)
-    return async_to_sync(_awaited)(value) if inspect.isawaitable(value) else value
-
-
-async def _acall(function: RateFunction, request: Any) -> Any:
-    """Call a coroutine function, or a plain one, which may query the database, in Django's thread for sync code."""
-    if iscoroutinefunction(function):
-        return await function(request)
-    value = await sync_to_async(function)(request)
-    return await value if inspect.isawaitable(value) else value
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

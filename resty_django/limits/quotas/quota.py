@@ -22,7 +22,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.callables import plain_function
+from resty_django.callables import acall, call, plain_function
 from resty_django.conf import conf
 from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps, arun, run
@@ -344,7 +344,7 @@ class Quota:
         except KeyError:
             if len(shared.anchors) >= KEPT:
                 shared.anchors.clear()
-            anchor = _date(self.name, (yield Step(self._anchor, sync_to_async(self._anchor), (key,))), zone)
+            anchor = _date(self.name, (yield Step(call, acall, (self._anchor, key))), zone)
             shared.anchors[key] = anchor
         return period_at(self.per, now, zone, anchor)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from resty_django.sansio import Step, Steps, arun, run
 
 from ..enforcement import keys
-from ..enforcement.chosen_rates import Tiers, _acall, _call
+from ..enforcement.chosen_rates import Tiers, asking
 from . import registry
 from .quota import Quota, Usage
 
@@ -64,8 +64,8 @@ def _limit(quota: Quota, request: Any) -> Steps[int | None]:
     if choice is None:
         return quota.limit
     if isinstance(choice, Tiers):
-        return choice.rate_of((yield Step(_call, _acall, (choice.resolver(), request))))  # type: ignore[no-any-return]
-    return (yield Step(_call, _acall, (choice, request)))  # type: ignore[no-any-return]
+        return choice.rate_of((yield asking(choice.resolver(), request)))  # type: ignore[no-any-return]
+    return (yield asking(choice, request))  # type: ignore[no-any-return]
 
 
 def _usage_of(quota: Quota, key: str, limit: int) -> Usage:

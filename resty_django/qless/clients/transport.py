@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, 
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras, sansio
+from resty_django.callables import acompleted, completed
 from resty_django.redis.errors import NOT_PERMITTED, StoreError
 
 from ..core import source
 from ..errors import CLAUSE, LOCK_GONE, InvalidArgument, QlessError, error_of, message_of
-from ..returned import acompleted, completed
 from .serialization import as_bytes
 
 if TYPE_CHECKING:

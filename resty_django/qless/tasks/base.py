@@ -1,6 +1,6 @@
 """Tasks: functions that run as jobs.
 
-from resty_django.qless import task
+    from resty_django.qless import task
 
     @task(queue="mail", retries=3, backoff=5)
     def send_invoice(order): ...
@@ -37,7 +37,7 @@ import msgspec
 from asgiref.sync import iscoroutinefunction
 from django.utils.functional import cached_property
 
-from resty_django.callables import is_generator_function
+from resty_django.callables import acompleted, completed, is_generator_function
 from resty_django.conf import conf
 from resty_django.txid import current
 
@@ -46,7 +46,6 @@ from ..clients.job import Job
 from ..clients.put_options import checked_options
 from ..clients.serialization import encode
 from ..errors import InvalidArgument, NotAllowed
-from ..returned import acompleted, completed
 from .canvas import ENQUEUE_OPTIONS, Signature, check_names, consequences_of, signatures_of
 from .consequences import Policy, checked_policy
 from .context import TaskContext, timing

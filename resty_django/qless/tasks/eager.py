@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
-from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from asgiref.sync import async_to_sync, iscoroutinefunction
 
 from resty_django import sansio
+from resty_django.callables import acall
 from resty_django.txid import bound, current
 
 from ..clients.client import Client
@@ -299,7 +300,7 @@ def run(task: Task[..., Any], message: Message, client: Client) -> None:
 async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
     """Do the same for asyncio."""
     if not iscoroutinefunction(task.function):
-        await sync_to_async(run)(task, message, client)
+        await acall(run, task, message, client)
         return
     job = _job(task, message, client)
     with bound(current()):

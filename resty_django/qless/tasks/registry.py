@@ -19,16 +19,15 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
-from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.apps import AppConfig, apps
 from django.utils.module_loading import import_string, module_has_submodule
 
+from resty_django.callables import acall, call
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
 from resty_django.text import logger
 
 from ..errors import DuplicateTask, MethodMissing, MethodType, NotAllowed
-from ..returned import acompleted, completed
 
 if TYPE_CHECKING:
     from ..clients.job import Job
@@ -251,13 +250,12 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Job], Any]:
 
 def perform(job: Job) -> Any:
     """Run a job and return its function's return value. A coroutine function runs in a new event loop."""
-    return completed(function_of(find(job.klass), job.queue_name)(job))
+    return call(function_of(find(job.klass), job.queue_name), job)
 
 
 async def aperform(job: Job) -> Any:
     """Do the same for asyncio; a sync function runs in Django's thread for sync code."""
-    function = function_of(find(job.klass), job.queue_name)
-    return await acompleted(function(job) if iscoroutinefunction(function) else sync_to_async(function)(job))
+    return await acall(function_of(find(job.klass), job.queue_name), job)
 
 
 def _adapted(target: Any) -> Any:

@@ -10,13 +10,13 @@ import contextlib
 import os
 from typing import Any, Final
 
+from resty_django.callables import acompleted, completed, original
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients import serialization
 from ..clients.transport import Request, Steps
 from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
-from ..returned import acompleted, completed
 from ..signals import job_failed
 from .commands import Complete, EndCommand, Fail, Requeue, Retry
 from .control import ProcessDied, RequeueLater, RetryLater, Stopping
@@ -74,7 +74,7 @@ async def arun(running: RunningJob) -> None:
     try:
         result = await chain.arun(handler.middleware, job, function)
     except BaseException as error:
-        finish(running, error)
+        finish(running, original(error))
     else:
         finish(running, None, result)
     if job.has_hooks():

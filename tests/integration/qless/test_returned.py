@@ -260,3 +260,23 @@ def test_a_generator_function_is_no_task() -> None:
     for function in (functools.partial(indirect.body), indirect.Caller()):
         with pytest.raises(TypeError, match=r"cannot be a task\. Define it at the top level"):
             Task(function)
+
+
+def test_stop_iteration_keeps_its_name(start: Callable[[], InProcessWorker]) -> None:
+    """Python replaces it by RuntimeError where a generator or a coroutine raises it, and middleware are generators."""
+    start()
+    examples.TRAIL.clear()
+    for each in (examples.exhausted, examples.aexhausted):
+        with pytest.raises(TaskFailed) as caught:
+            each.delay().get(LONG)
+        assert caught.value.group == "q-StopIteration"
+    assert examples.TRAIL == ["exhausted"] * 4, "retry_on=StopIteration was obeyed"
+
+
+async def test_stop_iteration_ends_a_run_without_a_worker(site: Client, settings: Any) -> None:
+    job = Job.build(site_client, examples.exhausted.name, queue="q", data={"args": [], "kwargs": {}})
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(job.aperform(), LONG)
+    change_settings(settings, EAGER=True)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(examples.exhausted.adelay(), LONG)

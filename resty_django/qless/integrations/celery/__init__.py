@@ -26,6 +26,7 @@ with extras.needed("The bridge to Celery needs"):
     from celery import current_app, shared_task, signals, states
     from celery.app.trace import build_tracer
 
+from resty_django.callables import completed
 from resty_django.txid import current
 
 from ...clients.client import Client
@@ -33,7 +34,6 @@ from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...errors import NotAllowed, QlessError
-from ...returned import completed
 from ...tasks.context import timestamp, timing
 from ...tasks.message import Message, PutOptions, call_of
 from ...tasks.registry import Runnable

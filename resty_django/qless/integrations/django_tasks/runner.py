@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction
 
+from resty_django.callables import acompleted, completed
 from resty_django.conf import conf
 
 from ...clients.job import Job
-from ...returned import acompleted, completed
 from ...tasks.registry import Runnable
 from ...tasks.retry import RetryPolicy, retry_later
 from .compat import Status, TaskContext, normalize_json, signals, task_backends, time_of

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from typing import Any, TypeAlias
 
+from resty_django.callables import original
+
 Around: TypeAlias = Generator[None, None, Any] | AsyncGenerator[None, None]
 Middleware: TypeAlias = Callable[[Any], Around]
 
@@ -40,7 +42,7 @@ def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], An
             entered.append(around)
         result = function(job)
     except BaseException as raised:
-        error = raised
+        error = original(raised)
     while entered:
         around = entered.pop()
         try:
@@ -51,7 +53,7 @@ def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], An
         except StopIteration:
             error = None
         except BaseException as raised:
-            error = raised
+            error = original(raised)
         else:
             around.close()
             error = _two_yields(around)
@@ -82,7 +84,7 @@ async def arun(middleware: Sequence[Middleware], job: Any, function: Callable[[A
             entered.append(around)
         result = await function(job)
     except BaseException as raised:
-        error = raised
+        error = original(raised)
     while entered:
         around = entered.pop()
         try:
@@ -95,7 +97,7 @@ async def arun(middleware: Sequence[Middleware], job: Any, function: Callable[[A
         except (StopIteration, StopAsyncIteration):
             error = None
         except BaseException as raised:
-            error = raised
+            error = original(raised)
         else:
             if isinstance(around, AsyncGenerator):
                 await around.aclose()

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Final, Protocol
 
-from ...returned import acompleted, completed
+from resty_django.callables import acompleted, call
+
 from ..control import RequeueLater
 from .chain import Around
 
@@ -60,7 +61,7 @@ class Limit:
     def _around(self, job: Any) -> Generator[None, None, None]:
         from resty_django.limits.errors import Limited
 
-        slot = self._slot(completed(self.key(job)))
+        slot = self._slot(call(self.key, job))
         try:
             slot.__enter__()
         except Limited as refusal:

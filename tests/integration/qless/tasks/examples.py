@@ -197,3 +197,14 @@ def watched(fail: bool = True) -> int:
     if fail and not GO.is_set():
         raise KeyError("watched")
     return 3
+
+
+@task(queue="q", retries=1, backoff=0.02, retry_on=StopIteration)
+def exhausted() -> None:
+    TRAIL.append("exhausted")
+    next(iter(()))
+
+
+@task(queue="q", retries=1, backoff=0.02, retry_on=StopIteration)
+async def aexhausted() -> None:
+    exhausted.function()
