@@ -39,7 +39,7 @@ PAGING: Final = ("p", "page", "cursor")
 """URL parameters of positions in lists, which exports ignore: they begin with the first row."""
 CUT: Final = f"Only the first {MAX_ROWS:,} rows are exported."
 _FORMULA: Final = re.compile(r"""((?:^|[;,\t\r\n])[;,"\s]*+)([=+\-@＝＋－＠])?""")
-"""The begin of a cell, or a separator at which a spreadsheet may split it, and the first character of a formula."""
+"""The beginning of a cell, or a separator at which a spreadsheet may split it, and the first character of a formula."""
 _CHUNK: Final = 50
 """Rows in a chunk of the response."""
 _LONGEST_TEXT: Final = 100_000

@@ -41,7 +41,7 @@ class Forecast:
 class Progress:
     """A counter in its cycle. `since`, `updated` and `ends` are epoch seconds (`ends` None: the cycle never ends).
 
-    `issued` is the count of numbers issued since `since`, the begin of the window (None: it has not begun); `bound` is
+    `issued` is the count of numbers issued since `since`, the beginning of the window (None: it has not begun); `bound` is
     the next unreserved number, as of `updated`; `maximum` is the last number of the rule; `step` is the distance
     between two numbers of this node.
     """
