@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -289,6 +290,35 @@ def test_words(options: Any) -> None:
     assert str(Limited(Decision(False, limit=5, retry_after=1.5))) == "Over the limit of 5. Try again after 1.5 s."
 
 
+@pytest.mark.parametrize(
+    ("rate", "burst", "passing"),
+    [(3000, 0, 1000), (3000, 1, 2000), (999, 0, 500), (300, 0, 250), (1900, 1, 1500), (300, 1, 300), (3000, 3, 3000)],
+)
+def test_a_burst_that_is_too_small_for_whole_milliseconds_is_reported(
+    rate: int, burst: int, passing: int, options: Any, clock: Clock
+) -> None:
+    text = f"LeakyBucket({rate}, burst={burst}) lets only {passing:,} requests/s pass"
+    expected = pytest.warns(RuntimeWarning, match=re.escape(text)) if passing < rate else nullcontext()
+    with expected as warned:
+        limiter = LeakyBucket(rate, burst, **options)
+    assert (f"at most {passing:,} requests/s pass" in limiter.describe()) is (passing < rate)
+    count = 0
+    for _ in range(1000):
+        while limiter.hit("k"):
+            count += 1
+        clock.advance(0.001)
+    assert count == pytest.approx(passing, abs=burst + 1)
+    if warned:
+        assert warned[0].filename == __file__
+
+
+def test_a_capacity_that_is_too_small_for_whole_milliseconds_is_reported(options: Any) -> None:
+    with pytest.warns(RuntimeWarning, match=r"lets only 2,000 requests/s pass.* Set capacity to at least 3\."):
+        TokenBucket("3000/s", 2, max_wait=0, **options)
+    TokenBucket("3000/s", 3, max_wait=0, **options)
+    TokenBucket("3000/s", 2, **options)  # requests wait for their tokens
+
+
 WRONG: list[tuple[type[Any], tuple[Any, ...], dict[str, Any], str]] = [
     (LeakyBucket, (0,), {}, "rate must be greater than 0"),
     (LeakyBucket, (float("nan"),), {}, "rate must be greater than 0"),
@@ -297,6 +327,20 @@ WRONG: list[tuple[type[Any], tuple[Any, ...], dict[str, Any], str]] = [
     (LeakyBucket, (True,), {}, "rate must be a number"),
     (LeakyBucket, (1, -1), {}, "burst must be at least 0"),
     (LeakyBucket, (1,), {"idle": -1}, "idle must be at least 0"),
+    (LeakyBucket, (1e-10,), {}, "rate must be greater than 0, from 1e-09 to 1,000,000,000,000,000, not 1e-10"),
+    (LeakyBucket, (10**16,), {}, "rate must be greater than 0, from 1e-09 to 1,000,000,000,000,000"),
+    (LeakyBucket, (1, 10**400), {}, "burst must be at least 0 and at most 1,000,000,000,000,000"),
+    (FixedWindow, (10**16, 1), {}, "limit must be greater than 0, from"),
+    (FixedWindow, (1, 2e9), {}, "window must be greater than 0, from 1e-09 to 1,000,000,000, not"),
+    (SlidingWindow, (1, 10**400), {}, "window must be greater than 0, from"),
+    (Concurrency, (10**16,), {}, "max must be greater than 0, from"),
+    (Concurrency, (1,), {"lease": 10**10}, "lease must be greater than 0, from"),
+    (TokenBucket, ("10/s", 10**20), {}, "capacity must be at least 0 and at most 1,000,000,000,000,000"),
+    (TokenBucket, (f"{10**40}/s",), {}, "rate must be greater than 0, from 1e-09 to"),
+    (TokenBucket, (10**400,), {}, "A rate must be greater than 0 and at most"),
+    (TokenBucket, ("1/s",), {"max_wait": 10**10}, "max_wait must be at least 0 and at most 1,000,000,000"),
+    (TokenBucket.from_interval, (10**16, 1), {}, "interval_ms must be greater than 0, from"),
+    (TokenBucket.from_interval, (1, 1, 1e-10), {}, "quantum must be greater than 0, from"),
     (FixedWindow, (0, 1), {}, "limit must be greater than 0"),
     (FixedWindow, (1.5, 1), {}, "limit must be a whole number"),
     (FixedWindow, (1, 0), {}, "window must be greater than 0"),
