@@ -12,7 +12,7 @@ dropped when stored.
 If a stored number of tokens is impossible with the current numbers, the numbers were changed, and the nearest possible
 number is used. If the clock went back, the tokens of those ticks are removed. But if it went back by more than the
 bucket takes to fill (`fill_time`), or a request would have to wait that much longer, ticks restart at the current time,
-and the request passes.
+and the request passes as the last one that may wait.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _set_back(numbers: Numbers, tokens: float, last: float, now: int, cost: floa
         if before >= cost or _wait(numbers, before - cost, now - at) <= max_wait + fill_time:
             return before, at, False
     if tokens < cost and _wait(numbers, tokens - cost, 0) > max_wait:
-        tokens = min(cost, capacity)
+        tokens = min(cost - _floor(max_wait / interval) * quantum, capacity)
     return tokens, now, True
 
 

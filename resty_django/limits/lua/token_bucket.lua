@@ -33,7 +33,7 @@ local function set_back(tokens, last, cost, interval, capacity, quantum, max_wai
     end
   end
   if tokens < cost and time_to(tokens - cost, 0, interval, quantum) > max_wait then
-    tokens = math.min(cost, capacity)
+    tokens = math.min(cost - math.floor(max_wait / interval) * quantum, capacity)
   end
   return tokens, now, true
 end

@@ -354,7 +354,8 @@ async def test_a_limit_recovers_within_its_window_when_the_clock_is_set(
         stores.clock.advance(jump)
         while (decision := await limiter.hit(key)).allowed:
             retries += 1
-        assert retries <= most + 1, key
+        refills = jump > 0 or (cls is LeakyBucket and not limiter.limiter.clamp)
+        assert retries <= (most if refills else 1), key
         if cls is not Concurrency:
             assert decision.retry_after <= window, key
         stores.clock.advance(window)
