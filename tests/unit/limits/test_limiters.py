@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from resty_django.limits import (
     Concurrency,
@@ -106,6 +108,19 @@ def test_sliding_window_numbers(options: Any, clock: Clock) -> None:
     clock.advance(120)
     assert limiter.peek("k") == Decision(True, 0.0, 9, 10, 10, 0.0)
     assert limiter.uncommit("k") == limiter.uncommit("other") == 10
+
+
+@given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 8)), max_size=25))
+def test_a_sliding_window_bounds_what_passes_in_any_time(calls: list[tuple[int, int]]) -> None:
+    clock = Clock()
+    window = SlidingWindow(6, 10, store=LocalStore(clock=clock), clock=clock)
+    times: list[int] = []
+    for pause, count in [*calls, (0, 6)]:
+        clock.milliseconds += pause
+        times += [clock.milliseconds] * sum(window.hit("k").allowed for _ in range(count))
+    for first, start in enumerate(times):
+        for last, end in enumerate(times[first:], first):
+            assert end - start > 10_000 or last - first + 1 <= 6 * (1 + (end - start) / 10_000)
 
 
 def test_concurrency_numbers(options: Any) -> None:
