@@ -69,7 +69,7 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
         self.clamp = clamp
         self.idle = idle
         super().__init__(**options)
-        _warn_if_slower(f"LeakyBucket({rate!r}, burst={burst!r})", rate, passing_rate(rate, burst), "burst")
+        _warn_if_slower(f"LeakyBucket({rate!r}, burst={burst!r})", rate, passing_rate(rate, burst), "burst", 3)
 
     def _numbers(self) -> leaky_bucket.Numbers:
         positive("rate", self.rate)
@@ -249,7 +249,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         if max_wait_ms == 0:
             rate = quantum * 1000 / interval_ms
             title = f"TokenBucket({rate:g}, capacity={capacity!r}, max_wait=0)"
-            _warn_if_slower(title, rate, 1000 * capacity if interval_ms < 1 else rate, "capacity")
+            _warn_if_slower(title, rate, 1000 * capacity if interval_ms < 1 else rate, "capacity", 4)
         if max_wait_ms == SITE:  # the settings are read on the first call
             self.max_wait_ms = SITE
             del self.numbers
@@ -350,13 +350,13 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         )
 
 
-def _warn_if_slower(title: str, rate: float, passing: float, option: str) -> None:
+def _warn_if_slower(title: str, rate: float, passing: float, option: str, stacklevel: int) -> None:
     if slower(rate, passing):
         warnings.warn(
             f"{title} lets only {passing:,.0f} requests/s pass, because times are whole milliseconds. "
             f"Set {option} to at least {math.ceil(rate / 1000)}.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from resty_django.limits import (
     SlidingWindow,
     TokenBucket,
 )
+from resty_django.limits.algorithms import FRAME
 from resty_django.limits.limiters.units import refill_of
 from resty_django.shdict import BadKey
 from tests.dictionaries import Clock
@@ -148,6 +150,14 @@ def test_token_bucket_numbers(options: Any, clock: Clock) -> None:
 
 
 # --- slots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_bucket_reads_states_without_fractions_of_a_millisecond(options: Any, clock: Clock) -> None:
+    bucket = TokenBucket.from_interval(1000 / 3, 3, **options)
+    state = struct.pack(f"<{FRAME}xqqxx", 0, clock.milliseconds - 1000)
+    assert bucket.step(True, 1, state)[2].state == 1
+    clock.advance(0.001)
+    assert bucket.step(True, 1, state)[2].state == 2
 
 
 def test_a_lease_that_is_over_gives_its_slot_back(options: Any, clock: Clock) -> None:
@@ -328,8 +338,11 @@ def test_a_burst_that_is_too_small_for_whole_milliseconds_is_reported(
 
 
 def test_a_capacity_that_is_too_small_for_whole_milliseconds_is_reported(options: Any) -> None:
-    with pytest.warns(RuntimeWarning, match=r"lets only 2,000 requests/s pass.* Set capacity to at least 3\."):
+    with pytest.warns(
+        RuntimeWarning, match=r"lets only 2,000 requests/s pass.* Set capacity to at least 3\."
+    ) as warned:
         TokenBucket("3000/s", 2, max_wait=0, **options)
+    assert warned[0].filename == __file__
     TokenBucket("3000/s", 3, max_wait=0, **options)
     TokenBucket("3000/s", 2, **options)  # requests wait for their tokens
 
