@@ -59,7 +59,7 @@ def parse_duration(span: str | float | timedelta) -> float:
     else:
         seconds = float(span) if span <= sys.float_info.max else math.inf
     if not 0 <= seconds < math.inf:
-        raise BadText(gettext_noop("A duration must be at least 0, not %(text)r."), text=span)
+        raise BadText(gettext_noop("A duration must be at least 0 and finite, not %(text)r."), text=span)
     return seconds
 
 
