@@ -68,7 +68,13 @@ def _database() -> dict[str, Any]:
         return {
             "ENGINE": "django.db.backends.mysql",
             "USER": os.environ.get("RESTY_DB_USER", "root"),
-            "OPTIONS": {"charset": "utf8mb4", "isolation_level": "read committed"},
+            "OPTIONS": {
+                "charset": "utf8mb4",
+                "isolation_level": "read committed",
+                "connect_timeout": 5,
+                "read_timeout": 60,
+                "write_timeout": 60,
+            },
             "TEST": {"CHARSET": "utf8mb4"},
             **server,
         }
@@ -76,6 +82,7 @@ def _database() -> dict[str, Any]:
         return {
             "ENGINE": "django.db.backends.postgresql",
             "USER": os.environ.get("RESTY_DB_USER", "postgres"),
+            "OPTIONS": {"connect_timeout": 5, "tcp_user_timeout": 10_000},
             **server,
         }
     raise ValueError(f"RESTY_TEST_DB is {kind!r}; it must be sqlite, mysql or postgres.")

@@ -15,6 +15,7 @@ class RestyDjangoConfig(appconfig.RestyAppConfig):
     system_checks = (
         "resty_django.checks.check_settings",
         "resty_django.checks.check_caches",
+        "resty_django.checks.check_databases",
     )
     probes = {name: f"resty_django.site_health.{name}" for name in ("settings", "databases", "caches")}
     parts = (

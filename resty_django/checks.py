@@ -12,6 +12,7 @@
 | `resty_django.W003` | other hosts can reach the UDP server without a key or a list of networks |
 | `resty_django.W005` | a cache on Redis has no socket timeout |
 | `resty_django.W006` | jobs or a shared dictionary use a Redis database that a cache empties |
+| `resty_django.W007` | a database on a server has no timeouts in its OPTIONS |
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ WITHOUT_REDIS: Final = (
     "resty_django.cache.",
 )
 """Prefixes of cache backends that do not use Redis."""
+TIMEOUTS: Final = {
+    "mysql": ("connect_timeout", "read_timeout", "write_timeout"),
+    **dict.fromkeys(("postgresql", "postgis"), ("connect_timeout", "tcp_user_timeout")),
+}
+"""Options without which a call may wait for its server indefinitely, by the last part of a database's ENGINE."""
 
 
 def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -92,6 +98,20 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
         for alias in aliases_without()
     ]
     return messages + _cleared()
+
+
+def check_databases(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Return a warning for each database on a server whose driver may wait indefinitely."""
+    messages: list[CheckMessage] = []
+    for alias, database in settings.DATABASES.items():
+        options = database.get("OPTIONS", {})
+        needed = TIMEOUTS.get(database.get("ENGINE", "").rpartition(".")[2], ())
+        missing = [name for name in needed if not options.get(name)]
+        if missing:
+            text = f"The database {alias!r} has no {', '.join(missing)}, so calls hang if its server stops responding."
+            hint = f"Set {', '.join(missing)} in its OPTIONS.{see('docs/install.md#database-timeouts')}"
+            messages.append(Warning(text, hint=hint, id="resty_django.W007"))
+    return messages
 
 
 def _cleared() -> list[CheckMessage]:

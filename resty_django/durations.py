@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
@@ -56,9 +57,9 @@ def parse_duration(span: str | float | timedelta) -> float:
     elif isinstance(span, bool) or not isinstance(span, int | float):
         raise TypeError(f'A duration must be a string such as "1h", a number of seconds or a timedelta, not {span!r}.')
     else:
-        seconds = float(span)
+        seconds = float(span) if span <= sys.float_info.max else math.inf
     if not 0 <= seconds < math.inf:
-        raise BadText(gettext_noop("A duration must be at least 0, not %(text)r."), text=span)
+        raise BadText(gettext_noop("A duration must be at least 0 and finite, not %(text)r."), text=span)
     return seconds
 
 

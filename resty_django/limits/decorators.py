@@ -314,7 +314,7 @@ def limit_rate_either(
     return _decorator(overall, per_key, enforcer=EitherEnforcer)
 
 
-def _bucket(numbers: tuple[int, int, int]) -> Callable[..., TokenBucket]:
+def _bucket(numbers: tuple[float, int, int]) -> Callable[..., TokenBucket]:
     return partial(TokenBucket.from_interval, *numbers, 0, idle=IDLE)
 
 

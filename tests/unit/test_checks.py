@@ -17,12 +17,30 @@ from pytest_django import Settings
 
 import resty_django
 from resty_django import address, health
-from resty_django.checks import check_core, check_settings
+from resty_django.checks import TIMEOUTS, check_core, check_databases, check_settings
 from resty_django.health import Finding
 
 
 def ids_of(messages: list[checks.CheckMessage]) -> list[str | None]:
     return [message.id for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "missing"),
+    [
+        ("django.db.backends.mysql", {"connect_timeout": 5}, "read_timeout, write_timeout"),
+        ("django.contrib.gis.db.backends.mysql", dict.fromkeys(TIMEOUTS["mysql"], 5), ""),
+        ("django.db.backends.postgresql", {"connect_timeout": 0}, "connect_timeout, tcp_user_timeout"),
+        ("django.db.backends.postgresql", {"connect_timeout": 5, "tcp_user_timeout": 9000}, ""),
+        ("django.db.backends.sqlite3", {}, ""),
+    ],
+)
+def test_databases_whose_driver_may_wait_without_end_are_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, engine: str, options: Any, missing: str
+) -> None:
+    monkeypatch.setitem(settings.DATABASES, "reports", {"ENGINE": engine, "OPTIONS": options})
+    text = f"The database 'reports' has no {missing}, so calls hang if its server stops responding."
+    assert [(message.id, message.msg) for message in check_databases()] == [("resty_django.W007", text)] * bool(missing)
 
 
 @pytest.fixture

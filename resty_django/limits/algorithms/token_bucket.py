@@ -5,13 +5,14 @@
     delay = ceil(-tokens / quantum) * interval - (now - last tick)         where tokens < 0
     allowed = delay <= max_wait
 
-The state: tokens, negative if some are owed, and the time of the last tick. Ticks are on a grid that begins with the
-first stored call of the key. A new bucket is full. Fractions are dropped when stored.
+The state: tokens, negative if some are owed, and the time of the last tick in whole milliseconds and `PARTS` of one.
+Ticks are on a grid that begins with the first stored call of the key. A new bucket is full. Fractions of tokens are
+dropped when stored.
 
 If a stored number of tokens is impossible with the current numbers, the numbers were changed, and the nearest possible
 number is used. If the clock went back, the tokens of those ticks are removed. But if it went back by more than the
 bucket takes to fill (`fill_time`), or a request would have to wait that much longer, ticks restart at the current time,
-and the request passes.
+and the request passes as the last one that may wait.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
 from .decision import Decision, decision_from
 
-LAYOUT: Final = "qqxx"
+LAYOUT: Final = "qqH"
 SENT: Final = Struct("<12d")
 """To the script: the time (0: the server's), whether to record, the cost, the numbers."""
 MEASURED: Final = Struct("<dd")
 """From the script, for a request: tokens left after it, milliseconds since the last tick."""
 
+PARTS: Final = 2**12
+"""An interval is a multiple of 1/4096 millisecond, so times of ticks are exact in floats for centuries."""
 SLOT: Final = 2**16
 """Milliseconds of a time slot; only the first request in each slot updates how long the store keeps the state."""
 LONGEST: Final = 1e9
@@ -43,7 +46,7 @@ _floor = math.floor
 
 
 class Numbers(NamedTuple):
-    """`interval` and `max_wait`, which may be infinite, in milliseconds.
+    """`interval`, a multiple of 1 / `PARTS`, and `max_wait`, which may be infinite, in milliseconds.
 
     `clamp`: treat a clock that went back as stopped. `keep`: seconds for which a state without owed tokens is kept (0:
     indefinitely); afterwards the grid restarts. `least`: the minimum number of tokens after a request. `fill_time`:
@@ -89,7 +92,7 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: float, commi
             ttl = numbers.keep
     if tokens < 0 and numbers.keep:
         ttl = _while_owing(numbers, tokens)
-    return _pack(state or b"", int(tokens), int(last)), ttl, decision
+    return _packed(state, tokens, last), ttl, decision
 
 
 def decide(numbers: Numbers, cost: float, commit: bool, tokens_after: float, since: float) -> Decision:
@@ -128,7 +131,7 @@ def take_available(state: bytes | None, now: int, numbers: Numbers, cost: float)
         ttl = numbers.keep
     if tokens < 0 and numbers.keep:
         ttl = _while_owing(numbers, tokens)
-    return _pack(state or b"", int(tokens), int(last)), ttl, count
+    return _packed(state, tokens, last), ttl, count
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Outcome[bool | None]:
@@ -136,7 +139,7 @@ def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: float) -> Ou
     if state is None:
         return None, None, None
     tokens, last = _read(state)
-    return _pack(state, int(min(tokens + cost, numbers.capacity)), last), None, True
+    return _packed(state, min(tokens + cost, numbers.capacity), last), None, True
 
 
 def _refilled(state: bytes | None, now: int, numbers: Numbers, cost: float) -> tuple[float, float, float | None, bool]:
@@ -148,11 +151,9 @@ def _refilled(state: bytes | None, now: int, numbers: Numbers, cost: float) -> t
     interval, capacity, quantum, _, _, keep, least, _, _ = numbers
     if state is None:
         return capacity, now, keep, True
-    tokens: float
-    last: float
     tokens, last = _read(state)
     # Times in one slot differ only in bits below SLOT, a power of two; times across a boundary differ in a higher bit.
-    ttl = None if now ^ last < SLOT else keep
+    ttl = None if now ^ _floor(last) < SLOT else keep
     if tokens > capacity:
         tokens = capacity
     elif tokens < least:
@@ -178,7 +179,7 @@ def _set_back(numbers: Numbers, tokens: float, last: float, now: int, cost: floa
         if before >= cost or _wait(numbers, before - cost, now - at) <= max_wait + fill_time:
             return before, at, False
     if tokens < cost and _wait(numbers, tokens - cost, 0) > max_wait:
-        tokens = min(cost, capacity)
+        tokens = min(cost - _floor(max_wait / interval) * quantum, capacity)
     return tokens, now, True
 
 
@@ -199,8 +200,15 @@ def _while_owing(numbers: Numbers, tokens: float) -> float:
     return min(numbers.keep + math.ceil(-tokens / numbers.quantum) * numbers.interval / 1000, LONGEST)
 
 
-def _read(state: bytes) -> tuple[int, int]:
+def _packed(state: bytes | None, tokens: float, last: float) -> bytes:
+    whole = _floor(last)
+    return _pack(state or b"", int(tokens), whole, int((last - whole) * PARTS))
+
+
+def _read(state: bytes) -> tuple[float, float]:
+    """Return the tokens, and the time of the last tick in milliseconds."""
     try:
-        return _unpack(state)
+        tokens, last, parts = _unpack(state)
     except (error, TypeError):
         raise ForeignData(FOREIGN) from None
+    return tokens, last + parts / PARTS

@@ -48,8 +48,8 @@ def policy_parameters(limiter: Any) -> str:
     if isinstance(limiter, FixedWindow | SlidingWindow):
         return f";q={min(int(limiter.limit), LARGEST)};w={_whole(limiter.window)}"
     if isinstance(limiter, TokenBucket):
-        refill = limiter.interval_ms / limiter.quantum / 1000
-        return f";q={min(int(limiter.capacity), LARGEST)};w={_whole(limiter.capacity * refill)}"
+        seconds = round(limiter.capacity * limiter.interval_ms / limiter.quantum / 1000, 6)
+        return f";q={min(int(limiter.capacity), LARGEST)};w={_whole(seconds)}"
     if isinstance(limiter, Concurrency):
         return f';q={min(int(limiter.max + limiter.burst), LARGEST)};qu="concurrent-requests"'
     return str(limiter.policy_parameters())  # a quota

@@ -5,15 +5,19 @@ from __future__ import annotations
 import random
 from math import inf
 from time import time_ns
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 from resty_django.forks import after_fork
 
 from ..algorithms import Decided, concurrency
 from ..algorithms.decision import Decision
+from ..errors import CostTooHigh
 from . import descriptions
 from .base import LOCAL, Algorithm, Limiter, LimiterOptions, Operation
 from .validation import check_cost, milliseconds, not_negative, positive, whole
+
+MAX_LEASES: Final = 2**16
+"""The maximum cost of a request whose slots have leases: together they take a mebibyte."""
 
 _new_tuple = tuple.__new__
 
@@ -98,6 +102,12 @@ class Concurrency(Limiter[concurrency.Numbers]):
         decision = await super().aincoming(key, commit, cost)
         self._committed = commit and holds_slot(decision)
         return decision
+
+    def check(self, cost: int) -> None:
+        """Raise `CostTooHigh` as in `Limiter`, and for more leases than `MAX_LEASES`."""
+        super().check(cost)
+        if self.lease is not None and cost > MAX_LEASES:
+            raise CostTooHigh(f"A cost of {cost} would take as many leases, more than {MAX_LEASES:,}. Set lease=None.")
 
     def is_committed(self) -> bool:
         """Return whether the last `incoming` of this object, in any thread, took a slot."""

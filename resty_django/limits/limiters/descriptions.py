@@ -15,6 +15,8 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.numbers import grouped
 
+from .units import passing_rate, slower
+
 _RATES: Final = ((1, "s"), (60, "min"), (3600, "h"), (86_400, "day"))
 _PERIODS: Final = {
     86_400: gettext_lazy("day"),
@@ -33,9 +35,14 @@ def in_english(limit: Any) -> str:
 
 def leaky_bucket(rate: float, burst: float = 0) -> str:
     """Describe a leaky bucket; `rate` in requests per second, `burst` in requests."""
+    text = rate_text(rate)
+    passing = passing_rate(rate, burst)
+    if slower(rate, passing):
+        values = {"rate": text, "passing": rate_text(passing)}
+        text = _("%(rate)s (a larger burst is needed: at most %(passing)s pass)") % values
     if not burst:
-        return _("%(rate)s, then refused") % {"rate": rate_text(rate)}
-    return _("%(rate)s, up to %(burst)s wait, then refused") % {"rate": rate_text(rate), "burst": number(burst)}
+        return _("%(rate)s, then refused") % {"rate": text}
+    return _("%(rate)s, up to %(burst)s wait, then refused") % {"rate": text, "burst": number(burst)}
 
 
 def fixed_window(limit: int, window: float) -> str:

@@ -11,6 +11,7 @@ if decision:
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, Unpack
@@ -23,11 +24,9 @@ from ..algorithms import fixed_window, leaky_bucket, sliding_window, token_bucke
 from ..algorithms.decision import Decision
 from . import descriptions
 from .base import Algorithm, Limiter, LimiterOptions, Operation
-from .units import refill_of
-from .validation import check_cost, not_negative, positive, whole_limit, window_ms
+from .units import passing_rate, refill_of, slower
+from .validation import LONGEST, MOST, check_cost, not_negative, positive, whole_limit, window_ms
 
-LONGEST: Final = 1e9
-"""Seconds; a state to be kept longer is kept indefinitely."""
 SITE: Final = "site"
 """The `max_wait` of a token bucket that uses the setting LIMITS MAX_WAIT."""
 IDLE: Final = 60.0
@@ -42,6 +41,8 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
     as stopped, at most for the time in which the bucket drains; else as if it went forward by the same time. `idle`:
     seconds after which a key with an empty bucket is forgotten, counted from when a bucket of burst + 1 requests would
     be empty (None: never).
+
+    Times are whole milliseconds: a `RuntimeWarning` reports a `burst` that is too small for the `rate`.
     """
 
     algorithm: ClassVar = Algorithm(
@@ -68,6 +69,7 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
         self.clamp = clamp
         self.idle = idle
         super().__init__(**options)
+        _warn_if_slower(f"LeakyBucket({rate!r}, burst={burst!r})", rate, passing_rate(rate, burst), "burst", 3)
 
     def _numbers(self) -> leaky_bucket.Numbers:
         positive("rate", self.rate)
@@ -182,6 +184,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
     the minimum number of seconds for which a full bucket is remembered (None: indefinitely). Forgetting it only affects
     its ticks, which restart with the next request.
 
+    Times are whole milliseconds: a `RuntimeWarning` reports a `capacity` that is too small for the `rate`.
     `from_interval` accepts the numbers of lua-resty-limit-traffic instead of a rate.
     """
 
@@ -243,6 +246,10 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         self.clamp = clamp
         self.idle = idle
         super().__init__(**options)
+        if max_wait_ms == 0:
+            rate = quantum * 1000 / interval_ms
+            title = f"TokenBucket({rate:g}, capacity={capacity!r}, max_wait=0)"
+            _warn_if_slower(title, rate, 1000 * capacity if interval_ms < 1 else rate, "capacity", 4)
         if max_wait_ms == SITE:  # the settings are read on the first call
             self.max_wait_ms = SITE
             del self.numbers
@@ -278,15 +285,16 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         if self.idle is not None:
             not_negative("idle", self.idle)
         max_wait = self.longest_wait
-        full = math.ceil(self.capacity / self.quantum) * self.interval_ms
-        fill_time = max(full, self.interval_ms)
-        least = token_bucket.least_tokens(self.interval_ms, self.quantum, max_wait)
+        interval = math.ceil(self.interval_ms * token_bucket.PARTS) / token_bucket.PARTS
+        full = math.ceil(self.capacity / self.quantum) * interval
+        fill_time = max(full, interval)
+        least = max(token_bucket.least_tokens(interval, self.quantum, max_wait), -1000 * MOST)
         low = -math.inf
         if self.idle is not None:
-            low = self.capacity - self.idle * 1000 // self.interval_ms * self.quantum
+            low = self.capacity - self.idle * 1000 // interval * self.quantum
         keep = LONGEST if self.idle is None else self.idle + (token_bucket.SLOT + full) / 1000
         keep = math.ceil(keep) if keep < LONGEST else 0
-        numbers = self.interval_ms, self.capacity, self.quantum, max_wait, self.clamp, keep, least, fill_time, low
+        numbers = interval, self.capacity, self.quantum, max_wait, self.clamp, keep, least, fill_time, low
         return token_bucket.Numbers(*numbers)
 
     def take(self, key: object, count: int, commit: bool = False) -> Decision:
@@ -305,14 +313,14 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         """
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = self._change(self._take_available, key, self.numbers, count)
+        tokens: float = self._change(self._take_available, key, self.numbers, min(count, MOST))
         return tokens
 
     async def atake_available(self, key: object, count: int) -> float:
         """Run `take_available` without blocking the event loop."""
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = await self._achange(self._take_available, key, self.numbers, count)
+        tokens: float = await self._achange(self._take_available, key, self.numbers, min(count, MOST))
         return tokens
 
     def _change_without_store(
@@ -342,6 +350,16 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         )
 
 
+def _warn_if_slower(title: str, rate: float, passing: float, option: str, stacklevel: int) -> None:
+    if slower(rate, passing):
+        warnings.warn(
+            f"{title} lets only {passing:,.0f} requests/s pass, because times are whole milliseconds. "
+            f"Set {option} to at least {math.ceil(rate / 1000)}.",
+            RuntimeWarning,
+            stacklevel=stacklevel,
+        )
+
+
 def _wait_ms(max_wait: str | float | timedelta | None) -> float | str | None:
     """Return a `max_wait` in milliseconds. Raise `TypeError` or `ValueError`."""
     if max_wait is None or max_wait == SITE:
@@ -349,7 +367,7 @@ def _wait_ms(max_wait: str | float | timedelta | None) -> float | str | None:
     if isinstance(max_wait, str | timedelta):
         return round(parse_duration(max_wait) * 1000, 6)
     if max_wait != math.inf:
-        not_negative("max_wait", max_wait)
+        not_negative("max_wait", max_wait, LONGEST)
     return round(max_wait * 1000, 6)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from fractions import Fraction
 from typing import Final
 
 from resty_django.durations import LONGEST_TEXT, BadText, gettext_noop, parse_duration
 
-MAX_LOSS: Final = 0.001
-"""The share by which a token bucket may be slower than its rate, so that tokens are evenly spaced."""
+from .validation import MOST, positive
 
 SEPARATOR: Final = ";"
 """Separates several rates in one text."""
@@ -23,15 +21,17 @@ _AMOUNT: Final = re.compile(r"(.*?)\s+(burst|capacity)=([0-9]{1,15})\s*")
 def parse_rate(rate: str | float) -> float:
     """Return the requests per second of "200/s", "30r/m", "5 per hour", "10/30s", or a number of requests per second.
 
-    Raise `ValueError` if it is not a rate above 0, and `TypeError` if it is neither a string nor a number.
+    Raise `ValueError` if it is not a rate above 0 and up to `MOST`, and `TypeError` if it is neither a string nor a
+    number.
     """
     if isinstance(rate, str):
         count, seconds = split_rate(rate)
         return count / seconds
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise TypeError(f'A rate must be a string such as "200/s" or a number of requests per second, not {rate!r}.')
-    if not 0 < rate < math.inf:
-        raise BadText(gettext_noop("A rate must be greater than 0, not %(rate)r."), rate=rate)
+    if not 0 < rate <= MOST:
+        message = gettext_noop("A rate must be greater than 0 and at most 10^15 per second, not %(rate)r.")
+        raise BadText(message, rate=rate)
     return float(rate)
 
 
@@ -96,22 +96,31 @@ def split_amount(rate: str | float, name: str) -> tuple[str | float, int | None]
     return match[1], int(match[3])
 
 
-def refill_of(rate: str | float, capacity: int | None = None) -> tuple[int, int, int]:
+def passing_rate(rate: float, burst: float) -> float:
+    """Return the requests per second that a leaky bucket lets pass, because its times are whole milliseconds.
+
+    This is the rate if the burst is at least a thousandth of it.
+    """
+    if 1000 * burst >= rate:
+        return rate
+    whole = 1000 * math.floor(burst)
+    return whole + 1000 / math.ceil(1000 / (rate - whole))
+
+
+def slower(rate: float, passing: float) -> bool:
+    """Return whether a limit with whole milliseconds falls short of its rate by more than a tenth."""
+    return passing < 0.9 * rate
+
+
+def refill_of(rate: str | float, capacity: int | None = None) -> tuple[float, int, int]:
     """Return the interval (milliseconds), capacity and quantum of a token bucket for a rate.
 
-    The interval is whole, and the bucket is never faster than its rate. The quantum is one token if that is slower by
-    at most a thousandth, else as many as necessary, up to the tokens of a second. The default `capacity` is the number
-    of requests in the rate. Raise `ValueError` or `TypeError` if the rate or capacity is not valid.
+    The quantum is the tokens of a millisecond, at least one and at most `capacity`, so that tokens are evenly spaced.
+    The default `capacity` is the number of requests in the rate. Raise `ValueError` or `TypeError` if the rate or
+    capacity is not valid.
     """
     count, seconds = split_rate(rate) if isinstance(rate, str) else (parse_rate(rate), 1.0)
+    positive("rate", count / seconds)
     tokens = max(1, math.ceil(count)) if capacity is None else capacity
-    per_token = Fraction(seconds).limit_denominator(10**6) * 1000 / Fraction(count).limit_denominator(10**6)
-    best, least_loss = 1, Fraction(1)
-    for quantum in range(1, max(1, min(tokens, int(1000 / per_token))) + 1):
-        exact = per_token * quantum
-        loss = (math.ceil(exact) - exact) / exact
-        if loss < least_loss:
-            best, least_loss = quantum, loss
-        if least_loss <= MAX_LOSS:
-            break
-    return math.ceil(per_token * best), tokens, best
+    quantum = max(1, min(tokens, math.ceil(count / (seconds * 1000))))
+    return seconds * 1000 * quantum / count, tokens, quantum

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from resty_django.suggestions import did_you_mean
 
+from ..errors import CostTooHigh
+
+LEAST: Final = 1e-9
+"""The minimum of rates, intervals and other numbers above 0, in their unit."""
+MOST: Final = 10**15
+"""The maximum of requests, tokens, rates and milliseconds."""
+LONGEST: Final = 10**9
+"""The maximum of times, in seconds."""
 _UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -23,24 +31,26 @@ def unknown_option(title: str, name: str, call: Callable[..., Any], options: Ite
 
 
 def check_cost(cost: int) -> int:
-    """Return the cost. Raise `ValueError` if it is not a whole number of at least 1."""
+    """Return the cost. Raise `ValueError` if it is not a whole number of at least 1, `CostTooHigh` if above `MOST`."""
     if type(cost) is not int or cost < 1:
         raise ValueError(f"cost must be a whole number of at least 1, not {cost!r}.")
+    if cost > MOST:
+        raise CostTooHigh(f"cost must be at most {MOST:,}, not {cost!r}. Lower the cost.")
     return cost
 
 
-def positive(name: str, value: Any) -> None:
-    """Raise `TypeError` or `ValueError` if the argument `name` is not a number greater than 0."""
+def positive(name: str, value: Any, most: int = MOST) -> None:
+    """Raise `TypeError` or `ValueError` if the argument `name` is not a number from `LEAST` to `most`."""
     _number(name, value)
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be greater than 0, not {value!r}.")
+    if not LEAST <= value <= most:
+        raise ValueError(f"{name} must be greater than 0, from {LEAST:g} to {most:,}, not {value!r}.")
 
 
-def not_negative(name: str, value: Any) -> None:
-    """Raise `TypeError` or `ValueError` if the argument `name` is not a number of at least 0."""
+def not_negative(name: str, value: Any, most: int = MOST) -> None:
+    """Raise `TypeError` or `ValueError` if the argument `name` is not a number from 0 to `most`."""
     _number(name, value)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name} must be at least 0, not {value!r}.")
+    if not 0 <= value <= most:
+        raise ValueError(f"{name} must be at least 0 and at most {most:,}, not {value!r}.")
 
 
 def whole(name: str, value: Any) -> None:
@@ -68,7 +78,7 @@ def window_ms(window: float) -> int:
 
 def milliseconds(name: str, seconds: float) -> int:
     """Return the argument `name` in whole milliseconds, at least one. Raise `TypeError` or `ValueError`."""
-    positive(name, seconds)
+    positive(name, seconds, LONGEST)
     if round(seconds * 1000) < 1:
         raise ValueError(f"{name} must be at least 0.001 seconds, not {seconds!r}.")
     return round(seconds * 1000)

@@ -3,12 +3,19 @@
 --          whole (ms), low (tokens)
 local token_bucket = {}
 
+local PARTS = 4096
+
 local function stock(key)
   local state = load(key, 18, true)
   if state then
-    local tokens, last = struct.unpack('<i8i8', state)
-    return state, tokens, last
+    local tokens, last, parts = struct.unpack('<i8i8I2', state)
+    return state, tokens, last + parts / PARTS
   end
+end
+
+local function packed(tokens, last)
+  local whole = math.floor(last)
+  return struct.pack('<i8i8I2', trunc(tokens), whole, math.floor((last - whole) * PARTS))
 end
 
 -- Returns the ms until all owed tokens are refilled.
@@ -26,7 +33,7 @@ local function set_back(tokens, last, cost, interval, capacity, quantum, max_wai
     end
   end
   if tokens < cost and time_to(tokens - cost, 0, interval, quantum) > max_wait then
-    tokens = math.min(cost, capacity)
+    tokens = math.min(cost - math.floor(max_wait / interval) * quantum, capacity)
   end
   return tokens, now, true
 end
@@ -62,7 +69,7 @@ local function store(key, tokens, last, taken, state, before, interval, quantum,
   elseif not state or not same_slot(now, before) or (taken and tokens < low) then
     life = keep * 1000
   end
-  save(key, struct.pack('<i8i8xx', trunc(tokens), trunc(last)), state, life)
+  save(key, packed(tokens, last), state, life)
 end
 
 -- `commit`: whether to record (nil: as in the arguments).
@@ -101,6 +108,6 @@ function token_bucket.uncommit(key, sent)
   if not state then
     return false
   end
-  save(key, struct.pack('<i8i8xx', trunc(math.min(tokens + cost, capacity)), last), state)
+  save(key, packed(math.min(tokens + cost, capacity), last), state)
   return 1
 end

@@ -19,7 +19,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from resty_django.cache import cache_view, cached
-from resty_django.limits import LeakyBucket, Limited, LocalStore, limited
+from resty_django.limits import LeakyBucket, Limited, LocalStore, TokenBucket, limited
 from resty_django.limits.decorators import (
     DecoratorOptions,
     RequestOptions,
@@ -767,25 +767,28 @@ def test_what_is_decorated_stays_what_it_was() -> None:
     ("rate", "numbers"),
     [
         ("10/s", (100, 10, 1)),
-        ("7/s", (143, 7, 1)),
-        ("300/s", (10, 300, 3)),
+        ("7/s", (1000 / 7, 7, 1)),
+        ("300/s", (10 / 3, 300, 1)),
         ("3000/s", (1, 3000, 3)),
+        ("300000000/s", (1, 300_000_000, 300_000)),
+        ("0.0000001/s", (10_000_000_000, 1, 1)),
         ("5/m", (12_000, 5, 1)),
         ("100/h", (36_000, 100, 1)),
         (0.5, (2000, 1, 1)),
         (20, (50, 20, 1)),
     ],
 )
-def test_the_numbers_of_a_bucket(rate: str | float, numbers: tuple[int, int, int]) -> None:
+def test_the_numbers_of_a_bucket(rate: str | float, numbers: tuple[float, int, int]) -> None:
     assert refill_of(rate, None) == numbers
 
 
 def test_a_bucket_is_never_faster_than_its_rate_and_hardly_slower() -> None:
     for count in (1, 3, 7, 13, 60, 99, 128, 333, 600, 777, 999, 1001, 1024, 4321, 60_000):
-        interval, capacity, quantum = refill_of(f"{count}/s", None)
-        assert quantum <= capacity
-        rate = quantum * 1000 / interval
-        assert 0.995 * count <= rate <= count * (1 + 1e-9)
+        for capacity in (None, max(1, count // 1000)):
+            numbers = TokenBucket(f"{count}/s", capacity).numbers
+            assert numbers.quantum <= numbers.capacity
+            rate = numbers.quantum * 1000 / numbers.interval
+            assert 0.9997 * count <= rate <= count * (1 + 1e-9)
 
 
 # --- functions whose results are not awaited ---

@@ -18,6 +18,7 @@ from django.test.utils import CaptureQueriesContext
 
 from resty_django import limits
 from resty_django.limits import (
+    CostTooHigh,
     Decision,
     LocalStore,
     Quota,
@@ -233,6 +234,20 @@ def test_a_limit_that_depends_on_the_request_has_to_be_passed() -> None:
     assert counted.use("k", limit=1)
     assert not counted.use("k", limit=1)
     assert repr(counted) == "<Quota 'exports': free 1, pro unlimited per day>"
+
+
+@pytest.mark.parametrize("cost", [10**15 + 1, 2**63, 10**400], ids=["most", "int64", "float"])
+def test_a_cost_beyond_all_limits_is_an_error(cost: int, july: Clock) -> None:
+    counted = monthly(10**15, clock=july)
+    for call in (counted.use, counted.hit, counted.refund, counted.check):
+        with pytest.raises(CostTooHigh, match="cost must be at most 1,000,000,000,000,000"):
+            call(*(("k", cost) if call != counted.check else (cost,)))
+    with pytest.raises(ValueError, match="units can be granted"):
+        counted.grant("k", cost)
+    with pytest.raises(ValueError, match="limit must be at least 0 and at most"):
+        counted.use("k", limit=cost)
+    assert counted.use("k", 10**15 - 1)
+    assert counted.usage("k").remaining == 1
 
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
+from resty_django.checks import check_databases
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from tests.integration.limits.policy_tools import make_policy
+from tests.integration.limits.quota_tools import monthly
 from tests.integration.limits.view_tools import change
 from tests.logserver import until
 from tests.tcpproxy import Proxy
@@ -29,6 +32,27 @@ def read_often(settings: Any, monkeypatch: pytest.MonkeyPatch) -> LimitPolicy:
     row = make_policy("pay", description="before")
     registry.refresh_policies()
     return row
+
+
+@pytest.mark.usefixtures("database_up")
+def test_a_quota_waits_no_longer_than_the_timeouts_that_the_check_names(
+    silent_database: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = connections.settings["default"]
+    options = {**database["OPTIONS"], "connect_timeout": 2, "read_timeout": 2}
+    if connection.vendor == "postgresql":
+        del options["read_timeout"]
+    monkeypatch.setitem(database, "OPTIONS", options)
+    assert check_databases() == []
+    counted = monthly(10, on_error="open")
+    silent_database.silence(new=True)
+    decisions: list[Any] = []
+    start = time.monotonic()
+    thread = threading.Thread(target=lambda: decisions.append(counted.use("k")), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert [(decision.allowed, decision.failed) for decision in decisions] == [(True, True)]
+    assert time.monotonic() - start > 1
 
 
 def test_policies_are_read_again_after_a_silence(

@@ -140,7 +140,7 @@ def test_the_selected_fields_report_several_limits(headers: Any, selection: str,
 
 
 def test_numbers_stay_within_the_integers_of_structured_fields(headers: Any) -> None:
-    add_headers(headers, AdvertisedLimit("x", FixedWindow(10**18, 60)), Decision(True, 0, 1, 10**18, 10**18 - 1, 60))
+    add_headers(headers, AdvertisedLimit("x", FixedWindow(10**15, 60)), Decision(True, 0, 1, 10**15, 10**15, 60))
     assert fields(headers["RateLimit"]) == [("x", {"r": str(LARGEST), "t": "60"})]
     assert fields(headers["RateLimit-Policy"]) == [("x", {"q": str(LARGEST), "w": "60"})]
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from resty_django.limits import (
     Concurrency,
@@ -25,6 +29,7 @@ from resty_django.limits import (
     SlidingWindow,
     TokenBucket,
 )
+from resty_django.limits.algorithms import FRAME
 from resty_django.limits.limiters.units import refill_of
 from resty_django.shdict import BadKey
 from tests.dictionaries import Clock
@@ -107,6 +112,19 @@ def test_sliding_window_numbers(options: Any, clock: Clock) -> None:
     assert limiter.uncommit("k") == limiter.uncommit("other") == 10
 
 
+@given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 8)), max_size=25))
+def test_a_sliding_window_bounds_what_passes_in_any_time(calls: list[tuple[int, int]]) -> None:
+    clock = Clock()
+    window = SlidingWindow(6, 10, store=LocalStore(clock=clock), clock=clock)
+    times: list[int] = []
+    for pause, count in [*calls, (0, 6)]:
+        clock.milliseconds += pause
+        times += [clock.milliseconds] * sum(window.hit("k").allowed for _ in range(count))
+    for first, start in enumerate(times):
+        for last, end in enumerate(times[first:], first):
+            assert end - start > 10_000 or last - first + 1 <= 6 * (1 + (end - start) / 10_000)
+
+
 def test_concurrency_numbers(options: Any) -> None:
     limiter = Concurrency(2, 1, 0.5, **options)
     first, second = limiter.hit("k"), limiter.hit("k")
@@ -132,6 +150,14 @@ def test_token_bucket_numbers(options: Any, clock: Clock) -> None:
 
 
 # --- slots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_bucket_reads_states_without_fractions_of_a_millisecond(options: Any, clock: Clock) -> None:
+    bucket = TokenBucket.from_interval(1000 / 3, 3, **options)
+    state = struct.pack(f"<{FRAME}xqqxx", 0, clock.milliseconds - 1000)
+    assert bucket.step(True, 1, state)[2].state == 1
+    clock.advance(0.001)
+    assert bucket.step(True, 1, state)[2].state == 2
 
 
 def test_a_lease_that_is_over_gives_its_slot_back(options: Any, clock: Clock) -> None:
@@ -289,6 +315,38 @@ def test_words(options: Any) -> None:
     assert str(Limited(Decision(False, limit=5, retry_after=1.5))) == "Over the limit of 5. Try again after 1.5 s."
 
 
+@pytest.mark.parametrize(
+    ("rate", "burst", "passing"),
+    [(3000, 0, 1000), (3000, 1, 2000), (999, 0, 500), (300, 0, 250), (1900, 1, 1500), (300, 1, 300), (3000, 3, 3000)],
+)
+def test_a_burst_that_is_too_small_for_whole_milliseconds_is_reported(
+    rate: int, burst: int, passing: int, options: Any, clock: Clock
+) -> None:
+    text = f"LeakyBucket({rate}, burst={burst}) lets only {passing:,} requests/s pass"
+    expected = pytest.warns(RuntimeWarning, match=re.escape(text)) if passing < rate else nullcontext()
+    with expected as warned:
+        limiter = LeakyBucket(rate, burst, **options)
+    assert (f"at most {passing:,} requests/s pass" in limiter.describe()) is (passing < rate)
+    count = 0
+    for _ in range(1000):
+        while limiter.hit("k"):
+            count += 1
+        clock.advance(0.001)
+    assert count == pytest.approx(passing, abs=burst + 1)
+    if warned:
+        assert warned[0].filename == __file__
+
+
+def test_a_capacity_that_is_too_small_for_whole_milliseconds_is_reported(options: Any) -> None:
+    with pytest.warns(
+        RuntimeWarning, match=r"lets only 2,000 requests/s pass.* Set capacity to at least 3\."
+    ) as warned:
+        TokenBucket("3000/s", 2, max_wait=0, **options)
+    assert warned[0].filename == __file__
+    TokenBucket("3000/s", 3, max_wait=0, **options)
+    TokenBucket("3000/s", 2, **options)  # requests wait for their tokens
+
+
 WRONG: list[tuple[type[Any], tuple[Any, ...], dict[str, Any], str]] = [
     (LeakyBucket, (0,), {}, "rate must be greater than 0"),
     (LeakyBucket, (float("nan"),), {}, "rate must be greater than 0"),
@@ -297,6 +355,20 @@ WRONG: list[tuple[type[Any], tuple[Any, ...], dict[str, Any], str]] = [
     (LeakyBucket, (True,), {}, "rate must be a number"),
     (LeakyBucket, (1, -1), {}, "burst must be at least 0"),
     (LeakyBucket, (1,), {"idle": -1}, "idle must be at least 0"),
+    (LeakyBucket, (1e-10,), {}, "rate must be greater than 0, from 1e-09 to 1,000,000,000,000,000, not 1e-10"),
+    (LeakyBucket, (10**16,), {}, "rate must be greater than 0, from 1e-09 to 1,000,000,000,000,000"),
+    (LeakyBucket, (1, 10**400), {}, "burst must be at least 0 and at most 1,000,000,000,000,000"),
+    (FixedWindow, (10**16, 1), {}, "limit must be greater than 0, from"),
+    (FixedWindow, (1, 2e9), {}, "window must be greater than 0, from 1e-09 to 1,000,000,000, not"),
+    (SlidingWindow, (1, 10**400), {}, "window must be greater than 0, from"),
+    (Concurrency, (10**16,), {}, "max must be greater than 0, from"),
+    (Concurrency, (1,), {"lease": 10**10}, "lease must be greater than 0, from"),
+    (TokenBucket, ("10/s", 10**20), {}, "capacity must be at least 0 and at most 1,000,000,000,000,000"),
+    (TokenBucket, (f"{10**40}/s",), {}, "rate must be greater than 0, from 1e-09 to"),
+    (TokenBucket, (10**400,), {}, "A rate must be greater than 0 and at most"),
+    (TokenBucket, ("1/s",), {"max_wait": 10**10}, "max_wait must be at least 0 and at most 1,000,000,000"),
+    (TokenBucket.from_interval, (10**16, 1), {}, "interval_ms must be greater than 0, from"),
+    (TokenBucket.from_interval, (1, 1, 1e-10), {}, "quantum must be greater than 0, from"),
     (FixedWindow, (0, 1), {}, "limit must be greater than 0"),
     (FixedWindow, (1.5, 1), {}, "limit must be a whole number"),
     (FixedWindow, (1, 0), {}, "window must be greater than 0"),
