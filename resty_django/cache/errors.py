@@ -37,11 +37,21 @@ class SourceError(CacheError):
 
 
 class CallbackFailed(CacheError):
-    """A callback raised `error`, which is not a `SourceError`; it is also the cause."""
+    """A callback raised `error`, which is not a `SourceError`; it is also the cause.
+
+    With `error_ttl`, `error` may be a copy of the exception, or a `RemoteError`.
+    """
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"callback threw an error: {error}")
         self.error = error
+
+
+class RemoteError(CacheError):
+    """The name of the class and the message of an exception that a callback raised in another process.
+
+    It takes the place of an exception that is shared for `error_ttl`, also within a process if that cannot be copied.
+    """
 
 
 class SerializerFailed(CacheError):

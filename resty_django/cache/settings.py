@@ -28,7 +28,8 @@ class CacheSettings:
 
     `shm`: the shared dictionary for L2; separate dictionaries for cached None (`shm_miss`), locks (`shm_locks`) and
     counts (`shm_stats`). `lru_size`: maximum number of items in L1. `ttl`, `neg_ttl`: time to live of a value and of a
-    cached None in seconds (0: forever). `resurrect_ttl`: seconds for which an expired value is served if the source
+    cached None in seconds (0: forever). `error_ttl`: seconds for which an error of a callback is raised again instead
+    of calling it (0: not at all). `resurrect_ttl`: seconds for which an expired value is served if the source
     fails (None: never). `stale_while_revalidate`: seconds after expiry during which a value is served while it is
     refreshed. `jitter`: maximum share by which times to live are randomly shortened. `shm_set_tries`: attempts to store
     in L2. `ipc`: whether other processes are notified through events. `serializer`, `l1_serializer`: dotted paths of an
@@ -47,6 +48,7 @@ class CacheSettings:
     lru_size: int = setting(100, check=at_least(1))
     ttl: float = duration(30.0, check=at_least(0))
     neg_ttl: float = duration(5.0, check=at_least(0))
+    error_ttl: float = duration(0.0, check=at_least(0))
     resurrect_ttl: float | None = duration(None, check=at_least(0))
     stale_while_revalidate: float = duration(0.0, check=at_least(0))
     jitter: float = setting(0.0, check=validators.share)

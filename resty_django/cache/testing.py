@@ -113,6 +113,8 @@ def caches_disabled() -> Iterator[None]:
 
     with ExitStack() as stack:
         for cache in _counted(None):
+            if isinstance(cache, MLCache):
+                cache.levels.errors.flush_all()
             stack.callback(cache.lru.flush_all)
             cache.lru.flush_all()
             for guarded in [cache.shm] if isinstance(cache, Store) else cache.levels.guarded():

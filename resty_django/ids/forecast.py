@@ -41,9 +41,9 @@ class Forecast:
 class Progress:
     """A counter in its cycle. `since`, `updated` and `ends` are epoch seconds (`ends` None: the cycle never ends).
 
-    `issued` is the count of numbers issued since `since`, the beginning of the window (None: it has not begun); `bound` is
-    the next unreserved number, as of `updated`; `maximum` is the last number of the rule; `step` is the distance
-    between two numbers of this node.
+    `issued` is the count of numbers issued since `since`, the beginning of the window (None: it has not begun);
+    `bound` is the next unreserved number, as of `updated`; `maximum` is the last number of the rule; `step` is the
+    distance between two numbers of this node.
     """
 
     since: float | None

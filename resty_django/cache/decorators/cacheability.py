@@ -42,6 +42,8 @@ class Rules:
         plain_function(self.options.get("tags"), "tags of cache_view")
         if "l1_serializer" in self.options:
             raise BadOption("l1_serializer is not an option of cache_view: pages are stored unchanged. Remove it.")
+        if "error_ttl" in self.options:
+            raise BadOption("error_ttl is not an option of cache_view: each request gets its own error. Remove it.")
         for name in ("headers", "query"):
             names = getattr(self, name)
             if names is not None and not (isinstance(names, tuple | list) and all(isinstance(x, str) for x in names)):

@@ -53,8 +53,8 @@ def cached(
     arguments of the call.
 
     Place it above `@classmethod` and `@staticmethod`. Exceptions of the function reach the caller, and nothing is
-    cached. Raise `BadOption`; calls raise the errors of `MLCache.get`, and `TypeError` for arguments of unsupported
-    types.
+    cached, except with `error_ttl`; calls in other processes then raise `RemoteError`. Raise `BadOption`; calls raise
+    the errors of `MLCache.get`, and `TypeError` for arguments of unsupported types.
     """
     seconds = checked(options)
     if not isinstance(cache, MLCache | str):

@@ -253,7 +253,7 @@ class CachedRequest:
             names = hit.value["vary"]
 
     def _options(self, rules: Rules) -> dict[str, Any]:
-        return {**rules.options, "ttl": rules.ttl, "tags": self.tags, "l1_serializer": for_l1}
+        return {**rules.options, "ttl": rules.ttl, "error_ttl": 0, "tags": self.tags, "l1_serializer": for_l1}
 
     def _callback(self, cache: MLCache, rules: Rules, key: PageKey, names: list[str]) -> Callable[[], Any]:
         if _is_async(self.view):

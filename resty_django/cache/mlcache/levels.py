@@ -15,6 +15,7 @@ Numbers refer to docs/cache.md, "The way of a call":
 | 4, 5, 8 | take the lock, look into L2 again, release the lock | `Levels._load_locked` |
 | 6 | the lock was not free in time | `Levels._timed_out` |
 | 7 | call the source, store its value | `Levels._call_source` |
+| `error_ttl` | raise the error of an earlier call of the source | `Levels._shared_error` |
 | outages | L1, even stale; else 4 to 8 with a lock in this process, and L1 alone | `Levels.load_storeless` |
 """
 
@@ -44,7 +45,7 @@ from resty_django.shdict.base import Entry
 from resty_django.text import logger
 
 from ..compression import Compressor
-from ..errors import BadOption, BadValue, CallbackFailed, LockFailed, SerializerFailed, SourceError
+from ..errors import BadOption, BadValue, CallbackFailed, LockFailed, RemoteError, SerializerFailed, SourceError
 from ..outages.guarded import breaker_behind
 from ..outages.process_locks import process_locks
 from ..serialization.values import typed, unpack
@@ -65,6 +66,7 @@ from .shielding import forget_if_interrupted
 log = logger("resty_django.cache")
 
 LOCK: Final = "lua-resty-mlcache:lock:"
+ERROR: Final = "mlcache:error:"
 JITTER: Final = 0.5
 """Of the pauses between tries for a lock. Callers that tried in step would get it one by one, half a second apart."""
 
@@ -172,6 +174,8 @@ class Levels:
         self._serializer = serializer
         self._counter = counter
         self._compressor = compressor
+        self.errors = LRU(l1.max_items, l1.clock)
+        """Copies of the errors of callbacks in this process, by key, for `error_ttl`."""
         self.draw: Draw = draw
         self.timer = time.perf_counter
         self._one_clock = clock is l1.clock
@@ -547,6 +551,7 @@ class Levels:
                 if free and dictionary is not None:
                     yield Step(dictionary.flush_expired, dictionary.aflush_expired)
         self.l1.flush_all()
+        self.errors.flush_all()
 
     def _dictionary_for(self, value: Any) -> SharedDict:
         return self.shm if value is not None or self.miss is None else self.miss
@@ -604,6 +609,10 @@ class Levels:
         return Lock(self._locks, jitter=JITTER, **{**request.options.lock_options, **options})
 
     def _load_locked(self, request: LoadRequest, lock: Lock) -> Steps[Answer]:
+        if request.stale is None and not request.storeless:
+            error = yield from self._shared_error(request)
+            if error is not None:
+                raise error
         timeout: LockTimeout | None = None
         try:
             yield Step(lock.acquire, lock.aacquire, (LOCK + self.prefix + request.key,))
@@ -731,7 +740,7 @@ class Levels:
         tags = resolved(options.tags, request.args) if options.tags else ()
         tagged = yield from self._tagged(request, tags)
         try:
-            value, ttl = yield from self.fetch(request)
+            value, ttl = yield from self._fetch_once(request)
         except SourceError as error:
             resurrected = self._resurrected(request) if request.storeless else None
             if resurrected is None and (stale is None or options.resurrect_ttl is None):
@@ -763,6 +772,54 @@ class Levels:
                     raise
                 self._go_storeless(request)
         return self.storeless_snapshot(tags)
+
+    def _fetch_once(self, request: LoadRequest) -> Steps[tuple[Any, float]]:
+        """Like `fetch`, but raise the error of an earlier call, and share the error of this one, for `error_ttl`."""
+        shared = yield from self._shared_error(request)
+        if shared is not None:
+            raise shared
+        try:
+            return (yield from self.fetch(request))
+        except (SourceError, CallbackFailed) as error:
+            if request.options.error_ttl:
+                yield from self._share(request, error.error if isinstance(error, CallbackFailed) else error)
+            raise
+
+    def _share(self, request: LoadRequest, error: Exception) -> Steps[None]:
+        """Store the error in this process, where callers get copies of it, and as text for other processes."""
+        ttl, name = request.options.error_ttl, ERROR + self.prefix + request.key
+        copied = _copied(error)
+        if copied is not None:
+            self.errors.set(request.key, copied, ttl)
+        if request.storeless:
+            return
+        message = str(error)[:1000].encode(errors="replace").decode()
+        try:
+            text = [isinstance(error, SourceError), type(error).__name__, message]
+            yield Step(self._locks.set, self._locks.aset, (name, text, ttl))
+        except (Unavailable, NoMemory) as failure:
+            log.info("the error of the key %r of %r was not shared: %s", request.key, self.prefix, failure)
+
+    def _shared_error(self, request: LoadRequest) -> Steps[Exception | None]:
+        """Return the error that the source raised less than `error_ttl` ago, as `fetch` raises it; None without one."""
+        if not request.options.error_ttl:
+            return None
+        stored = self.errors.get(request.key)
+        error = None if stored is None else _copied(stored)
+        if error is None and not request.storeless:
+            name = ERROR + self.prefix + request.key
+            try:
+                text = yield Step(self._locks.get, self._locks.aget, (name,))
+            except Unavailable:  # the lock, which is taken next, deals with the outage
+                text = None
+            if text is not None:
+                of_source, kind, message = text
+                error = SourceError(message) if of_source else RemoteError(f"{kind}: {message}")
+        if error is None or isinstance(error, SourceError):
+            return error
+        failed = CallbackFailed(error)
+        failed.__cause__ = error
+        return failed
 
     def fetch(self, request: LoadRequest) -> Steps[tuple[Any, float]]:
         """Call the source. Returns its value, and the seconds that it lives: 0 forever, below 0 not at all.
@@ -802,6 +859,21 @@ def unwrapped(steps: Steps[R]) -> Steps[R]:
     except CallbackFailed as failed:
         error = failed.error
     raise error
+
+
+def _copied(error: Exception) -> Exception | None:
+    """Return a copy without the traceback, so that threads can raise it and it keeps no frames alive; None if its class
+    is not written in Python. It does not call `__init__` of the class, which may take other arguments than `args`."""
+    kind = type(error)
+    base: Any = next(parent for parent in kind.__mro__ if parent.__module__ == "builtins")
+    arguments = base.__reduce__(error)[1]
+    try:
+        copied: Exception = base.__new__(kind, *arguments)
+        base.__init__(copied, *arguments)
+    except TypeError:
+        return None
+    vars(copied).update(vars(error))
+    return copied
 
 
 def lifetime(value: Any, options: Options) -> float:

@@ -19,7 +19,9 @@ from ..tags.names import fault as tags_fault
 
 ON_ERROR: Final = ("source", "raise")
 DURATION: Final = 'a number of seconds, a timedelta or a text such as "90s", "10m" or "1h30m",'
-TIMES: Final = frozenset({"ttl", "neg_ttl", "resurrect_ttl", "stale_while_revalidate", "outage_ttl", "stale_if_outage"})
+TIMES: Final = frozenset(
+    {"ttl", "neg_ttl", "error_ttl", "resurrect_ttl", "stale_while_revalidate", "outage_ttl", "stale_if_outage"}
+)
 """Options that are durations."""
 
 
@@ -27,8 +29,10 @@ TIMES: Final = frozenset({"ttl", "neg_ttl", "resurrect_ttl", "stale_while_revali
 class Options:
     """The options of a cache or of one call. Times are in seconds; `changed` also takes timedeltas and texts ("10m").
 
-    `ttl`, `neg_ttl`: the time to live of a value and of None (0: forever). `resurrect_ttl`: the time to live of an
-    expired value that is served because the callback raised `SourceError` (0: forever; None: none is served).
+    `ttl`, `neg_ttl`: the time to live of a value and of None (0: forever). `error_ttl`: the time for which an error of
+    the callback is raised again in all processes, in place of calling it (0: not at all). `resurrect_ttl`: the time to
+    live of an expired value that is served because the callback raised `SourceError` (0: forever; None: none is
+    served).
     `stale_while_revalidate`: the time after its expiry during which a value is served at once, while one process calls
     the callback in the background (0: none). `jitter`: `ttl` and `neg_ttl` are shortened by a random share of up to
     this, so that values stored together do not expire together. `shm_set_tries`: attempts to store in L2 when it is
@@ -43,6 +47,7 @@ class Options:
 
     ttl: float = 30.0
     neg_ttl: float = 5.0
+    error_ttl: float = 0.0
     resurrect_ttl: float | None = None
     stale_while_revalidate: float = 0.0
     jitter: float = 0.0
@@ -82,6 +87,7 @@ class CacheOptions(ViewOptions, total=False):
     """Keyword arguments of a cache and of its calls: the fields of `Options`."""
 
     ttl: Duration
+    error_ttl: Duration
     l1_serializer: Callable[[Any], Any] | None
 
 
@@ -171,6 +177,7 @@ def _exceptions(value: Any) -> str:
 _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
     "ttl": _seconds,
     "neg_ttl": _seconds,
+    "error_ttl": _seconds,
     "resurrect_ttl": _seconds_or_none,
     "stale_while_revalidate": _seconds,
     "jitter": _share,

@@ -84,6 +84,7 @@ def create(name: str, settings: CacheSettings) -> MLCache:
         decompress_limit=settings.decompress_limit,
         ttl=settings.ttl,
         neg_ttl=settings.neg_ttl,
+        error_ttl=settings.error_ttl,
         resurrect_ttl=settings.resurrect_ttl,
         stale_while_revalidate=settings.stale_while_revalidate,
         jitter=settings.jitter,

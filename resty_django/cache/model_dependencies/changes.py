@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from django.db import connections, transaction
-from django.db.models import Model
+from django.db.models import ManyToManyField, Model
 
 from resty_django.text import logger
 
@@ -66,23 +66,49 @@ class Changes:
                 log.error("Values in the cache %s may be outdated: %s were not invalidated: %s", cache, tags, error)
 
 
-def changed(model: type[Model], using: str, rows: Iterable[Any] | None, fields: Collection[str] | None) -> None:
+def changed(
+    model: type[Model],
+    using: str,
+    rows: Iterable[Any] | None,
+    fields: Collection[str] | None,
+    new_or_deleted: bool = False,
+) -> None:
+    """Invalidate what depends on the rows, and on the many-to-many relations that they are part of.
+
+    Arguments as in `rows_changed`. `new_or_deleted`: the rows are instances that were created or deleted; any other
+    row of a relation may have connected other objects before.
+    """
+    instances = None if rows is None else list(rows)
+    rows_changed(model, using, instances, fields)
+    for relation in registry.relations.get(model, ()):
+        for side, name in (
+            (relation.model, relation.m2m_field_name()),
+            (relation.related_model, relation.m2m_reverse_field_name()),
+        ):
+            key: Any = model._meta.get_field(name)
+            known = new_or_deleted and instances is not None and key.target_field.primary_key
+            pks = [getattr(instance, key.attname) for instance in instances or ()] if known else None
+            rows_changed(side, using, pks, names_of(relation))
+
+
+def rows_changed(model: type[Model], using: str, rows: Iterable[Any] | None, fields: Collection[str] | None) -> None:
     """Invalidate what depends on the rows after the commit of the current transaction; at once without one.
 
     `using`: the alias of the database. `rows`: instances, or primary keys (None: unknown rows). `fields`: the names of
     the changed fields, or of their columns (None: all).
     """
-    labels = registry.labels_of(model)
-    if not labels:
+    models = registry.models_of(model)
+    if not models:
         return
     names = None if fields is None else _field_names(model, fields)
     instances = None if rows is None else list(rows)
     changes: Changes | None = None
-    for label in labels:
+    for label, dependent in models.items():
         for dependency_fields in registry.by_label[label].caches:
             if dependency_fields is None or names is None or not dependency_fields.isdisjoint(names):
                 changes = changes or _current(using)
-                changes.add((label, dependency_fields), None if instances is None else _pks(instances, label))
+                pks = None if instances is None else _pks(instances, model, dependent)
+                changes.add((label, dependency_fields), pks)
     if changes is None:
         return
     connection = connections[using]
@@ -92,25 +118,35 @@ def changed(model: type[Model], using: str, rows: Iterable[Any] | None, fields: 
         changes()
 
 
+def names_of(relation: ManyToManyField[Any, Any]) -> tuple[str, str]:
+    """Return the names that a many-to-many field has on both sides."""
+    return relation.name, relation.remote_field.name
+
+
 def _field_names(model: type[Model], names: Collection[str]) -> set[str]:
     return {*names, *(field.name for field in model._meta.concrete_fields if field.attname in names)}
 
 
-def _pks(instances: list[Any], label: str) -> list[Any] | None:
-    """Return the primary keys; None if one is unknown, as after `bulk_create` on some databases."""
-    pks = []
-    for instance in instances:
-        pk = instance
-        if isinstance(instance, Model):
-            opts = next(
-                (parent._meta for parent in instance._meta.get_parent_list() if parent._meta.label_lower == label),
-                instance._meta,
-            )
-            pk = instance._get_pk_val(opts)
-        if pk is None:
-            return None
-        pks.append(pk)
-    return pks
+def _pks(rows: list[Any], model: type[Model], dependent: type[Model]) -> list[Any] | None:
+    """Return the primary keys that rows of `model` have in `dependent`; None if one is unknown, as after `bulk_create`
+    on some databases."""
+    same = _share_keys(model, dependent) or _share_keys(dependent, model)
+    pks: list[Any] = []
+    for row in rows:
+        if isinstance(row, dependent):
+            pks.append(row._get_pk_val(dependent._meta))
+        else:
+            pks.append((row.pk if isinstance(row, Model) else row) if same else None)
+    return None if None in pks else pks
+
+
+def _share_keys(child: Any, parent: Any) -> bool:
+    """Return whether a model inherits from another, and its primary key is the other's."""
+    child, parent = child._meta.concrete_model, parent._meta.concrete_model
+    links = (child, *child._meta.get_base_chain(parent)[:-1])
+    return child is parent or (
+        issubclass(child, parent) and all(model._meta.get_ancestor_link(parent).primary_key for model in links)
+    )
 
 
 def _current(using: str) -> Changes:

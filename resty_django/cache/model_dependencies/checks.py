@@ -3,7 +3,8 @@
 | id | meaning |
 |---|---|
 | `resty_cache.E003` | a cached function, a cached view or `invalidate_on` names a model that is not installed |
-| `resty_cache.E004` | the fields of a dependency are not fields of the model |
+| `resty_cache.E004` | the fields of a dependency are not fields of the model, or have no column |
+| `resty_cache.W003` | related objects are changed through a manager of the site that invalidates nothing |
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.apps import AppConfig, apps
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Model
 
@@ -20,6 +21,7 @@ from resty_django.address import see
 from resty_django.suggestions import did_you_mean
 
 from . import registry
+from .querysets import CacheInvalidatingQuerySet
 
 
 def check_dependencies(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -33,6 +35,8 @@ def check_dependencies(app_configs: Sequence[AppConfig] | None = None, **kwargs:
         else:
             for fields, origin in dict.fromkeys(dependents.origins):
                 messages += _unknown_fields(model, fields, origin)
+            if not isinstance(model._base_manager.all(), CacheInvalidatingQuerySet):
+                messages.append(_silent_base_manager(model, dependents.origins[0][1]))
     return messages
 
 
@@ -49,7 +53,7 @@ def _not_installed(label: str, origin: str) -> Error:
 def _unknown_fields(model: type[Model], fields: registry.Fields, origin: str) -> Iterator[Error]:
     for name in sorted(fields or ()):
         try:
-            model._meta.get_field(name)
+            field = model._meta.get_field(name)
         except FieldDoesNotExist:
             names = [field.name for field in model._meta.get_fields()]
             hint = did_you_mean(name, names, f"It has {', '.join(names)}.")
@@ -58,3 +62,20 @@ def _unknown_fields(model: type[Model], fields: registry.Fields, origin: str) ->
                 hint=f"{hint} {see('docs/cache.md')}".strip(),
                 id="resty_cache.E004",
             )
+        else:
+            if not (field.concrete or field.many_to_many):
+                yield Error(
+                    f"{origin} depends on the field {name!r} of {model._meta.label}, which has no column.",
+                    hint=f"Depend on the model and the fields that store the relation. {see('docs/cache.md')}".strip(),
+                    id="resty_cache.E004",
+                )
+
+
+def _silent_base_manager(model: type[Model], origin: str) -> Warning:
+    manager = model._base_manager.name
+    return Warning(
+        f"{origin} depends on {model._meta.label}, whose Meta.base_manager_name is {manager!r}. This manager does not "
+        "invalidate what depends on rows that add() of related objects or SET_NULL changes.",
+        hint=f"Derive it from CacheInvalidatingManager, or remove base_manager_name. {see('docs/cache.md')}".strip(),
+        id="resty_cache.W003",
+    )

@@ -15,7 +15,8 @@ M = TypeVar("M", bound=models.Model)
 class CacheInvalidatingQuerySet(models.QuerySet[M]):
     """A queryset whose `update`, `bulk_create` and `bulk_update` invalidate what depends on the model.
 
-    Their async twins do the same. For `delete`, Django sends a signal for each row.
+    Their async twins do the same. For `delete`, Django sends a signal for each row. Base managers that Django creates
+    for models with dependents use it, too.
     """
 
     _in_bulk_update = False
@@ -32,7 +33,7 @@ class CacheInvalidatingQuerySet(models.QuerySet[M]):
         instances = super().bulk_create(objs, *args, **kwargs)
         if instances:
             updates = len(args) > 2 or kwargs.get("update_conflicts")  # existing rows, whose keys may be unknown
-            changed(self.model, self.db, None if updates else instances, None)
+            changed(self.model, self.db, None if updates else instances, None, new_or_deleted=not updates)
         return instances
 
     bulk_create.alters_data = True  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.apps import apps
-from django.db.models import Model
+from django.db.models import ManyToManyField, Model
 
 Fields = frozenset[str] | None
 Target = Any
@@ -26,6 +26,9 @@ class Dependents:
 by_label: dict[str, Dependents] = defaultdict(Dependents)
 """The dependents by label in lower case."""
 
+relations: dict[type[Model], set[ManyToManyField[Any, Any]]] = defaultdict(set)
+"""The many-to-many fields that use a model as `through`. Only `signals.connect` adds to it."""
+
 
 def add(label: str, fields: Fields, cache: Target, origin: str) -> None:
     """Register a dependency, and listen to changes of the model as soon as models are loaded."""
@@ -39,7 +42,7 @@ def add(label: str, fields: Fields, cache: Target, origin: str) -> None:
 
 
 def listen(label: str) -> None:
-    """Listen to changes of a model, if it is installed, and of models that inherit its fields."""
+    """Listen to changes of a model, if it is installed, and of the models that share its rows."""
     from .signals import connect
 
     try:
@@ -47,7 +50,7 @@ def listen(label: str) -> None:
     except (LookupError, ValueError):  # reported by a system check
         return
     for candidate in apps.get_models(include_auto_created=True):
-        if issubclass(candidate, model):
+        if share_rows(candidate, model):
             connect(candidate)
 
 
@@ -57,10 +60,21 @@ def listen_to_all() -> None:
         listen(label)
 
 
-def labels_of(model: type[Model]) -> list[str]:
-    """Return the registered labels of a model and of the models whose fields it inherits."""
-    concrete = model._meta.concrete_model
-    if concrete is None or not by_label:
-        return []
-    models = (concrete, *concrete._meta.get_parent_list())
-    return [label for label in dict.fromkeys(model._meta.label_lower for model in models) if label in by_label]
+def models_of(model: type[Model]) -> dict[str, type[Model]]:
+    """Return the models with dependents that share rows with a model, by registered label."""
+    models = {}
+    for label in list(by_label):
+        try:
+            candidate = model._meta.apps.get_model(label)
+        except (LookupError, ValueError):
+            continue
+        if share_rows(candidate, model):
+            models[label] = candidate
+    return models
+
+
+def share_rows(first: type[Model], second: type[Model]) -> bool:
+    """Return whether one of the models inherits the fields of the other, or is a proxy of it."""
+    concrete: Any = first._meta.concrete_model
+    other: Any = second._meta.concrete_model
+    return issubclass(concrete, other) or issubclass(other, concrete)

@@ -4,24 +4,69 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.db.models import ManyToManyField, Model
+from django.db.models import (
+    CASCADE,
+    DO_NOTHING,
+    PROTECT,
+    RESTRICT,
+    SET_NULL,
+    ForeignKey,
+    ManyToManyField,
+    Model,
+    QuerySet,
+)
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
-from .changes import changed
+from . import registry
+from .changes import changed, names_of, rows_changed
+from .querysets import CacheInvalidatingQuerySet
 
 M2M_ACTIONS: Final = frozenset({"post_add", "post_remove", "post_clear"})
+SIGNALLED: Final = frozenset({CASCADE, PROTECT, RESTRICT, DO_NOTHING, SET_NULL})
+"""Kinds of `on_delete` that change no rows, send a signal for each row, or update rows by a queryset."""
 
 
 def connect(model: type[Model]) -> None:
-    """Listen to changes of a model and of its many-to-many relations. Connecting again has no effect."""
-    post_save.connect(_saved, sender=model, dispatch_uid=_uid(model))
-    post_delete.connect(_deleted, sender=model, dispatch_uid=_uid(model))
+    """Listen to changes of a model and of its many-to-many relations. Connecting again has no effect.
+
+    Django updates rows through `_base_manager` for `add` of related objects and for `SET_NULL`. A base manager that
+    Django has created gets our queryset; others are left to a system check.
+    """
+    _connect_rows(model)
+    base_manager: Any = model._base_manager
+    if base_manager.auto_created and base_manager._queryset_class is QuerySet:
+        base_manager._queryset_class = CacheInvalidatingQuerySet
     for field in model._meta.get_fields(include_hidden=True):
         relation = getattr(field, "remote_field", None) if not isinstance(field, ManyToManyField) else field
         if isinstance(relation, ManyToManyField):
             through = relation.remote_field.through
             if through is not None:
-                m2m_changed.connect(_relation_changed, sender=through, dispatch_uid=_uid(through))
+                registry.relations[through].add(relation)
+                _connect_rows(through)
+                if through._meta.auto_created:
+                    _connect_deletions(field.related_model, model, names_of(relation))
+        elif isinstance(field, ForeignKey) and (
+            model._meta.auto_created or field.remote_field.on_delete not in SIGNALLED
+        ):
+            _connect_deletions(field.related_model, model, None)
+
+
+def _connect_rows(model: type[Model]) -> None:
+    if not model._meta.auto_created:  # Django sends no signals for rows that it creates for a many-to-many field
+        post_save.connect(_saved, sender=model, dispatch_uid=_uid(model))
+        post_delete.connect(_deleted, sender=model, dispatch_uid=_uid(model))
+    m2m_changed.connect(_relation_changed, sender=model, dispatch_uid=_uid(model))
+
+
+def _connect_deletions(target: Any, model: type[Model], fields: tuple[str, ...] | None) -> None:
+    """Listen to deletions in a model that change unknown rows of another one without a signal."""
+
+    def deleted(using: str, **kwargs: Any) -> None:
+        rows_changed(model, using, None, fields)
+
+    for sender in model._meta.apps.get_models():
+        if issubclass(sender, target):
+            post_delete.connect(deleted, sender=sender, dispatch_uid=f"{_uid(model)}:{fields}", weak=False)
 
 
 def _uid(model: type[Model]) -> str:
@@ -36,11 +81,11 @@ def _saved(
     update_fields: frozenset[str] | None = None,
     **kwargs: Any,
 ) -> None:
-    changed(sender, using, (instance,), None if created else update_fields)
+    changed(sender, using, (instance,), None if created else update_fields, new_or_deleted=created)
 
 
 def _deleted(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
-    changed(sender, using, (instance,), None)
+    changed(sender, using, (instance,), None, new_or_deleted=True)
 
 
 def _relation_changed(
@@ -59,7 +104,7 @@ def _relation_changed(
     owner = model if reverse else type(instance)
     for field in owner._meta.many_to_many:
         if field.remote_field.through is sender:
-            names = (field.name, field.remote_field.name)
-            changed(type(instance), using, (instance,), names)
-            changed(model, using, pk_set, names)
-            return
+            rows_changed(type(instance), using, (instance,), names_of(field))
+            rows_changed(model, using, pk_set, names_of(field))
+            break
+    rows_changed(sender, using, None, None)

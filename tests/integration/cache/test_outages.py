@@ -309,6 +309,9 @@ async def test_store_and_source_are_down(site: Site) -> None:
     assert await site.lookup("k", value("new"), cache=cache) == ("new", 3)
     with pytest.raises(SourceError):
         await site.lookup("n", fails("no bank"), cache=cache)
+    for callback in (fails("no bank"), value("not called")):
+        with pytest.raises(SourceError, match="no bank"):
+            await site.lookup("m", callback, cache=cache, error_ttl=2)
 
 
 @pytest.mark.redis

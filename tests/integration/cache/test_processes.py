@@ -82,6 +82,21 @@ def test_a_storm_on_a_cold_page_runs_the_view_once(start: Start, joined: None) -
         assert answers[0][0] == 200
 
 
+@pytest.mark.parametrize("twins", [False, True])
+def test_ten_callers_in_two_processes_of_a_failing_source(start: Start, joined: None, twins: bool) -> None:
+    """With `error_ttl`, one call of the source fails for all of them; the other process gets its text."""
+    workers = [start("fail", twins=twins) for _ in range(2)]
+    ready(workers)
+    for worker in workers:
+        worker.say("k")
+    for worker in workers:
+        worker.wait_until(lambda of=worker: len(of.lines) == 6)
+    assert shdicts["counts"].get("k") == 1, "the source was asked more than once"
+    errors = sorted({line[2] for worker in workers for line in worker.lines if line[0] == "error"})
+    failed = "CallbackFailed: callback threw an error: "
+    assert errors == [f"{failed}ConnectionError: refused", f"{failed}refused"]
+
+
 def test_a_holder_of_the_lock_that_is_killed(start: Start) -> None:
     """The lock frees itself after its `exptime`, and another process asks the source."""
     holder = start("hang", lock_options={"exptime": 2})

@@ -85,6 +85,50 @@ def page(twins: bool) -> None:
         say("page", path, response.status_code, response.content.decode())
 
 
+def fail(twins: bool) -> None:
+    """On each line of the input ask for that key five times at once; the source is slow and fails, and counts."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from resty_django.shdict import shdicts
+
+    cache = the_cache(error_ttl=30)
+    counts = shdicts["counts"]
+
+    def source(key: str) -> None:
+        counts.incr(key, 1, 0)
+        time.sleep(0.3)
+        raise ConnectionError("refused")
+
+    async def asource(key: str) -> None:
+        await counts.aincr(key, 1, 0)
+        await asyncio.sleep(0.3)
+        raise ConnectionError("refused")
+
+    def get(key: str) -> None:
+        try:
+            cache.get(key, source, key)
+        except Exception as error:
+            say("error", key, f"{type(error).__name__}: {error}")
+
+    async def aget(key: str) -> None:
+        try:
+            await cache.aget(key, asource, key)
+        except Exception as error:
+            say("error", key, f"{type(error).__name__}: {error}")
+
+    async def five(key: str) -> None:
+        await asyncio.gather(*(aget(key) for _ in range(5)))
+
+    say("ready")
+    for line in sys.stdin:
+        key = line.strip()
+        if twins:
+            asyncio.run(five(key))
+        else:
+            with ThreadPoolExecutor(5) as threads:
+                list(threads.map(get, [key] * 5))
+
+
 def hang(**options: Any) -> None:
     """Run a callback that never returns."""
 
@@ -212,6 +256,7 @@ def main(what: str, options: dict[str, Any]) -> None:
     calls = {
         "storm": storm,
         "page": page,
+        "fail": fail,
         "hang": hang,
         "ask": ask,
         "write": write,

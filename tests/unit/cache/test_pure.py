@@ -195,7 +195,7 @@ def test_the_keyword_arguments_that_type_checkers_know_are_the_options() -> None
     assert CacheOptions.__annotations__.keys() == fields.keys()
     taken = {name: annotation.__forward_arg__ for name, annotation in CacheOptions.__annotations__.items()}
     assert {name: text.replace("Duration", "float") for name, text in taken.items()} == fields  # stored as seconds
-    assert ViewOptions.__annotations__.keys() == fields.keys() - {"ttl", "l1_serializer"}
+    assert ViewOptions.__annotations__.keys() == fields.keys() - {"ttl", "error_ttl", "l1_serializer"}
 
 
 def test_right_options_are_taken() -> None:
