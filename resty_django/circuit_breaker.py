@@ -16,6 +16,8 @@ from .forks import after_fork
 
 PAUSE: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
+READ_ONLY_PERIOD: Final = 10.0
+"""Seconds after a failed write in which a successful read does not end the outage: a replica answers reads only."""
 
 B = TypeVar("B", bound="CircuitBreaker")
 
@@ -30,11 +32,15 @@ class Outage(NamedTuple):
 
 
 class CircuitBreaker(ABC):
-    """The state of one store in this process. `down`: whether its last call failed. `calls`: calls without it."""
+    """The state of one store in this process. `down`: whether its last call failed. `calls`: calls without it.
+
+    In the methods, `reading` is whether the call of the store only reads.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.down = False
+        self._read_only_until = 0.0
         self.calls = 0
         self._error = ""
         self._since = 0.0
@@ -50,18 +56,24 @@ class CircuitBreaker(ABC):
     def log_recovery(self, seconds: float) -> None:
         """Log the end of an outage. `seconds`: its duration."""
 
-    def is_open(self) -> bool:
-        """Return whether to bypass the store now. Return False once in each pause, so that one caller tries it."""
+    def is_open(self, *, reading: bool = False) -> bool:
+        """Return whether to bypass the store now. Return False once in each pause, so that one caller tries it.
+
+        A read that cannot end the outage is not this caller.
+        """
         now = time.monotonic()
         if now < self.retry_at:
             return True
-        self.retry_at = now + PAUSE
+        if not (reading and now < self._read_only_until):
+            self.retry_at = now + PAUSE
         return False
 
-    def record_failure(self, error: Exception) -> None:
+    def record_failure(self, error: Exception, *, reading: bool = False) -> None:
         """Open the circuit after a failed call of the store."""
         with _lock:
             now = time.monotonic()
+            if not reading:
+                self._read_only_until = now + READ_ONLY_PERIOD
             self._error = str(error)
             self.retry_at = now + PAUSE
             if self.down:
@@ -71,13 +83,14 @@ class CircuitBreaker(ABC):
             self._since, self._failed_at = time.time(), now
         self.log_failure(error)
 
-    def reset(self) -> None:
+    def reset(self, *, reading: bool = False) -> None:
         """Close the circuit after a successful call of the store."""
         with _lock:
-            if not self.down:
+            now = time.monotonic()
+            if not self.down or (reading and now < self._read_only_until):
                 return
-            self.down = False
-            lasted = time.monotonic() - self._failed_at
+            self.down, self._read_only_until = False, 0.0
+            lasted = now - self._failed_at
         self.log_recovery(lasted)
 
     def outage(self) -> Outage | None:

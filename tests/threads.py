@@ -1,11 +1,13 @@
-"""Calls of several threads at once, and a server in a thread."""
+"""Calls of several threads at once, a server in a thread, and the loss of a thread's database connection."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+from django.db import DatabaseError, connection
 
 
 def together(*works: Callable[[], object]) -> None:
@@ -45,3 +47,16 @@ def serving(server: Server) -> Iterator[None]:
         server.stop()
         thread.join(20)
         assert not thread.is_alive()
+
+
+def lose_connection() -> None:
+    """Break this thread's connection to the database, which it has used, as when the database restarts."""
+    raw: Any = connection.connection
+    if connection.vendor == "sqlite":
+        raw.close()
+        return
+    end = (
+        "SELECT pg_terminate_backend(pg_backend_pid())" if connection.vendor == "postgresql" else "KILL CONNECTION_ID()"
+    )
+    with suppress(DatabaseError), connection.cursor() as cursor:
+        cursor.execute(end)

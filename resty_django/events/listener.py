@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
+from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
 from resty_django.sansio import Step, Steps, arun, run
@@ -69,7 +70,7 @@ class PollLoop:
                 if not service.configured:
                     yield Step(self._starter.call, self._starter.acall)
                 self.started.set()
-                outcome = yield Step(self._poll, service.apoll)
+                outcome = yield Step(self._poll, self._apoll)
                 self._recovered()
                 if outcome == "recursive":  # another thread polls, perhaps for a long time
                     yield self._pause_for(min(0.01, service.interval or SLICE))
@@ -85,7 +86,7 @@ class PollLoop:
             return
         try:
             yield Step(service.post, service.apost, (events.source, events.stopping))
-            yield Step(self._poll, service.apoll)
+            yield Step(self._poll, self._apoll)
         except Exception as error:
             log.debug("The event `stopping` of this process could not be posted: %s", error)
 
@@ -94,6 +95,14 @@ class PollLoop:
         outcome = self.service.poll()
         if self.service.dispatcher.calls != before:
             close_old_connections()
+        return outcome
+
+    async def _apoll(self) -> str:
+        """Do the same for asyncio, in the thread in which the handlers' `sync_to_async` runs."""
+        before = self.service.dispatcher.calls
+        outcome = await self.service.apoll()
+        if self.service.dispatcher.calls != before:
+            await sync_to_async(close_old_connections)()
         return outcome
 
     def _wait(self) -> Step:

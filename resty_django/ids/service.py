@@ -521,4 +521,4 @@ def monitor(rule: str, app: str = "") -> MonitorReply:
 
 async def amonitor(rule: str, app: str = "") -> MonitorReply:
     """Return the position of a counter like `monitor`, without blocking the event loop."""
-    return await sync_to_async(service().monitor, thread_sensitive=False)(rule, app)
+    return await sync_to_async(service().monitor, thread_sensitive=conf.ids.eager)(rule, app)

@@ -85,7 +85,7 @@ class TaskFailed(QlessError):
 
 
 class TaskExpired(QlessError):
-    """The task did not run: it waited longer than its `expires` allows."""
+    """The task did not run, or was not retried: it waited longer than its `expires` allows."""
 
 
 class ResultGone(QlessError):

@@ -70,7 +70,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
             self.calls,
         )
 
-    def is_open(self) -> bool:
+    def is_open(self, *, reading: bool = False) -> bool:
         """Return whether to bypass the store now: as long as the thread tries it."""
         if self.pending or time.monotonic() < self.retry_at:
             return True

@@ -86,18 +86,18 @@ class Banning:
         Raise `StoreFailed` if the dictionary cannot be used and `on_error` is "raise".
         """
         breaker = registry.breaker()
-        if breaker.down and self.on_error != "raise" and breaker.is_open():
+        if breaker.down and self.on_error != "raise" and breaker.is_open(reading=True):
             return self._without_store(limit)
         at = self._now()
         try:
             ban = yield from registry.finding(self.name, key, at)
         except SharedDictError as error:
-            breaker.record_failure(error)
+            breaker.record_failure(error, reading=True)
             if self.on_error == "raise":
                 raise StoreFailed(str(error)) from error
             return self._without_store(limit)
         if breaker.down:
-            breaker.reset()
+            breaker.reset(reading=True)
         return None if ban is None else Decision.refused(limit=limit, retry_after=ban.until - at)
 
     def counting(self, key: str, reason: str, *spellings: str) -> Steps[Ban | None]:

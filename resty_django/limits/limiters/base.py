@@ -145,15 +145,15 @@ class Limiter(ABC, Generic[N]):
             self.check(cost)
         store = self._stores[self._store]
         breaker = store.breaker
-        if breaker.down and self._bypasses_store(breaker):
+        if breaker.down and self._bypasses_store(breaker, reading=not commit):
             return self._decide_without_store(breaker, key, commit, cost)
         try:
             decision = store.decide(self, self.key(key), commit, cost)
         except FAULTS as error:
-            self._failed(breaker, error)
+            self._failed(breaker, error, reading=not commit)
             return self._decide_without_store(breaker, key, commit, cost)
         if breaker.down:
-            breaker.reset()
+            breaker.reset(reading=not commit)
         return decision
 
     def hit(self, key: object, cost: int = 1) -> Decision:
@@ -180,15 +180,15 @@ class Limiter(ABC, Generic[N]):
         if cost != 1:
             self.check(cost)
         breaker = store.breaker
-        if breaker.down and self._bypasses_store(breaker):
+        if breaker.down and self._bypasses_store(breaker, reading=not commit):
             return self._decide_without_store(breaker, key, commit, cost)
         try:
             decision = await store.adecide(self, self.key(key), commit, cost)
         except FAULTS as error:
-            self._failed(breaker, error)
+            self._failed(breaker, error, reading=not commit)
             return self._decide_without_store(breaker, key, commit, cost)
         if breaker.down:
-            breaker.reset()
+            breaker.reset(reading=not commit)
         return decision
 
     async def ahit(self, key: object, cost: int = 1) -> Decision:
@@ -332,14 +332,14 @@ class Limiter(ABC, Generic[N]):
             store.breaker.reset()
         return result
 
-    def _bypasses_store(self, breaker: CircuitBreaker) -> bool:
-        return self.on_error != "raise" and breaker.is_open()
+    def _bypasses_store(self, breaker: CircuitBreaker, *, reading: bool = False) -> bool:
+        return self.on_error != "raise" and breaker.is_open(reading=reading)
 
-    def _failed(self, breaker: CircuitBreaker, error: Exception) -> None:
+    def _failed(self, breaker: CircuitBreaker, error: Exception, *, reading: bool = False) -> None:
         """Report an error of the store, and raise it if `on_error` is "raise"."""
         foreign = is_foreign(error)
         if not foreign:
-            breaker.record_failure(error)
+            breaker.record_failure(error, reading=reading)
         elif time.monotonic() >= self._log_after:
             self._log_after = time.monotonic() + LOG_PAUSE
             log.error("%r in the store %r: %s", self, breaker.name, error)

@@ -450,15 +450,15 @@ class Quota:
 
     def _check(self, key: str, period: Period) -> Steps[None]:
         """Compare a block in use with its row, which may have been changed where this store cannot be reached."""
-        if DATABASE.down and DATABASE.is_open():
+        if DATABASE.down and DATABASE.is_open(reading=True):
             return
         try:
             counted = yield Step(self._read, sync_to_async(self._read), (key, period))
         except DatabaseError as error:
-            DATABASE.record_failure(error)
+            DATABASE.record_failure(error, reading=True)
             return
         if DATABASE.down:
-            DATABASE.reset()
+            DATABASE.reset(reading=True)
         yield from self._changed(key, period, syncing(counted.numbers))
 
     def _grant(self, key: object, units: int) -> Steps[int]:

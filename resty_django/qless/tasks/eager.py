@@ -27,6 +27,7 @@ from ..clients.replies import Group, JobRecord
 from ..clients.serialization import decode, encode
 from ..errors import InvalidArgument, ResultGone
 from ..worker.control import JobTimeout, RetryLater
+from ..worker.error_text import message_of
 from .consequences import ANY, Consequences
 
 if TYPE_CHECKING:
@@ -407,6 +408,7 @@ def _failure(task: Task[..., Any], job: EagerJob, error: Exception) -> Exception
     elif isinstance(error, RetryLater) or task.retry_policy.covers(error):
         if job.retries_left > 0:
             job._record.remaining -= 1
+            job._record.failure = {"message": message_of(error)}
             return None
         if isinstance(error, RetryLater):
             failure = InvalidArgument(f"{job.klass} has no retries left. Raise retries=, or pass exc= to retry().")

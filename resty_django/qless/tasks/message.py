@@ -316,7 +316,7 @@ def call_of(job: Job) -> Steps[Call]:
             "Enqueue tasks with delay() or apply_async()."
         ) from None
     if expires is not None and job.client.clock() > expires:
-        raise TaskExpired(f"{job.klass} did not run: it expired before a worker was free.")
+        raise _expired(job, data)
     if data.get("from") is not None:
         call.args.insert(0, (yield from _result(data["from"], bool(data.get("allow_failure")))))
     elif data.get("from_group") is not None:
@@ -326,6 +326,22 @@ def call_of(job: Job) -> Steps[Call]:
     elif data.get("pass") is not None:
         call.args.insert(0, _passed(data))
     return call
+
+
+def _expired(job: Job, data: Mapping[str, Any]) -> TaskExpired:
+    """Return the error of a task that has expired, with its last error if it ran before."""
+    runs = job.original_retries - job.retries_left or int(data.get("retries", 0))
+    last_error = job.failure.get("message") or data.get("error")
+    if runs > 0:
+        text = f"{job.klass} ran {'once' if runs == 1 else f'{runs} times'} and was not retried: it has expired."
+    elif last_error or sum(entry.get("what") == "popped" for entry in job.raw_queue_history) > 1:
+        text = f"{job.klass} did not run this time: it has expired."
+    else:
+        text = f"{job.klass} did not run: it expired before a worker was free."
+    error = TaskExpired(text)
+    if last_error:
+        error.add_note(f"\nIts last error was:\n\n{str(last_error).rstrip()}")
+    return error
 
 
 def _result(jid: str, allow_failure: bool) -> Steps[Any]:

@@ -10,6 +10,8 @@ import contextlib
 import os
 from typing import Any, Final
 
+from django.db import close_old_connections
+
 from resty_django.callables import acompleted, completed, original
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
@@ -222,7 +224,9 @@ def _log_retry(running: RunningJob, outcome: RetryLater) -> None:
 def _failure(running: RunningJob, error: BaseException) -> tuple[str, Fail]:
     kind = _KINDS.get(type(error)) or name_of(error)
     group = group_of(f"{running.queue}-{kind}")
+    close_old_connections()  # of this thread, which may be one that runs no jobs
     job_failed.send_robust(sender=running.handler.function, job=running.job, error=error, group=group)
+    close_old_connections()
     with bound_to(running.job):
         log.warning("job %s (%s) failed: %s", running.jid, running.job.klass, text_of(error)[:LONGEST_MESSAGE])
     message = serialization.readable(message_of(error), LONGEST_MESSAGE)

@@ -17,6 +17,7 @@ from resty_django.text import logger
 
 from ..clients.worker_reports import Frame
 from . import execution, stacks
+from .middleware.database import JobThreads
 from .running_job import RunningJob
 
 log = logger("resty_django.qless.worker")
@@ -133,6 +134,7 @@ class Pool:
 
     def _open_loop(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(JobThreads())
         self._loop_thread = threading.Thread(target=self._serve, args=(self._loop,), name="qless-loop", daemon=True)
         self._loop_thread.start()
         return self._loop

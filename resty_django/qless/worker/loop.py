@@ -202,7 +202,13 @@ class WorkerLoop:
         return free if free >= min(MAX_JOBS_PER_POP, max(1, int(self.slots * self.pool.share))) else 0
 
     def _run_once(self, now: float) -> None:
-        """Send everything pending in one batch; then poll further while there are jobs and free slots."""
+        """Send everything pending in one batch; then poll further while there are jobs and free slots.
+
+        An outage ends with a round in which everything succeeds, since a server may refuse only some calls.
+        """
+        if self._down_since is not None:
+            self._schedule.poll_all()
+            self.in_flight.leases.next_check = 0.0
         batch = self.in_flight.build_batch(now)
         polls = self._add_pop(batch, now)
         if batch.requests:
@@ -212,6 +218,9 @@ class WorkerLoop:
         if self.short_queues and self.inbox.empty():
             self._fetch_due_times(now)
         self._tidy()
+        if self._down_since is not None:
+            log.warning("the job queue's server can be used again after %.1f s", time.monotonic() - self._down_since)
+            self._down_since, self._pause = None, 0.0
 
     def _add_pop(self, batch: CommandBatch, now: float) -> bool:
         """Add the pop of the next queue to the batch. Return whether there was one to add."""
@@ -231,9 +240,7 @@ class WorkerLoop:
     def _apply_replies(self, batch: CommandBatch, replies: list[Any]) -> None:
         self.in_flight.apply_replies(batch, replies)
         orphans = self.in_flight.take_orphans()
-        for reply in replies:
-            if isinstance(reply, StoreError) and not is_refusal(reply):
-                raise reply
+        _raise_fault(replies)
         if orphans:  # the reply to a pop was lost
             self._give_back(orphans)
 
@@ -242,7 +249,9 @@ class WorkerLoop:
             batch = CommandBatch()
             if not self._add_pop(batch, now):
                 return
-            batch.apply(self._call(batch.requests))
+            replies = self._call(batch.requests)
+            batch.apply(replies)
+            _raise_fault(replies)
 
     def _tidy(self) -> None:
         """Finish work that other calls have deferred."""
@@ -271,19 +280,13 @@ class WorkerLoop:
 
     def _call(self, requests: list[Request]) -> list[Any]:
         """Return the replies, including errors. Raises `StoreDown`; the requests may have been executed then."""
-        replies: list[Any] = self._client.call_many(requests)
-        if self._down_since is not None:
-            log.warning("the job queue's server answers again after %.1f s", time.monotonic() - self._down_since)
-            self._down_since, self._pause = None, 0.0
-            self._schedule.poll_all()
-            self.in_flight.leases.next_check = 0.0
-        return replies
+        return self._client.call_many(requests)
 
     def _on_server_down(self, error: StoreError) -> None:
         now = time.monotonic()
         if self._down_since is None:
             self._down_since = now
-            log.error("the job queue's server does not answer; running jobs continue, calls are retried: %s", error)
+            log.error("the job queue's server cannot be used; running jobs continue, calls are retried: %s", error)
         self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
         self._retry_at = now + self._pause
         if self._stopping:
@@ -308,7 +311,8 @@ class WorkerLoop:
                 raise reply
             jobs, unreadable = jobs_of(self._client, self, reply)
         except SERVER_ERRORS as error:
-            log.error("popping jobs from the queue %s failed: %s", queue, error)
+            if not isinstance(error, StoreError) or is_refusal(error):  # others are raised after the batch
+                log.error("popping jobs from the queue %s failed: %s", queue, error)
             self._schedule.on_short_reply(queue, now)
             return
         if len(jobs) + len(unreadable) < count:
@@ -352,9 +356,10 @@ class WorkerLoop:
     def _give_back(self, jids: list[str]) -> None:
         """Return jobs that are still locked to their queues, ahead of all others and with all their retries."""
         replies = self._call([("heartbeat", jid, self.name) for jid in jids])
+        _raise_fault(replies)
         locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, SERVER_ERRORS)]
         if locked:
-            self._call([("timeout", jid) for jid in locked])
+            _raise_fault(self._call([("timeout", jid) for jid in locked]))
             log.info("returned to their queues: %s", ", ".join(locked))
 
     def _abort(self) -> None:
@@ -395,3 +400,10 @@ class WorkerLoop:
     def _may_end(self, running: RunningJob) -> bool:
         """Return whether to wait for the job: a thread that cannot be interrupted may run forever."""
         return not running.end and (running.handler.is_async or self._options.interrupt)
+
+
+def _raise_fault(replies: list[Any]) -> None:
+    """Raise the first reply that is an error of the server, and not a refusal of one call."""
+    for reply in replies:
+        if isinstance(reply, StoreError) and not is_refusal(reply):
+            raise reply

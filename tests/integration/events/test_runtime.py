@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection
 from django.dispatch import Signal
 
 from resty_django import events
@@ -20,6 +22,7 @@ from resty_django.events.channel import channel_of
 from resty_django.shdict import Unavailable, shdicts
 from tests.integration.cache.cancelling import settle
 from tests.servers import eventually
+from tests.threads import lose_connection
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -415,6 +418,27 @@ async def test_connections_of_handlers_beside_a_loop_are_not_kept(monkeypatch: p
     await runtime.aensure()
     await events.apoll()
     assert set(closed) == {"resty-events-handlers_0"}
+
+
+@pytest.mark.db
+@pytest.mark.django_db(transaction=True)
+async def test_handlers_in_a_loop_whose_thread_has_lost_its_database_connection(heard: list[str]) -> None:
+    def use_database() -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        lose_connection()
+
+    async def handler(*event_args: Any) -> None:
+        await sync_to_async(use_database)()
+        heard.append("done")
+
+    events.register(handler, "s")
+    await events.astart()
+    await settle(events.configured)
+    for count in range(1, 3):
+        await events.apost("s", "e")
+        await settle(lambda count=count: heard.count("done") == count)
+    await events.astop()
 
 
 def test_sys_exit_in_a_handler_ends_no_listener(heard: list[str], caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 from django.db import connections, transaction
 from django.test.utils import override_settings
 
-from resty_django.ids import anext_id, anext_ids, monitor, next_id, next_ids
+from resty_django.ids import amonitor, anext_id, anext_ids, monitor, next_id, next_ids
 from resty_django.ids import service as service_module
 from resty_django.ids.errors import (
     BadCount,
@@ -238,3 +238,4 @@ class TestEager:
         assert async_to_sync(anext_id)("order") == "000000000"
         assert next_id("order") == "000000001"
         assert async_to_sync(anext_ids)("order", 2) == ["000000002", "000000003"]
+        assert async_to_sync(amonitor)("order") == (3, 0)

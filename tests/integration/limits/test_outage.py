@@ -86,6 +86,24 @@ async def test_open(store: RedisDict, server: Server, caplog: pytest.LogCaptureF
 
 
 @pytest.mark.redis
+async def test_a_store_that_only_answers_reads_is_down(
+    store: RedisDict, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = FixedWindow(3, 3600, store=store, on_error="open")
+    server.call("REPLICAOF", "127.0.0.1", 1)
+    for _ in range(3):
+        assert count.hit("k").failed
+        assert (await count.ahit("k")).failed
+        rested(store)
+        assert not count.peek("k").failed
+        assert not (await count.apeek("k")).failed
+    server.call("REPLICAOF", "NO", "ONE")
+    assert count.hit("k").state == 2
+    texts = [record.getMessage() for record in caplog.records if record.name == LOG]
+    assert ["answers again" in text for text in texts] == [False, True]
+
+
+@pytest.mark.redis
 async def test_closed(store: RedisDict, server: Server) -> None:
     count = FixedWindow(3, 3600, store=store, on_error="closed")
     server.kill()

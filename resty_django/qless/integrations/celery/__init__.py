@@ -39,6 +39,7 @@ from ...tasks.message import Message, PutOptions, call_of
 from ...tasks.registry import Runnable
 from ...tasks.replies import SOURCES
 from ...worker.control import RequeueLater
+from ...worker.error_text import message_of
 from . import tracking
 from .dispatcher import CeleryDispatcher
 from .runner import process_name, run_borrowed
@@ -151,6 +152,8 @@ class CeleryTask(Runnable):
             data |= {"args": [*error.sig.args], "kwargs": {**error.sig.kwargs}, "retries": retries + 1}
             for name in SOURCES:
                 data.pop(name, None)
+            if "expires" in data and error.exc is not None:
+                data["error"] = message_of(error.exc)  # a requeue stores no failure
             job.data = json.loads(dumped(data))
             when = error.when
             delay = timestamp(when) - job.client.clock() if isinstance(when, datetime) else float(when or 0)

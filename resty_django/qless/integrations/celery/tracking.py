@@ -204,7 +204,8 @@ def _report_end(client: Client, jid: str, state: str, retval: Any, *, was_runnin
         return
     job: Any = Job(client, record)
     if retried:
-        job.retry(FAR)
+        error = getattr(retval, "exc", None)
+        job.retry(FAR, *([] if error is None else _failure(f"celery-{type(error).__name__}", message_of(error))))
     elif state in (FAILURE, REJECTED):
         _fail(job, f"celery-{type(retval).__name__}", message_of(retval) if _is_error(retval) else str(retval))
     else:
@@ -217,7 +218,11 @@ def _report_end(client: Client, jid: str, state: str, retval: Any, *, was_runnin
 
 
 def _fail(job: Any, group: str, message: str) -> None:
-    job.fail(group[:500], message[:10_000])
+    job.fail(*_failure(group, message))
+
+
+def _failure(group: str, message: str) -> tuple[str, str]:
+    return group[:500], message[:10_000]
 
 
 def _is_error(value: object) -> bool:
@@ -291,7 +296,9 @@ def fail_job(client: Client, jid: str, group: str, message: str) -> None:
         return
     record = _take(client, jid)
     if record is not None:
-        _fail(Job(client, record), group, message)
+        job = Job(client, record)
+        last_error = job.failure.get("message")
+        _fail(job, group, f"{message}\n\nIts last error was:\n\n{last_error}" if last_error else message)
         client.run(_unwatched(client, jid))
 
 

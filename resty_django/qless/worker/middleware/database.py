@@ -1,8 +1,12 @@
-"""Closes stale database connections before and after a job, as Django does around a request. Always active."""
+"""Closes stale database connections before and after a job, as Django does around a request. Always active.
+
+Each thread has its own connections. So threads that an async job uses are covered by `JobThreads`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -25,6 +29,24 @@ async def adatabase(job: Any) -> AsyncGenerator[None, None]:
         yield
     finally:
         await sync_to_async(close_old_connections)()
+
+
+class JobThreads(ThreadPoolExecutor):
+    """The default executor of a loop that runs jobs, for `to_thread` and `sync_to_async(thread_sensitive=False)`.
+
+    Stale database connections of its threads are closed before and after each function.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(_between_checks, fn, *args, **kwargs)
+
+
+def _between_checks(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    _close_old()
+    try:
+        return function(*args, **kwargs)
+    finally:
+        close_old_connections()
 
 
 def _close_old() -> None:

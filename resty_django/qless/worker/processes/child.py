@@ -27,6 +27,7 @@ from .. import execution, stacks
 from ..forks import HANDLED, terminate_forks_at_end
 from ..handlers import REFUSED, resolve_handler
 from ..job import WorkerJob
+from ..middleware.database import JobThreads
 from ..running_job import RunningJob
 from ..site_events import start_events
 from .channel import Channel
@@ -124,6 +125,7 @@ class JobProcess:
     def _run_task(self, running: RunningJob) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            self._loop.set_default_executor(JobThreads())
             asyncio.set_event_loop(self._loop)
         running.task = self._loop.create_task(execution.arun(running))
         if running.cause is not None:  # it arrived before the task was created

@@ -67,6 +67,11 @@ def auto() -> int:
     return TRAIL.count("auto")
 
 
+@app.task(bind=True)
+def retries_later(self: Any) -> None:
+    raise self.retry(exc=OSError("not there"), countdown=600)
+
+
 @app.task(name="another.name")
 def typed(day: date, at: datetime, key: uuid.UUID) -> list[str]:
     return [type(argument).__name__ for argument in (day, at, key)]

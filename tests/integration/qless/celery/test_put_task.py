@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from resty_django.txid import bound
 from resty_django.txid import txid as new_txid
 from tests.integration.qless.celery import celery_app
 from tests.integration.qless.conftest import LONG, job_of
-from tests.integration.qless.worker.conftest import InProcessWorker, in_process_workers, traced_code_runs
+from tests.integration.qless.worker.conftest import InProcessWorker, in_process_workers, traced_code_runs, wait_for
 
 pytestmark = pytest.mark.redis
 
@@ -85,6 +86,18 @@ def test_its_own_retries_and_requests(running: InProcessWorker) -> None:
         outcome(lost)
     assert job_of(client, lost).original_retries == 5  # those for lost workers are untouched
     assert outcome(put_task(celery_app.auto)) == 3
+
+
+def test_a_retry_that_has_expired_shows_its_runs_and_its_last_error(site: None, valkey_url: str) -> None:
+    passed = [0.0]
+    with in_process_workers(valkey_url) as start:
+        worker = start(queues=("default",), clock=lambda: time.time() + passed[0])
+        jid = put_task(celery_app.retries_later, expires=500)
+        wait_for(lambda: job_of(client, jid).state == "scheduled")
+        passed[0] = 601
+        worker.resume()
+        with pytest.raises(TaskFailed, match=r"(?s) ran once and was not retried: .*OSError: not there\n$"):
+            outcome(jid)
 
 
 def test_its_handlers_and_signals(running: InProcessWorker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery.exceptions import Retry
 
 from resty_django.qless import AsyncResult, Client, TaskFailed
 from resty_django.qless import client as site_client
@@ -145,6 +147,16 @@ def test_a_task_that_runs_has_the_lock_of_its_job(client: Client) -> None:
     assert AsyncResult[Any](jid).get(LONG) == 7
     assert client.source.sync().zcard("ql:celery-sent") == 0
     assert not tracking.running_tasks
+
+
+@pytest.mark.redis
+def test_a_retry_that_has_expired_shows_its_last_error(client: Client) -> None:
+    jid = sent_job(client)
+    in_a_worker(jid, tracking.on_prerun)
+    in_a_worker(jid, tracking.on_postrun, tracking.RETRY, Retry(exc=OSError("not there")))
+    request = SimpleNamespace(id=jid, headers={tracking.HEADER: jid})
+    tracking.on_revoked(request, terminated=False, signum=None, expired=True)
+    assert re.fullmatch("(?s)The task expired .* error was:\n\nOSError: not there\n.*", str(failure(jid)))
 
 
 @pytest.mark.redis

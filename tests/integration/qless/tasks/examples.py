@@ -96,6 +96,12 @@ def picky() -> None:
     raise ValueError("not to be retried")
 
 
+@task(queue="q", retries=2, backoff=[600])
+def fails_after(seconds: float = 0.0) -> None:
+    time.sleep(seconds)
+    raise OSError("not there")
+
+
 @task(queue="q", bind=True, retries=2)
 def bound(self: TaskContext, limit: int) -> list[Any]:
     TRAIL.append(self.attempt)

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from resty_django.qless import AsyncResult, GroupOutcome, GroupResult, NoSuchJob, Outcome, chain, chord, group, task
+from resty_django.qless import (
+    AsyncResult,
+    GroupOutcome,
+    GroupResult,
+    NoSuchJob,
+    Outcome,
+    TaskExpired,
+    chain,
+    chord,
+    group,
+    task,
+)
 from resty_django.qless.tasks import eager
 from resty_django.qless.worker.control import JobTimeout
 from resty_django.txid import bound, txid
@@ -60,6 +71,12 @@ def test_nothing_asks_a_server() -> None:
     assert (unknown.state, unknown.progress.share) == ("GONE", None)
     with pytest.raises(NoSuchJob):
         unknown.get()
+
+
+def test_a_retry_that_has_expired_shows_its_runs_and_its_last_error() -> None:
+    with pytest.raises(TaskExpired, match="ran once and was not retried") as caught:
+        examples.fails_after.apply_async((0.02,), expires=0.01)
+    assert caught.value.__notes__[0].endswith("OSError: not there")
 
 
 def test_values_go_through_json_as_they_would() -> None:

@@ -209,6 +209,22 @@ def test_an_expired_task_is_not_run(site: Any, start_worker: StartInProcess) -> 
     assert TRAIL == [["fine", {}]]
 
 
+def test_a_retry_that_has_expired_shows_its_runs_and_its_last_error(site: Any, start_worker: StartInProcess) -> None:
+    passed = [0.0]
+    worker = start_worker(clock=lambda: time.time() + passed[0])
+    result = examples.fails_after.apply_async(expires=1000)
+    for left in (1, 0):
+        wait_for(lambda left=left: (job := result.job()).state == "scheduled" and job.retries_left == left)
+        passed[0] += 601
+        worker.resume()
+    for expected in ("ran 2 times and was not retried: it has expired.", "did not run this time: it has expired."):
+        with pytest.raises(TaskFailed) as caught:
+            result.get(LONG)
+        assert str(caught.value).startswith(f"TaskExpired: {examples.fails_after.path} {expected}\n")
+        assert str(caught.value).endswith('    raise OSError("not there")\nOSError: not there\n')
+        result.retry()
+
+
 def test_revoke(site: Any) -> None:
     first = examples.add.delay(1)
     second = examples.add.apply_async((1,), depends=[first])

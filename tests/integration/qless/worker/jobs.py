@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,6 +30,7 @@ from resty_django.qless.worker.processes.fork_server import INTERRUPT
 from resty_django.redis import StoreDown
 from resty_django.shdict import shdicts
 from resty_django.txid import current
+from tests.threads import lose_connection
 
 SEEN: SimpleQueue[Any] = SimpleQueue()
 GO = threading.Event()
@@ -156,6 +158,17 @@ def query(job: Any) -> None:
 
 async def aquery(job: Any) -> None:
     await sync_to_async(query)(job)
+
+
+def lose(job: Any) -> None:
+    query(job)
+    lose_connection()
+
+
+async def alose(job: Any) -> None:
+    """The same in a thread."""
+    in_thread = {"to_thread": partial(asyncio.to_thread, lose), "sync_to_async": sync_to_async(lose)}
+    await in_thread.get(job.data, sync_to_async(lose, thread_sensitive=False))(job)
 
 
 class Named:

@@ -276,3 +276,35 @@ def test_database_connections_are_closed_as_around_a_request(
     for jid in [put(client, f"{prefix}query") for _ in range(2)]:
         until(client, jid, "complete")
     assert jobs.SEEN.get(timeout=20) is not jobs.SEEN.get(timeout=20)
+
+
+@pytest.mark.db
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("lose", ""), ("alose", "sync_to_async"), ("alose", "thread_sensitive=False"), ("alose", "to_thread")],
+)
+def test_a_job_whose_thread_has_lost_its_database_connection(
+    start_worker: Start, client: Client, name: str, how: str
+) -> None:
+    start_worker(concurrency=1)
+    for _ in range(2):
+        until(client, put(client, name, how), "complete")
+
+
+@pytest.mark.db
+@pytest.mark.django_db(transaction=True)
+def test_a_receiver_of_failures_whose_thread_has_lost_its_database_connection(
+    start_worker: Start, client: Client
+) -> None:
+    """The worker's own thread sends the signal if the job cannot begin."""
+
+    def receiver(job: Any, **kwargs: Any) -> None:
+        jobs.lose(job)
+
+    job_failed.connect(receiver)
+    start_worker()
+    for _ in range(2):
+        until(client, put(client, "missing"), "failed")
+    job_failed.disconnect(receiver)
+    assert jobs.SEEN.qsize() == 2

@@ -279,6 +279,30 @@ def test_jobs_continue_while_the_server_is_down_and_are_completed_later(
     assert worker.stop() == 0
 
 
+def test_a_server_that_only_answers_reads_is_called_ever_less_often_and_logged_once(
+    start_worker: Start, own_server: Server, own_client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a failover: it is a replica for a while."""
+    worker = start_worker(url=own_server.url)
+    jid = holds(put(own_client, "blind"))
+    call_many, sent = worker.client.call_many, []
+
+    def counted(requests: Any) -> Any:
+        sent.append(time.monotonic())
+        return call_many(requests)
+
+    own_server.call("REPLICAOF", "127.0.0.1", 1)
+    worker.client.call_many = counted  # type: ignore[method-assign]
+    jobs.GO.set()
+    wait_for(lambda: len(sent) >= 5)
+    assert sent[4] - sent[0] > 1.2
+    own_server.call("REPLICAOF", "NO", "ONE")
+    until(own_client, jid, "complete")
+    wait_for(lambda: not worker.snapshot()["down"])
+    lines = [record.getMessage() for record in caplog.records if record.name == "resty_django.qless.worker"]
+    assert ["replica" in line for line in lines] == [True, False], lines
+
+
 def test_a_stop_while_the_server_is_down_ends_after_the_grace_time(
     start_worker: Start, own_server: Server, own_client: Client
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,15 @@ def test_jobs_end_as_in_threads(pool: Start, client: Client) -> None:
     assert ended["again"].data == {"n": 3}
     assert texts(client, "hooks") == ["before", "after"]
     assert "too late" not in run.text()
+
+
+def test_a_job_whose_thread_has_lost_its_database_connection(
+    pool: Start, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RESTY_DB_NAME", str(tmp_path / "db.sqlite3"))
+    pool("--concurrency", "1")
+    for _ in range(2):
+        until(client, put(client, "alose", "to_thread"), "complete")
 
 
 def test_data_of_other_clients_pass_unchanged(pool: Start, client: Client) -> None:

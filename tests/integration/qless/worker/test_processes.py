@@ -240,7 +240,7 @@ def test_a_site_without_redis_gets_an_error_that_names_caches(settings: Any) -> 
 def test_workers_wait_for_a_server_that_is_not_there_yet(workers: Start, tmp_path: Path) -> None:
     server = Server(tmp_path / "server")
     run = workers(url=server.url)
-    wait_for(lambda: "does not answer" in run.text(), "the worker is to try")
+    wait_for(lambda: "cannot be used" in run.text(), "the worker is to try")
     with running([server]), contextlib.closing(Client(server.url)) as client:
         jid = put(client, "write", "late")
         until(client, jid, "complete")
