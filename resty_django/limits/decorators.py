@@ -38,7 +38,7 @@ from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, 
 from .limiters.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
 from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
-from .statistics.catalog import DECORATOR, caller
+from .statistics.catalog import DECORATOR, caller, limits_by_user
 from .statistics.counting import DecisionCounter
 
 DELAY: Final = 0.1
@@ -437,6 +437,8 @@ def _request_limit(
     exemption = Exemption(
         options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
     )
+    if location and (key.needs_user or exemption.needs_user):
+        limits_by_user[location] = None
     limit = RequestLimit(
         name,
         limiter,

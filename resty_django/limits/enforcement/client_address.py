@@ -22,7 +22,7 @@ UNIX: Final = "unix"
 UNIX_ADDRESS: Final = "unix:"
 """The address of such a connection as nginx (`$remote_addr`) and Unit write it."""
 NAT64: Final = int(IPv6Address("64:ff9b::")) >> 32
-"""The first 96 bits of the IPv6 addresses that a translator gives to IPv4 clients (RFC 6052)."""
+"""The first 96 bits of the IPv6 addresses of IPv4 clients behind a translator (RFC 6052)."""
 
 REMEMBERED: Final = 4096
 """The maximum number of cached parsed addresses."""
