@@ -91,10 +91,10 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
         )
         for alias in aliases_without()
     ]
-    return messages + _cleared()
+    return messages + _shared_databases()
 
 
-def _cleared() -> list[CheckMessage]:
+def _shared_databases() -> list[CheckMessage]:
     """Return a warning for each part whose data `clear()` of a cache deletes."""
     from resty_django.redis.databases import cleared_by
 

@@ -16,7 +16,6 @@ Decorators can be stacked in any order; each decides independently. For a class,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -120,10 +119,10 @@ class LimitSpec:
         key = keys.make(options["key"])
         shared = options.get("name", "")
         if shared:
-            digest = "" if self.alone else f"{_digest(self.numbers)}:"
+            digest = "" if self.alone else f"{keys.digest(self.numbers)}:"
             name, prefix = shared, f"named:{shared}:{self.kind}:{digest}"
         else:
-            digest = _digest((self.kind, self.numbers, key.text, sorted(options["methods"])))
+            digest = keys.digest((self.kind, self.numbers, key.text, sorted(options["methods"])))
             name, prefix = f"{view}:{self.kind}", f"view:{view}:{self.kind}:{digest}:"
         limiter = self.make(prefix=prefix, name=name, store=options.get("store"), on_error=options.get("on_error"))
         label = shared or f"{self.kind}-{key.label}"
@@ -392,10 +391,6 @@ def _specs(spec: Callable[[Any], LimitSpec], rate: Any) -> list[LimitSpec]:
     if len(rates) == 1:
         return [spec(rates[0])]
     return [replace(spec(one), alone=False, position=position) for position, one in enumerate(rates, 1)]
-
-
-def _digest(subject: object) -> str:
-    return hashlib.blake2b(repr(subject).encode(), digest_size=4).hexdigest()
 
 
 def _decorator(*specs: LimitSpec, enforcer: type[Enforcer] = Enforcer) -> ViewDecorator:

@@ -49,6 +49,11 @@ def hashed(text: str) -> str:
     return "~" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+def digest(value: object) -> str:
+    """Return 8 hexadecimal digits for the representation of a value, as a part of the name of a limit or its state."""
+    return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()
+
+
 class Key:
     """A function of a request that returns its key.
 
