@@ -97,7 +97,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
         )
         for alias in aliases_without()
     ]
-    return messages + _cleared()
+    return messages + _shared_databases()
 
 
 def check_databases(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -114,7 +114,7 @@ def check_databases(app_configs: Sequence[AppConfig] | None = None, **kwargs: An
     return messages
 
 
-def _cleared() -> list[CheckMessage]:
+def _shared_databases() -> list[CheckMessage]:
     """Return a warning for each part whose data `clear()` of a cache deletes."""
     from resty_django.redis.databases import cleared_by
 

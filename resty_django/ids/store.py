@@ -93,6 +93,11 @@ class Store:
         self._clock = clock
         self._gate: NameGate | None = None
 
+    def _wall(self, spec: RuleSpec, shown: int | None) -> int:
+        """Return the wall clock of a rule, which is never behind `shown`, the one that the caller last used."""
+        wall = wall_at(self._clock(), spec.zone)
+        return wall if shown is None else max(wall, shown)
+
     def reserve(
         self, rule_id: int, spec: RuleSpec, app: str, *, shown: int | None, want: int, issued: int = 0
     ) -> Grant:
@@ -108,7 +113,7 @@ class Store:
             raise RuntimeError("A reservation must not be part of a transaction. Call it outside transaction.atomic().")
         name = f"{spec.name}/{app}"
         for _ in range(_TRIES):
-            wall = max(wall_at(self._clock(), spec.zone), shown if shown is not None else -(2**62))
+            wall = self._wall(spec, shown)
             stored = find_counter(alias, rule_id, app, ids.offset)
             old = _row(stored) if stored else None
             new, grant = reserve(old, spec, wall=wall, step=ids.step, offset=ids.offset, want=want, name=name)
@@ -151,8 +156,8 @@ class Store:
         results: list[Grant | IdError | None] = []
         with transaction.atomic(using=alias):
             for counter in counters:
-                spec, shown = counter.rule.spec, counter.shown
-                wall = max(wall_at(self._clock(), spec.zone), shown if shown is not None else -(2**62))
+                spec = counter.rule.spec
+                wall = self._wall(spec, counter.shown)
                 try:
                     new, grant = reserve(None, spec, wall=wall, step=ids.step, offset=ids.offset, want=counter.want)
                     created = _created(alias, counter.rule_id, spec, counter.app, new, grant)

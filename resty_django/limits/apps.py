@@ -24,6 +24,7 @@ class LimitsConfig(appconfig.RestyAppConfig):
         "resty_django.checks.check_core",
         "resty_django.limits.checks.check_rules",
         "resty_django.limits.checks.check_login_guard",
+        "resty_django.limits.checks.check_users",
     )
     parts = (
         Part(

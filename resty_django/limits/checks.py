@@ -8,14 +8,16 @@
 | `resty_limits.W001` | rules match requests, but the middleware that enforces them is missing |
 | `resty_limits.W002` | the middleware of the login guard is missing |
 | `resty_limits.W003` | the middleware of the login guard has no login guard |
+| `resty_limits.W004` | limits need the user of a request, but no middleware sets it |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, Final
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
@@ -26,6 +28,7 @@ from resty_django.conf.schema import see_key
 
 from .apps import LOGIN_GUARD
 
+LIMIT_MIDDLEWARE: Final = "resty_django.limits.middleware.LimitMiddleware"
 LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"
 TIER_HINT: Final = see_key(("LIMITS", "TIER")).strip() or None
 HINT: Final = see_key(("LIMITS", "RULES")).strip() or None
@@ -58,11 +61,11 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
         problem = tier_problem()
         if problem:
             messages.append(Error(f"A rule has rates for tiers. {problem}", hint=TIER_HINT, id="resty_limits.E003"))
-    if any(spec.matches_requests for spec in specs.values()) and not _has_middleware():
+    if any(spec.matches_requests for spec in specs.values()) and not _has_middleware(LIMIT_MIDDLEWARE):
         messages.append(
             Warning(
                 'A rule in RESTY_DJANGO["LIMITS"]["RULES"] matches requests, but LimitMiddleware is not in MIDDLEWARE.',
-                hint='Add "resty_django.limits.middleware.LimitMiddleware", or use the policies in @limit().',
+                hint=f'Add "{LIMIT_MIDDLEWARE}", or use the policies in @limit().',
                 id="resty_limits.W001",
             )
         )
@@ -104,18 +107,53 @@ def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: 
     return messages
 
 
+def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Return a warning if limits need the user of a request, but no middleware sets it. Imports the URLs of the site.
+
+    Views of Django REST framework authenticate without a middleware, so sites that use it are not checked.
+    """
+    if apps.is_installed("rest_framework") or _has_middleware(
+        "django.contrib.auth.middleware.AuthenticationMiddleware"
+    ):
+        return []
+    if getattr(settings, "ROOT_URLCONF", None):
+        import_module(settings.ROOT_URLCONF)
+    from .enforcement.keys import parse
+    from .policies.registry import declared_policies
+    from .policies.spec import BadPolicy
+    from .statistics.catalog import limits_by_user
+
+    try:
+        specs = declared_policies()
+    except (BadPolicy, ImproperlyConfigured):
+        return []  # other checks report it
+    policies = [
+        name for name, spec in specs.items() if parse(spec.key).needs_user or spec.exempt_users or spec.exempt_groups
+    ]
+    names = [*policies, *limits_by_user]
+    if not names:
+        return []
+    return [
+        Warning(
+            f"These limits need request.user, but AuthenticationMiddleware is not in MIDDLEWARE: {', '.join(names)}.",
+            hint='Add "django.contrib.auth.middleware.AuthenticationMiddleware", or use other keys and exemptions. '
+            "If another middleware sets request.user, silence this warning.",
+            id="resty_limits.W004",
+        )
+    ]
+
+
 def _error(text: str) -> Error:
     return Error(f'RESTY_DJANGO["LIMITS"]["RULES"]: {text}', hint=HINT, id="resty_limits.E001")
 
 
-def _has_middleware() -> bool:
-    from .middleware import LimitMiddleware
-
+def _has_middleware(wanted: str) -> bool:
+    """Return whether this middleware, or a subclass, is in MIDDLEWARE."""
     for path in settings.MIDDLEWARE:
         try:
             middleware = import_string(path)
         except ImportError:
             continue
-        if isinstance(middleware, type) and issubclass(middleware, LimitMiddleware):
+        if isinstance(middleware, type) and issubclass(middleware, import_string(wanted)):
             return True
     return False

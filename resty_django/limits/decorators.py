@@ -16,7 +16,6 @@ Decorators can be stacked in any order; each decides independently. For a class,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +37,7 @@ from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, 
 from .limiters.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
 from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
-from .statistics.catalog import DECORATOR, caller
+from .statistics.catalog import DECORATOR, caller, limits_by_user
 from .statistics.counting import DecisionCounter
 
 DELAY: Final = 0.1
@@ -120,10 +119,10 @@ class LimitSpec:
         key = keys.make(options["key"])
         shared = options.get("name", "")
         if shared:
-            digest = "" if self.alone else f"{_digest(self.numbers)}:"
+            digest = "" if self.alone else f"{keys.digest(self.numbers)}:"
             name, prefix = shared, f"named:{shared}:{self.kind}:{digest}"
         else:
-            digest = _digest((self.kind, self.numbers, key.text, sorted(options["methods"])))
+            digest = keys.digest((self.kind, self.numbers, key.text, sorted(options["methods"])))
             name, prefix = f"{view}:{self.kind}", f"view:{view}:{self.kind}:{digest}:"
         limiter = self.make(prefix=prefix, name=name, store=options.get("store"), on_error=options.get("on_error"))
         label = shared or f"{self.kind}-{key.label}"
@@ -394,10 +393,6 @@ def _specs(spec: Callable[[Any], LimitSpec], rate: Any) -> list[LimitSpec]:
     return [replace(spec(one), alone=False, position=position) for position, one in enumerate(rates, 1)]
 
 
-def _digest(subject: object) -> str:
-    return hashlib.blake2b(repr(subject).encode(), digest_size=4).hexdigest()
-
-
 def _decorator(*specs: LimitSpec, enforcer: type[Enforcer] = Enforcer) -> ViewDecorator:
     """Return a decorator with these limits. Raise `TypeError` or `ValueError` if one is not valid."""
     first = specs[0].validate()
@@ -437,6 +432,8 @@ def _request_limit(
     exemption = Exemption(
         options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
     )
+    if location and (key.needs_user or exemption.needs_user):
+        limits_by_user[location] = None
     limit = RequestLimit(
         name,
         limiter,

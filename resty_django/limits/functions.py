@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from math import inf
@@ -28,6 +27,7 @@ from .bans.banning import Banning
 from .bans.rule import BanOptions, ban_rule
 from .enforcement.chosen_rates import Rate
 from .enforcement.key_kinds import roles_of, stored_key
+from .enforcement.keys import digest
 from .enforcement.wrapper import view_name
 from .errors import Limited, TooManyWaiting
 from .limiters.base import Limiter, LimiterOptions
@@ -141,8 +141,7 @@ def _buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBuc
     buckets = []
     for one in split_rates(rate):
         text, capacity = split_amount(one, "capacity")
-        digest = hashlib.blake2b(repr(one).encode(), digest_size=4).hexdigest()
-        own: LimiterOptions = {"prefix": f"function:{name}:{digest}:", "name": name, **options}  # type: ignore[typeddict-item]
+        own: LimiterOptions = {"prefix": f"function:{name}:{digest(one)}:", "name": name, **options}  # type: ignore[typeddict-item]
         buckets.append(TokenBucket(text, capacity, max_wait=0, idle=IDLE, **own))
     return buckets
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -19,6 +20,11 @@ from .tasks.replies import has_source
 log = logger("resty_django.qless")
 
 HIDDEN: Final = "[redacted]"
+UNNAMED: Final = "[redacted: unknown class. Add its module to QLESS MODULES, or pass arguments by name.]"
+"""Stands for positional arguments of a class whose parameters this process does not know."""
+MARKS: Final = (HIDDEN, UNNAMED)
+_POSITIONAL: Final = frozenset({"args", "arguments"})
+"""Names of lists of positional arguments, in the data of tasks and of other programs."""
 _SEPARATORS: Final = re.compile(r"[\W_]")
 """Characters that comparisons of names ignore."""
 DEEPEST: Final = 40
@@ -59,30 +65,49 @@ def redacted_job(job: WithArguments) -> Any:
 def redacted_arguments(klass: str, data: Any) -> Any:
     """Return the arguments of a job of this class as `redacted` does, and hide a task's positional secrets too.
 
-    If the function is unknown, all positional arguments are hidden. This also decides which edits of arguments are
-    rejected (`admin.arguments`).
+    If this process does not know the class, `UNNAMED` replaces all positional arguments, except objects in a list that
+    is not a task's. If `QLESS["REDACT"]` is empty, nothing is hidden by position. This also decides which edits of
+    arguments are rejected (`admin.arguments`).
     """
-    if isinstance(data, dict) and isinstance(data.get("args"), list):
-        first = int(has_source(data))
-        data = {**data, "args": _by_position(klass, data["args"], first, isinstance(data.get("kwargs"), dict))}
+    if _words() and not (isinstance(data, dict) and _POSITIONAL.isdisjoint(data)):
+        data = _by_position(klass, data)
     return redacted(data)
 
 
-def _by_position(klass: str, args: list[Any], first: int, of_task: bool) -> Any:
-    """Hide positional arguments. `of_task`: the data have the shape of a task's, so if the task is unknown, all are
-    hidden."""
+def _by_position(klass: str, data: Any) -> Any:
+    """Hide positional arguments whose parameter is secret or unknown."""
     try:
-        function = find(klass)
+        target = find(klass)
     except Exception:  # importing its module may raise anything
-        return HIDDEN if of_task else args
-    names = function.names if isinstance(function, Runnable) else ()
-    if not names:
-        return args
+        return _without_unnamed(data)
+    signature = target.call_signature if isinstance(target, Runnable) else None
+    if signature is None or not isinstance(data, dict) or not isinstance(data.get("args"), list):
+        return data
+    parameters = [each for each in signature.parameters.values() if each.kind <= each.VAR_POSITIONAL]
+    names = [parameter.name for parameter in parameters]
+    if parameters and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL:
+        names += names[-1:] * len(data["args"])
     secret_words = _words()
-    return [
-        HIDDEN if _is_secret(names[min(position, len(names) - 1)], secret_words) else argument
-        for position, argument in enumerate(args, first)
+    args = [
+        HIDDEN if position >= len(names) or _is_secret(names[position], secret_words) else argument
+        for position, argument in enumerate(data["args"], int(has_source(data)))
     ]
+    return {**data, "args": args}
+
+
+def _without_unnamed(data: Any) -> Any:
+    """Hide the positional arguments of an unknown class: of a task, or of another program."""
+    if not isinstance(data, dict):
+        return _unnamed(data)
+    if isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict):
+        return {**data, "args": UNNAMED}
+    return {name: _unnamed(value) if name in _POSITIONAL else value for name, value in data.items()}
+
+
+def _unnamed(value: Any) -> Any:
+    if isinstance(value, list):
+        return [member if isinstance(member, dict) else UNNAMED for member in value]
+    return value if value is None or isinstance(value, dict) else UNNAMED
 
 
 def without_secrets(value: Any) -> Any:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from django.conf import settings
 from redis.connection import parse_url
 
 from .timeouts import is_redis
-
-_DEFAULT: Final = "default"
-_LOOPBACK: Final = ("localhost", "::1")
 
 
 def cleared_by(origin: str) -> list[str]:
@@ -25,7 +22,7 @@ def cleared_by(origin: str) -> list[str]:
     return [
         alias
         for alias, entry in settings.CACHES.items()
-        if (alias != origin or alias == _DEFAULT) and _flushes(entry) and not own.isdisjoint(_databases(entry))
+        if (alias != origin or alias == "default") and _flushes(entry) and not own.isdisjoint(_databases(entry))
     ]
 
 
@@ -44,6 +41,6 @@ def _databases(entry: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
             params = parse_url(url)  # type: ignore[no-untyped-call]
         except ValueError:  # reported where the cache is used
             continue
-        host = params.get("host", _LOOPBACK[0])
-        server = params.get("path") or ("127.0.0.1" if host in _LOOPBACK else host, params.get("port", 6379))
+        host = params.get("host", "localhost")
+        server = params.get("path") or ("127.0.0.1" if host in ("localhost", "::1") else host, params.get("port", 6379))
         yield server, params.get("db", number)

@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Final
 
 UNIX: Final = "unix"
-"""Represents callers without an address, which connect over a Unix socket."""
+"""Represents callers without an address, which connect over a Unix socket. Unit names them "unix:"."""
 
 
 @lru_cache(maxsize=1024)
 def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
     """Return whether the caller's `address` is in `proxies`, a list of CIDR blocks or "unix"."""
-    if not address:
+    if not address or address == f"{UNIX}:":
         return UNIX in proxies
     try:
         caller = ipaddress.ip_address(address)

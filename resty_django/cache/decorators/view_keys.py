@@ -16,11 +16,13 @@ from urllib.parse import unquote, urlsplit
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest
 from django.utils.timezone import get_current_timezone_name
 from django.utils.translation import get_language
 
 from resty_django.sansio import Step, Steps
+from resty_django.users import load_user, user_of
 
 from ..errors import BadOption
 from ..mlcache.cache import MLCache
@@ -151,14 +153,15 @@ def _headers(request: HttpRequest, names: Collection[str]) -> str:
 
 
 def _user(request: HttpRequest) -> Any:
-    user = getattr(request, "user", None)
-    if user is None:
-        raise BadOption("cache_view(user=True) needs request.user. Add AuthenticationMiddleware to MIDDLEWARE.")
-    return user.pk if user.is_authenticated else None
+    try:
+        user = user_of(request, "cache_view(user=True)")
+    except ImproperlyConfigured as error:
+        raise BadOption(str(error)) from None
+    return user.pk if user is not None and user.is_authenticated else None
 
 
 async def _auser(request: HttpRequest) -> Any:
     if not hasattr(request, "auser"):
         return await sync_to_async(_user)(request)
-    user = await request.auser()
-    return user.pk if user.is_authenticated else None
+    await load_user(request)
+    return _user(request)

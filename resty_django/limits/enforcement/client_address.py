@@ -2,7 +2,8 @@
 
 `REMOTE_ADDR` is the client, unless it is a trusted proxy. In this case the proxy header is read from right to left, and
 the first address that does not belong to a trusted proxy is the client: the client itself may have written the entries
-further left. If an entry is not an address, the search ends, and the address to its right is used.
+further left. If an entry is not an address, the search ends, and the address to its right is used. "unix:", which nginx
+writes for a connection over a Unix socket, is a trusted proxy if "unix" is one.
 
 Pure: reads only `META` of a request, or the ASGI scope of a connection.
 """
@@ -18,6 +19,10 @@ Address: TypeAlias = IPv4Address | IPv6Address
 
 UNIX: Final = "unix"
 """The entry of the trusted proxies for connections through a Unix socket, which have no address."""
+UNIX_ADDRESS: Final = "unix:"
+"""The address of such a connection as nginx (`$remote_addr`) and Unit write it."""
+NAT64: Final = int(IPv6Address("64:ff9b::")) >> 32
+"""The first 96 bits of the IPv6 addresses of IPv4 clients behind a translator (RFC 6052)."""
 
 REMEMBERED: Final = 4096
 """The maximum number of cached parsed addresses."""
@@ -51,6 +56,13 @@ def parse_address(text: str) -> Address | None:
     return address
 
 
+def as_ipv4(address: Address) -> Address:
+    """Return the IPv4 address of a client behind NAT64, whose last 32 bits it is; any other address unchanged."""
+    if isinstance(address, IPv6Address) and int(address) >> 32 == NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address
+
+
 def _is_port(text: str) -> bool:
     """Return whether the text is a port such as `:443`, or empty."""
     return not text or (text[0] == ":" and text[1:].isascii() and text[1:].isdigit() and len(text) <= 6)
@@ -59,7 +71,8 @@ def _is_port(text: str) -> bool:
 class Networks:
     """A set of networks, given as strings such as "10.0.0.0/8", "2001:db8::/32" or "192.0.2.7".
 
-    An IPv4 address and its IPv4-mapped IPv6 address are equal. Raises `ValueError` if a string is not a network.
+    An IPv4 address and its IPv4-mapped IPv6 address are equal. A client behind NAT64 is in the networks of either
+    address. Raises `ValueError` if a string is not a network.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -73,7 +86,8 @@ class Networks:
         return bool(self._networks) and address is not None and self._has(address)
 
     def _look(self, address: Address) -> bool:
-        return any(address in network for network in self._networks)
+        ipv4 = as_ipv4(address)
+        return any(address in network or ipv4 in network for network in self._networks)
 
 
 def parse_network(text: str) -> IPv4Network | IPv6Network:
@@ -110,10 +124,13 @@ class ClientResolver:
     def address(self, meta: Mapping[str, Any]) -> Address | None:
         """Return the client's address, or None for a Unix socket that is not trusted or has no address."""
         text = meta.get("REMOTE_ADDR") or ""
+        text = "" if text == UNIX_ADDRESS else text
         client = parse_address(text) if text else None
         if self._direct or not (client in self._proxies if text else self._unix):
             return client
         for entry in self._entries(meta):
+            if self._unix and entry.strip() == UNIX_ADDRESS:
+                continue
             address = parse_address(entry) if len(entry) <= LONGEST_ENTRY else None
             if address is None:
                 break
@@ -143,6 +160,7 @@ class ClientResolver:
     def _name_of(self, address: Address | None) -> str:
         if address is None:
             return ""
+        address = as_ipv4(address)
         if isinstance(address, IPv4Address):
             return str(address)
         return str(IPv6Address(int(address) >> self._shift << self._shift)) + self._suffix

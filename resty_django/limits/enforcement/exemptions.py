@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from resty_django.callables import plain_function, plain_value
+from resty_django.users import user_of
 
 from .client_address import Networks
 from .settings import request_settings
@@ -42,16 +43,23 @@ class Exemption:
 
     def applies(self, request: Any) -> bool:
         """Return whether the request is exempt. Load the user's permissions from the database, once per user."""
-        return self._exempts(request) or any(request.user.has_perm(name) for name in self.permissions)
+        if self._exempts(request):
+            return True
+        user = self._user(request)
+        return user is not None and any(user.has_perm(name) for name in self.permissions)
 
     async def aapplies(self, request: Any) -> bool:
         """Run `applies` without blocking the event loop. The user must be loaded already."""
         if self._exempts(request):
             return True
-        for name in self.permissions:
-            if await request.user.ahas_perm(name):
+        user = self._user(request)
+        for name in self.permissions if user is not None else ():
+            if await user.ahas_perm(name):
                 return True
         return False
+
+    def _user(self, request: Any) -> Any:
+        return user_of(request, "exempt_permissions of a limit") if self.permissions else None
 
     def _exempts(self, request: Any) -> bool:
         """Return whether the request is exempt regardless of the permissions of its user."""

@@ -21,6 +21,7 @@ from django.utils.module_loading import import_string
 
 from resty_django.callables import plain_function, plain_value
 from resty_django.suggestions import did_you_mean
+from resty_django.users import load_user, user_of
 
 from .settings import request_settings
 
@@ -46,6 +47,11 @@ def plain(value: object) -> str:
 def hashed(text: str) -> str:
     """Return "~" and a hash of a text."""
     return "~" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def digest(value: object) -> str:
+    """Return 8 hexadecimal digits for the representation of a value, as a part of the name of a limit or its state."""
+    return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()
 
 
 class Key:
@@ -210,7 +216,7 @@ def client_address(source: HttpRequest | Mapping[str, Any]) -> str:
 
 
 def _user(request: Any, kwargs: Mapping[str, Any]) -> str:
-    user = request.user
+    user = user_of(request, 'The key "user" of a limit')
     return plain(user.pk) if user is not None and user.is_authenticated else MISSING
 
 
@@ -257,7 +263,7 @@ _WITH_ARGUMENT: Final[Mapping[str, Callable[[str], Part]]] = {"header": _header,
 
 async def load(request: Any, user: bool, session: bool) -> None:
     """Load the user and the session, so that later reads need no query."""
-    if user and hasattr(request, "auser"):
-        request.user = await request.auser()
+    if user:
+        await load_user(request)
     if session:
         await request.session.akeys()

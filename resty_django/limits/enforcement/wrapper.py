@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from math import inf
@@ -16,6 +15,7 @@ from ..overrides.current import current
 from ..statistics.catalog import caller
 from .enforcer import Enforcer
 from .headers import add_headers
+from .keys import digest
 from .request_limits import SHORTEST_SLEEP, LimitCheck, RequestLimit
 from .settings import request_settings
 from .waiting import await_turn, wait_turn
@@ -188,7 +188,7 @@ def view_name(view: Any, owner: Any = None) -> str:
             name = f"{name}:{code.co_firstlineno}"
             if function.__name__ == "<lambda>":  # of several in one line; Python 3.12 knows no column of a constant
                 column = next((position[2] for position in code.co_positions() if position[2]), "")
-                name = f"{name}:{column or _digest((code.co_consts, code.co_names))}"
+                name = f"{name}:{column or digest((code.co_consts, code.co_names))}"
         if function is view:
             return name
     else:
@@ -196,15 +196,11 @@ def view_name(view: Any, owner: Any = None) -> str:
         arguments.append(getattr(function, "view_initkwargs", None) or getattr(function, "initkwargs", None))
     text = repr([argument for argument in arguments if argument])
     if text != "[]" and " at 0x" not in text:
-        name = f"{name}~{_digest(text)}"
+        name = f"{name}~{digest(text)}"
     places, place = _places.setdefault(name, []), caller()
     if place not in places:
         places.append(place)
     return name if place == places[0] else f"{name}@{place}"
-
-
-def _digest(value: object) -> str:
-    return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()
 
 
 _places: Final[dict[str, list[str]]] = {}

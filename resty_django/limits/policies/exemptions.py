@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from resty_django.users import user_of
+
 from ..enforcement.exemptions import Exemption
 from .lines import USER, lines_of
 from .matching import combined_pattern
@@ -89,7 +91,7 @@ def exemption_of(spec: PolicySpec) -> PolicyExemption | None:
 
 def _user(request: Any) -> Any:
     """Return the user who is logged in, or None."""
-    user = getattr(request, "user", None)
+    user = user_of(request, "An exemption of users or groups from a policy")
     return user if user is not None and user.is_authenticated else None
 
 

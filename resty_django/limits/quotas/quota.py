@@ -7,7 +7,6 @@ decision = exports.use(user.pk)
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, tzinfo
 from math import inf
@@ -597,7 +596,7 @@ def row_key(key: object) -> str:
     text = decode_key(key) if isinstance(key, bytes) else str(key)
     if text and len(text) <= LONGEST_KEY and text.isprintable():
         return text
-    return "~" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return keys.hashed(text)
 
 
 def checked_limit(limit: Any) -> int:

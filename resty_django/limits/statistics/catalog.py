@@ -79,6 +79,8 @@ class CountedLimit:
         return Description(tuple(rates), tuple(self.locations))
 
 
+limits_by_user: Final[dict[str, None]] = {}
+"""The locations in the code of limits whose key or exemption needs the user of a request, for the system check."""
 _limits: dict[str, CountedLimit] = {}
 _lock: Final = threading.Lock()
 

@@ -11,7 +11,7 @@ from resty_django.text import printable
 
 from ..clients.serialization import decode
 from ..errors import InvalidArgument, QlessError
-from ..redaction import HIDDEN, redacted_arguments
+from ..redaction import HIDDEN, MARKS, redacted, redacted_arguments
 from ..tasks.calls import check_data, signature_text
 
 LONGEST: Final = 20_000
@@ -20,14 +20,15 @@ ABSENT: Final = object()
 """Marks a position that the original arguments do not have."""
 
 
-def display_json(raw: str, klass: str = "") -> tuple[str, bool]:
-    """Return the arguments of a job of class `klass`, or a result, as indented JSON, redacted and bounded in length;
-    empty if `raw` is not JSON. The second value: whether the text is complete."""
+def display_json(raw: str, klass: str | None = None) -> tuple[str, bool]:
+    """Return the arguments of a job of class `klass`, or a result if `klass` is None, as indented JSON, redacted and
+    bounded in length; empty if `raw` is not JSON. The second value: whether the text is complete."""
     try:
         value = decode(raw)
     except QlessError:
         return "", False
-    text = json.dumps(redacted_arguments(klass, value), indent=2, ensure_ascii=False, default=str)
+    shown = redacted(value) if klass is None else redacted_arguments(klass, value)
+    text = json.dumps(shown, indent=2, ensure_ascii=False, default=str)
     return printable(text, LONGEST), len(text) <= LONGEST
 
 
@@ -92,7 +93,7 @@ def edited_arguments(edited: Any, original: Any, klass: str) -> Any:
 
 
 def _restore(edited: Any, original: Any) -> Any:
-    if edited == HIDDEN and original is not ABSENT:
+    if edited in MARKS and original is not ABSENT:
         return original
     if isinstance(edited, dict) and isinstance(original, dict):
         return {key: _restore(value, original.get(key, ABSENT)) for key, value in edited.items()}
@@ -114,7 +115,7 @@ def _has_mark(value: Any) -> bool:
         return any(_has_mark(member) for member in value.values())
     if isinstance(value, list):
         return any(_has_mark(member) for member in value)
-    return bool(value == HIDDEN)
+    return value in MARKS
 
 
 def _canonical(value: Any) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..redaction import HIDDEN, redacted_arguments
+from ..redaction import MARKS, redacted_arguments
 from ..tasks.registry import Runnable, find
 from ..tasks.replies import has_source
 from .query import Term, age_fits
@@ -111,7 +111,7 @@ def _names_of(klass: str) -> Sequence[str]:
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    if depth > DEEPEST or value == HIDDEN:
+    if depth > DEEPEST or value in MARKS:
         return
     if isinstance(value, dict):
         for name, child in value.items():

@@ -39,6 +39,7 @@ from django.views.decorators.cache import cache_control, never_cache
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import condition
 from django.views.decorators.vary import vary_on_headers
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import api_view, authentication_classes, permission_classes
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -826,6 +827,20 @@ def api_function(request: Request) -> Response:
     return Response({"run": len(runs)})
 
 
+class TokenAuthentication(BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[User, None]:
+        return User(pk=int(request.headers["X-Token"])), None
+
+
+@cache_view(60, user=True)
+@api_view(["GET"])
+@authentication_classes([TokenAuthentication])
+@permission_classes([])
+def of_one_token(request: Request) -> Response:
+    runs.append(request.path)
+    return Response({"user": request.user.pk})
+
+
 @cache_view(60, user=True)
 async def of_one_user_async(request: HttpRequest) -> HttpResponse:
     runs.append(request.path)
@@ -844,6 +859,7 @@ def asks_for_the_user(get_response: Answer) -> Answer:
 
 urlpatterns = [
     path("one-user-async/", of_one_user_async),
+    path("one-token/", of_one_token),
     path("session/", Page(with_name).view),
     path("user/", Page(of_user).view),
     path("one-user/", Page(of_user, user=True).view),
@@ -906,6 +922,13 @@ def test_pages_of_each_user(web: Client) -> None:
         assert "private" in response["Cache-Control"]
     assert web.get("/one-user/").content.decode().startswith("AnonymousUser")
     assert ran() == 3
+
+
+def test_pages_of_each_user_that_the_view_authenticates(web: Client) -> None:
+    runs.clear()
+    for user in (1, 2, 1):
+        assert web.get("/one-token/", headers={"x-token": str(user)}).json() == {"user": user}
+    assert len(runs) == 2
 
 
 @pytest.mark.django_db(transaction=True)

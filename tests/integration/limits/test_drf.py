@@ -5,22 +5,30 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import ResolverMatch, path
 from django.utils.decorators import method_decorator
-from rest_framework.authentication import BasicAuthentication
+from rest_framework.authentication import BaseAuthentication, BasicAuthentication, SessionAuthentication
 from rest_framework.decorators import api_view, authentication_classes, permission_classes, throttle_classes
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory, force_authenticate
 from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
 
 from resty_django.limits import Concurrency
 from resty_django.limits.decorators import limit, limit_conn, limit_count
+from resty_django.limits.enforcement import keys
+from resty_django.limits.policies import registry
 from resty_django.limits.signals import request_refused
 from resty_django.limits.throttling import (
     ConcurrencyThrottle,
@@ -32,7 +40,7 @@ from resty_django.limits.throttling import (
 )
 from resty_django.shdict import shdicts
 
-from .view_tools import heard
+from .view_tools import Asking, heard, serving
 
 pytestmark = pytest.mark.usefixtures("empty_limits", "open_connections")
 
@@ -263,6 +271,135 @@ def test_decorators_on_views_of_drf() -> None:
 
     for drf_view in (outside, inside, ByMethod.as_view(), ByDispatch.as_view()):
         assert statuses(drf_view, 2) == [200, 429]
+
+
+class TokenAuthentication(BaseAuthentication):
+    """The token is the primary key of the user. The user 7 has all permissions."""
+
+    def authenticate(self, request: Request) -> tuple[User, str] | None:
+        token = request.headers.get("X-Token", "")
+        if token == "wrong":
+            raise AuthenticationFailed("This token is wrong.")
+        return (User(pk=int(token), is_superuser=token == "7"), token) if token else None
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Token"
+
+
+class ByToken(ViewSet):
+    authentication_classes = (TokenAuthentication, SessionAuthentication)
+    permission_classes = (AllowAny,)
+
+    def list(self, request: Request, **kwargs: Any) -> Response:
+        return Response(request.user.pk)
+
+    def create(self, request: Request) -> Response:
+        return Response({**request.data, "user": request.user.pk})
+
+
+class ByTokenOfAction(ByToken):
+    authentication_classes = ()
+
+    def get_authenticators(self) -> list[Any]:
+        action = self.action_map[self.request.method.lower()]
+        return [TokenAuthentication()] if (action, self.kwargs) == ("list", {"page": 1}) else []
+
+
+per_user = limit_count(1, per="1h", key="user")
+
+
+@per_user
+@api_view(["GET"])
+@authentication_classes([TokenAuthentication])
+@permission_classes([AllowAny])
+def above(request: Request) -> Response:
+    return Response(request.user.pk)
+
+
+@method_decorator(per_user, name="dispatch")
+class OnDispatch(ByToken):
+    pass
+
+
+urls = [
+    path("above/", above),
+    path("dispatch/", OnDispatch.as_view({"get": "list"})),
+    path("middleware/", ByToken.as_view({"get": "list", "post": "create"})),
+    path("action/<int:page>/", per_user(ByTokenOfAction.as_view({"get": "list"}))),
+    path("exempt/", limit_count(1, per="1h", exempt_permissions=["auth.view_user"])(ByToken.as_view({"get": "list"}))),
+    path("plain/", per_user(lambda request: HttpResponse())),
+]
+RULE = {"name": "all", "algorithm": "fixed_window", "limit": 1, "window": "1h", "key": "user", "path": "/middleware/*"}
+
+
+@pytest.fixture
+def behind_urls(settings: Any) -> Iterator[None]:
+    """The views under their URLs, on a site without `AuthenticationMiddleware`."""
+    settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": [RULE]}}
+    with serving(settings, urls, ["resty_django.limits.middleware.LimitMiddleware"]):
+        yield
+    registry.forget_policies()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("behind_urls")
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("url", ["/above/", "/dispatch/", "/middleware/", "/action/1/"])
+def test_users_that_the_view_authenticates_count_separately(url: str, asynchronous: bool) -> None:
+    def ask(**headers: str) -> list[int]:
+        return Asking(asynchronous).statuses(url, 2, headers=headers)
+
+    assert ask(x_token="1") == ask(x_token="2") == ask() == [200, 429]
+    assert ask(x_token="1") == ask(x_token="wrong") == [429, 429]
+
+
+def test_async_authentication_classes() -> None:
+    class AsyncTokenAuthentication(TokenAuthentication):
+        async def authenticate(self, request: Request) -> tuple[User, str] | None:  # type: ignore[override]
+            return super().authenticate(request)
+
+    request = factory.get("/", headers={"x-token": "5"})
+    func = type("AnAsyncView", (ByToken,), {"authentication_classes": (AsyncTokenAuthentication,)}).as_view(
+        {"get": "list"}
+    )
+    request.resolver_match = ResolverMatch(func, (), {})
+    assert keys.make("user")(request) == "5"
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("behind_urls")
+def test_a_view_gets_the_request_as_if_nothing_had_authenticated_before(settings: Any) -> None:
+    settings.MIDDLEWARE = [
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        *settings.MIDDLEWARE,
+    ]
+    client = Client(enforce_csrf_checks=True)
+    assert client.get("/middleware/", headers={"x-token": "wrong"}).json() == {"detail": "This token is wrong."}
+    user = User.objects.create_user("ann")
+    client.force_login(user)
+    refused = client.post("/middleware/", {"a": 1}, "application/json")
+    assert (refused.status_code, refused.json()["detail"][:11]) == (403, "CSRF Failed")
+    shdicts["limits"].flush_all()
+    client.cookies["csrftoken"] = "a" * 32
+    passed = client.post("/middleware/", {"a": 1}, "application/json", headers={"x-csrftoken": "a" * 32})
+    assert passed.json() == {"a": 1, "user": user.pk}
+    assert client.post("/middleware/", {"a": 1}, "application/json").status_code == 429
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("behind_urls")
+def test_permissions_of_users_that_the_view_authenticates() -> None:
+    for asking in (Asking(False), Asking(True)):
+        assert asking.statuses("/exempt/", 3, headers={"x-token": "7"}) == [200, 200, 200]
+    assert Asking(False).statuses("/exempt/", 2, headers={"x-token": "1"}) == [200, 429]
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("behind_urls")
+def test_a_key_that_needs_a_user_names_the_missing_middleware() -> None:
+    with pytest.raises(ImproperlyConfigured, match=r'The key "user" of a limit needs request\.user\. Add .*Authentica'):
+        Client().get("/plain/")
 
 
 def test_a_slot_of_a_decorated_view_is_held_until_its_response_is_closed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -233,6 +235,62 @@ def test_rules_that_nobody_asks_for(rules: Site) -> None:
     with override_settings(MIDDLEWARE=MIDDLEWARE[:2]):
         (warning,) = [message for message in run_checks() if message.id == "resty_limits.W001"]
     assert "LimitMiddleware is not in MIDDLEWARE" in warning.msg
+
+
+SITE_WITHOUT_USERS = """
+import sys
+import django
+from django.conf import settings
+from django.core.checks import run_checks
+from django.http import HttpResponse
+from django.urls import path
+
+LIMITS = {"algorithm": "fixed_window", "limit": 2, "window": "1h"}
+RULES = [
+    {**LIMITS, "name": "by-user", "key": "user|ip"},
+    {**LIMITS, "name": "by-ip"},
+    {**LIMITS, "name": "staff", "exempt_groups": "staff"},
+]
+settings.configure(
+    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "resty_django", "resty_django.limits"],
+    MIDDLEWARE=sys.argv[1:],
+    ROOT_URLCONF=__name__,
+    RESTY_DJANGO={"LIMITS": {"RULES": RULES}},
+)
+django.setup()
+
+from resty_django.limits.decorators import limit_count
+from resty_django.limits import quota
+
+@limit_count(1, per="1h", key="session|user")
+def limited(request): return HttpResponse()
+
+@limit_count(1, per="1h", key="session|ip")
+def free(request): return HttpResponse()
+
+@limit_count(1, per="1h", exempt_permissions=["shop.add_order"])
+def exempt(request): return HttpResponse()
+
+@quota("exports", 5, per="day")
+def export(request): return HttpResponse()
+
+urlpatterns = [path(view.__name__, view) for view in (limited, free, exempt, export)]
+print(*(message.msg for message in run_checks() if message.id == "resty_limits.W004"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("middleware", "said"),
+    [
+        ([], "in MIDDLEWARE: by-user, staff, __main__.limited, __main__.exempt, __main__.export.\n"),
+        (["django.contrib.auth.middleware.AuthenticationMiddleware"], "\n"),
+    ],
+)
+def test_limits_by_user_on_a_site_without_users(middleware: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SITE_WITHOUT_USERS, *middleware], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.rpartition("not ")[2] == said
 
 
 def test_rules_of_a_wrong_type() -> None:

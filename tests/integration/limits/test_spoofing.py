@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -157,6 +158,28 @@ def test_unix_sockets(behind: Any) -> None:
     assert client_of("", f"{OTHER}, {CLIENT}, {INNER}") == CLIENT
     assert client_of("") == "-"
     assert client_of(CLIENT, OTHER) == CLIENT
+
+
+@pytest.mark.parametrize(("header", "node"), [("X-Forwarded-For", ""), ("Forwarded", "for=")])
+def test_a_unix_socket_behind_another_proxy(behind: Any, header: str, node: str) -> None:
+    """nginx and Unit name such a connection "unix:", in the header and as the peer."""
+    forwarded = f"{node}{OTHER}, {node}{CLIENT}, {node}unix:"
+    behind("unix", PROXY_HEADER=header)
+    assert client_of("", forwarded, header) == client_of("unix:", forwarded, header) == CLIENT
+    assert client_of("", f"{node}{CLIENT}, {node}unix:, {node}{INNER}", header) == INNER
+    behind("10.0.0.0/8", PROXY_HEADER=header)
+    assert client_of(PROXY, forwarded, header) == PROXY
+    assert client_of("unix:", forwarded, header) == "-"
+
+
+@pytest.mark.usefixtures("empty_limits")
+def test_each_ipv4_client_behind_nat64_counts_alone(behind: Any) -> None:
+    behind("10.0.0.0/8", EXEMPT_NETWORKS=[OTHER])
+    view = limit_count(1, per="1h", name="nat64")(lambda request: HttpResponse())
+    for address, statuses in ((CLIENT, [200, 429]), (INNER, [200, 429]), (OTHER, [200, 200])):
+        request = RequestFactory().get("/", REMOTE_ADDR=f"64:ff9b::{address}")
+        assert [view(request).status_code for _ in range(2)] == statuses
+    assert client_of(f"64:ff9b::{PROXY}", f"64:ff9b::{CLIENT}") == CLIENT
 
 
 def test_proxies_with_ipv6(behind: Any) -> None:

@@ -22,6 +22,8 @@ from resty_django.txid.proxies import is_trusted
         ("10.1.2.3", ("unix",), False),
         ("", ("unix",), True),
         (None, ("10.0.0.0/8", "unix"), True),
+        ("unix:", ("unix",), True),
+        ("unix:", ("10.0.0.0/8",), False),
         ("testserver", ("0.0.0.0/0",), False),
         ("10.1.2.3, 10.1.2.4", ("0.0.0.0/0",), False),
     ],

@@ -15,7 +15,7 @@ from resty_django.qless import Client
 from resty_django.qless.admin import operations
 from resty_django.qless.admin.arguments import edited_arguments
 from resty_django.qless.errors import InvalidArgument
-from resty_django.qless.redaction import HIDDEN, redacted_arguments
+from resty_django.qless.redaction import HIDDEN, UNNAMED, redacted_arguments
 from tests.integration.qless.admin.tools import path, text_of
 from tests.integration.qless.conftest import change_settings
 
@@ -50,8 +50,10 @@ LEAKS: list[tuple[str, str, Any, Any]] = [
         {"args": [SECRET, "x"], "kwargs": {}, "from": "a"},
         {"args": [HIDDEN, "x"], "kwargs": {}, "from": None},
     ),
-    ("the class is unknown", UNKNOWN, {"args": [SECRET], "kwargs": {}}, {"args": [HIDDEN]}),
-    ("all of args is restored", UNKNOWN, {"args": [SECRET], "kwargs": {}}, {"args": HIDDEN}),
+    ("the class is unknown", UNKNOWN, {"args": [{"a": SECRET}], "kwargs": {}}, {"args": [UNNAMED]}),
+    ("all of args is restored", UNKNOWN, {"args": [SECRET], "kwargs": {}}, {"args": UNNAMED}),
+    ("the list gets a name", PLAIN, [SECRET, 1], {"list": [UNNAMED, UNNAMED]}),
+    ("the list is not positional any more", PLAIN, {"args": [SECRET]}, {"list": [UNNAMED]}),
     ("another key", PLAIN, {"password": SECRET}, {"note": HIDDEN}),
     ("another place in a list", PLAIN, [{"password": SECRET}], [{}, {"password": HIDDEN}]),
     ("a part of a hidden object", PLAIN, {"password": {"a": SECRET}}, {"password": {"b": HIDDEN}}),
@@ -59,6 +61,7 @@ LEAKS: list[tuple[str, str, Any, Any]] = [
 KEEPS: list[tuple[str, Any, Any, Any]] = [
     (PLAIN, {"order": 2, "password": SECRET}, {"order": 3, "password": HIDDEN}, {"order": 3, "password": SECRET}),
     (PLAIN, [{"token": SECRET}, 1], [{"token": HIDDEN}, 2, 3], [{"token": SECRET}, 2, 3]),
+    (PLAIN, {"args": [SECRET, 7]}, {"args": [UNNAMED, UNNAMED, 8]}, {"args": [SECRET, 7, 8]}),
     (PLAIN, {"password": {"a": SECRET}}, {"password": {"a": HIDDEN}}, {"password": {"a": SECRET}}),
     (
         LOG_IN,
@@ -69,7 +72,7 @@ KEEPS: list[tuple[str, Any, Any, Any]] = [
     (
         UNKNOWN,
         {"args": [SECRET], "kwargs": {"order": 1}},
-        {"args": HIDDEN, "kwargs": {"order": 2}},
+        {"args": UNNAMED, "kwargs": {"order": 2}},
         {"args": [SECRET], "kwargs": {"order": 2}},
     ),
     (PLAIN, {"note": HIDDEN, "n": 1}, {"note": HIDDEN, "n": 2}, {"note": HIDDEN, "n": 2}),
@@ -168,10 +171,10 @@ def test_no_other_action_changes_the_class_or_the_arguments(jobs_site: Client, o
 
 
 SAMPLES = st.recursive(
-    st.sampled_from([1, True, None, "text", HIDDEN]),
+    st.sampled_from([1, True, None, "text", HIDDEN, UNNAMED]),
     lambda children: (
         st.lists(children, max_size=3)
-        | st.dictionaries(st.sampled_from(["args", "kwargs", "from", "password", "a"]), children, max_size=4)
+        | st.dictionaries(st.sampled_from(["args", "kwargs", "from", "password", "arguments"]), children, max_size=4)
     ),
     max_leaves=12,
 )

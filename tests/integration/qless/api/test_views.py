@@ -244,7 +244,7 @@ def test_names_of_any_characters_are_found(jobs: Client, admin_api: APIClient) -
 
 
 def test_values_of_other_clients_do_not_break_a_response(jobs: Client, admin_api: APIClient) -> None:
-    for jid, data in {"a": '{"a": 1e999}', "b": "[" * 200 + "]" * 200}.items():
+    for jid, data in {"a": '{"a": 1e999}', "b": f'{{"b": {"[" * 200 + "]" * 200}}}'}.items():
         jobs.call("put", "w", "mail", jid, "<Klass>", data, 0)
     response = admin_api.get(address("queues/mail/jobs/"))
     assert response.status_code == 200

@@ -19,6 +19,7 @@ from resty_django.qless.archive.marks import status
 from resty_django.qless.archive.rows import from_db
 from resty_django.qless.archive.writer import Writer, prune, store
 from resty_django.qless.models import ArchivedJob
+from resty_django.qless.redaction import UNNAMED
 from tests import processes
 from tests.integration.qless.archive.conftest import Clock
 from tests.integration.qless.archive.tools import (
@@ -221,7 +222,7 @@ def test_positional_secrets_of_unknown_tasks_are_hidden(site: Client) -> None:
     complete(site, "c1", {"args": ["hunter2", 3], "kwargs": {"order": 7}}, klass="nobody.knows")
     write(site)
     row = rows()["c1"]
-    assert json.loads(row.arguments) == {"args": "[redacted]", "kwargs": {"order": 7}}
+    assert json.loads(row.arguments) == {"args": UNNAMED, "kwargs": {"order": 7}}
 
 
 def test_two_writers_exclude_each_other(site: Client) -> None:

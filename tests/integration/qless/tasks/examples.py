@@ -162,6 +162,10 @@ def keep(*secrets: str) -> None: ...
 
 
 @task(queue="q")
+def keep_all(place: str, *secrets: str, day: int = 0) -> None: ...
+
+
+@task(queue="q")
 def charge(order: int, card_number: str, note: str = "") -> None: ...
 
 

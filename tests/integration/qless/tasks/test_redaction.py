@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Task, client, group
-from resty_django.qless.redaction import HIDDEN, redacted_job, without_secrets
-from tests.integration.qless.conftest import job_of
+from resty_django.qless.redaction import HIDDEN, UNNAMED, redacted_job, without_secrets
+from tests.integration.qless.conftest import change_settings, job_of
 from tests.integration.qless.tasks import examples
 
 pytestmark = pytest.mark.redis
@@ -41,14 +41,33 @@ def test_the_outcome_is_the_first_argument_of_a_callback(site: Any) -> None:
     assert redacted_job(job_of(client, "2"))["args"] == [HIDDEN]
 
 
-def test_of_a_function_that_is_not_known_nothing_is_shown(site: Any) -> None:
-    def of(klass: str, data: Any) -> Any:
-        return redacted_job(job_of(client, client.queues["q"].put(klass, data)))
+def of(klass: str, data: Any) -> Any:
+    return redacted_job(job_of(client, client.queues["q"].put(klass, data)))
 
-    assert of("gone.tasks.log_in", {"args": ["geheim"], "kwargs": {}}) == {"args": HIDDEN, "kwargs": {}}
-    assert of("celery:gone", {"args": ["geheim"], "kwargs": {}}) == {"args": HIDDEN, "kwargs": {}}
-    assert of("Ruby::Job", {"args": ["a"]}) == {"args": ["a"]}
-    assert of("Ruby::Job", {"order": 1, "token": "x"}) == {"order": 1, "token": HIDDEN}
+
+def test_positional_arguments_of_an_unknown_class_are_hidden(site: Any) -> None:
+    assert of("gone.tasks.log_in", {"args": [{"a": 1}], "kwargs": {"a": 1}}) == {"args": UNNAMED, "kwargs": {"a": 1}}
+    assert of("celery:gone", {"args": ["geheim"], "kwargs": {}}) == {"args": UNNAMED, "kwargs": {}}
+    items, shown = ["geheim", 4711, ["geheim"], {"order": 1, "pin": ["a"], "token": "x"}], {"order": 1, "pin": ["a"]}
+    hidden = [UNNAMED, UNNAMED, UNNAMED, {**shown, "token": HIDDEN}]
+    assert of("Ruby::Job", items) == hidden
+    assert of("Ruby::Job", {"args": items, "id": 7}) == {"args": hidden, "id": 7}
+    assert of("Ruby::Job", {"arguments": items}) == {"arguments": hidden}
+    assert of("Ruby::Job", {"args": "geheim"}) == {"args": UNNAMED}
+    assert of("Ruby::Job", "geheim") == UNNAMED
+    by_name = {"order": 1, "names": ["a", 2]}
+    assert of("Ruby::Job", {**by_name, "token": "x"}) == {**by_name, "token": HIDDEN}
+
+
+def test_positional_arguments_without_a_parameter_are_hidden(site: Any) -> None:
+    assert of(examples.log_in.name, {"args": ["ada", "x", "new"], "kwargs": {}})["args"] == ["ada", HIDDEN, HIDDEN]
+    assert of(examples.keep_all.name, {"args": ["a", "b", "c"], "kwargs": {}})["args"] == ["a", HIDDEN, HIDDEN]
+
+
+def test_without_words_to_redact_nothing_is_hidden_by_position(site: Any, settings: Any) -> None:
+    change_settings(settings, REDACT=[])
+    for klass in ("Ruby::Job", "gone.tasks.log_in", examples.log_in.name):
+        assert of(klass, {"args": ["a", "b"], "kwargs": {}}) == {"args": ["a", "b"], "kwargs": {}}
 
 
 @pytest.mark.parametrize("name", ["cardNumber", "Card-Number", "card number", "X-API-Key", "userPwd", "passwd"])
