@@ -331,6 +331,9 @@ def test_the_command_carries_policies_and_overrides_over(tmp_path: Path) -> None
     run("limits_policies", "dump", file)
     run("limits_policies", "load", file, "--prune")  # the file has no overrides
     assert LimitOverride.objects.count() == 1
+    file.write_text(dump(LimitOverride.objects.all()))
+    run("limits_policies", "load", file, "--prune")  # the file has no policies
+    assert names() == {"a": 3, "b": 7}
 
 
 def test_the_command_reads_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ class Command(BaseCommand):
         subparser.add_argument(
             "--prune",
             action="store_true",
-            help="Delete the policies that are not in the file, and if it has overrides, those that are not in it.",
+            help="Delete rows that are not in the file: policies if it has policies, overrides if it has overrides.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
