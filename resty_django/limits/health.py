@@ -11,9 +11,8 @@ from resty_django.shdict import SharedDictError
 
 from .enforcement.chosen_rates import tier_problem
 from .limiters.base import Limiter
-from .overrides.export import stored as stored_overrides
+from .models import LimitOverride, LimitPolicy
 from .overrides.spec import find_problems as find_override_problems
-from .policies.export import stored
 from .policies.registry import declared_policies
 from .policies.spec import BadPolicy, PolicySpec, build, find_problems, rate_specs
 from .statistics.catalog import BAN, kind_and_name
@@ -29,14 +28,14 @@ def probe() -> Iterator[Finding]:
     process made while the store was down, and for states that the full store evicted.
     """
     faults = 0
-    rows = stored()
+    policies = list(LimitPolicy.objects.newest())
     declared: dict[str, PolicySpec] = {}
     try:
         declared = declared_policies()
     except BadPolicy as error:
         faults += 1
         yield Finding("error", "limits", f"A rule of the setting RULES cannot be used. {error}")
-    specs = {name: row.spec() for name, row in rows.items()}
+    specs = {row.name: row.spec() for row in policies}
     for name, spec in specs.items():
         for field, text in find_problems(spec).items():
             faults += 1
@@ -46,7 +45,7 @@ def probe() -> Iterator[Finding]:
         spec = specs.get(series) or declared.get(series)
         return [] if spec is None or find_problems(spec) else [build(one) for one in rate_specs(spec)]
 
-    for override in stored_overrides().values():
+    for override in LimitOverride.objects.newest():
         for field, text in find_override_problems(override.spec(), limiters).items():
             faults += 1
             yield Finding("error", "overrides", f"The override “{override}” is not valid. {field}: {text}")
@@ -74,7 +73,7 @@ def probe() -> Iterator[Finding]:
         faults += 1
         yield Finding("warning", f"store {conf.limits.store}", _evicted(evictions))
     if not faults:
-        count = len(rows.keys() | declared.keys())
+        count = len(specs.keys() | declared.keys())
         yield Finding("ok", "limits", f"{_policies(count)} valid; all decisions used the store.")
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from django.core.exceptions import ValidationError
-from django.db import models
+from django.db import models, router
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.fields import ExactCharField
-from resty_django.models import NoRows
+from resty_django.models import Model, NoRows
 from resty_django.text import one_line
 
 from .overrides import spec as overrides
+from .policies.lines import LINE_FIELDS, normalized_lines
 from .policies.spec import (
     ALGORITHMS,
     FIELDS,
@@ -35,19 +35,48 @@ LONGEST_QUOTA_KEY = 200
 """The maximum number of characters of a quota's key; longer ones are replaced by a hash."""
 
 
-def save_with_version(row: Any, save: Callable[..., None], args: Any, kwargs: dict[str, Any]) -> None:
-    """Save a row with the next version of its field `version`."""
-    if not row._state.adding:
-        row.version = F("version") + 1
-        if kwargs.get("update_fields") is not None:
-            kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
-    save(*args, **kwargs)
-    if row.version.__class__ is not int:
-        row.refresh_from_db(fields=["version"], using=row._state.db)
+class EditableManager(models.Manager[Model]):
+    """A manager of rows with natural keys."""
+
+    def newest(self) -> models.QuerySet[Model]:
+        """Return the rows of the database that is written, since a replica may be late."""
+        return self.using(router.db_for_write(self.model))
+
+    def get_by_natural_key(self, *key: str) -> Model:
+        return self.get(**dict(zip(self.model.key_fields, key, strict=True)))  # type: ignore[attr-defined]
 
 
-class LimitPolicy(models.Model):
+class Editable(models.Model):
+    """A row that operators edit. Files and fixtures find it by its natural key, the fields in `key_fields`."""
+
+    key_fields: ClassVar[tuple[str, ...]]
+    version = models.BigIntegerField(_("version"), default=1, editable=False)
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
+
+    objects: ClassVar[EditableManager[Self]] = EditableManager()
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save with the next version."""
+        if not self._state.adding:
+            self.version = F("version") + 1
+            if kwargs.get("update_fields") is not None:
+                kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
+        super().save(*args, **kwargs)
+        if self.version.__class__ is not int:
+            self.refresh_from_db(fields=["version"], using=self._state.db)
+
+    def natural_key(self) -> tuple[str, ...]:
+        return tuple(getattr(self, name) for name in self.key_fields)
+
+
+class LimitPolicy(Editable):
     """A limit that operators can edit while the site runs."""
+
+    key_fields: ClassVar = ("name",)
 
     name = ExactCharField(
         _("name"), max_length=LONGEST_NAME, unique=True, help_text=_("The name in code and in the statistics.")
@@ -209,9 +238,6 @@ class LimitPolicy(models.Model):
     order = models.IntegerField(
         _("order"), default=0, help_text=_("The order in which the policies for a request decide.")
     )
-    version = models.BigIntegerField(_("version"), default=1, editable=False)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
-    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
         verbose_name = _("limit policy")
@@ -222,27 +248,19 @@ class LimitPolicy(models.Model):
         ]
         permissions: ClassVar = [
             ("reset_key", "Can reset keys of limits"),
-            ("import_policies", "Can import limit policies"),
         ]
 
     def __str__(self) -> str:
         return self.name
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save with a new version."""
-        save_with_version(self, super().save, args, kwargs)
-
     def spec(self) -> PolicySpec:
         """Return the policy as a `PolicySpec`."""
         return PolicySpec(**{name: getattr(self, name) for name in FIELDS})
 
-    def take(self, spec: PolicySpec) -> None:
-        """Set all fields from `spec`, without saving."""
-        for name in FIELDS:
-            setattr(self, name, getattr(spec, name))
-
     def clean(self) -> None:
-        """Raise `ValidationError` for the fields to change if the policy is not valid."""
+        """Normalize the lines. Raise `ValidationError` for the fields to change if the policy is not valid."""
+        for name in LINE_FIELDS:
+            setattr(self, name, normalized_lines(name, getattr(self, name)))
         numbers = (
             self.burst,
             self.limit,
@@ -265,8 +283,12 @@ class LimitPolicy(models.Model):
         return "not valid" if find_problems(spec) else describe(spec)
 
 
-class LimitOverride(models.Model):
+class LimitOverride(Editable):
     """Another rate, no limit or a block for one user, address, network or key, in one limit or in all."""
+
+    key_fields: ClassVar = ("kind", "key", "limit")
+    limiters: overrides.Limiters = staticmethod(overrides.known_limiters)
+    """Returns the limiters of `limit`, with which `clean` compares the rate."""
 
     kind = models.CharField(_("kind"), max_length=8, choices=list(overrides.KINDS.items()), default="address")
     key = ExactCharField(
@@ -294,9 +316,6 @@ class LimitOverride(models.Model):
     starts_at = models.DateTimeField(_("from"), null=True, blank=True, help_text=_("Empty: from now on."))
     ends_at = models.DateTimeField(_("until"), null=True, blank=True, help_text=_("Empty: without an end."))
     reason = models.CharField(_("reason"), max_length=overrides.LONGEST_REASON, blank=True)
-    version = models.BigIntegerField(_("version"), default=1, editable=False)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
-    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
         verbose_name = _("limit override")
@@ -313,22 +332,13 @@ class LimitOverride(models.Model):
     def __str__(self) -> str:
         return self.spec().title
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save with a new version."""
-        save_with_version(self, super().save, args, kwargs)
-
     def spec(self) -> overrides.OverrideSpec:
         """Return the override as an `OverrideSpec`."""
         return overrides.OverrideSpec(**{name: getattr(self, name) for name in overrides.FIELDS})
 
-    def take(self, spec: overrides.OverrideSpec) -> None:
-        """Set all fields from `spec`, without saving."""
-        for name in overrides.FIELDS:
-            setattr(self, name, getattr(spec, name))
-
     def clean(self) -> None:
         """Raise `ValidationError` for the fields to change if the override is not valid."""
-        problems = overrides.find_problems(self.spec())
+        problems = overrides.find_problems(self.spec(), self.limiters)
         required = {name for name in ("kind", "key", "rate") if not getattr(self, name)}  # the fields report it
         if problems.keys() - required:
             raise ValidationError({name: [text] for name, text in problems.items() if name not in required})

@@ -167,8 +167,7 @@ COMMANDS: Final[dict[str, list[list[str]]]] = {
     "qless_recurring": [[], ["--prune", "--dry-run"]],
     "qless_workers": [["list"], ["quiet", HOSTILE], ["stacks", HOSTILE, "--wait", "0"]],
     "runqless": [["--reserver", HOSTILE, "--queues", HOSTILE], ["--queues", ","]],
-    "limits_export": [[], [HOSTILE]],
-    "limits_import": [["{file}"], ["{file}", "--dry-run"], [HOSTILE.replace("\x00", "")]],
+    "limits_policies": [["dump", "-", "--overrides"], ["load", "{file}"], ["load", HOSTILE.replace("\x00", "")]],
     "quotas_prune": [[], ["--keep", HOSTILE]],
     "runidserver": [["--host", HOSTILE]],
 }

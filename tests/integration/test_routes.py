@@ -154,12 +154,6 @@ POLICY: Final = {
 }
 TABS: Final = ("stats", "running", "waiting", "scheduled", "stalled", "depends", "recurring")
 OVERRIDE: Final = {"kind": "address", "key": "192.0.2.1", "limit": "", "rate": "60/m", "reason": ""}
-FILE: Final = json.dumps(
-    {
-        **{"format": "resty_django.limits", "version": 1},
-        "policies": [{"name": "new", "algorithm": "fixed_window", "limit": 1, "window": "1h", "key": "all"}],
-    }
-)
 JOB_FORM: Final = {"queue": "idle", "arguments": "{}", "priority": "0", "retries": "5", "delay": "0"}
 TASK_FORM: Final = JOB_FORM | {"arguments": '{"args": [1], "kwargs": {}}'}
 RECURRING_FORM: Final = {
@@ -244,7 +238,6 @@ ROUTES: Final[list[Page]] = [
     *(
         Page(f"admin/resty_limits/limitpolicy/{page}", (view_of("admin/resty_limits/limitpolicy/"),))
         for page in (
-            "export/",
             "limits/",
             "limits/figures/?limit={series}",
             "limits/key/?key={hostile}",
@@ -252,13 +245,8 @@ ROUTES: Final[list[Page]] = [
             "{policy}/try/",
         )
     ),
-    *acts("resty_limits/limitpolicy/import/", "import_policies", text=FILE, confirmed="yes"),
     *acts("resty_limits/limitpolicy/{pay}/reset-key/?k={key}", "reset_key"),
     *acts("resty_limits/limitpolicy/limits/key/reset/?limit=pay&k={key}", "reset_key"),
-    Page(
-        "admin/resty_limits/limitoverride/export/",
-        (view_of("admin/resty_limits/limitoverride/"),),
-    ),
     *pages_of("resty_limits/keyban", "ban"),
     Page("admin/resty_limits/keyban/lift/", ("resty_limits.view_keyban", "resty_limits.lift_keyban"), 302),
     Action(

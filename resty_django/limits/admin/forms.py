@@ -21,10 +21,9 @@ from resty_django.translated_errors import translated
 
 from ..enforcement.chosen_rates import tier_problem
 from ..models import LimitOverride, LimitPolicy
-from ..overrides import files
 from ..overrides.spec import is_known
-from ..policies import export, simulation
-from ..policies.lines import LINE_FIELDS, TIERS, USER, lines_of, normalized_lines, shown
+from ..policies import simulation
+from ..policies.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
 from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
 
 LONGEST_INTERVAL = 86_400.0
@@ -64,9 +63,6 @@ class LimitPolicyForm(VersionedForm):
                 if name not in used and name in self.fields:
                     self.errors.pop(name, None)
                     cleaned[name] = getattr(self.fields[name], "empty_value", None)
-        for name in LINE_FIELDS:
-            if cleaned.get(name):
-                cleaned[name] = normalized_lines(name, cleaned[name])
         problem = tier_problem() if cleaned.get(TIERS) else ""
         if problem:
             self.add_error(TIERS, problem)
@@ -221,57 +217,3 @@ class ResetForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         return {"key": self.key_in_url} if self.key_in_url else self.cleaned_data
-
-
-class ImportForm(forms.Form):
-    """A file with policies and overrides, uploaded or pasted. The cleaned data has its content as `content`.
-
-    `may_override`: whether the user may import overrides.
-    """
-
-    file = forms.FileField(
-        label=gettext_lazy("File"),
-        required=False,
-        help_text=gettext_lazy("A file that was exported from this page or by limits_export."),
-    )
-    text = forms.CharField(
-        label=gettext_lazy("or paste its text"),
-        required=False,
-        strip=False,
-        widget=forms.Textarea(attrs={"class": "resty-source", "rows": 12, "cols": 80, "spellcheck": "false"}),
-    )
-    prune = forms.BooleanField(
-        label=gettext_lazy("Delete policies and overrides that are not in the file"),
-        required=False,
-        help_text=gettext_lazy("Off: keep them. A file without overrides changes none of them."),
-    )
-
-    def __init__(self, *args: Any, may_override: bool = True, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._may_override = may_override
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        file = cleaned.get("file")
-        text = cleaned.get("text", "")
-        if file is not None:
-            if file.size > 4 * export.LONGEST:
-                problem = _("The file is too long. Use at most %(count)s characters.") % {
-                    "count": grouped(export.LONGEST)
-                }
-                raise ValidationError({"file": problem})
-            try:
-                text = file.read().decode("utf-8-sig")
-            except UnicodeDecodeError as error:
-                problem = _("The file is not UTF-8 text: %(reason)s. Convert it.") % {"reason": error}
-                raise ValidationError({"file": problem}) from error
-        if not text.strip():
-            raise ValidationError(_("The file is missing. Choose a file or paste its text."))
-        try:
-            content = cleaned["content"] = files.read(text)
-        except export.BadFile as error:
-            raise ValidationError({"file" if file is not None else "text": error.problems[: export.SHOWN]}) from error
-        if content.overrides is not None and not self._may_override:
-            raise ValidationError(_("The file contains overrides, which you may not add and change. Remove them."))
-        cleaned["text"] = text
-        return cleaned

@@ -1,4 +1,4 @@
-"""Bulk actions that change the mode of policies, with a confirmation page."""
+"""Bulk actions: the mode of policies, with a confirmation page, and the export of policies and overrides."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import PageAdmin
 
+from .. import files
 from ..models import LimitPolicy
 
 EFFECTS = {
@@ -23,8 +24,15 @@ EFFECTS = {
 }
 
 
+@admin.action(description=gettext_lazy("Export the selected %(verbose_name_plural)s"), permissions=["view"])
+def export_selected(model_admin: PageAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
+    """Return a file for `limits_policies load`."""
+    headers = {"Content-Disposition": f'attachment; filename="{model_admin.opts.label_lower}.json"'}
+    return HttpResponse(files.dump(queryset), content_type="application/json", headers=headers)
+
+
 class ModesAdmin(PageAdmin[LimitPolicy]):
-    actions = ["enforce", "shadow", "off", "export_selected"]
+    actions = ["enforce", "shadow", "off", export_selected]
 
     @admin.action(description=gettext_lazy("Enforce the selected policies"), permissions=["change"])
     def enforce(self, request: HttpRequest, queryset: QuerySet[LimitPolicy]) -> HttpResponse | None:

@@ -1,35 +1,29 @@
-"""The admin of overrides: list, form and export. They are imported together with policies."""
+"""The admin of overrides: list and form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
 from django.utils import timezone
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import PageAdmin
 from resty_django.conf import conf
 from resty_django.text import printable
 
 from ..models import LimitOverride
-from ..overrides import export
 from ..overrides.rates import BLOCKED, NONE
 from ..overrides.spec import EVERYWHERE, find_problems, is_missing_policy
-from .exchange import file_response
 from .forms import LimitOverrideForm
+from .modes import export_selected
 
 TEMPLATES = "admin/resty_limits/limitoverride"
 LONGEST_TEXT = 80
@@ -85,7 +79,7 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
     search_fields = ("key", "limit", "rate", "reason")
     search_help_text = _("Key, limit, rate or reason")
     list_per_page = 50
-    actions = ("export_selected",)
+    actions = (export_selected,)
     readonly_fields = ("version", "created_at", "updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
     change_list_template = f"{TEMPLATES}/change_list.html"
@@ -104,9 +98,6 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
 
     def get_fieldsets(self, request: HttpRequest, obj: LimitOverride | None = None) -> Any:
         return self.fieldsets if obj is None else [*self.fieldsets, self.written]
-
-    def get_urls(self) -> list[URLPattern]:
-        return [self.page_url("export", self.export_view, "export/"), *super().get_urls()]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {"policies_only": conf.limits.overrides != EVERYWHERE, **(extra_context or {})}
@@ -135,18 +126,3 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
         if row.ends_at is not None and row.ends_at <= now:
             return gettext("ended")
         return gettext("not yet") if row.starts_at is not None and row.starts_at > now else gettext("in force")
-
-    @method_decorator(require_safe)
-    def export_view(self, request: HttpRequest) -> HttpResponse:
-        """Return all overrides as a file for the import page of policies."""
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
-        return _download(self.get_queryset(request))
-
-    @admin.action(description=_("Export the selected overrides"), permissions=["view"])
-    def export_selected(self, request: HttpRequest, queryset: QuerySet[LimitOverride]) -> HttpResponse:
-        return _download(queryset)
-
-
-def _download(rows: Iterable[LimitOverride]) -> HttpResponse:
-    return file_response(export.write(row.spec() for row in rows), "limit-overrides.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
@@ -31,7 +32,6 @@ from resty_django.text import printable
 from ..errors import LimitError
 from ..models import LimitPolicy
 from ..policies import registry, simulation
-from ..policies.export import values
 from ..policies.lines import EXEMPTIONS, LINE_FIELDS, lines_of
 from ..policies.policy_set import limiters_of, limiters_of_tiers
 from ..policies.spec import (
@@ -47,7 +47,6 @@ from ..policies.spec import (
 )
 from . import columns
 from .all_limits import AllLimitsAdmin
-from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .key_search import KeySearchAdmin
 from .modes import ModesAdmin
@@ -65,7 +64,7 @@ SHOWN_ENTRIES: Final = 5
 """The maximum number of tiers or exemptions that the list shows."""
 
 
-class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
+class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
     form = LimitPolicyForm
     refusals: ClassVar = (LimitError, SharedDictError)
     list_display = ("name", "words", "key", "applies_to", "mode_now", "last_hour")
@@ -154,7 +153,6 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
                 request, columns.DECLARED, self._declared(), name="declared", find=filter_of(request, "q")
             ),
             "outages": troubles(),
-            "may_import": self.may(request, "import_policies"),
             **(extra_context or {}),
         }
         request.GET = query_without(request, "o-declared")  # type: ignore[assignment] # Django rejects unknown names
@@ -170,7 +168,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             specs = registry.declared_policies()
         except BadPolicy:  # a rule in the settings is not valid; a system check reports it
             return []
-        stored = set(self.model._default_manager.using(router.db_for_write(LimitPolicy)).values_list("name", flat=True))
+        stored = set(LimitPolicy.objects.newest().values_list("name", flat=True))
         add = reverse(self.url_name("add"))
         return [
             {"spec": spec, "words": in_words(spec), "url": f"{add}?{_query(spec)}"}
@@ -219,7 +217,6 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            *self.exchange_urls(),
             *self.all_limits_urls(),
             *self.key_search_urls(),
             self.page_url("figures", self.figures_view),
@@ -363,4 +360,8 @@ def _quiet_lines(lines: Iterable[str]) -> SafeString:
 
 
 def _query(spec: PolicySpec) -> str:
-    return urlencode(values(spec))
+    """Return the fields of a policy that differ from their defaults, for the form."""
+    values = {field.name: getattr(spec, field.name) for field in fields(PolicySpec)}
+    return urlencode(
+        {field.name: values[field.name] for field in fields(PolicySpec) if values[field.name] != field.default}
+    )

@@ -379,7 +379,6 @@ class Migration(migrations.Migration):
                 "ordering": ["order", "name"],
                 "permissions": [
                     ("reset_key", "Can reset keys of limits"),
-                    ("import_policies", "Can import limit policies"),
                 ],
                 "constraints": [
                     models.CheckConstraint(condition=models.Q(("cost__gte", 1)), name="resty_limits_policy_cost")

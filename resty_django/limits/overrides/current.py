@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from time import time_ns
 from typing import Any, Final
 
-from django.db import router
-
 from resty_django.conf import conf
 from resty_django.forks import after_fork
 from resty_django.text import logger
@@ -128,7 +126,7 @@ def read_rows() -> tuple[Any, ...]:
 
     from ..models import LimitOverride
 
-    rows = LimitOverride.objects.using(router.db_for_write(LimitOverride))
+    rows = LimitOverride.objects.newest()
     return tuple(rows.filter(Q(ends_at=None) | Q(ends_at__gt=timezone.now())).order_by("pk").values_list(*COLUMNS))
 
 

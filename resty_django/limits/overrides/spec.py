@@ -1,4 +1,4 @@
-"""Overrides as plain values: the common form of a row and an entry in a JSON file."""
+"""Overrides as plain values: the fields of a row."""
 
 from __future__ import annotations
 
@@ -67,11 +67,6 @@ class OverrideSpec:
     reason: str = ""
 
     @property
-    def identity(self) -> tuple[str, str, str]:
-        """The fields that no two overrides have in common."""
-        return self.kind, self.key, self.limit
-
-    @property
     def title(self) -> str:
         """The key and the limit, as text."""
         values = {
@@ -82,15 +77,6 @@ class OverrideSpec:
         if not self.limit:
             return gettext("%(kind)s %(key)s in all limits") % values
         return gettext("%(kind)s %(key)s in %(limit)s") % values
-
-    def describe(self) -> str:
-        """Return the effect and its time in words."""
-        times = [
-            text % {"time": moment.isoformat(sep=" ", timespec="seconds")}
-            for text, moment in ((gettext("from %(time)s"), self.starts_at), (gettext("until %(time)s"), self.ends_at))
-            if moment is not None
-        ]
-        return ", ".join([self.rate, *times])
 
 
 FIELDS: Final = tuple(field.name for field in fields(OverrideSpec))
@@ -144,10 +130,6 @@ def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str
     problem = _key_problem(spec.kind, spec.key)
     if problem:
         yield "key", problem
-    longest = {"limit": catalog.LONGEST_SERIES, "reason": LONGEST_REASON}
-    for field, most in longest.items():
-        if len(getattr(spec, field)) > most:
-            yield field, _too_long(most)
     kind = catalog.kind_and_name(spec.limit)[0]
     if kind == catalog.BAN and spec.limit not in LOGIN_SERIES.values():
         yield "limit", gettext("Of all bans, only the login guard has overrides. Enter the name of another limit.")
@@ -169,15 +151,9 @@ def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str
         yield "ends_at", text
 
 
-def _too_long(most: int) -> str:
-    return gettext("This is too long. Use at most %(max)s characters.") % {"max": most}
-
-
 def _key_problem(kind: str, key: str) -> str:
     if not key.strip():
         return gettext("The key is missing. Enter the ID of a user, an address, a network or a key.")
-    if len(key) > LONGEST_KEY:
-        return _too_long(LONGEST_KEY)
     if kind == "address" and parse_address(key) is None:
         return gettext("%(key)s is not an IP address such as 192.0.2.7 or 2001:db8::7.") % {"key": repr(key)}
     if kind == "network":

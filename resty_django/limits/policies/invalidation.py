@@ -7,11 +7,12 @@ The event is `policy_changed`. Processes without events find the change with the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import Model
 from django.db.models.signals import post_delete, post_save
 
 from resty_django.events import event_list, on_event, post
@@ -26,30 +27,32 @@ names = event_list("resty_limits", "policy_changed")
 OVERRIDES: Final = "(overrides)"
 """The name in the event for changed overrides; the name of a policy has no brackets."""
 _of_thread = threading.local()
-"""`together`: whether the changes of the thread are announced at their end."""
+"""`changed`: a dict with the names that the thread has changed in `changed_together`; None outside of it."""
 
 
-def _changed(sender: type[LimitPolicy], instance: LimitPolicy, using: str, **kwargs: Any) -> None:
-    _refresh_on_commit(instance.name, using)
-
-
-def _override_changed(sender: type[LimitOverride], using: str, **kwargs: Any) -> None:
-    if not getattr(_of_thread, "together", False):
-        _refresh_on_commit(OVERRIDES, using)
+def _changed(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
+    name = instance.name if isinstance(instance, LimitPolicy) else OVERRIDES
+    changed: dict[str, None] | None = getattr(_of_thread, "changed", None)
+    if changed is None:
+        _refresh_on_commit([name], using)
+    else:
+        changed[name] = None
 
 
 @contextmanager
-def overrides_changed_together(using: str) -> Iterator[None]:
-    """In the block, save and delete overrides that take effect together, with one event."""
-    _of_thread.together = True
+def changed_together(using: str) -> Iterator[None]:
+    """In the block, save and delete policies and overrides that take effect together, after one read."""
+    changed: dict[str, None] = {}
+    _of_thread.changed = changed
     try:
         yield
     finally:
-        _of_thread.together = False
-    _refresh_on_commit(OVERRIDES, using)
+        _of_thread.changed = None
+    if changed:
+        _refresh_on_commit(changed, using)
 
 
-def _refresh_on_commit(name: str, using: str) -> None:
+def _refresh_on_commit(changed: Iterable[str], using: str) -> None:
     def refresh() -> None:
         from . import registry  # imports the models
 
@@ -57,8 +60,11 @@ def _refresh_on_commit(name: str, using: str) -> None:
             if registry.is_loaded():
                 registry.refresh_policies()
         except Exception:  # the change is committed, so the save must not fail
-            log.exception("The change of policy %s takes effect in this process with the next refresh.", name)
-        announce(name)
+            log.exception(
+                "The change of policy %s takes effect in this process with the next refresh.", ", ".join(changed)
+            )
+        for name in changed:
+            announce(name)
 
     transaction.on_commit(refresh, using=using)
 
@@ -80,7 +86,6 @@ def _on_policy_changed(data: Any, event: str, source: str, pid: int | None) -> N
 
 def connect() -> None:
     """Connect the receivers. Safe to call more than once."""
-    post_save.connect(_changed, sender=LimitPolicy, dispatch_uid="resty_limits_policy_saved")
-    post_delete.connect(_changed, sender=LimitPolicy, dispatch_uid="resty_limits_policy_deleted")
-    post_save.connect(_override_changed, sender=LimitOverride, dispatch_uid="resty_limits_override_saved")
-    post_delete.connect(_override_changed, sender=LimitOverride, dispatch_uid="resty_limits_override_deleted")
+    for model in (LimitPolicy, LimitOverride):
+        post_save.connect(_changed, sender=model, dispatch_uid=f"{model._meta.label_lower}_saved")
+        post_delete.connect(_changed, sender=model, dispatch_uid=f"{model._meta.label_lower}_deleted")

@@ -3,7 +3,7 @@
     pro: 600/m
     staff: none
 
-In JSON and in code, tiers are also a dict (`{"pro": "600/m", "staff": None}`), and exemptions a list.
+In code and in settings, tiers are also a dict (`{"pro": "600/m", "staff": None}`), and exemptions a list.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def tiers_of(text: str) -> dict[str, str]:
 
 
 def text_of(field: str, value: Any) -> str | None:
-    """Return the text for a dict of tiers or a list of exemptions, as in JSON, or None if it is neither."""
+    """Return the text for a dict of tiers or a list of exemptions, or None if it is neither."""
     if field == TIERS and isinstance(value, Mapping):
         value = [f"{tier}: {NO_LIMIT if rate is None else rate}" for tier, rate in value.items()]
     elif field not in EXEMPTIONS or not isinstance(value, list | tuple):
@@ -71,14 +71,6 @@ def text_of(field: str, value: Any) -> str | None:
     if not all(isinstance(entry, str) and "\n" not in entry for entry in value):
         return None
     return normalized_lines(field, "\n".join(value))
-
-
-def value_of(field: str, text: str) -> dict[str, str] | list[str] | str:
-    """Return the dict or list for a text, as in JSON; the text itself if it is not valid."""
-    if field != TIERS:
-        return list(lines_of(text))
-    valid = all(":" in entry for entry in lines_of(text)) and len(tiers_of(text)) == len(lines_of(text))
-    return tiers_of(text) if valid else text
 
 
 def count_problem(text: str) -> str:

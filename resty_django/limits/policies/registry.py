@@ -171,8 +171,7 @@ def forget_policies() -> None:
 def _rows() -> tuple[Any, ...]:
     from ..models import LimitPolicy
 
-    newest = LimitPolicy.objects.using(router.db_for_write(LimitPolicy))
-    return tuple(newest.order_by("order", "name").values_list(*FIELDS))
+    return tuple(LimitPolicy.objects.newest().order_by("order", "name").values_list(*FIELDS))
 
 
 def _start() -> PolicySet:

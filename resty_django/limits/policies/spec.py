@@ -1,4 +1,4 @@
-"""Policies as plain values: the common form of a row, a declaration in code and an entry in a JSON file.
+"""Policies as plain values: the common form of a row, a declaration in code and a rule in the settings.
 
 Times and rates are strings with their unit ("200/s", "1h", "500ms"), so that seconds and milliseconds cannot be
 confused. "" and None mean that a field is not set.
@@ -168,7 +168,7 @@ def is_set(value: object) -> bool:
 
 
 def from_values(values: Mapping[str, object]) -> PolicySpec:
-    """Return a policy from values of any type, from code or JSON. Raise `BadPolicy` if it is not valid."""
+    """Return a policy from values of any type, from code or settings. Raise `BadPolicy` if it is not valid."""
     name = values.get("name", "")
     problems = {str(field): unknown_field(str(field)) for field in values if field not in FIELDS}
     for field in ("name", "algorithm"):

@@ -1,20 +1,18 @@
-"""The admin of policies: list, form, figures, trying, resetting, modes, import and export; who may do what."""
+"""The admin of policies: list, form, figures, trying, resetting and modes; who may do what."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 import pytest
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from resty_django.limits import Decision
 from resty_django.limits.models import LimitPolicy
-from resty_django.limits.policies import export, registry
+from resty_django.limits.policies import registry
 from resty_django.limits.policies.policy_set import limiters_of
 from resty_django.limits.statistics import reporter
 from resty_django.limits.stores import circuit_breaker
@@ -299,57 +297,6 @@ def test_modes_change_after_a_page_that_asks(admin_client: Client) -> None:
     assert [row.mode for row in LimitPolicy.objects.order_by("name")] == ["enforce", "off", "off"]
 
 
-# --- import and export --------------------------------------------------------------------------------------------
-
-
-def test_what_is_exported_can_be_imported_after_a_look(admin_client: Client) -> None:
-    row = make_policy(limit=3)
-    make_policy("gone")
-    reply = admin_client.get(f"{POLICIES}export/")
-    assert reply.headers["Content-Disposition"] == 'attachment; filename="limit-policies.json"'
-    text = reply.content.decode()
-    row.limit = 99
-    row.save()
-    LimitPolicy.objects.filter(name="gone").delete()
-    make_policy("extra")
-    file = SimpleUploadedFile("policies.json", text.encode())
-    html = admin_client.post(f"{POLICIES}import/", {"file": file, "prune": "on"}).content.decode()
-    assert "1 new, 1 changed, 1 deleted" in html
-    assert "limit: 99 → 3" in html
-    assert LimitPolicy.objects.get(name="pay").limit == 99
-    admin_client.post(f"{POLICIES}import/", {"text": text, "prune": "on", "confirmed": "yes"})
-    assert export.write(one.spec() for one in LimitPolicy.objects.all()) == text
-    policy = policy_of()
-    assert policy.spec.limit == 3
-    assert sorted(logged()) == [
-        "Imported (changed). limit: 99 → 3",
-        "Imported (deleted).",
-        "Imported (new). 3 requests per hour from the first one on, then refused",
-    ]
-
-
-def test_selected_policies_are_exported(admin_client: Client) -> None:
-    rows = make_policy("a"), make_policy("b")
-    reply = admin_client.post(POLICIES, selected(rows[1], action="export_selected", index="0"))
-    assert [entry["name"] for entry in json.loads(reply.content)["policies"]] == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("sent", "message"),
-    [
-        ({"text": ""}, "Choose a file or paste its text."),
-        ({"text": "{"}, "The file is not JSON"),
-        ({"text": "<b>"}, "The file is not JSON"),
-        ({"text": '{"format": "<b>", "version": 1, "policies": []}'}, "not &quot;&lt;b&gt;&quot;"),
-        ({"file": SimpleUploadedFile("p", b"\xff\xfe\xfd")}, "not UTF-8 text"),
-    ],
-)
-def test_files_that_are_wrong_are_told_so(admin_client: Client, sent: dict[str, Any], message: str) -> None:
-    html = admin_client.post(f"{POLICIES}import/", sent).content.decode()
-    assert message in html
-    assert "<b>" not in html
-
-
 # --- who may do what ----------------------------------------------------------------------------------------------
 
 
@@ -359,17 +306,6 @@ def test_modes_take_the_permission_to_change() -> None:
     assert LimitPolicy.objects.get().mode == "enforce"
     person("view_limitpolicy", "change_limitpolicy").post(POLICIES, selected(row, action="off", confirmed="yes"))
     assert LimitPolicy.objects.get().mode == "off"
-
-
-def test_pruning_takes_the_permission_to_delete() -> None:
-    make_policy()
-    sent = {"text": export.write([]), "prune": "on", "confirmed": "yes"}
-    client = person("view_limitpolicy", "import_policies")
-    assert "prune" not in text_of(client, f"{POLICIES}import/")
-    client.post(f"{POLICIES}import/", sent)
-    assert LimitPolicy.objects.count() == 1
-    person("view_limitpolicy", "import_policies", "delete_limitpolicy").post(f"{POLICIES}import/", sent)
-    assert LimitPolicy.objects.count() == 0
 
 
 @pytest.mark.parametrize("name", ["figures", "try", "reset-key"])

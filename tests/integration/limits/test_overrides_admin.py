@@ -1,34 +1,24 @@
-"""Operators edit, search, export and import overrides; every change is logged, and bad input says what to change."""
+"""Operators edit and search overrides; every change is logged, and bad input says what to change."""
 
 from __future__ import annotations
 
 import datetime
-import io
-import json
 import re
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.admin.models import ADDITION, DELETION, LogEntry
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from resty_django.limits import limit_count
-from resty_django.limits.models import LimitOverride, LimitPolicy
-from resty_django.limits.overrides import export, files
+from resty_django.limits.models import LimitOverride
 from resty_django.limits.overrides.current import current
-from resty_django.limits.overrides.spec import OverrideSpec
 from resty_django.limits.policies import registry
-from resty_django.limits.policies.export import BadFile
 from resty_django.limits.statistics import catalog
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, make_policy, person, policy_of
-from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -224,144 +214,3 @@ def test_an_override_is_added_from_the_page_of_a_key(
     if key != HOSTILE:
         assert admin_client.post(one, entered(kind=kind, key=prefilled, limit="pay", rate="none")).status_code == 302
         assert [row.split()[-3] for row in rows(admin_client.get(KEY, {"key": key}).content.decode())] == ["none"]
-
-
-# --- export and import ---------------------------------------------------------------------------------------------
-
-POLICY = {"name": "pay", "algorithm": "fixed_window", "limit": 3, "window": "1h"}
-ENTRY = {"kind": "user", "key": "7", "rate": "60/m"}
-
-
-def file_with(*overrides: Any, **lists: Any) -> str:
-    return json.dumps({"format": "resty_django.limits", "version": 1, "overrides": list(overrides), **lists})
-
-
-def run(*args: Any, **options: Any) -> str:
-    output = io.StringIO()
-    call_command(*args, stdout=output, **options)
-    return output.getvalue()
-
-
-def test_what_is_written_is_read_again() -> None:
-    moment = datetime.datetime(2027, 1, 31, 12, tzinfo=datetime.UTC)
-    specs = [
-        OverrideSpec(kind="address", key="192.0.2.1", rate="none", starts_at=moment, reason="why"),
-        OverrideSpec(kind="user", key="7", rate="blocked", ends_at=moment),
-    ]
-    text = export.write(specs)
-    assert json.loads(text)["overrides"] == [
-        {"kind": "address", "key": "192.0.2.1", "rate": "none", "from": "2027-01-31T12:00:00+00:00", "reason": "why"},
-        {"kind": "user", "key": "7", "rate": "blocked", "until": "2027-01-31T12:00:00+00:00"},
-    ]
-    assert export.read(text) == specs
-    assert export.write(reversed(specs)) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (file_with(3), "overrides[0] must be an object, not 3."),
-        (file_with({**ENTRY, "kinds": "x"}), "overrides[0]: kinds: An override has no such field. Did you mean"),
-        (file_with({**ENTRY, "key": 7}), "overrides[0]: key: This must be a string, not 7."),
-        (file_with({**ENTRY, "key": "a\x00"}), "overrides[0]: key: This must not contain a NUL character."),
-        (file_with({"kind": "user", "key": "7"}), "overrides[0]: rate: This field is required."),
-        (file_with({**ENTRY, "kind": "usr"}), "overrides[0]: kind: 'usr' is not a kind of override. Did you mean"),
-        (file_with({**ENTRY, "from": "soon"}), "overrides[0]: from: 'soon' is not a time. Write it as in 2027-01-31T"),
-        (file_with({**ENTRY, "until": "2027-01-31"}), "overrides[0]: until: '2027-01-31' has no time zone."),
-        (
-            file_with({**ENTRY, "from": "2027-01-31T12:00Z", "until": "2027-01-01T12:00Z"}),
-            "overrides[0]: until: The override ends before it begins.",
-        ),
-        (file_with(ENTRY, ENTRY), "overrides[1]: key: An earlier override is for the same key and limit."),
-        (
-            file_with({**ENTRY, "limit": "pay", "rate": "1.5/s"}, policies=[POLICY]),
-            "overrides[0]: rate: '1.5/s' is not",
-        ),
-        (file_with(*[ENTRY] * 1001), 'The list "overrides" has 1,001 entries. The maximum is 1,000.'),
-        (json.dumps({"format": "resty_django.limits", "version": 1}), "The file has neither"),
-        (json.dumps({"format": "resty_django.limits", "version": 1, "overrides": 1}), '"overrides" must be a list.'),
-    ],
-    ids=lambda value: value[-40:],
-)
-def test_mistakes_are_told_where_they_are(text: str, message: str) -> None:
-    with pytest.raises(BadFile) as caught:
-        files.read(text)
-    assert message in caught.value.problems[0]
-
-
-@pytest.mark.db
-def test_commands_carry_overrides_over(tmp_path: Path) -> None:
-    make_policy()
-    make_override(key="192.0.2.1", rate="none")
-    make_override(key="192.0.2.2", rate="blocked", limit="pay")
-    assert "overrides" not in json.loads(run("limits_export"))
-    file = tmp_path / "limits.json"
-    run("limits_export", overrides=True, output=file)
-    LimitOverride.objects.all().delete()
-    LimitPolicy.objects.all().delete()
-    make_override(key="192.0.2.1", rate="5/h")
-    make_override(key="192.0.2.3")
-    output = run("limits_import", file, dry_run=True, prune=True)
-    assert "changed  address 192.0.2.1 in all limits" in output
-    assert "rate: 5/h → none" in output
-    assert "deleted  address 192.0.2.3 in all limits" in output
-    assert "2 new, 1 changed, 1 deleted. Nothing was written" in output
-    run("limits_import", file)
-    kept = {row.key: row.rate for row in LimitOverride.objects.all()}
-    assert kept == {"192.0.2.1": "none", "192.0.2.2": "blocked", "192.0.2.3": "60/m"}
-    run("limits_import", file, prune=True)
-    assert LimitOverride.objects.count() == 2
-    # A file without one of the lists leaves its rows unchanged.
-    file.write_text(run("limits_export"))
-    run("limits_import", file, prune=True)
-    assert LimitOverride.objects.count() == 2
-    file.write_text(file_with())
-    run("limits_import", file, prune=True)
-    assert (LimitOverride.objects.count(), LimitPolicy.objects.count()) == (0, 1)
-    file.write_text(file_with({**ENTRY, "rate": "fast"}))
-    with pytest.raises(CommandError, match=r"overrides\[0\]: rate: .*\nNothing was written\."):
-        run("limits_import", file)
-
-
-def test_an_import_takes_effect_with_one_read() -> None:
-    make_policy(limit=1, key="ip")
-    assert registry.get_policy("pay") is not None
-    content = files.read(file_with(*({**ENTRY, "key": str(number)} for number in range(50))))
-    with CaptureQueriesContext(connection) as queries:
-        files.apply(content)
-    assert sum('ends_at" IS NULL' in query["sql"] for query in queries) == 1
-    found = current.find("pay", "49", ("user",))
-    assert found is not None
-    assert current.active is not None
-    assert current.active.size == 50
-
-
-def test_the_import_page_imports_overrides_with_their_permissions() -> None:
-    text = file_with(ENTRY)
-    policies_only = person("view_limitpolicy", "change_limitpolicy", "import_policies")
-    html = policies_only.post(IMPORT, {"text": text}).content.decode()
-    assert "The file contains overrides, which you may not add and change. Remove them." in html
-    operator = person("view_limitpolicy", "import_policies", "delete_limitpolicy", *EDIT[:3])
-    make_override()
-    html = operator.post(IMPORT, {"text": text, "prune": "on"}).content.decode()
-    assert "user 7 in all limits" in html
-    assert "deleted" not in html  # which needs the permission to delete overrides
-    reply = operator.post(IMPORT, {"text": text, "prune": "on", "confirmed": "yes"}, follow=True)
-    assert "Imported: user 7 in all limits (new)." in reply.content.decode()
-    assert logged() == ["Imported (new). 60/m"]
-    assert LimitOverride.objects.count() == 2
-    remover = person("view_limitpolicy", "import_policies", "delete_limitpolicy", *EDIT)
-    remover.post(IMPORT, {"text": text, "prune": "on", "confirmed": "yes"})
-    assert [row.key for row in LimitOverride.objects.all()] == ["7"]
-    assert logged()[1:] == ["Imported (deleted)."]
-
-
-def test_overrides_are_exported_from_their_list(admin_client: Client) -> None:
-    row = make_override()
-    make_override(key="192.0.2.2")
-    reply = admin_client.get(f"{OVERRIDES}export/")
-    assert reply["Content-Disposition"] == 'attachment; filename="limit-overrides.json"'
-    assert len(json.loads(reply.content)["overrides"]) == 2
-    data = {"action": "export_selected", "_selected_action": [row.pk]}
-    (entry,) = json.loads(admin_client.post(OVERRIDES, data).content)["overrides"]
-    assert entry == {"kind": "address", "key": "192.0.2.1", "rate": "60/m"}

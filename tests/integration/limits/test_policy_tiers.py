@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +20,7 @@ from resty_django.limits.decorators import limit
 from resty_django.limits.enforcement.chosen_rates import MISSING_FUNCTION
 from resty_django.limits.health import probe
 from resty_django.limits.models import LimitOverride, LimitPolicy
-from resty_django.limits.policies import enforcers, export, registry
+from resty_django.limits.policies import enforcers, registry
 from resty_django.limits.statistics import reporter
 from resty_django.limits.statistics.reporter import Totals
 from tests.staff import logged
@@ -301,13 +300,6 @@ def test_several_rates_in_the_admin(admin_client: Client) -> None:
     assert [limiter.peek("k").remaining for limiter in policy.limiters] == [5, 3, 4, 1]
 
 
-def test_an_import_of_several_rates_returns_what_was_exported() -> None:
-    row = make_policy("api", "token_bucket", rate="10/s capacity=50;1000/h", max_wait="0s")
-    text = export.write([row.spec()])
-    assert json.loads(text)["policies"][0]["rate"] == "10/s capacity=50;1000/h"
-    assert export.read(text) == [row.spec()]
-
-
 # --- exemptions ---------------------------------------------------------------------------------------------------
 
 
@@ -537,47 +529,3 @@ def test_a_reset_covers_all_tiers_and_a_search_shows_them(admin_client: Client) 
     assert html.count("requests per hour from the first one on") == 3  # the policy's own, pro and many
     admin_client.post(f"{POLICIES}{row.pk}/reset-key/", {"key": "k"})
     assert [limiter.peek("k").remaining for limiter in policy.limiters] == [3, 4, 5, 3]
-
-
-# --- files --------------------------------------------------------------------------------------------------------
-
-LISTS = {
-    "exempt_networks": "10.0.0.0/8\n2001:db8::/32",
-    "exempt_users": "anna\nuser:7",
-    "exempt_groups": "Shop managers",
-    "exempt_paths": "/api/status/*",
-}
-
-
-def test_a_file_has_tiers_as_an_object_and_exemptions_as_lists() -> None:
-    make_policy("api", tiers=TIERS, **LISTS)
-    text = export.write(row.spec() for row in LimitPolicy.objects.all())
-    (entry,) = json.loads(text)["policies"]
-    assert entry["tiers"] == {"pro": "4/h", "many": "5/m;3/h", "staff": "none"}
-    assert entry["exempt_networks"] == ["10.0.0.0/8", "2001:db8::/32"]
-    before = LimitPolicy.objects.get().spec()
-    LimitPolicy.objects.update(tiers="pro: 9/h", exempt_users="", exempt_groups="")
-    specs = export.read(text)
-    (change,) = export.plan(specs).acting
-    assert change.lines == [
-        "tiers: pro: 9/h → pro: 4/h, many: 5/m;3/h, staff: none",
-        "exempt_users: (empty) → anna, user:7",
-        "exempt_groups: (empty) → Shop managers",
-    ]
-    export.apply(specs)
-    assert LimitPolicy.objects.get().spec() == before == specs[0]
-
-
-def test_a_file_without_these_fields_clears_nothing_else() -> None:
-    old = {"name": "api", "algorithm": "fixed_window", "limit": 3, "window": "1h"}
-    text = json.dumps({"format": export.FORMAT, "version": export.VERSION, "policies": [old]})
-    export.apply(export.read(text))
-    row = LimitPolicy.objects.get()
-    assert (row.limit, row.tiers, row.exempt_users) == (3, "", "")
-
-
-def test_a_mistake_in_a_file_names_its_line() -> None:
-    entry = {"name": "api", "algorithm": "fixed_window", "limit": 3, "window": "1h", "tiers": {"a": "1/h", "b": "x"}}
-    text = json.dumps({"format": export.FORMAT, "version": export.VERSION, "policies": [entry]})
-    with pytest.raises(export.BadFile, match=r"policies\[0\] \('api'\): tiers: Line 2, “b: x”: 'x' is not a rate"):
-        export.read(text)

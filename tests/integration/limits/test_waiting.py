@@ -21,8 +21,9 @@ from django.urls import path
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, TokenBucket
 from resty_django.limits.decorators import limit, limit_rate, limit_rate_either, limit_req
 from resty_django.limits.enforcement import waiting
+from resty_django.limits.files import BadFile, load
 from resty_django.limits.models import LimitPolicy
-from resty_django.limits.policies import export, registry
+from resty_django.limits.policies import registry
 from resty_django.limits.policies.spec import BadPolicy
 from resty_django.limits.statistics.reporter import stats
 
@@ -257,9 +258,8 @@ def test_no_way_to_a_policy_takes_a_wait_without_a_bound(admin_client: Client) -
     assert set(error.value.message_dict) == {"max_wait"}
     with pytest.raises(BadPolicy):
         registry.declare_policy(**values)  # type: ignore[arg-type]
-    document = {"format": export.FORMAT, "version": 1, "policies": [values]}
-    with pytest.raises(export.BadFile, match="max_wait"):
-        export.read(json.dumps(document))
+    with pytest.raises(BadFile, match="max_wait"):
+        load(json.dumps([{"model": "resty_limits.limitpolicy", "fields": values}]))
     posted = {**values, "key": "ip", "cost": 1, "mode": "enforce", "order": 0}
     response = admin_client.post("/admin/resty_limits/limitpolicy/add/", posted)
     assert response.status_code == 200

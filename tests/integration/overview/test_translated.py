@@ -81,7 +81,6 @@ def test_lists_and_forms_are_translated(admin_client: Client) -> None:
         reverse("admin:resty_limits_limitpolicy_change", args=[broken.pk]),
         reverse("admin:resty_limits_limitoverride_change", args=[override.pk]),
         reverse("admin:resty_limits_limitpolicy_all_limits"),
-        reverse("admin:resty_limits_limitpolicy_import"),
         reverse("admin:resty_django_shareddictionary_change", args=["default"]) + "?key=translated",
         reverse("admin:resty_cache_cache_change", args=["default"]),
     ]
@@ -159,12 +158,6 @@ def test_messages_of_policies_and_counters_are_translated(admin_client: Client) 
     url = reverse("admin:resty_ids_idcounter_raise", args=[counter.pk])
     page = admin_client.post(url, {"to": 1_000_009, "confirmation": "order/shop 1000009"}).content.decode()
     assert "⟦1000009 is above the rule&#x27;s maximum. Use at most 999999.⟧" in page
-
-
-def test_errors_of_a_form_are_translated(admin_client: Client) -> None:
-    url = reverse("admin:resty_limits_limitpolicy_import")
-    page = admin_client.post(url, {"text": ""}).content.decode()
-    assert "⟦The file is missing. Choose a file or paste its text.⟧" in page
 
 
 def test_entries_of_the_history_stay_english(admin_client: Client) -> None:

@@ -249,6 +249,10 @@ def test_wrong_tiers_are_reported_with_other_mistakes() -> None:
         ({"tiers": {"a: 1/s\nb": "1/s"}}, "tiers: This must be an object such as"),
         ({"exempt_users": {"a": "b"}}, "exempt_users: This must be a list of strings, not an object."),
         ({"exempt_users": [7]}, "exempt_users: This must be a list of strings, not a list."),
+        ({"burst": "3"}, "burst: This must be a number, not a string."),
+        ({"cost": True}, "cost: This must be a whole number, not true or false."),
+        ({"path": None}, "path: This must be a string, not nothing."),
+        ({"bursts": 3}, 'bursts: A policy has no such field. Did you mean "burst"'),
     ],
 )
 def test_declarations_of_a_wrong_type_are_refused(values: dict[str, Any], message: str) -> None:
