@@ -12,18 +12,18 @@ _USER: Final = "_resty_user"
 """The attribute of a request with the user that the authentication classes of its view returned."""
 
 
-def user_of(request: Any, reader: str) -> Any:
-    """Return the user of a request, who may be anonymous; None if a view of Django REST framework has no user.
+def user_of(request: Any, reader: str = "") -> Any:
+    """Return the user of a request, who may be anonymous; None if the request has no user.
 
     If the request's URL leads to such a view, its authentication classes are asked first, once per request; the view
-    asks them again. `reader`: what needs the user, for the error message. Raise `ImproperlyConfigured` if nothing sets
-    `request.user`.
+    asks them again. `reader`: what needs the user, for the error message. With a reader, raise
+    `ImproperlyConfigured` if nothing sets `request.user`.
     """
     asks_view = _authenticates(request)
     user = _user_of_view(request) if asks_view else None
     if user is not None:
         return user
-    if not asks_view and not hasattr(request, "user"):
+    if reader and not asks_view and not hasattr(request, "user"):
         raise ImproperlyConfigured(
             f"{reader} needs request.user. Add django.contrib.auth.middleware.AuthenticationMiddleware to MIDDLEWARE."
         )

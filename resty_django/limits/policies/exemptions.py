@@ -91,7 +91,7 @@ def exemption_of(spec: PolicySpec) -> PolicyExemption | None:
 
 def _user(request: Any) -> Any:
     """Return the user who is logged in, or None."""
-    user = user_of(request, "An exemption of users or groups from a policy")
+    user = user_of(request)
     return user if user is not None and user.is_authenticated else None
 
 
