@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import Http404, HttpRequest
+
+from resty_django.callables import call
 
 _USER: Final = "_resty_user"
 """The attribute of a request with the user that the authentication classes of its view returned."""
@@ -61,8 +63,7 @@ def _authenticated(request: Any) -> Any:
     view.action_map = getattr(match.func, "actions", {})
     context = view.get_parser_context(request)
     wrapped: Any = Request(request, (), view.get_authenticators(), parser_context=context)  # the body is for the view
-    calls = (authenticator.authenticate for authenticator in wrapped.authenticators)
-    results = ((async_to_sync(call) if iscoroutinefunction(call) else call)(wrapped) for call in calls)
+    results = (call(authenticator.authenticate, wrapped) for authenticator in wrapped.authenticators)
     try:
         return next((result[0] for result in results if result is not None), None)
     except (APIException, PermissionDenied, Http404):  # the view answers it
