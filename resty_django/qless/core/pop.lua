@@ -101,6 +101,10 @@ if command == 'pop' then
     local job, key = jobs[n], JOB .. jid
     append_history(jid, moment, '"popped"', popped)
     call('HSET', key, 'time', time, 'worker', worker, 'expires', expires, 'state', 'running')
+    if job[2] ~= queue and fixes ~= 'none' then -- moved by another core's `retry`
+      call('HSET', key, 'queue', queue)
+      job[2] = queue
+    end
     waits[n] = now - (tonumber(job[TIME]) or now)
     record_figure('w', queue, job[KLASS], waits[n])
     lock_pairs[2 * n - 1], lock_pairs[2 * n] = expires, jid
