@@ -340,10 +340,17 @@ outcomes = function()
   local function put_callback(callback, outcome)
     local jid, queue, klass, data, options = unpack(callback, 1, 5)
     options = options or {}
-    local number = 1
-    while call('EXISTS', JOB .. jid) == 1 do -- from an earlier end
-      number = number < STEP and number + 1 or 2 * number
-      jid = callback[1] .. '-' .. number
+    if call('EXISTS', JOB .. jid) == 1 then -- from an earlier end
+      local taken, free = 1, 2
+      while call('EXISTS', JOB .. jid .. '-' .. free) == 1 do
+        taken, free = free, 2 * free
+      end
+      while free - taken > 1 do
+        local middle = floor((taken + free) / 2)
+        local is_taken = call('EXISTS', JOB .. jid .. '-' .. middle) == 1
+        taken, free = is_taken and middle or taken, is_taken and free or middle
+      end
+      jid = jid .. '-' .. free
     end
     local rest = string.match(data, '^%s*{%s*(.*)$')
     data = '{"outcome":' .. outcome .. (find(rest, '^}') and '' or ',') .. rest
