@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 JOBS_PER_CALL: Final = 100
 """Maximum number of jobs in one call, so that no call blocks the server for long. Larger requests are split."""
-CANCELS_PER_CALL: Final = 50
-"""Maximum number of jobs that one call deletes. Lower, because failed jobs are searched for in their group's list."""
+CHANGES_PER_CALL: Final = 50
+"""Maximum number of jobs that one call deletes or unfails. Lower, because groups and dependents may follow each of
+them, and deleted jobs are searched for in their failure group's list."""
 
 TEXT_OPTIONS: Final = frozenset(("application", "fixes"))
 """Options that are never numbers."""
@@ -301,7 +302,7 @@ class Client(ScriptClient):
         """
         requested = list(jids)
         ordered = list(dict.fromkeys(requested))
-        if len(ordered) > CANCELS_PER_CALL:
+        if len(ordered) > CHANGES_PER_CALL:
             dependents = {job.jid: job.dependents for job in (yield from self.jobs._multiget(*ordered))}
             for jid in ordered:
                 for dependent in dependents.get(jid, ()):
@@ -310,8 +311,8 @@ class Client(ScriptClient):
                             f"Cancel(): {jid} is a dependency of {dependent} but is not mentioned to be canceled"
                         )
             ordered = dependents_first(ordered, dependents)
-        for first in range(0, len(ordered), CANCELS_PER_CALL):
-            yield "cancel", *ordered[first : first + CANCELS_PER_CALL]
+        for first in range(0, len(ordered), CHANGES_PER_CALL):
+            yield "cancel", *ordered[first : first + CHANGES_PER_CALL]
         return requested
 
     bulk_cancel, abulk_cancel = sync_and_async(_bulk_cancel)
@@ -363,11 +364,11 @@ class Client(ScriptClient):
     def _unfail(self, group: str, queue: str, count: int = 500) -> Steps[int]:
         """Move the oldest `count` failed jobs of a group to a queue, where they wait; return how many were moved.
 
-        They are moved 100 at a time: other clients may see some of them waiting before the rest.
+        They are moved 50 at a time: other clients may see some of them waiting before the rest.
         """
         moved = 0
-        for first in range(0, count, JOBS_PER_CALL):
-            size = min(JOBS_PER_CALL, count - first)
+        for first in range(0, count, CHANGES_PER_CALL):
+            size = min(CHANGES_PER_CALL, count - first)
             count_moved = int((yield "unfail", queue, group, size))
             moved += count_moved
             # fewer than requested: none are left, or some of the oldest were gone

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .client import Client
 
 JOBS_PER_CALL: Final = 50
-"""Maximum number of jobs that one call returns, cancels or requeues."""
+"""Maximum number of jobs that one call returns or cancels."""
+REQUEUES_PER_PIPELINE: Final = 10
+"""Maximum number of requeues sent together. Each searches for the job in its failure group's list."""
 MEMBERS_PER_CALL: Final = 1000
 """Maximum number of members of a group that one call returns."""
 LIMIT: Final = 10_000
@@ -198,7 +200,8 @@ def requeue(client: Client, jobs: Iterable[Job]) -> Steps[int]:
     """Return failed jobs to their queues; return how many. Those that were requeued or canceled in the meantime stay
     as they are."""
     requeued = 0
-    for batch in batches([requeue_request(client, job) for job in jobs if job.queue_name]):
+    requests = [requeue_request(client, job) for job in jobs if job.queue_name]
+    for batch in batches(requests, REQUEUES_PER_PIPELINE):
         for reply in (yield batch):
             if not isinstance(reply, NoSuchJob):
                 checked(reply)
@@ -216,5 +219,6 @@ def requeue_request(client: Client, job: Job) -> Request:
     )
 
 
-def batches(items: list[Any]) -> Iterable[list[Any]]:
-    return (items[first : first + JOBS_PER_CALL] for first in range(0, len(items), JOBS_PER_CALL))
+def batches(items: list[Any], size: int | None = None) -> Iterable[list[Any]]:
+    step = size or JOBS_PER_CALL
+    return (items[first : first + step] for first in range(0, len(items), step))

@@ -109,9 +109,12 @@ if command == 'retry' then
   if message then
     call('HSET', key, 'failure', lazy_helpers().failure(group, message, moment, worker))
   end
-  if fixes == 'all' then
-    call('HSET', key, 'queue', queue, 'worker', '', 'expires', 0)
+  if fixes == 'all' or fixes ~= 'none' and queue ~= job[3] then
+    call('HSET', key, 'queue', queue)
     call('ZADD', prefix .. 'queues', 'NX', now, queue)
+  end
+  if fixes == 'all' then
+    call('HSET', key, 'worker', '', 'expires', 0)
   end
   call('PUBLISH', prefix .. 'wake:' .. queue, due)
   return remaining

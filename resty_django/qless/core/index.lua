@@ -2,28 +2,30 @@
 --
 -- `index` is a sorted set with equal scores. Its members are <term>\0<age><jid>. Clients write the terms, since terms
 -- contain arguments, and only clients know which ones may be shown:
---   c:<class>   f:<class> of a job that has failed   t:<txid>   w:<word>\31<path>, a word of an argument, of an error and
---   so on, in lower case
+--   c:<class>   f:<class> of a job that has failed   t:<txid>
+--   w:<word>\31<path>, a word of an argument, of an error and so on, in lower case
 -- `age` is 0xffffffff minus the time in seconds, in hexadecimal, so that the newest job comes first within a term.
 -- i:<jid> contains the terms of a job: <mark>\n<age>\n, and <term>\0\n for each in ascending order. The mark is a hash
--- of all from which they were made. `unindexed` lists jobs whose terms are to be written; a pass over all jobs adds those
--- that other cores put, fail or change. The index contains failed jobs and the classes in `index-classes`, see `is_indexed`.
+-- of all from which they were made. `unindexed` lists jobs whose terms are to be written; a pass over all jobs adds
+-- those that other cores put, fail or change. The index contains failed jobs and the classes in `index-classes`, see
+-- `is_indexed`.
 --
 -- index.take    [count=100]         Reply: JSON list of [jid, mark, class, data, txid, failure, tags], false for what is
 --                                   missing. Removes the jobs from `unindexed`. Data longer than 16 kB are left out
 -- index.put     jid mark terms ...  Reply: number of jobs that exist. `terms`: a JSON list that replaces the old terms
 -- index.sweep                       Continues the pass: examines about 250 jobs, and removes indexed jobs that do not
---                                   exist, or do not belong there, of 250. Reply: 1: call it again; 0: the pass is complete, and another one
---                                   begins after a minute. If `max-index` is 0, removes 250 entries
--- index.count   patterns            Reply: JSON {counts, entries, limit, unindexed, complete, classes}: whether a pass has
---                                   been completed, and the option `index-classes`
+--                                   exist, or do not belong there, of 250. Reply: 1: call it again; 0: the pass is
+--                                   complete, and another one begins after a minute. If `max-index` is 0, removes 250
+--                                   entries
+-- index.count   patterns            Reply: JSON {counts, entries, limit, unindexed, complete, classes}: whether a pass
+--                                   has been completed, and the option `index-classes`
 -- index.find    terms [state s] [queue q] [cursor c] [count=25] [scan=1000]
---                                   Reply: JSON {jobs: [jid], cursor, examined}, pass the cursor to the next call; '' marks
---                                   the end
+--                                   Reply: JSON {jobs: [jid], cursor, examined}, pass the cursor to the next call; ''
+--                                   marks the end
 -- index.classes                     Reply: the latest 1000 classes, newest first
--- A pattern is [prefix, path]: it fits terms that begin with the prefix and, if `path` is not empty, have this path or one
--- below it. `terms` is a list of lists of patterns: a result has, for each list, a term that fits one of its patterns. The
--- first list is read from the index, the others are checked.
+-- A pattern is [prefix, path]: it fits terms that begin with the prefix and, if `path` is not empty, have this path or
+-- one below it. `terms` is a list of lists of patterns: a result has, for each list, a term that fits one of its
+-- patterns. The first list is read from the index, the others are checked.
 -- Cost      O(log n), plus O(k) for k jobs taken, written or examined
 local MAX_CLASSES, MAX_DATA, MAX_TERMS = 1000, 16384, 50
 

@@ -11,17 +11,20 @@
 --   k  the same for a job that was skipped
 -- Pending work is consistent for other cores, too: a job waits for all jobs in its `-dependencies`, even if the
 -- `-dependents` of these are not written yet, since the task that writes them checks their state first.
+--
+-- `unfailing` is a sorted set of <length of the queue's name>:<queue><group>, scored by the number of failed jobs of
+-- the group that are still to be moved to the queue. Earlier versions of this core do not read it.
 local STEP = 100
 local lazy_helpers, lazy_helpers_made, outcomes -- defined in helpers_lazy.lua and outcomes.lua
 
 -- Creates these functions when one of them is needed:
---   release  link  stage  relinked  step  expire  forget
+--   release  link  stage  relinked  unfail  step  expire  forget
 local later_made
 local function later()
   if later_made then
     return later_made
   end
-  local PENDING, PART = prefix .. 'pending', prefix .. 'p:'
+  local PENDING, PART, UNFAILING = prefix .. 'pending', prefix .. 'p:', prefix .. 'unfailing'
 
   -- Call a command with many values, a few thousand at a time.
   local function in_parts(values, name, key)
@@ -143,6 +146,7 @@ local function later()
     end
   end
 
+  -- Release the `limit` jobs of the highest priority among those sorted so far, after sorting five times as many.
   local function release_some(key, jid, at, limit, wakes)
     local unsorted, pairs_of = call('SPOP', key, 5 * limit), {}
     for n, other in ipairs(unsorted) do
@@ -151,7 +155,6 @@ local function later()
     end
     if unsorted[1] then
       in_parts(pairs_of, 'ZADD', key .. '-sorted')
-      return true
     end
     local best = call('ZPOPMAX', key .. '-sorted', limit)
     for n = 1, #best, 2 do
@@ -159,7 +162,7 @@ local function later()
         enqueue_freed(best[n], at, wakes)
       end
     end
-    return #best == 2 * limit
+    return #best == 2 * limit or call('EXISTS', key) == 1
   end
 
   local function link_some(key, jid, at, limit, wakes, kind)
@@ -190,24 +193,84 @@ local function later()
     return left
   end
 
-  -- Continue the oldest pending task, for at most `limit` jobs (five times as many if they are only examined). Return
-  -- whether anything is left.
+  -- Move the oldest `limit` jobs of a failure group to a queue. Return the number of those that exist.
+  local function unfail(queue, group, limit)
+    local key, moved = prefix .. 'f:' .. group, 0
+    local jids = limit > 0 and call('LRANGE', key, -limit, -1) or {}
+    if jids[1] then
+      call('LTRIM', key, 0, -1 - limit)
+    end
+    if call('EXISTS', key) == 0 then
+      call('SREM', prefix .. 'failures', group)
+    end
+    for _, jid in ipairs(jids) do
+      lazy_helpers().trimmed[jid] = group
+    end
+    for n = #jids, 1, -1 do
+      local jid = jids[n]
+      local job = call('HMGET', JOB .. jid, 'priority', 'retries', 'failure', 'queue', 'state')
+      if job[5] == 'failed' and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+        outcomes().missed(jid, 'failed')
+      end
+      local blocked = job[1] and call('EXISTS', JOB .. jid .. '-dependencies') == 1
+      if blocked and (job[5] == 'depends' or outcomes().wait_again(jid)) then
+        moved = moved + 1 -- it did not run, since a job on which it depends had failed, perhaps one of these
+      elseif job[1] then
+        append_history(jid, moment, '"put"', '"q":' .. encode(queue))
+        call('HSET', JOB .. jid, 'state', 'waiting', 'worker', '', 'expires', 0, 'queue', queue, 'remaining', job[2])
+        call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[1]) or 0) - now / 10000000000, jid)
+        moved = moved + 1
+        if fixes == 'all' then
+          lazy_helpers().unmark_failed(jid, job[3], job[4])
+          call('HSET', JOB .. jid, 'failure', '{}')
+        end
+        if call('EXISTS', prefix .. 'o:' .. jid, JOB .. jid .. '-dependents') > 0 then
+          outcomes().put_again(jid, true)
+          outcomes().restored(jid)
+        end
+      end
+    end
+    if moved > 0 then
+      if fixes == 'all' then
+        call('ZADD', prefix .. 'queues', 'NX', now, queue)
+      end
+      call('PUBLISH', prefix .. 'wake:' .. queue, now)
+    end
+    return moved
+  end
+
+  local function unfail_some(limit)
+    local name, left = unpack(call('ZRANGE', UNFAILING, 0, 0, 'WITHSCORES'))
+    if name then
+      local length, names = string.match(name, '^(%d+):(.*)$')
+      local queue, group = string.sub(names, 1, length), string.sub(names, length + 1)
+      limit = math.min(left, math.ceil(limit / 2)) -- consequences take as long as the job
+      unfail(queue, group, limit)
+      if left - limit > 0 and call('EXISTS', prefix .. 'f:' .. group) == 1 then
+        call('ZADD', UNFAILING, left - limit, name)
+      else
+        call('ZREM', UNFAILING, name)
+      end
+    end
+  end
+
+  -- Continue the oldest pending task, or else an `unfail`, for at most `limit` jobs (five times as many if they are
+  -- only examined). Return whether anything is left.
   local function step(limit)
     local oldest = call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
     local name, at, wakes = oldest[1], tonumber(oldest[2]), {}
-    if not name then
-      return false
-    end
-    local kind, jid = string.match(name, '^(%a):%d+:(.*)$')
+    local kind, jid = string.match(name or '', '^(%a):%d+:(.*)$')
     local left
-    if kind == 'r' then
+    if not name then
+      unfail_some(limit)
+    elseif kind == 'r' then
       left = release_some(PART .. name, jid, at, limit, wakes)
     elseif kind == 'f' or kind == 'k' then
       left = outcomes().some(kind, PART .. name, jid, limit)
     else
       left = link_some(PART .. name, jid, at, limit, wakes, kind)
     end
-    if not left then
+    if name and not left then
       call('ZREM', PENDING, name)
     end
     if lazy_helpers_made then
@@ -216,7 +279,7 @@ local function later()
     for queue, due in pairs(wakes) do
       call('PUBLISH', prefix .. 'wake:' .. queue, due)
     end
-    return left or call('EXISTS', PENDING) == 1
+    return left or call('EXISTS', PENDING, UNFAILING) > 0
   end
 
   -- Delete at most `limit` complete jobs that are too old, then at most `limit` beyond the configured count. Return
@@ -269,7 +332,8 @@ local function later()
     return #silent == limit
   end
 
-  later_made = {release = release, link = link, stage = stage, relinked = relinked, step = step, expire = expire,
-    forget = forget, note = note, enqueue_freed = enqueue_freed, unlinked = unlinked, state_of = state_of}
+  later_made = {release = release, link = link, stage = stage, relinked = relinked, unfail = unfail, step = step,
+    expire = expire, forget = forget, note = note, enqueue_freed = enqueue_freed, unlinked = unlinked,
+    state_of = state_of}
   return later_made
 end

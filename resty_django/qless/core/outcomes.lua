@@ -14,8 +14,9 @@
 --
 -- A value that only something else than this core can have written counts as missing, so that no call of others fails.
 --
--- g:<group> is a hash, and g:<group>-jobs the list of its members in order. In dependencies, a group stands for all of
--- its members: j:<group>-dependents are the jobs that wait for it.
+-- g:<group> is a hash, g:<group>-jobs the list of its members in order, and g:<group>-failed a sorted set of those that
+-- have failed, by the time. In dependencies, a group stands for all of its members: j:<group>-dependents are the jobs
+-- that wait for it.
 --   name at total done failed skipped canceled   state: open (members are added), running, complete, failed
 --   success failure complete   callbacks of the group        reason   the member that failed first
 --
@@ -217,9 +218,17 @@ outcomes = function()
     end
     redis.pcall('HINCRBY', key, state == 'complete' and 'done' or state, by)
     if state == 'failed' and by == 1 then
+      redis.pcall('ZADD', key .. '-failed', 'NX', now, jid)
       call('HSETNX', key, 'reason', jid)
-    elseif state == 'failed' and call('HGET', key, 'reason') == jid then
-      call('HDEL', key, 'reason')
+    elseif state == 'failed' then
+      redis.pcall('ZREM', key .. '-failed', jid)
+      if call('HGET', key, 'reason') == jid then
+        local next_failed = redis.pcall('ZRANGE', key .. '-failed', 0, 0)[1]
+        call('HDEL', key, 'reason')
+        if next_failed then
+          call('HSET', key, 'reason', next_failed)
+        end
+      end
     end
     return true
   end
@@ -340,10 +349,17 @@ outcomes = function()
   local function put_callback(callback, outcome)
     local jid, queue, klass, data, options = unpack(callback, 1, 5)
     options = options or {}
-    local number = 1
-    while call('EXISTS', JOB .. jid) == 1 do -- from an earlier end
-      number = number < STEP and number + 1 or 2 * number
-      jid = callback[1] .. '-' .. number
+    if call('EXISTS', JOB .. jid) == 1 then -- from an earlier end
+      local taken, free = 1, 2
+      while call('EXISTS', JOB .. jid .. '-' .. free) == 1 do
+        taken, free = free, 2 * free
+      end
+      while free - taken > 1 do
+        local middle = floor((taken + free) / 2)
+        local is_taken = call('EXISTS', JOB .. jid .. '-' .. middle) == 1
+        taken, free = is_taken and middle or taken, is_taken and free or middle
+      end
+      jid = jid .. '-' .. free
     end
     local rest = string.match(data, '^%s*{%s*(.*)$')
     data = '{"outcome":' .. outcome .. (find(rest, '^}') and '' or ',') .. rest
@@ -616,6 +632,14 @@ outcomes = function()
     return true
   end
 
+  -- Keep a group that has ended for as long as complete jobs.
+  local function keep_ended(group)
+    for _, suffix in ipairs({'', '-jobs', '-failed'}) do
+      call('EXPIRE', GROUP .. group .. suffix, life() + 86400)
+    end
+    call('ZADD', prefix .. 'ended-groups', now + life(), group)
+  end
+
   -- End a group if all of its members have ended. `broken`: one has just failed or was canceled.
   check_group = function(group, broken)
     local key = GROUP .. group
@@ -635,9 +659,7 @@ outcomes = function()
     local fields = fields_of(key)
     local state = (counts.failed + counts.canceled > 0 or stored[3]) and 'failed' or 'complete'
     call('HSET', key, 'state', state, 'ended', now)
-    call('EXPIRE', key, life() + 86400)
-    call('EXPIRE', key .. '-jobs', life() + 86400)
-    call('ZADD', prefix .. 'ended-groups', now + life(), group)
+    keep_ended(group)
     local outcome = '{"group":' .. encode(group) .. ',"name":' .. encode(fields.name or '') .. ',"state":"' .. state
       .. '","total":' .. total .. ',"done":' .. counts.done .. ',"failed":' .. counts.failed .. ',"skipped":'
       .. counts.skipped .. ',"canceled":' .. counts.canceled .. ',"reason":' .. encode(fields.reason or false) .. '}'
@@ -708,8 +730,9 @@ outcomes = function()
         if call('HGET', group_key, 'state') == 'failed' then
           call('HSET', group_key, 'state', 'running')
           call('HDEL', group_key, 'ended')
-          call('PERSIST', group_key)
-          call('PERSIST', group_key .. '-jobs')
+          for _, suffix in ipairs({'', '-jobs', '-failed'}) do
+            call('PERSIST', group_key .. suffix)
+          end
           call('ZREM', prefix .. 'ended-groups', group)
         end
         if not cause_of(group) then
@@ -823,13 +846,11 @@ outcomes = function()
     local expired = call('ZRANGEBYSCORE', prefix .. 'ended-groups', '-inf', now, 'LIMIT', 0, limit)
     for _, group in ipairs(expired) do
       if call('EXISTS', JOB .. group .. '-dependents') == 1 then -- a failed member may be retried yet
-        call('ZADD', prefix .. 'ended-groups', now + life(), group)
-        call('EXPIRE', GROUP .. group, life() + 86400)
-        call('EXPIRE', GROUP .. group .. '-jobs', life() + 86400)
+        keep_ended(group)
       else
         call('ZREM', prefix .. 'ended-groups', group)
         call('ZREM', prefix .. 'groups', group)
-        call('UNLINK', GROUP .. group, GROUP .. group .. '-jobs')
+        call('UNLINK', GROUP .. group, GROUP .. group .. '-jobs', GROUP .. group .. '-failed')
       end
     end
     return left or #abandoned == limit or #expired == limit

@@ -17,12 +17,12 @@ if command == 'pop' then
   local locks = QUEUE .. queue .. '-locks'
 
   local rare = call('EXISTS', prefix .. 'paused_queues', prefix .. 'tracked', QUEUE .. queue .. '-recur',
-    QUEUE .. queue .. '-scheduled', prefix .. 'pending') > 0
+    QUEUE .. queue .. '-scheduled', prefix .. 'pending', prefix .. 'unfailing') > 0
+  if rare and call('EXISTS', prefix .. 'pending', prefix .. 'unfailing') > 0 then
+    later().step(math.max(STEP / 4, math.min(wanted, STEP)))
+  end
   if rare and call('SISMEMBER', prefix .. 'paused_queues', queue) == 1 then
     return '{}'
-  end
-  if rare and call('EXISTS', prefix .. 'pending') == 1 then
-    later().step(math.max(STEP / 4, math.min(wanted, STEP)))
   end
   call('ZADD', prefix .. 'workers', time, worker)
   if limit > 0 then
@@ -101,6 +101,10 @@ if command == 'pop' then
     local job, key = jobs[n], JOB .. jid
     append_history(jid, moment, '"popped"', popped)
     call('HSET', key, 'time', time, 'worker', worker, 'expires', expires, 'state', 'running')
+    if job[2] ~= queue and fixes ~= 'none' then -- moved by another core's `retry`
+      call('HSET', key, 'queue', queue)
+      job[2] = queue
+    end
     waits[n] = now - (tonumber(job[TIME]) or now)
     record_figure('w', queue, job[KLASS], waits[n])
     lock_pairs[2 * n - 1], lock_pairs[2 * n] = expires, jid

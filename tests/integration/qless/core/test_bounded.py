@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -129,6 +129,7 @@ def queues(core: Core, count: int) -> None:
         (silent, ("tidy", "w")),
         (silent, ("page", "workers")),
         (failed, ("unfail", "q", "g", 50)),
+        (failed, ("unfail", "q", "g", 10_000)),
         (failed, ("failed", "g")),
         (queues, ("page", "queues")),
         (queues, ("search", "klass", "none", "scan", 200)),
@@ -175,7 +176,7 @@ def test_many_jobs_leave_a_long_group_together(core: Core, command: str) -> None
 # --- and what is left is done, in its order ---
 
 
-def prioritized(core: Core, count: int = 350) -> list[str]:
+def prioritized(core: Core, count: int = 450) -> list[str]:
     """Jobs that wait for the running job `first`, in the order in which they are to be popped."""
     core.put("first", "p")
     core.pop(queue="p")
@@ -205,6 +206,29 @@ def test_whoever_calls_complete_otherwise_is_told_as_ever(core: Core, events: An
     assert [channel for channel, _ in events.wakes if channel == "ql:wake:q"]
 
 
+def test_each_pop_releases_a_batch_of_dependents(core: Core) -> None:
+    core.put("first", "p")
+    core.pop(queue="p")
+    put_many(core, [f"d-{n}" for n in range(2000)], depends=["first"])
+    core("pause", "paused")
+    core.complete("first", queue="p")  # by a client that knows nothing of deferred work
+    for number, queue in enumerate(("q", "other", "paused"), 1):
+        core.pop(queue=queue)
+        assert core("length", "q") == PART + number * PART / 4
+
+
+def test_pops_continue_an_unfail(core: Core) -> None:
+    failed(core, 400)
+    oldest = core.json("failed", "g", 100, 300)["jobs"]
+    assert core("unfail", "p", "g", 300) == 300
+    popped: list[str] = []
+    while jids := core.popped(queue="p", count=60):
+        popped += jids
+    assert sorted(popped) == sorted(oldest)
+    assert core.json("failed", "g")["total"] == 100
+    assert core.client.keys("ql:p*") == []
+
+
 def test_one_worker_carries_on_and_another_takes_over(core: Core) -> None:
     prioritized(core)
     core.complete("first", queue="p")
@@ -217,6 +241,8 @@ def test_one_worker_carries_on_and_another_takes_over(core: Core) -> None:
 
 def test_what_happens_to_dependents_meanwhile_counts(core: Core) -> None:
     prioritized(core)
+    for n in range(6):  # not among those that `complete` releases at once
+        core("priority", f"d-{n}", -1)
     core.put("second", "p")
     core.complete("first", queue="p")
     core("cancel", "d-0")
@@ -229,7 +255,7 @@ def test_what_happens_to_dependents_meanwhile_counts(core: Core) -> None:
     core.put("d-5", depends=["first"])
     tidy(core)
     waiting = set(core("jobs", "waiting", "q", 0, -1))
-    assert waiting == {f"d-{n}" for n in range(6, 350)}
+    assert waiting == {f"d-{n}" for n in range(6, 450)}
     assert core.get("d-4")["state"] == "waiting"
     for jid in ("d-1", "d-2", "d-3", "d-5"):
         assert core.get(jid)["state"] == "depends"
@@ -393,8 +419,12 @@ class Watched(Client):
         super().__init__(*args, **kwargs)
 
     def _arguments(self, request: Request) -> Any:
-        self.sizes.setdefault(request[0], []).append(len(request) - 1)
+        self.sizes.setdefault(request[0], []).append(request[3] if request[0] == "unfail" else len(request) - 1)
         return super()._arguments(request)
+
+    def call_many(self, requests: Sequence[Request]) -> list[Any]:
+        self.sizes.setdefault(f"pipeline of {requests[0][0]}", []).append(len(requests))
+        return super().call_many(requests)
 
 
 @pytest.fixture
@@ -426,6 +456,17 @@ def test_the_client_splits_what_is_more(watched: Watched) -> None:
     assert max(watched.sizes["put.many"]) <= 2 + 5 * PART
     assert max(max(watched.sizes[name]) for name in ("cancel", "multiget")) <= PART
     assert max(watched.sizes["stage"]) <= 1 + 1000
+    assert max(watched.sizes["unfail"]) <= PART / 2
+
+
+def test_the_client_requeues_few_jobs_together(watched: Watched) -> None:
+    watched.call("group.open", "group", "")
+    for n in range(60):
+        watched.call("put", "w", "q", f"j{n}", "K", "{}", 0, "outcome", '{"group": "group"}')
+    for job in watched.queues["q"].pop(60):
+        job.fail("g", "broken")
+    assert watched.groups.retry("group") == 60
+    assert max(watched.sizes["pipeline of requeue"]) <= PART / 10
 
 
 def test_a_chain_longer_than_a_call_is_cancelled(watched: Watched) -> None:

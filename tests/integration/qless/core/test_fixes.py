@@ -79,14 +79,37 @@ def test_put_of_a_failed_job_counts_in_the_queue_it_failed_in(core: Core, profil
 
 @EACH
 def test_retry_leaves_nothing_of_the_worker(core: Core, profile: str) -> None:
-    mended = configure(core, profile, "all")
+    recorded = configure(core, profile, "shared")
     core.put()
     core.popped()
     core("retry", "j", "p", "w")
     job = core.get()
-    assert (job["queue"], job["worker"], job["expires"]) == (("p", "", 0) if mended else ("q", "w", NOW + 60))
-    assert ("p" in core.zset("queues")) == mended
+    assert job["queue"] == ("p" if recorded else "q")
+    assert (job["worker"], job["expires"]) == (("", 0) if profile == "all" else ("w", NOW + 60))
+    assert ("p" in core.zset("queues")) == recorded
     assert core.popped(queue="p") == ["j"]
+
+
+@EACH
+@pytest.mark.parametrize("delay", [0, 5])
+def test_cancel_finds_a_job_that_was_retried_in_another_queue(core: Core, profile: str, delay: float) -> None:
+    mended = configure(core, profile, "shared")
+    core.put()
+    core.popped()
+    core("retry", "j", "p", "w", delay)
+    core("cancel", "j")
+    assert (core.zset("q:p-work") | core.zset("q:p-scheduled") == {}) == mended
+
+
+@EACH
+def test_a_pop_records_the_queue_to_which_another_core_has_moved_the_job(core: Core, profile: str) -> None:
+    mended = configure(core, profile, "shared")
+    core.put()
+    core.client.zrem("ql:q:q-work", "j")
+    core.client.zadd("ql:q:p-work", {"j": 0})
+    (job,) = core.pop(queue="p")
+    core.complete(queue=job["queue"])
+    assert (core.zset("q:p-locks") == {}) == mended  # otherwise the complete job runs again
 
 
 @EACH

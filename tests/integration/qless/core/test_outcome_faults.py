@@ -156,7 +156,7 @@ def test_many_ends_of_a_job_find_a_free_jid_soon(core: Core) -> None:
     core.put(outcome=outcome(success=[callback("c")]))
     core.popped()
     assert inner_calls(core, "complete", "j", "w", "q", "{}") < 200
-    assert core("length", "callbacks") == 1
+    assert core.popped(queue="callbacks") == ["c-3000"]
 
 
 def test_a_callback_joins_a_group_that_has_not_ended(core: Core) -> None:

@@ -333,6 +333,10 @@ class Outcomes(RuleBasedStateMachine):
             }
             assert {name: stored[name] for name in expected} == expected, group
             assert (stored["total"], stored["left"]) == (len(numbers), counts[None])
+            failed = {
+                self.owner[number] for number in numbers if number not in self.finals and self.failed(number, states)
+            }
+            assert stored["reason"] in (failed or {False}), group
             if group in self.opened.values():
                 assert stored["state"] == "open"
             elif counts[None]:

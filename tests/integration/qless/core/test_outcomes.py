@@ -293,6 +293,23 @@ def test_a_failed_member_fails_what_waits_until_it_is_retried(core: Core) -> Non
     assert (core.json("group.get", "g")["state"], state(core, "body")) == ("complete", "waiting")
 
 
+def test_the_reason_of_a_group_is_the_next_failed_member_once_the_first_is_retried(core: Core) -> None:
+    group(core, "a", "b", "c")
+    core("group.close", "g")
+    for jid in core.popped(count=3):  # c, b, a
+        core("fail", jid, "w", jid, "broken")
+        core.now += 1
+    reasons = []
+    for jid in ("b", "c", "a"):
+        reasons.append(core.json("group.get", "g")["reason"])
+        core("unfail", "q", jid)
+        run(core, jid)
+    assert [*reasons, core.json("group.get", "g")["reason"]] == ["c", "c", "a", False]
+    core.now += 9 * 86400
+    tidy(core)
+    assert core.client.keys("ql:g:*") == []
+
+
 def test_empty_canceled_and_abandoned_groups(core: Core) -> None:
     group(core, success=[callback("s")])
     assert core("group.close", "g") == "complete"

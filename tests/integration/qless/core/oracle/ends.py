@@ -110,6 +110,9 @@ class Ends(Base):
             else:
                 self.enqueue(queue, jid, now)
             job["state"] = "scheduled" if delay > 0 else "waiting"
+            if queue != job["queue"]:
+                job["queue"] = queue
+                self.register(queue, now)
             if failure:
                 job["failure"] = failure
             self.wake(queue, now + max(delay, 0))
