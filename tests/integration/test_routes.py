@@ -260,11 +260,11 @@ ROUTES: Final[list[Page]] = [
         (view_of("admin/resty_limits/limitoverride/"),),
     ),
     *pages_of("resty_limits/keyban", "ban"),
-    Page("admin/resty_limits/keyban/lift/", ("resty_limits.view_keyban", "resty_limits.lift_keyban"), 302),
+    Page("admin/resty_limits/keyban/lift/", ("resty_limits.view_keyban",), 302),
     Action(
         "admin/resty_limits/keyban/lift/",
         ("resty_limits.view_keyban", "resty_limits.lift_keyban"),
-        data={"pick": "{ban_token}", "confirmed": "yes"},
+        data={"verb": "lift", "pick": "{ban_token}", "confirmed": "yes"},
     ),
     *acts("resty_limits/keyban/{ban}/lift/", "lift_keyban"),
     *pages_of("resty_limits/quotausage", "usage"),

@@ -23,6 +23,7 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import NONE, number
+from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.statistics import Key, key_of
 from resty_django.admin.tables import filter_of, listing
 from resty_django.shdict import SharedDictError
@@ -292,31 +293,30 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
 
     def reset_key_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.action_view(
-            request,
-            object_id,
-            permission="reset_key",
+        operation = Operation(
+            "reset_key",
+            _("Reset a key"),
+            "reset_key",
+            _reset_key,
             form=lambda data, row: ResetForm(data, token),
-            title=_("Reset a key"),
-            button=_("Reset"),
-            perform=self._reset_key,
             explain=lambda row: {"key": Key.of(key_of(token)), "words": in_words(row.spec())},
+            button=_("Reset"),
             template=f"{TEMPLATES}/reset_key.html",
         )
+        return self.operation_view(request, object_id, operation)
 
-    def _reset_key(self, request: HttpRequest, row: LimitPolicy, cleaned: dict[str, Any]) -> str:
-        key = Key.of(cleaned["key"]).text
-        problems = find_problems(row.spec())
-        if problems:
-            raise LimitError(_("The policy is not valid. Correct it first."))
-        spec = row.spec()
-        limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
-        reset = [limiter.reset(cleaned["key"]) for limiter in limiters]
-        if not any(reset):
-            text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
-            raise LimitError(text % {"key": key})
-        self.add_history(request, f"Reset the key “{key}”.", row)
-        return format_html(_('Reset the key <code class="resty-id">{}</code>.'), key)
+
+def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
+    key = Key.of(data["key"]).text
+    spec = row.spec()
+    if find_problems(spec):
+        raise Refused(_("The policy is not valid. Correct it first."))
+    limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
+    reset = [limiter.reset(data["key"]) for limiter in limiters]
+    if not any(reset):
+        text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
+        raise Refused(text % {"key": key})
+    return Change(f"Reset the key “{key}”.", format_html(_('Reset the key <code class="resty-id">{}</code>.'), key))
 
 
 def in_words(spec: PolicySpec) -> SafeString:

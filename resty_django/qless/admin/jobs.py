@@ -92,7 +92,7 @@ class JobContext(TypedDict):
 
 class JobAdmin(NewJob):
     def extra_urls(self) -> list[URLPattern]:
-        return [*self.bulk_urls(), *self.stuck_urls(), *self.start_urls(), *self.action_urls()]
+        return [self.bulk_url(), *self.stuck_urls(), *self.start_urls(), *self.action_urls()]
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -126,7 +126,7 @@ class JobAdmin(NewJob):
             form=FilterForm(request.GET, queues),
             facts=_list_facts(job_list),
             hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list), *_archive_hints(text)],
-            operations=self.operations_for(request),
+            operations=self.offered(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
             hidden_filters=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
@@ -188,7 +188,7 @@ class JobAdmin(NewJob):
                 for tag in map(str, job.tags)
             ],
             "applicable": {
-                name: operation.applies(job, now) and permissions[operation.permission]
+                name: operation.applies(job) and permissions[operation.permission]
                 for name, operation in operations.OPERATIONS.items()
             },
             "priority": f"{job.priority:g}",
