@@ -125,7 +125,8 @@ class BanAdmin(BulkAdmin[KeyBan]):
             "filter": filter_form(request),
             "error": error,
             "not_stored": not_stored,
-            "may_lift": self.may(request, "lift_keyban"),
+            "picks": self.may(request, "lift_keyban"),
+            "filter_label": _("Key, limit or reason"),
             "query": changed(request),
             "exports": [matching.sheet("bans")],
         }

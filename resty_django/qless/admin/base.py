@@ -224,10 +224,10 @@ class JobsAdmin(BulkAdmin[M]):
         }
 
     @staticmethod
-    def filter_names(request: HttpRequest, names: Iterable[str]) -> set[str]:
+    def filter_names(request: HttpRequest, names: Iterable[str]) -> list[str]:
         """Return the names that contain the URL parameter `name`, ignoring case."""
         search_text = request.GET.get("name", "").strip().casefold()
-        return {name for name in names if search_text in name.casefold()}
+        return [name for name in names if search_text in name.casefold()]
 
     @staticmethod
     def client() -> Any:

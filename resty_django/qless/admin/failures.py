@@ -71,15 +71,15 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         """Return the jobs of failure groups."""
         client = self.client()
         groups = self.filter_names(request, client.jobs.failed()) if names is None else names
-        return JobLists(client, [JobList(client, JobFilter(group=group)) for group in groups], is_all=False)
+        lists = [JobList(client, JobFilter(group=group)) for group in groups if group]  # none: all jobs
+        return JobLists(client, lists, is_all=False)
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         self.check_view_permission(request)
         client = self.client()
         groups: dict[str, int] = client.jobs.failed()
-        matching = self.filter_names(request, groups)
-        rows = [Row({}, {"group": group, "count": count}) for group, count in groups.items() if group in matching]
+        rows = [Row({}, {"group": group, "count": groups[group]}) for group in self.filter_names(request, groups)]
         key, descending = order_of(request, COLUMNS)
         page = pager(request, len(rows))
         if key in ("first", "last") and len(rows) <= MAX_SORTED:

@@ -234,9 +234,7 @@ class OptionAdmin(JobsAdmin[Option]):
         return {name: StoredOption(name, stored.get(name)) for name in names}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        stored = self._stored()
-        matching = self.filter_names(request, stored)
-        return [name for name in stored if name in matching]
+        return self.filter_names(request, self._stored())
 
     def count_text(self, count: int) -> str:
         return ngettext("%(count)s option", "%(count)s options", count) % {"count": formatting.number(count)}
@@ -254,7 +252,7 @@ class OptionAdmin(JobsAdmin[Option]):
         if requested and requested not in names:
             names.append(requested)
         matching = self.filter_names(request, names)
-        rows = [self._row(option, stored.get(option)) for option in names if option in matching]
+        rows = [self._row(option, stored.get(option)) for option in matching]
         empty = _("No matching options. Remove the filter.")
         options_table = table(request, COLUMNS, rows, caption=_("Options"), empty=empty, picks=True, export="options")
         return self.list_page(
@@ -263,7 +261,7 @@ class OptionAdmin(JobsAdmin[Option]):
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
             facts=list(_server_facts(self.client())),
-            **self.picks_context(request, len(matching & stored.keys())),
+            **self.picks_context(request, sum(option in stored for option in matching)),
         )
 
     def _row(self, option: str, value: str | None) -> Row:

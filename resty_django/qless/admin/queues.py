@@ -101,7 +101,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         groups = client.jobs.failed()
         workers, lives = client.workers.counts(), client.workers.alive()
         unserved = coverage(client, counts, lives)
-        names = self.filter_names(request, (queue.name for queue in counts))
+        names = set(self.filter_names(request, (queue.name for queue in counts)))
         matching = [queue for queue in counts if queue.name in names]
         reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.paused])
         hours = completed_by_queue(charts.spans_of(client, "hour"), [queue.name for queue in matching[:MAX_CHARTS]])
@@ -212,9 +212,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         return {counts.name: counts for counts in queue_counts(self.client(), names)}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        names = queues_of(self.client())
-        matching = self.filter_names(request, names)
-        return [name for name in names if name in matching]
+        return self.filter_names(request, queues_of(self.client()))
 
     def count_text(self, count: int) -> str:
         return ngettext("%(count)s queue", "%(count)s queues", count) % {"count": formatting.number(count)}

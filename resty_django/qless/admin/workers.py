@@ -69,7 +69,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         client = self.client()
         now = client.clock()
         counts = client.workers.counts()
-        names = self.filter_names(request, (worker.name for worker in counts))
+        names = set(self.filter_names(request, (worker.name for worker in counts)))
         workers = self._infos(client, [worker for worker in counts if worker.name in names])
         workers.sort(key=lambda worker: not worker.stuck_reason)
         controls = self.may(request, "control_worker")
@@ -141,9 +141,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         return {worker.name: worker for worker in self._infos(client, counts)}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        names = [worker.name for worker in self.client().workers.counts()]
-        matching = self.filter_names(request, names)
-        return [name for name in names if name in matching]
+        return self.filter_names(request, (worker.name for worker in self.client().workers.counts()))
 
     def count_text(self, count: int) -> str:
         return ngettext("%(count)s worker", "%(count)s workers", count) % {"count": formatting.number(count)}

@@ -92,5 +92,6 @@ def test_jobs_that_refuse_do_not_stop_the_others(
 
 def test_unknown_groups_change_nothing(admin_client: Browser, groups: Client) -> None:
     assert "There is nothing to do." in post(admin_client, "retry", "unknown").content.decode()
+    assert "Canceled 0 jobs." in post(admin_client, "cancel", "", confirmed="yes").content.decode()
     assert sum(groups.jobs.failed().values()) == 6
     assert logged() == []
