@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
-from functools import partial, update_wrapper
+from functools import partial, update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 import django
@@ -18,8 +18,10 @@ from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
 
 from resty_django.database import outside_transactions
 from resty_django.history import add_entries
@@ -58,6 +60,26 @@ ROWS_PER_QUERY: Final = 500
 
 NOT_IN_HISTORY: Final = "_resty_not_in_history"
 """The attribute of a request whose page says that the history lacks an entry."""
+
+
+def object_page(view: Callable[[Any, HttpRequest, Any], HttpResponse]) -> Callable[..., HttpResponse]:
+    """Make the page of an object from a function of the admin, the request and the object. Only GET and HEAD are
+    allowed, and only for users who may view the object."""
+
+    @method_decorator(require_safe)
+    @wraps(view)
+    def page(
+        admin: PageAdmin[Any], request: HttpRequest, object_id: Any, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        pk = unquote(str(object_id))
+        obj = admin.get_object(request, pk)
+        if not admin.has_view_or_change_permission(request, obj):
+            raise PermissionDenied
+        if obj is None:
+            return admin._get_obj_does_not_exist_redirect(request, admin.opts, pk)
+        return view(admin, request, obj)
+
+    return page
 
 
 class PageAdmin(ModelAdmin[Model]):

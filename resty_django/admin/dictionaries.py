@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -18,7 +17,7 @@ from django.views.decorators.http import require_safe
 from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, object_page
 from .formatting import number
 from .forms import DeleteForm, FlushForm
 from .operations import Change, Operation
@@ -120,21 +119,13 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, obj: SharedDictionary) -> HttpResponse:
         """Show a dictionary. URL parameters: `key` or `k`, a key or its token; `find`, a text; `count`."""
-        name = unquote(object_id)
-        obj = self.get_object(request, name)
-        if not self.has_view_or_change_permission(request, obj):
-            raise PermissionDenied
-        if obj is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, name)
         context = {
-            "title": name,
+            "title": obj.name,
             "object": obj,
-            "figures": figures(name, count="count" in request.GET),
+            "figures": figures(obj.name, count="count" in request.GET),
             "may_view_items": self.may(request, "view_dictionary_items", obj),
             "may_delete": self.may(request, "delete_dictionary_item", obj),
             "may_flush_expired": self.may(request, "flush_expired_items", obj),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -16,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import number
 from resty_django.admin.forms import DeleteForm
@@ -134,27 +133,19 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, obj: Cache) -> HttpResponse:
         """Return the page of a cache. URL parameters: `key` or `k`, a key or its token; `find`, a key prefix; `page`, a
         page number; `o`, the order of the keys; `o-missed` and others, of the other tables.
         """
-        name = unquote(object_id)
-        info = all_caches().get(name)
-        obj = None if info is None else Cache(name=name)
-        if not self.has_view_or_change_permission(request, obj):
-            raise PermissionDenied
-        if info is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, name)
+        info = all_caches()[obj.name]
         usable = info.cache is not None
         cache_figures, tags = figures(info), self._tags(request, obj, info)
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)
         context = {
-            "title": name,
+            "title": obj.name,
             "object": obj,
             "usable": usable,
             "figures": cache_figures,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, Self
 
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -17,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.bulk import BulkAdmin
 from resty_django.admin.formatting import local_time, number
 from resty_django.admin.operations import Change, Operation
@@ -132,18 +132,12 @@ class BanAdmin(BulkAdmin[KeyBan]):
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, obj: KeyBan) -> HttpResponse:
         """Show a ban."""
-        token = unquote(object_id)
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
-        obj = self.get_object(request, token)
-        ban = None if obj is None else registry.read(key_of(token) or "")
-        if obj is None or ban is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, token)
+        ban = registry.read(self.name_of(obj.pk))
+        if ban is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, obj.pk)
         context = {
             "title": str(obj),
             "object": obj,

@@ -8,19 +8,16 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import NONE, number
 from resty_django.admin.operations import Change, Operation, Refused
@@ -229,18 +226,9 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             *super().get_urls(),
         ]
 
-    def _looked_at(self, request: HttpRequest, object_id: int) -> LimitPolicy | None:
-        row = self.get_object(request, unquote(str(object_id)))
-        if not self.has_view_or_change_permission(request, row):
-            raise PermissionDenied
-        return row
-
-    @method_decorator(require_safe)
-    def figures_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+    @object_page
+    def figures_view(self, request: HttpRequest, row: LimitPolicy) -> HttpResponse:
         """Show the statistics of the policy."""
-        row = self._looked_at(request, object_id)
-        if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         (row_figures,) = figures([row.name], top=True, days=True)
         context = {
             "title": _("Figures"),
@@ -254,12 +242,9 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         }
         return self.page(request, f"{TEMPLATES}/figures.html", context)
 
-    @method_decorator(require_safe)
-    def try_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+    @object_page
+    def try_view(self, request: HttpRequest, row: LimitPolicy) -> HttpResponse:
         """Simulate the policy with a series of requests. Nothing is stored."""
-        row = self._looked_at(request, object_id)
-        if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         spec = row.spec()
         problems = find_problems(spec)
         specs = {} if problems else limits_of(spec)

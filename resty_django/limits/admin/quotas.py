@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import Error as DatabaseError
 from django.db.models import QuerySet
@@ -19,9 +18,9 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
-from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.formatting import date_time, local_time, number
 from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.numbers import grouped
@@ -256,17 +255,9 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
     # --- pages ---
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: QuotaUsage) -> HttpResponse:
         """Show a row."""
-        pk = unquote(str(object_id))
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
-        row = self.get_object(request, pk)
-        if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, pk)
         counted = registry.find_quota(row.quota)
         context = {
             "title": str(row),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -13,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
 from resty_django.admin.operations import Operation
@@ -118,12 +118,9 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             else [],
         )
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+    @object_page
+    def change_view(self, request: HttpRequest, row: FailureGroup) -> HttpResponse:
+        client = self.client()
         return self.page(request, f"{TEMPLATES}/group.html", self._group_context(request, client, row))
 
     def _group_context(self, request: HttpRequest, client: Any, row: FailureGroup) -> GroupContext:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -16,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
@@ -115,13 +115,10 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         )
         return self.list_page(request, replace(groups_table, summary=_group_count(total)))
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: JobGroup) -> HttpResponse:
         """Show a group and its members; 404 if it does not exist."""
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+        client = self.client()
         group = client.groups.get(row.name)
         title = formatting.name(row.name)
         actions = [(formatting.url("jobgroup", row.name, "history"), _("History"), False)]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypedDict
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -15,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.formatting import percent
 from resty_django.admin.tables import Table, changed
 from resty_django.conf import conf
@@ -27,7 +27,8 @@ from ..clients.recurring import RecurringJob
 from ..clients.replies import Result
 from ..clients.serialization import encode
 from ..errors import QlessError
-from ..models import ArchivedJob, name_of, token
+from ..models import ArchivedJob, token
+from ..models import Job as JobRow
 from ..search.query import QueryError
 from . import formatting, operations
 from .arguments import display_json
@@ -139,14 +140,11 @@ class JobAdmin(NewJob):
             ],
         )
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: JobRow) -> HttpResponse:
         """Show a job (404 if it does not exist); redirect to the page of a recurring or an archived job."""
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
-        jid = name_of(row.key)
+        client = self.client()
+        jid = row.name
         job = client.jobs.get(jid)
         if isinstance(job, RecurringJob):
             return HttpResponseRedirect(formatting.url("recurringjob", jid))

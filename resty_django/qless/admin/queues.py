@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
@@ -14,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.tables import Column, Row, Table, table
 
@@ -168,13 +168,10 @@ class QueueAdmin(JobsAdmin[Queue]):
         values |= {"name": name, "latency": latency or 0, "hour": sum(hour)}
         return Row(cells, values, pick=token(name), title=formatting.name(name))
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: Queue) -> HttpResponse:
         """Show a queue. URL parameters: `tab`, and `period` for the statistics."""
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+        client = self.client()
         tab = request.GET.get("tab", "stats")
         tab = tab if tab in TABS else "stats"
         tab_context: StatisticsTab | RecurringTab | JobsTab

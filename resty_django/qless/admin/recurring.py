@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypedDict
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils import timezone
@@ -17,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.formatting import NONE
 
 from ..clients.recurring import RecurringJob
@@ -148,12 +148,9 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         picks = self.picks_context(request, None if request.GET.get("name") else recurring.pager.total)
         return self.list_page(request, recurring, hints=abandoned, form=NameForm(request.GET), **picks)
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+    @object_page
+    def change_view(self, request: HttpRequest, row: RecurringRow) -> HttpResponse:
+        client = self.client()
         context = {"title": formatting.name(row.name), "object": row, "on_object": True}
         jobs = jobs_of(client, [row.name])
         if jobs:

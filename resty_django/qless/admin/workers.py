@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.backends.utils import csrf_input
 from django.urls import URLPattern
@@ -18,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.tables import (
     MAX_SORTED,
     PAGE_SIZE,
@@ -33,7 +33,7 @@ from resty_django.admin.tables import (
 )
 
 from ..clients.replies import WorkerCounts
-from ..models import Tag, Worker, name_of, token
+from ..models import Tag, Worker, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm
@@ -101,12 +101,9 @@ class WorkerAdmin(JobsAdmin[Worker]):
             **self.picks_context(request, len(workers)),
         )
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+    @object_page
+    def change_view(self, request: HttpRequest, row: Worker) -> HttpResponse:
+        client = self.client()
         now = client.clock()
         held = client.workers[row.name]
         jids = list(dict.fromkeys((*held.stalled, *held.jobs)))
@@ -249,10 +246,7 @@ class TagAdmin(JobsAdmin[Tag]):
         tags_table = replace(tags_table, summary=summary, order=limit if text and total > MAX_SORTED else "")
         return self.list_page(request, tags_table, form=NameForm(request.GET))
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: Tag) -> HttpResponse:
         """Redirect to the jobs with this tag."""
-        self.check_view_permission(request)
-        return HttpResponseRedirect(formatting.list_url("job", tag=token(name_of(unquote(object_id)))))
+        return HttpResponseRedirect(formatting.list_url("job", tag=token(row.name)))
