@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import router, transaction
@@ -46,7 +48,7 @@ class ModesAdmin(PageAdmin[LimitPolicy]):
         if "confirmed" not in request.POST:
             title = _("Change to “%(mode)s”") % {"mode": mode}
             picks = [(ACTION_CHECKBOX_NAME, str(row.pk)) for row in changing]
-            context = {
+            context: dict[str, Any] = {
                 "title": title,
                 "button": title,
                 "effect": EFFECTS[mode],
