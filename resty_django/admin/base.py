@@ -1,15 +1,14 @@
-"""Base classes of all admin pages: actions on pages with their own permission, and read-only admins."""
+"""Base classes of all admin pages: pages of operations with their own permission, and read-only admins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime
-from functools import update_wrapper
+from functools import partial, update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 import django
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import lookup_field, quote, unquote
@@ -19,8 +18,10 @@ from django.db import models
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
 
 from resty_django.database import outside_transactions
 from resty_django.history import add_entries
@@ -38,6 +39,7 @@ from .export import (
     sheet_response,
 )
 from .live import answer_unchanged
+from .operations import Change, Operation, Refused
 from .versions import VersionedForm, save_changes
 
 Model = TypeVar("Model", bound=models.Model)
@@ -59,15 +61,33 @@ ROWS_PER_QUERY: Final = 500
 NOT_IN_HISTORY: Final = "_resty_not_in_history"
 """The attribute of a request whose page says that the history lacks an entry."""
 
-Perform = Callable[[HttpRequest, Any, dict[str, Any]], str]
-"""Takes the request, the object and the form's cleaned data; returns the message to show. May raise a refusal."""
+
+def object_page(view: Callable[[Any, HttpRequest, Any], HttpResponse]) -> Callable[..., HttpResponse]:
+    """Make the page of an object from a function of the admin, the request and the object. Only GET and HEAD are
+    allowed, and only for users who may view the object."""
+
+    @method_decorator(require_safe)
+    @wraps(view)
+    def page(
+        admin: PageAdmin[Any], request: HttpRequest, object_id: Any, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        pk = unquote(str(object_id))
+        obj = admin.get_object(request, pk)
+        if not admin.has_view_or_change_permission(request, obj):
+            raise PermissionDenied
+        if obj is None:
+            return admin._get_obj_does_not_exist_redirect(request, admin.opts, pk)
+        return view(admin, request, obj)
+
+    return page
 
 
 class PageAdmin(ModelAdmin[Model]):
-    """An admin with extra pages, each of which performs one action on one object, under its own permission."""
+    """An admin with extra pages, each of which runs one operation on one object, under its own permission."""
 
+    operations: ClassVar[Sequence[Operation[Any]]] = ()
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
-    """Errors whose text explains why an action was refused; it is shown as a message."""
+    """Errors whose text explains why an operation was refused; it is shown as a message."""
 
     object_route: ClassVar[str] = "<int:object_id>"
 
@@ -193,9 +213,9 @@ class PageAdmin(ModelAdmin[Model]):
         redirect = super()._get_obj_does_not_exist_redirect  # type: ignore[misc]
         return redirect(request, opts, one_line(object_id, 200))  # type: ignore[no-any-return]
 
-    def url_after(self, request: HttpRequest, obj: Any) -> str:
-        """Return the redirect target after an action on `obj`: its page, or the list if it no longer exists."""
-        if self.get_object(request, obj.pk) is None:
+    def url_after(self, request: HttpRequest, obj: Any, gone: bool = False) -> str:
+        """Return the redirect target after an operation on `obj`: its page, or the list if it no longer exists."""
+        if gone or self.get_object(request, obj.pk) is None:
             return reverse(self.url_name("changelist"))
         return reverse(self.url_name("change"), args=[quote(obj.pk)])
 
@@ -210,58 +230,78 @@ class PageAdmin(ModelAdmin[Model]):
             text = _("Not recorded in the history: the database rejected the entry ({}). The site’s log has it.")
             self.message_user(request, format_html(text, one_line(error)), messages.WARNING)
 
-    def action_view(
-        self,
-        request: HttpRequest,
-        object_id: int | str,
-        *,
-        permission: str,
-        form: Callable[[Any, Any], forms.Form],
-        title: str,
-        button: str,
-        perform: Perform,
-        explain: Callable[[Any], dict[str, Any]] = lambda obj: {},
-        template: str,
-    ) -> HttpResponse:
-        """Show an action on its own page: GET shows `form(data, obj)`, a valid POST calls `perform`, which also logs.
+    # --- operations ---------------------------------------------------------------------------------------------------
 
-        403 without `permission`. A refusal is shown as a message on the same page.
+    def operation_urls(self, *operations: Operation[Any]) -> list[URLPattern]:
+        """Return the pages of operations, by default of all `operations` of the class."""
+        return [
+            self.page_url(operation.name, partial(self.operation_view, operation=operation))
+            for operation in operations or self.operations
+        ]
+
+    def target(self, obj: Any) -> Any:
+        """Return what operations take for a row of the admin. May raise a refusal."""
+        return obj
+
+    def operation_view(
+        self, request: HttpRequest, object_id: int | str, operation: Operation[Any], **context: Any
+    ) -> HttpResponse:
+        """Show an operation on its own page: GET shows its form, and a valid POST runs it and adds to the history.
+
+        403 without the permission. A refusal is shown as a message on the same page. `context`: of the template.
         """
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
         pk = unquote(str(object_id))
         obj = self.get_object(request, pk)
-        if not self.may(request, permission, obj):
+        if not self.may(request, operation.permission, obj):
             raise PermissionDenied
         if obj is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, pk)
-        change_page = reverse(self.url_name("change"), args=[quote(obj.pk)])
+        errors: tuple[type[Exception], ...] = (DatabaseError, Refused, *self.refusals)
         try:
-            bound = form(request.POST if request.method == "POST" else None, obj)
-        except self.refusals as error:
+            target = self.target(obj)
+            form = operation.form(request.POST if request.method == "POST" else None, target)
+            context = {**operation.explain(target), **context}
+        except errors as error:
             self.message_user(request, format_html(_("Not possible: {}"), str(error)), messages.ERROR)
-            return HttpResponseRedirect(change_page)
-        if request.method == "POST" and bound.is_valid():
-            errors: tuple[type[Exception], ...] = (DatabaseError, *self.refusals)
+            return HttpResponseRedirect(reverse(self.url_name("change"), args=[quote(obj.pk)]))
+        title = operation.title or operation.label
+        if request.method == "POST" and form.is_valid():
             try:
-                message = perform(request, obj, bound.cleaned_data)
+                change = operation.run(target, form.cleaned_data)
             except errors as error:
                 self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
+                if operation.partial:
+                    self.add_history(request, f"{title}: interrupted, some jobs may have changed. {error}", obj)
             else:
-                self.message_user(request, message, messages.SUCCESS)
-                return HttpResponseRedirect(self.url_after(request, obj))
+                self.add_changes(request, [(obj, change)])
+                self.message_user(request, change.message or change.entry, messages.SUCCESS)
+                return HttpResponseRedirect(self.url_after(request, obj, change.gone))
         context = {
             "title": title,
             "subtitle": str(obj),
-            "button": button,
-            "form": bound,
+            "button": operation.button or title,
+            "form": form,
+            "effect": operation.effect,
+            "danger": operation.danger,
             "object": obj,
             "original": obj,
-            "media": self.media + bound.media,
+            "media": self.media + form.media,
             "preserved_filters": self.get_preserved_filters(request),
-            **explain(obj),
+            "live": False,
+            **context,
         }
-        return self.page(request, template, context)
+        return self.page(request, operation.template, context)
+
+    def add_changes(self, request: HttpRequest, changes: Iterable[tuple[models.Model, Change]]) -> None:
+        """Add the entries of changes to the history of the changed rows, and of other objects."""
+        entries: dict[str, list[models.Model]] = {}
+        for obj, change in changes:
+            for row, entry in (*change.others, (obj, change.entry)):
+                entries.setdefault(str(entry), []).append(row)
+        for entry, rows in entries.items():
+            self.add_history(request, entry, *rows)
 
 
 class ReadOnlyAdmin(PageAdmin[Model]):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from django import forms
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -19,9 +17,10 @@ from django.views.decorators.http import require_safe
 from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, object_page
 from .formatting import number
 from .forms import DeleteForm, FlushForm
+from .operations import Change, Operation
 from .statistics import Key, figures, find_item, key_of, search, why
 from .tables import Column, filter_form, listing
 
@@ -38,9 +37,53 @@ COLUMNS: Final = (
 )
 
 
+def _delete_key(obj: SharedDictionary, data: dict[str, Any]) -> Change:
+    key_text = Key.of(data["key"]).text
+    if not shdicts[obj.name].delete(data["key"]):
+        raise NotFound(_("The key “%(key)s” does not exist.") % {"key": key_text})
+    message = format_html(_('Deleted the key <code class="resty-id">{}</code>.'), key_text)
+    return Change(f"Deleted the key “{key_text}”.", message)
+
+
+def _flush_expired(obj: SharedDictionary, data: dict[str, Any]) -> Change:
+    freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
+    is_limited = freed >= FREED_AT_ONCE
+    message = ngettext("Freed %(count)s expired item.", "Freed %(count)s expired items.", freed)
+    if is_limited:
+        message = _("Freed %(count)s expired items. There may be more.")
+    entry = f"Freed {freed:,} expired items.{' There may be more.' if is_limited else ''}"
+    return Change(entry, message % {"count": number(freed)})
+
+
+def _flush_all(obj: SharedDictionary, data: dict[str, Any]) -> Change:
+    shdicts[obj.name].flush_all()
+    return Change("Marked everything in it expired.", _("Marked everything in it expired."))
+
+
 class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     refusals: ClassVar = (SharedDictError,)
     object_route = "<path:object_id>"
+    operations = (
+        Operation(
+            "flush_expired",
+            gettext_lazy("Free expired items"),
+            "flush_expired_items",
+            _flush_expired,
+            button=gettext_lazy("Free their memory"),
+            template=f"{TEMPLATES}/flush_expired.html",
+        ),
+        Operation(
+            "flush_all",
+            gettext_lazy("Empty a dictionary"),
+            "flush_dictionary",
+            _flush_all,
+            form=lambda data, obj: FlushForm(data, obj.name),
+            explain=lambda obj: {"figures": figures(obj.name)},
+            button=gettext_lazy("Mark everything expired"),
+            danger=True,
+            template=f"{TEMPLATES}/flush_all.html",
+        ),
+    )
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
@@ -51,8 +94,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         return [
             self.page_url("changelist", self.changelist_view, ""),
             self.page_url("delete_key", self.delete_key_view),
-            self.page_url("flush_expired", self.flush_expired_view),
-            self.page_url("flush_all", self.flush_all_view),
+            *self.operation_urls(),
             self.page_url("history", self.history_view),
             self.page_url("change", self.change_view),
         ]
@@ -77,21 +119,13 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, obj: SharedDictionary) -> HttpResponse:
         """Show a dictionary. URL parameters: `key` or `k`, a key or its token; `find`, a text; `count`."""
-        name = unquote(object_id)
-        obj = self.get_object(request, name)
-        if not self.has_view_or_change_permission(request, obj):
-            raise PermissionDenied
-        if obj is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, name)
         context = {
-            "title": name,
+            "title": obj.name,
             "object": obj,
-            "figures": figures(name, count="count" in request.GET),
+            "figures": figures(obj.name, count="count" in request.GET),
             "may_view_items": self.may(request, "view_dictionary_items", obj),
             "may_delete": self.may(request, "delete_dictionary_item", obj),
             "may_flush_expired": self.may(request, "flush_expired_items", obj),
@@ -120,60 +154,14 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
 
     def delete_key_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.action_view(
-            request,
-            object_id,
-            permission="delete_dictionary_item",
+        operation = Operation(
+            "delete_key",
+            _("Delete a key"),
+            "delete_dictionary_item",
+            _delete_key,
             form=lambda data, obj: DeleteForm(data, token),
-            title=_("Delete a key"),
             button=_("Delete"),
-            perform=self._delete_key,
-            explain=lambda obj: {"key": Key.of(key_of(token))},
+            danger=True,
             template=f"{TEMPLATES}/delete_key.html",
         )
-
-    def _delete_key(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
-        key_text = Key.of(cleaned_data["key"]).text
-        if not shdicts[obj.name].delete(cleaned_data["key"]):
-            raise NotFound(_("The key “%(key)s” does not exist.") % {"key": key_text})
-        self.add_history(request, f"Deleted the key “{key_text}”.", obj)
-        return format_html(_('Deleted the key <code class="resty-id">{}</code>.'), key_text)
-
-    def flush_expired_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="flush_expired_items",
-            form=lambda data, obj: forms.Form(data),
-            title=_("Free expired items"),
-            button=_("Free their memory"),
-            perform=self._flush_expired,
-            template=f"{TEMPLATES}/flush_expired.html",
-        )
-
-    def _flush_expired(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
-        freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
-        is_limited = freed >= FREED_AT_ONCE
-        self.add_history(request, f"Freed {freed:,} expired items.{' There may be more.' if is_limited else ''}", obj)
-        message = ngettext("Freed %(count)s expired item.", "Freed %(count)s expired items.", freed)
-        if is_limited:
-            message = _("Freed %(count)s expired items. There may be more.")
-        return message % {"count": number(freed)}
-
-    def flush_all_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="flush_dictionary",
-            form=lambda data, obj: FlushForm(data, obj.name),
-            title=_("Empty a dictionary"),
-            button=_("Mark everything expired"),
-            perform=self._flush_all,
-            explain=lambda obj: {"figures": figures(obj.name)},
-            template=f"{TEMPLATES}/flush_all.html",
-        )
-
-    def _flush_all(self, request: HttpRequest, obj: SharedDictionary, cleaned_data: dict[str, Any]) -> str:
-        shdicts[obj.name].flush_all()
-        self.add_history(request, "Marked everything in it expired.", obj)
-        return _("Marked everything in it expired.")
+        return self.operation_view(request, object_id, operation, key=Key.of(key_of(token)))

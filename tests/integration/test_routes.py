@@ -248,11 +248,11 @@ ROUTES: Final[list[Page]] = [
     *acts("resty_limits/limitpolicy/{pay}/reset-key/?k={key}", "reset_key"),
     *acts("resty_limits/limitpolicy/limits/key/reset/?limit=pay&k={key}", "reset_key"),
     *pages_of("resty_limits/keyban", "ban"),
-    Page("admin/resty_limits/keyban/lift/", ("resty_limits.view_keyban", "resty_limits.lift_keyban"), 302),
+    Page("admin/resty_limits/keyban/lift/", ("resty_limits.view_keyban",), 302),
     Action(
         "admin/resty_limits/keyban/lift/",
         ("resty_limits.view_keyban", "resty_limits.lift_keyban"),
-        data={"pick": "{ban_token}", "confirmed": "yes"},
+        data={"verb": "lift", "pick": "{ban_token}", "confirmed": "yes"},
     ),
     *acts("resty_limits/keyban/{ban}/lift/", "lift_keyban"),
     *pages_of("resty_limits/quotausage", "usage"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -13,12 +12,14 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import number
 from resty_django.admin.forms import DeleteForm
+from resty_django.admin.operations import Change, Operation
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.statistics import figures as dictionary_figures
 from resty_django.admin.tables import Listing, changed, filter_form, heads_of, listing, order_of
@@ -37,9 +38,67 @@ from .tags import TagForm, latest_tags
 TEMPLATES: Final = "admin/resty_cache/cache"
 
 
+def _delete_key(obj: Cache, data: dict[str, Any]) -> Change:
+    items.delete(_usable_cache(all_caches().get(obj.name)), data["key"])
+    text = Key.of(data["key"]).text
+    message = format_html(_('Deleted the key <code class="resty-id">{}</code>.'), text)
+    return Change(f"Deleted the key “{text}”.", message)
+
+
+def _invalidate_tag(obj: Cache, data: dict[str, Any]) -> Change:
+    items.invalidate_tag(_usable_cache(all_caches().get(obj.name)), data["tag"])
+    text = Key.of(data["tag"]).text
+    message = format_html(_('Invalidated the tag <code class="resty-id">{}</code>.'), text)
+    return Change(f"Invalidated the tag “{text}”.", message)
+
+
+def _purge_form(data: Any, obj: Cache) -> PurgeForm:
+    cache = _usable_cache(all_caches().get(obj.name))
+    return PurgeForm(data, obj.name, keeps_stale=isinstance(cache, MLCache))
+
+
+def _losses(obj: Cache) -> dict[str, Any]:
+    """Return what a purge deletes: dictionaries, other caches in them, and the counts if they are stored there."""
+    caches = all_caches()
+    purged = caches[obj.name]
+    dictionaries = set(items.dictionaries_of(_usable_cache(purged)))
+    neighbours = [
+        f"{name} ({kind_of(info)})"
+        for name, info in caches.items()
+        if name != obj.name and info.cache is not None and dictionaries & set(items.dictionaries_of(info.cache))
+    ]
+    counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
+    places = [dictionary_text(dictionary) for dictionary in dictionaries]
+    counts = [
+        stats.keys if (stats := dictionary_figures(dictionary.name).stats) else None for dictionary in dictionaries
+    ]
+    keys = None if None in counts else number(sum(filter(None, counts)))
+    return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}
+
+
+def _purge(obj: Cache, data: dict[str, Any]) -> Change:
+    free = bool(data.get("free"))
+    items.purge(_usable_cache(all_caches().get(obj.name)), free)
+    message = _("Purged the cache and freed its memory.") if free else _("Purged the cache.")
+    return Change(f"Purged the cache{' and freed its memory' if free else ''}.", message)
+
+
 class CacheAdmin(ReadOnlyAdmin[Cache]):
     refusals: ClassVar = (CacheError, SharedDictError)
     object_route = "<path:object_id>"
+    operations = (
+        Operation(
+            "purge",
+            gettext_lazy("Purge a cache"),
+            "purge_cache",
+            _purge,
+            form=_purge_form,
+            explain=_losses,
+            button=gettext_lazy("Delete everything"),
+            danger=True,
+            template=f"{TEMPLATES}/purge.html",
+        ),
+    )
 
     class Media:
         css: ClassVar = {"all": ["resty_cache/admin.css"]}
@@ -52,7 +111,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             self.page_url("changelist", self.changelist_view, ""),
             self.page_url("delete_key", self.delete_key_view),
             self.page_url("invalidate_tag", self.invalidate_tag_view),
-            self.page_url("purge", self.purge_view),
+            *self.operation_urls(),
             self.page_url("history", self.history_view),
             self.page_url("change", self.change_view),
         ]
@@ -74,27 +133,19 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         }
         return self.page(request, f"{TEMPLATES}/list.html", context)
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, obj: Cache) -> HttpResponse:
         """Return the page of a cache. URL parameters: `key` or `k`, a key or its token; `find`, a key prefix; `page`, a
         page number; `o`, the order of the keys; `o-missed` and others, of the other tables.
         """
-        name = unquote(object_id)
-        info = all_caches().get(name)
-        obj = None if info is None else Cache(name=name)
-        if not self.has_view_or_change_permission(request, obj):
-            raise PermissionDenied
-        if info is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, name)
+        info = all_caches()[obj.name]
         usable = info.cache is not None
         cache_figures, tags = figures(info), self._tags(request, obj, info)
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)
         context = {
-            "title": name,
+            "title": obj.name,
             "object": obj,
             "usable": usable,
             "figures": cache_figures,
@@ -151,83 +202,31 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
 
     def delete_key_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.action_view(
-            request,
-            object_id,
-            permission="delete_cache_item",
+        operation = Operation(
+            "delete_key",
+            _("Delete a key"),
+            "delete_cache_item",
+            _delete_key,
             form=lambda data, obj: DeleteForm(data, token),
-            title=_("Delete a key"),
             button=_("Delete"),
-            perform=self._delete_key,
-            explain=lambda obj: {"key": Key.of(key_of(token))},
+            danger=True,
             template=f"{TEMPLATES}/delete_key.html",
         )
-
-    def _delete_key(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
-        items.delete(_usable_cache(all_caches().get(obj.name)), cleaned_data["key"])
-        text = Key.of(cleaned_data["key"]).text
-        self.add_history(request, f"Deleted the key “{text}”.", obj)
-        return format_html(_('Deleted the key <code class="resty-id">{}</code>.'), text)
+        return self.operation_view(request, object_id, operation, key=Key.of(key_of(token)))
 
     def invalidate_tag_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.action_view(
-            request,
-            object_id,
-            permission="delete_cache_item",
+        operation = Operation(
+            "invalidate_tag",
+            _("Invalidate a tag"),
+            "delete_cache_item",
+            _invalidate_tag,
             form=lambda data, obj: TagForm(data, key_of(token)),
-            title=_("Invalidate a tag"),
             button=_("Invalidate"),
-            perform=self._invalidate_tag,
+            danger=True,
             template=f"{TEMPLATES}/invalidate_tag.html",
         )
-
-    def _invalidate_tag(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
-        items.invalidate_tag(_usable_cache(all_caches().get(obj.name)), cleaned_data["tag"])
-        text = Key.of(cleaned_data["tag"]).text
-        self.add_history(request, f"Invalidated the tag “{text}”.", obj)
-        return format_html(_('Invalidated the tag <code class="resty-id">{}</code>.'), text)
-
-    def purge_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="purge_cache",
-            form=self._purge_form,
-            title=_("Purge a cache"),
-            button=_("Delete everything"),
-            perform=self._purge,
-            explain=self._losses,
-            template=f"{TEMPLATES}/purge.html",
-        )
-
-    def _purge_form(self, data: Any, obj: Cache) -> PurgeForm:
-        cache = _usable_cache(all_caches().get(obj.name))
-        return PurgeForm(data, obj.name, keeps_stale=isinstance(cache, MLCache))
-
-    def _losses(self, obj: Cache) -> dict[str, Any]:
-        """Return what a purge deletes: dictionaries, other caches in them, and the counts if they are stored there."""
-        caches = all_caches()
-        purged = caches[obj.name]
-        dictionaries = set(items.dictionaries_of(_usable_cache(purged)))
-        neighbours = [
-            f"{name} ({kind_of(info)})"
-            for name, info in caches.items()
-            if name != obj.name and info.cache is not None and dictionaries & set(items.dictionaries_of(info.cache))
-        ]
-        counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
-        places = [dictionary_text(dictionary) for dictionary in dictionaries]
-        counts = [
-            stats.keys if (stats := dictionary_figures(dictionary.name).stats) else None for dictionary in dictionaries
-        ]
-        keys = None if None in counts else number(sum(filter(None, counts)))
-        return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}
-
-    def _purge(self, request: HttpRequest, obj: Cache, cleaned_data: dict[str, Any]) -> str:
-        free = bool(cleaned_data.get("free"))
-        items.purge(_usable_cache(all_caches().get(obj.name)), free)
-        self.add_history(request, f"Purged the cache{' and freed its memory' if free else ''}.", obj)
-        return _("Purged the cache and freed its memory.") if free else _("Purged the cache.")
+        return self.operation_view(request, object_id, operation)
 
 
 def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:

@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 
 from resty_django.admin.base import Model, PageAdmin
+from resty_django.admin.operations import Change
 
 from .. import service, store
 from ..errors import IdError
@@ -27,9 +28,10 @@ class ServiceAdmin(PageAdmin[Model]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
         return super().get_queryset(request).using(store.database())
 
-    def issue_one(self, request: HttpRequest, obj: Any, rule: Any, app: str, salt: str) -> str:
-        """Issue an ID, add an entry to the history of `obj`, and return the message."""
-        with transaction.atomic(using=store.database()) if rule.gapless else nullcontext():
-            issued_id = service.next_id(rule.name, app=app, salt=salt)
-        self.add_history(request, f"Issued {issued_id} for the application name “{app}”.", obj)
-        return format_html('Issued <code class="resty-id">{}</code>', issued_id)
+
+def issue_one(rule: Any, app: str, salt: str) -> Change:
+    """Issue an ID."""
+    with transaction.atomic(using=store.database()) if rule.gapless else nullcontext():
+        issued_id = service.next_id(rule.name, app=app, salt=salt)
+    message = format_html('Issued <code class="resty-id">{}</code>', issued_id)
+    return Change(f"Issued {issued_id} for the application name “{app}”.", message)

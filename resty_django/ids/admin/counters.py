@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets
@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import F, FloatField, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
+from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.conf import conf
 
 from .. import operations, store
@@ -29,9 +30,11 @@ from ..errors import BadRule
 from ..forecast_order import annotate_runs_out
 from ..models import IdCounter, IdRule
 from ..preview import preview
-from .base import ServiceAdmin
+from .base import ServiceAdmin, issue_one
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
 from .statistics import NEAR, CounterStatistics
+
+TEMPLATES: Final = "admin/resty_ids/idcounter"
 
 
 class RoomFilter(admin.SimpleListFilter):
@@ -71,6 +74,59 @@ def _by_zone(condition: Callable[[int], Q]) -> Q:
     return matches
 
 
+def _issue(counter: IdCounter, data: dict[str, Any]) -> Change:
+    if not is_ours(counter):
+        raise PermissionDenied(f"This counter belongs to another node. This site is node {conf.ids.offset}.")
+    return issue_one(counter.rule, counter.app_name, data["salt"])
+
+
+def _raise(counter: IdCounter, data: dict[str, Any]) -> Change:
+    done = operations.raise_counter(counter, to=data["to"])
+    template = _("Counter %(counter)s: raised: the next number was %(before)s and is now %(after)s.")
+    return _set(counter, "Raised", done, template)
+
+
+def _lower(counter: IdCounter, data: dict[str, Any]) -> Change:
+    back = bool(data.get("cycle_back"))
+    done = operations.lower_counter(counter, to=data["to"], cycle_back=back)
+    template = (
+        _(
+            "Counter %(counter)s: lowered, and its cycle set back to now: the next number was %(before)s and is now "
+            "%(after)s."
+        )
+        if back
+        else _("Counter %(counter)s: lowered: the next number was %(before)s and is now %(after)s.")
+    )
+    entry = "Lowered, and its cycle set back to now" if back else "Lowered"
+    return _set(counter, entry, done, template)
+
+
+def _confirm(counter: IdCounter, data: dict[str, Any]) -> Change:
+    if counter.step == conf.ids.step:
+        text = _("The counter already has this site’s step, %(step)s. Nothing was changed.")
+        raise Refused(text % {"step": conf.ids.step})
+    done = operations.confirm_step(counter, floor=data["to"])
+    template = _(
+        "Counter %(counter)s: step %(old)s changed to %(new)s, floor %(floor)s: the next number was %(before)s and "
+        "is now %(after)s."
+    )
+    values = {"old": counter.step, "new": done.step, "floor": data["to"]}
+    entry = f"Step {counter.step} changed to {done.step}, floor {data['to']}"
+    return _set(counter, entry, done, template, **values)
+
+
+def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **values: Any) -> Change:
+    """Return the change. Its message begins with a word, because the admin capitalizes the first letter, and a rule's
+    name must keep its case."""
+    before, after = f"{counter.bound:,}", f"{done.bound:,}"
+    message = template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
+    return Change(f"{entry}: the next number was {before} and is now {after}.", message)
+
+
+def _explain(counter: IdCounter) -> dict[str, Any]:
+    return {"statistics": CounterStatistics.of(counter), "ids": conf.ids}
+
+
 class IdCounterAdmin(ServiceAdmin[IdCounter]):
     list_display = ("app", "rule", "node", "position", "head_room", "used", "outlook", "cycle", "age")
     list_filter = (RoomFilter, "rule")
@@ -79,8 +135,52 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
     list_select_related = ("rule",)
     list_per_page = 50
     actions = None
+    operations = (
+        Operation(
+            "issue",
+            gettext_lazy("Issue one ID now"),
+            "issue_id",
+            _issue,
+            form=IssueForm,
+            button=gettext_lazy("Issue"),
+            template="admin/resty_ids/issue.html",
+        ),
+        Operation(
+            "raise",
+            gettext_lazy("Raise a counter"),
+            "raise_idcounter",
+            _raise,
+            form=NumberForm,
+            explain=_explain,
+            button=gettext_lazy("Raise"),
+            template=f"{TEMPLATES}/raise.html",
+        ),
+        Operation(
+            "lower",
+            gettext_lazy("Lower a counter"),
+            "lower_idcounter",
+            _lower,
+            form=LowerForm,
+            explain=_explain,
+            button=gettext_lazy("Lower the counter: IDs will repeat"),
+            danger=True,
+            template=f"{TEMPLATES}/lower.html",
+        ),
+        Operation(
+            "confirm_step",
+            gettext_lazy("Confirm a changed step"),
+            "confirm_step",
+            _confirm,
+            form=StepForm,
+            explain=lambda counter: {
+                **_explain(counter),
+                "button": _("Confirm step %(step)s") % {"step": conf.ids.step},
+            },
+            template=f"{TEMPLATES}/confirm_step.html",
+        ),
+    )
     change_list_template = "admin/resty_django/live_change_list.html"
-    change_form_template = "admin/resty_ids/idcounter/change_form.html"
+    change_form_template = f"{TEMPLATES}/change_form.html"
     fieldsets: ClassVar = [
         (None, {"fields": ["rule_link", "app", "node", "state"]}),
         (gettext_lazy("Numbers"), {"fields": ["position", "next_number", "head_room", "used", "outlook"]}),
@@ -235,113 +335,9 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            self.page_url("issue", self.issue_view),
-            self.page_url("raise", self.raise_view),
-            self.page_url("lower", self.lower_view),
-            self.page_url("confirm_step", self.confirm_step_view),
+            *self.operation_urls(),
             *super().get_urls(),
         ]
-
-    def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="issue_id",
-            form=IssueForm,
-            title=_("Issue one ID now"),
-            button=_("Issue"),
-            perform=self._issue,
-            template="admin/resty_ids/issue.html",
-        )
-
-    def _issue(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
-        if not is_ours(counter):
-            raise PermissionDenied(f"This counter belongs to another node. This site is node {conf.ids.offset}.")
-        return self.issue_one(request, counter, counter.rule, counter.app_name, options["salt"])
-
-    def raise_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="raise_idcounter",
-            form=NumberForm,
-            title=_("Raise a counter"),
-            button=_("Raise"),
-            perform=self._raise,
-            explain=self._explain,
-            template="admin/resty_ids/idcounter/raise.html",
-        )
-
-    def _raise(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
-        done = operations.raise_counter(counter, to=options["to"])
-        template = _("Counter %(counter)s: raised: the next number was %(before)s and is now %(after)s.")
-        return self._set(request, counter, "Raised", done, template)
-
-    def lower_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="lower_idcounter",
-            form=LowerForm,
-            title=_("Lower a counter"),
-            button=_("Lower the counter: IDs will repeat"),
-            perform=self._lower,
-            explain=self._explain,
-            template="admin/resty_ids/idcounter/lower.html",
-        )
-
-    def _lower(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
-        back = bool(options.get("cycle_back"))
-        done = operations.lower_counter(counter, to=options["to"], cycle_back=back)
-        template = (
-            _(
-                "Counter %(counter)s: lowered, and its cycle set back to now: the next number was %(before)s and is "
-                "now %(after)s."
-            )
-            if back
-            else _("Counter %(counter)s: lowered: the next number was %(before)s and is now %(after)s.")
-        )
-        entry = "Lowered, and its cycle set back to now" if back else "Lowered"
-        return self._set(request, counter, entry, done, template)
-
-    def confirm_step_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="confirm_step",
-            form=StepForm,
-            title=_("Confirm a changed step"),
-            button=_("Confirm step %(step)s") % {"step": conf.ids.step},
-            perform=self._confirm,
-            explain=self._explain,
-            template="admin/resty_ids/idcounter/confirm_step.html",
-        )
-
-    def _confirm(self, request: HttpRequest, counter: IdCounter, options: dict[str, Any]) -> str:
-        if counter.step == conf.ids.step:
-            text = _("The counter already has this site’s step, %(step)s. Nothing was changed.")
-            raise operations.Refused(text % {"step": conf.ids.step})
-        done = operations.confirm_step(counter, floor=options["to"])
-        template = _(
-            "Counter %(counter)s: step %(old)s changed to %(new)s, floor %(floor)s: the next number was %(before)s and "
-            "is now %(after)s."
-        )
-        values = {"old": counter.step, "new": done.step, "floor": options["to"]}
-        entry = f"Step {counter.step} changed to {done.step}, floor {options['to']}"
-        return self._set(request, counter, entry, done, template, **values)
-
-    def _set(
-        self, request: HttpRequest, counter: IdCounter, entry: str, done: IdCounter, template: str, **values: Any
-    ) -> str:
-        """Write the entry of the history, and return the message: its template begins with a word, because the admin
-        capitalizes the first letter, and a rule's name must keep its case."""
-        before, after = f"{counter.bound:,}", f"{done.bound:,}"
-        self.add_history(request, f"{entry}: the next number was {before} and is now {after}.", counter)
-        return template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
-
-    @staticmethod
-    def _explain(counter: IdCounter) -> dict[str, Any]:
-        return {"statistics": CounterStatistics.of(counter), "ids": conf.ids}
 
 
 def is_ours(counter: IdCounter) -> bool:

@@ -21,13 +21,14 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_POST
 
 from resty_django.admin.formatting import duration, number
+from resty_django.admin.operations import Operation
 from resty_django.admin.versions import save_changes
 
 from .. import declared, store
 from ..engine.cycle import DAY, WEEK
 from ..models import IdCounter, IdRule
 from ..preview import COUNT, Preview, example, preview
-from .base import ServiceAdmin
+from .base import ServiceAdmin, issue_one
 from .forms import DeleteForm, IdRuleForm, IssueForm, SampleForm, timezones
 from .statistics import CounterStatistics
 
@@ -63,6 +64,17 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     search_help_text = gettext_lazy("Name, description or source of a rule")
     list_per_page = 50
     actions = None
+    operations = (
+        Operation(
+            "issue",
+            gettext_lazy("Issue one ID now"),
+            "issue_id",
+            lambda rule, data: issue_one(rule, data["app"], data["salt"]),
+            form=IssueForm,
+            button=gettext_lazy("Issue"),
+            template="admin/resty_ids/issue.html",
+        ),
+    )
     save_on_top = False
     readonly_fields = ("origin", "version", "created_at", "updated_at")
     change_form_template = "admin/resty_ids/idrule/change_form.html"
@@ -196,21 +208,9 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     def get_urls(self) -> list[URLPattern]:
         return [
             self.page_url("preview", require_POST(self.preview_view), "preview/"),
-            self.page_url("issue", self.issue_view),
+            *self.operation_urls(),
             *super().get_urls(),
         ]
-
-    def issue_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="issue_id",
-            form=IssueForm,
-            title=_("Issue one ID now"),
-            button=_("Issue"),
-            perform=lambda req, rule, given: self.issue_one(req, rule, rule, given["app"], given["salt"]),
-            template="admin/resty_ids/issue.html",
-        )
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """List the counters that are deleted with their rule; this requires the permission `delete_idcounter`."""

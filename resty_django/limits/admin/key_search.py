@@ -195,6 +195,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             return HttpResponseRedirect(f"{reverse(self.url_name('key'))}?{urlencode({'key': key})}")
         context = {
             "title": _("Reset a key"),
+            "button": _("Reset"),
             "name": printable(catalog.kind_and_name(series)[1], 200),
             "key": shown,
             "back": f"{reverse(self.url_name('key'))}?{urlencode({'key': key})}",

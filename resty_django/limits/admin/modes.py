@@ -9,6 +9,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import router, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -53,13 +54,15 @@ class ModesAdmin(PageAdmin[LimitPolicy]):
             self.message_user(request, _("All selected policies already have this mode. Nothing was changed."))
             return None
         if "confirmed" not in request.POST:
+            title = _("Change to “%(mode)s”") % {"mode": mode}
+            picks = [(ACTION_CHECKBOX_NAME, str(row.pk)) for row in changing]
             context: dict[str, Any] = {
-                "title": _("Change to “%(mode)s”") % {"mode": mode},
-                "object": None,
-                "mode": mode,
+                "title": title,
+                "button": title,
                 "effect": EFFECTS[mode],
                 "rows": changing,
-                "checkbox": ACTION_CHECKBOX_NAME,
+                "hidden": [*picks, ("action", mode), ("confirmed", "yes")],
+                "back": reverse(self.url_name("changelist")),
             }
             return self.page(request, "admin/resty_limits/limitpolicy/mode.html", context)
         with transaction.atomic(using=router.db_for_write(LimitPolicy)):

@@ -9,21 +9,19 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import NONE, number
+from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.statistics import Key, key_of
 from resty_django.admin.tables import filter_of, listing
 from resty_django.shdict import SharedDictError
@@ -225,18 +223,9 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
             *super().get_urls(),
         ]
 
-    def _looked_at(self, request: HttpRequest, object_id: int) -> LimitPolicy | None:
-        row = self.get_object(request, unquote(str(object_id)))
-        if not self.has_view_or_change_permission(request, row):
-            raise PermissionDenied
-        return row
-
-    @method_decorator(require_safe)
-    def figures_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+    @object_page
+    def figures_view(self, request: HttpRequest, row: LimitPolicy) -> HttpResponse:
         """Show the statistics of the policy."""
-        row = self._looked_at(request, object_id)
-        if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         (row_figures,) = figures([row.name], top=True, days=True)
         context = {
             "title": _("Figures"),
@@ -250,12 +239,9 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
         }
         return self.page(request, f"{TEMPLATES}/figures.html", context)
 
-    @method_decorator(require_safe)
-    def try_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
+    @object_page
+    def try_view(self, request: HttpRequest, row: LimitPolicy) -> HttpResponse:
         """Simulate the policy with a series of requests. Nothing is stored."""
-        row = self._looked_at(request, object_id)
-        if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
         spec = row.spec()
         problems = find_problems(spec)
         specs = {} if problems else limits_of(spec)
@@ -289,31 +275,30 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
 
     def reset_key_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
         token = request.GET.get("k", "")
-        return self.action_view(
-            request,
-            object_id,
-            permission="reset_key",
+        operation = Operation(
+            "reset_key",
+            _("Reset a key"),
+            "reset_key",
+            _reset_key,
             form=lambda data, row: ResetForm(data, token),
-            title=_("Reset a key"),
-            button=_("Reset"),
-            perform=self._reset_key,
             explain=lambda row: {"key": Key.of(key_of(token)), "words": in_words(row.spec())},
+            button=_("Reset"),
             template=f"{TEMPLATES}/reset_key.html",
         )
+        return self.operation_view(request, object_id, operation)
 
-    def _reset_key(self, request: HttpRequest, row: LimitPolicy, cleaned: dict[str, Any]) -> str:
-        key = Key.of(cleaned["key"]).text
-        problems = find_problems(row.spec())
-        if problems:
-            raise LimitError(_("The policy is not valid. Correct it first."))
-        spec = row.spec()
-        limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
-        reset = [limiter.reset(cleaned["key"]) for limiter in limiters]
-        if not any(reset):
-            text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
-            raise LimitError(text % {"key": key})
-        self.add_history(request, f"Reset the key “{key}”.", row)
-        return format_html(_('Reset the key <code class="resty-id">{}</code>.'), key)
+
+def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
+    key = Key.of(data["key"]).text
+    spec = row.spec()
+    if find_problems(spec):
+        raise Refused(_("The policy is not valid. Correct it first."))
+    limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
+    reset = [limiter.reset(data["key"]) for limiter in limiters]
+    if not any(reset):
+        text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
+        raise Refused(text % {"key": key})
+    return Change(f"Reset the key “{key}”.", format_html(_('Reset the key <code class="resty-id">{}</code>.'), key))
 
 
 def in_words(spec: PolicySpec) -> SafeString:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import Error as DatabaseError
 from django.db.models import QuerySet
@@ -19,10 +18,11 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
-from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.formatting import date_time, local_time, number
+from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.numbers import grouped
 from resty_django.text import printable
 
@@ -40,12 +40,8 @@ BY_QUOTA: Final = ("quota", "key", "starts_at")
 """The order of the unique index, for the rows of one quota."""
 
 
-class NotPossible(Exception):
-    """An action is refused; the text says why."""
-
-
 class ReasonForm(forms.Form):
-    """The reason of an action on a row, for its log entry. Raise `NotPossible` if the row's period has ended."""
+    """The reason of an action on a row, for its log entry. Raise `Refused` if the row's period has ended."""
 
     reason = forms.CharField(label=gettext_lazy("Reason"), max_length=LONGEST_REASON)
 
@@ -106,6 +102,57 @@ class QuotaFilter(admin.SimpleListFilter):
         return queryset.filter(quota=name) if name.isprintable() else queryset.none()
 
 
+def _current(row: QuotaUsage) -> QuotaUsage:
+    """Return a row whose period has not ended. Raise `Refused` for others."""
+    if _ended(row):
+        raise Refused(_("The period of this row has ended, so its units are no longer used."))
+    return row
+
+
+def _ended(row: QuotaUsage) -> bool:
+    return row.ends_at <= time.time()
+
+
+def _period(row: QuotaUsage) -> Period:
+    return Period(row.starts_at, row.ends_at)
+
+
+def _explanation(row: QuotaUsage) -> dict[str, Any]:
+    return {
+        "row": row,
+        "key": printable(row.key, LONGEST_TEXT),
+        "used": row.used,
+        "total": row.limit + row.granted,
+        "resets_at": local_time(row.ends_at),
+    }
+
+
+def _grant(row: QuotaUsage, entered: dict[str, Any]) -> Change:
+    units = entered["units"]
+    try:
+        granted = changes.grant(row.quota, row.key, _period(_current(row)), units, row.limit)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    row.pk = row.pk or rows.rows_of(row.quota, row.key, _period(row)).get().pk
+    entry = (
+        f"Granted {units:+,} units, from {number(granted.before)} to {number(granted.after)}, until "
+        f"{date_time(row.ends_at)}. Reason: {entered['reason']}"
+    )
+    text = _("Granted {units} units: {total} in total in this period.")
+    return Change(entry, format_html(text, units=grouped(units, sign=True), total=number(granted.after)))
+
+
+def _reset(row: QuotaUsage, entered: dict[str, Any]) -> Change:
+    used = changes.reset(row.quota, row.key, _period(_current(row)))
+    if used is None:
+        raise Refused(_("The row was deleted."))
+    text = _("Reset the used units of {row} from {used} to 0.")
+    return Change(
+        f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}",
+        format_html(text, row=str(row), used=number(used)),
+    )
+
+
 class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     list_display = ("shown_key", "quota", "used", "shown_limit", "shown_granted", "starts", "resets_at")
     list_filter = (QuotaFilter,)
@@ -118,8 +165,29 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     actions = None
-    refusals: ClassVar = (NotPossible,)
     object_route = "<path:object_id>"
+    operations = (
+        Operation(
+            "grant",
+            gettext_lazy("Grant units"),
+            "grant_quotausage",
+            _grant,
+            form=GrantForm,
+            explain=_explanation,
+            button=gettext_lazy("Grant"),
+            template=f"{TEMPLATES}/grant.html",
+        ),
+        Operation(
+            "reset",
+            gettext_lazy("Reset the usage"),
+            "reset_quotausage",
+            _reset,
+            form=ReasonForm,
+            explain=_explanation,
+            button=gettext_lazy("Reset"),
+            template=f"{TEMPLATES}/reset.html",
+        ),
+    )
 
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}
@@ -128,8 +196,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         return [
             self.page_url("changelist", self.changelist_view, ""),
             self.page_url("grant_key", self.grant_key_view, "grant/"),
-            self.page_url("grant", self.grant_view),
-            self.page_url("reset", self.reset_view),
+            *self.operation_urls(),
             self.page_url("history", self.history_view),
             self.page_url("change", self.change_view),
         ]
@@ -188,17 +255,9 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
     # --- pages ---
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: QuotaUsage) -> HttpResponse:
         """Show a row."""
-        pk = unquote(str(object_id))
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
-        row = self.get_object(request, pk)
-        if row is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, pk)
         counted = registry.find_quota(row.quota)
         context = {
             "title": str(row),
@@ -216,32 +275,6 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         }
         return self.page(request, f"{TEMPLATES}/row.html", context)
 
-    def grant_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="grant_quotausage",
-            form=lambda data, row: GrantForm(data, row),
-            title=_("Grant units"),
-            button=_("Grant"),
-            perform=self._grant,
-            explain=_explanation,
-            template=f"{TEMPLATES}/grant.html",
-        )
-
-    def reset_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self.action_view(
-            request,
-            object_id,
-            permission="reset_quotausage",
-            form=lambda data, row: ReasonForm(data, row),
-            title=_("Reset the usage"),
-            button=_("Reset"),
-            perform=self._reset,
-            explain=_explanation,
-            template=f"{TEMPLATES}/reset.html",
-        )
-
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def grant_key_view(self, request: HttpRequest) -> HttpResponse:
         """Grant units to a key in its current period, which may have no row yet."""
@@ -252,43 +285,16 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
             entered = form.cleaned_data
             try:
                 row = _row_of(entered["quota"], entered["key"])
-                message = self._grant(request, row, entered)
-            except (NotPossible, DatabaseError) as error:
+                change = _grant(row, entered)
+            except (Refused, DatabaseError) as error:
                 self.message_user(request, format_html(_("Not done: {}"), str(error)), messages.ERROR)
             else:
-                self.message_user(request, message, messages.SUCCESS)
+                self.add_changes(request, [(row, change)])
+                self.message_user(request, change.message, messages.SUCCESS)
                 return HttpResponseRedirect(reverse(self.url_name("change"), args=[row.pk]))
-        context = {"title": _("Grant units"), "object": None, "form": form, "button": _("Grant")}
-        return self.page(request, "admin/resty_limits/entry.html", context)
-
-    # --- actions ---
-
-    def _grant(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
-        units = entered["units"]
-        try:
-            granted = changes.grant(row.quota, row.key, _period(_current(row)), units, row.limit)
-        except ValueError as error:
-            raise NotPossible(str(error)) from error
-        row.pk = row.pk or rows.rows_of(row.quota, row.key, _period(row)).get().pk
-        self.add_history(
-            request,
-            f"Granted {units:+,} units, from {number(granted.before)} to {number(granted.after)}, until "
-            f"{date_time(row.ends_at)}. "
-            f"Reason: {entered['reason']}",
-            row,
-        )
-        return format_html(
-            _("Granted {units} units: {total} in total in this period."),
-            units=grouped(units, sign=True),
-            total=number(granted.after),
-        )
-
-    def _reset(self, request: HttpRequest, row: QuotaUsage, entered: dict[str, Any]) -> str:
-        used = changes.reset(row.quota, row.key, _period(_current(row)))
-        if used is None:
-            raise NotPossible(_("The row was deleted."))
-        self.add_history(request, f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}", row)
-        return format_html(_("Reset the used units of {row} from {used} to 0."), row=str(row), used=number(used))
+        back = reverse(self.url_name("changelist"))
+        context = {"title": _("Grant units"), "object": None, "form": form, "button": _("Grant"), "back": back}
+        return self.page(request, "admin/resty_django/action.html", context)
 
 
 def _stored_keys(text: str) -> list[str]:
@@ -300,32 +306,7 @@ def _row_of(name: str, key: str) -> QuotaUsage:
     """Return the row of a key in the current period of a quota, not saved if there is none."""
     counted = registry.find_quota(name)
     if counted is None:
-        raise NotPossible(_("This process has not loaded the quota “%(name)s”.") % {"name": name})
+        raise Refused(_("This process has not loaded the quota “%(name)s”.") % {"name": name})
     period = counted.period(key)
     numbers = {"starts_at": period.start, "ends_at": period.end, "limit": counted.limit or 0}
     return rows.rows_of(name, row_key(key), period).first() or QuotaUsage(quota=name, key=row_key(key), **numbers)
-
-
-def _current(row: QuotaUsage) -> QuotaUsage:
-    """Return a row whose period has not ended. Raise `NotPossible` for others."""
-    if _ended(row):
-        raise NotPossible(_("The period of this row has ended, so its units are no longer used."))
-    return row
-
-
-def _ended(row: QuotaUsage) -> bool:
-    return row.ends_at <= time.time()
-
-
-def _period(row: QuotaUsage) -> Period:
-    return Period(row.starts_at, row.ends_at)
-
-
-def _explanation(row: QuotaUsage) -> dict[str, Any]:
-    return {
-        "row": row,
-        "key": printable(row.key, LONGEST_TEXT),
-        "used": row.used,
-        "total": row.limit + row.granted,
-        "resets_at": local_time(row.ends_at),
-    }

@@ -31,17 +31,17 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
         (
             *("bulk", "stuck", "start"),
             *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "release"),
-            *("cancel", "undepend", "clone", "retry_graph", "cancel_graph"),
+            *("cancel", "retry_graph", "cancel_graph", "undepend", "clone"),
         ),
     ),
     FailureGroup: ("failures.FailureGroupAdmin", ("bulk",)),
     JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
     JobClass: ("classes.JobClassAdmin", ()),
-    Worker: ("workers.WorkerAdmin", ("bulk", "deregister", "quiet", "resume", "stop", "scale", "stacks")),
+    Worker: ("workers.WorkerAdmin", ("bulk", "quiet", "resume", "stop", "scale", "stacks", "deregister")),
     Tag: ("workers.TagAdmin", ()),
     RecurringJob: (
         "recurring.RecurringJobAdmin",
-        ("bulk", "run_now", "pause", "resume", "edit", "cancel", "tag", "untag"),
+        ("bulk", "run_now", "pause", "resume", "cancel", "tag", "untag", "edit"),
     ),
     Option: ("options.OptionAdmin", ("bulk", "unset")),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar, Final, Protocol, Required, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, TypedDict, TypeVar, Unpack
 
 from django import forms
 from django.contrib.admin.utils import quote, unquote
@@ -14,8 +14,9 @@ from django.urls import URLPattern, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.bulk import BulkAdmin
 from resty_django.admin.charts import Chart
+from resty_django.admin.operations import Operation
 from resty_django.admin.tables import Table
 from resty_django.conf import conf
 from resty_django.redis.errors import StoreError
@@ -26,7 +27,6 @@ from ..errors import QlessError
 from ..models import Named, name_of, token
 from ..search.query import FIELD_SUGGESTIONS
 from .formatting import list_url
-from .operations import OPERATIONS, Operation
 
 M = TypeVar("M", bound=Named)
 TEMPLATES: Final = "admin/resty_qless"
@@ -60,16 +60,6 @@ def nav_items() -> list[tuple[str, Any]]:
     return [item for item in NAV_ITEMS if item[0] != "archivedjob" or conf.qless.archive.enabled]
 
 
-class NamedOperation(Protocol):
-    """An operation as the lists offer it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def label(self) -> Any: ...
-
-
 class PicksContext(TypedDict, total=False):
     """The context of `picks.html`: check boxes in a table, and operations on the selected rows."""
 
@@ -77,7 +67,7 @@ class PicksContext(TypedDict, total=False):
     """The URL of bulk operations on the list."""
     picks_label: Any
     """The label of the operations."""
-    operations: Sequence[NamedOperation]
+    operations: Sequence[Operation[Any]]
     select_all: int | bool | None
     """The number of rows if an operation may select all of the list."""
 
@@ -113,34 +103,7 @@ class ListContext(PicksContext, total=False):
     """Name, text and danger of operations on all of the list."""
 
 
-class ProgressBar(TypedDict):
-    text: str
-    max: int
-    value: int
-
-
-class ActionContext(TypedDict, total=False):
-    """The context of `action.html`: a form that confirms an operation, or an operation's progress."""
-
-    title: Required[Any]
-    button: Any
-    """The submit button's text; empty: no button."""
-    form: forms.Form
-    explain: Any
-    danger: bool
-    facts: Sequence[tuple[Any, Any]]
-    progress: ProgressBar
-    hidden: Sequence[tuple[str, Any]]
-    """Names and values of hidden form fields."""
-    auto_continue: bool
-    """Submit the form by JavaScript."""
-    object: Any
-    back: str
-    """The URL of the link "Go back"; by default the page of `object`."""
-    live: bool
-
-
-class JobsAdmin(ReadOnlyAdmin[M]):
+class JobsAdmin(BulkAdmin[M]):
     """Pages about one model of the job queue. Users with `resty_qless.view_job` can see all of them."""
 
     refusals: ClassVar = (QlessError, StoreError)
@@ -164,10 +127,6 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         """Return the user's permissions by codename, for templates: `may.cancel_job`."""
         return {codename: self.may(request, codename) for codename in PERMISSIONS}
 
-    def operations_for(self, request: HttpRequest) -> list[Operation]:
-        """Return the operations on jobs that the user may do."""
-        return [operation for operation in OPERATIONS.values() if self.may(request, operation.permission)]
-
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> M | None:
@@ -180,11 +139,11 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         """Show Django's history page for the name as the database stores it: PostgreSQL rejects NUL."""
         return super().history_view(request, quote(token(name_of(unquote(object_id)))), extra_context)
 
-    def url_after(self, request: HttpRequest, obj: Any) -> str:
-        """Return the object's page, or the list after an operation that set `obj.gone`."""
-        if getattr(obj, "gone", False):
-            return reverse(self.url_name("changelist"))
-        return reverse(self.url_name("change"), args=[quote(obj.pk)])
+    def name_of(self, pk: str) -> str:
+        return name_of(pk)
+
+    def row(self, name: str, target: Any) -> Named:
+        return self.model.from_name(name)
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -223,6 +182,7 @@ class JobsAdmin(ReadOnlyAdmin[M]):
             "exports": [table.export for table in tables if table and table.export],
             "nav_items": [(list_url(model), label, model == self.opts.model_name) for model, label in nav_items()],
             "jobs_url": list_url("job"),
+            "frame": f"{TEMPLATES}/base.html",
             "search": {"suggestions": FIELD_SUGGESTIONS},
             "live": self.live and request.method == "GET",
             "every": REFRESH_SECONDS,
@@ -248,52 +208,26 @@ class JobsAdmin(ReadOnlyAdmin[M]):
         filters = [*context.pop("hidden_filters", ()), *order]
         return self.page(request, f"{TEMPLATES}/list.html", {**default, **context, "hidden_filters": filters})
 
+    def picks_context(
+        self, request: HttpRequest, total: int | None, operations: Sequence[Operation[Any]] = (), url: str = ""
+    ) -> PicksContext:
+        """Return the context of a list with check boxes, of this class or with the operations at `url`.
+
+        `total`: the number of its rows, on all pages.
+        """
+        query = f"?{request.GET.urlencode()}" if request.GET else ""
+        return {
+            "bulk": url or reverse(self.url_name("bulk")) + query,
+            "picks_label": _("Action for selected rows"),
+            "operations": self.offered(request, operations),
+            "select_all": total,
+        }
+
     @staticmethod
-    def filter_names(request: HttpRequest, names: Iterable[str]) -> set[str]:
+    def filter_names(request: HttpRequest, names: Iterable[str]) -> list[str]:
         """Return the names that contain the URL parameter `name`, ignoring case."""
         search_text = request.GET.get("name", "").strip().casefold()
-        return {name for name in names if search_text in name.casefold()}
-
-    def operation_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        *,
-        permission: str,
-        title: Any,
-        button: Any,
-        perform: Callable[[HttpRequest, Any, dict[str, Any]], Any],
-        form: Callable[[Any, Any], forms.Form] = lambda data, obj: forms.Form(data),
-        explain: Any = "",
-        danger: bool = False,
-    ) -> HttpResponse:
-        """Show one operation on its own page, as `action_view` does, and log it.
-
-        `perform` returns the message for the user, which is logged too, or a pair: the message and the log entry.
-        `explain`: a text, or a function of the object that returns more template context.
-        """
-
-        def perform_and_log(request: HttpRequest, obj: Any, cleaned_data: dict[str, Any]) -> str:
-            outcome = perform(request, obj, cleaned_data)
-            message, log_text = outcome if isinstance(outcome, tuple) else (outcome, outcome)
-            self.add_history(request, str(log_text), obj)
-            return message  # type: ignore[no-any-return]
-
-        return self.action_view(
-            request,
-            object_id,
-            permission=permission,
-            form=form,
-            title=title,
-            button=button,
-            perform=perform_and_log,
-            explain=lambda obj: {
-                "danger": danger,
-                "live": False,
-                **(explain(obj) if callable(explain) else {"explain": explain}),
-            },
-            template=f"{TEMPLATES}/action.html",
-        )
+        return [name for name in names if search_text in name.casefold()]
 
     @staticmethod
     def client() -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.failures import latest_failures
@@ -67,13 +67,10 @@ class JobClassAdmin(JobsAdmin[JobClass]):
             charts=charts.figures_charts(spans, period),
         )
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: JobClass) -> HttpResponse:
         """Show a class: its figures of a period, and the failure groups whose latest jobs have it."""
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+        client = self.client()
         period = charts.period_of(request)
         spans = charts.spans_of(client, period, klass=row.name)
         totals = summed(span.totals for span in spans)

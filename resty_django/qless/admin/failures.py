@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
+from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
+from resty_django.admin.operations import Operation
 from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 from ..clients.failures import LatestFailures, latest_failures
 from ..models import FailureGroup, token
-from . import formatting, operations
-from .base import TEMPLATES
-from .failure_bulk import FailureGroupBulk
+from . import formatting
+from .base import TEMPLATES, JobsAdmin
+from .bulk import JobLists
 from .failure_report import FailureContext, failure_context
 from .forms import NameForm
 from .job_export import with_export
-from .job_lists import JobFilter, fetch_jobs
+from .job_lists import JobFilter, JobList, fetch_jobs
+from .operations import OPERATIONS
 from .rows import jobs_table
 
 COLUMNS: Final = (
@@ -49,19 +53,33 @@ class GroupContext(TypedDict):
     failure: FailureContext | None
     table: Table
     bulk: str
-    operations: Sequence[operations.Operation]
+    operations: Sequence[Operation[Any]]
     select_all: int
     quick_operations: Sequence[tuple[str, str, bool]]
 
 
-class FailureGroupAdmin(FailureGroupBulk):
+class FailureGroupAdmin(JobsAdmin[FailureGroup]):
+    operations = tuple(OPERATIONS[name] for name in ("retry", "move", "cancel"))
+
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.bulk_url()]
+
+    def count_text(self, count: int) -> str:
+        return formatting.job_count(count)
+
+    def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
+        """Return the jobs of failure groups."""
+        client = self.client()
+        groups = self.filter_names(request, client.jobs.failed()) if names is None else names
+        lists = [JobList(client, JobFilter(group=group)) for group in groups if group]  # none: all jobs
+        return JobLists(client, lists, is_all=False)
+
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         self.check_view_permission(request)
         client = self.client()
         groups: dict[str, int] = client.jobs.failed()
-        matching = self.filter_names(request, groups)
-        rows = [Row({}, {"group": group, "count": count}) for group, count in groups.items() if group in matching]
+        rows = [Row({}, {"group": group, "count": groups[group]}) for group in self.filter_names(request, groups)]
         key, descending = order_of(request, COLUMNS)
         page = pager(request, len(rows))
         if key in ("first", "last") and len(rows) <= MAX_SORTED:
@@ -92,7 +110,7 @@ class FailureGroupAdmin(FailureGroupBulk):
             form=NameForm(request.GET),
             shortcuts=[(formatting.list_url("job", state="failed"), _("All failed jobs"))],
             bulk=f"{formatting.list_url('job')}bulk/?state=failed",
-            operations=self.group_operations(request),
+            operations=self.offered(request),
             picks_url="bulk/",
             picks_label=_("Action for the jobs of selected groups"),
             quick_operations=self._quick_operations(request, _("Retry everything"), None, _("Cancel everything"))
@@ -100,12 +118,9 @@ class FailureGroupAdmin(FailureGroupBulk):
             else [],
         )
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+    @object_page
+    def change_view(self, request: HttpRequest, row: FailureGroup) -> HttpResponse:
+        client = self.client()
         return self.page(request, f"{TEMPLATES}/group.html", self._group_context(request, client, row))
 
     def _group_context(self, request: HttpRequest, client: Any, row: FailureGroup) -> GroupContext:
@@ -133,7 +148,7 @@ class FailureGroupAdmin(FailureGroupBulk):
             "failure": failure_context(newest, now, names_job=True),
             "table": with_export(jobs_of_group, job_list),
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
-            "operations": self.operations_for(request),
+            "operations": self.offered(request, [*OPERATIONS.values()]),
             "select_all": count,
             "quick_operations": self._quick_operations(request, _("Retry all"), _("Move all"), _("Cancel all"))
             if count
@@ -143,7 +158,7 @@ class FailureGroupAdmin(FailureGroupBulk):
     def _quick_operations(self, request: HttpRequest, *labels: str | None) -> list[tuple[str, str, bool]]:
         """Return buttons for operations on all jobs of the list: name, label, and whether it is dangerous."""
         labelled = zip(("retry", "move", "cancel"), labels, strict=True)
-        operations_offered = [(operations.OPERATIONS[name], label) for name, label in labelled if label]
+        operations_offered = [(OPERATIONS[name], label) for name, label in labelled if label]
         return [
             (operation.name, label, operation.danger)
             for operation, label in operations_offered

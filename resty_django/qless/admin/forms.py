@@ -12,11 +12,11 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.text import printable
 
+from ..clients.default import default_client
 from ..models import name_of, token
 from .formatting import STATES, name
 from .glossary import STATE_NAMES
 from .job_lists import redis_command
-from .operations import Operation
 
 LONGEST: Final = 80
 """Maximum characters of a value in a message."""
@@ -46,22 +46,22 @@ class PriorityField(forms.FloatField):
 
 
 class OperationForm(forms.Form):
-    """Form for the argument of an operation, if it has one."""
+    """Form for the argument of an operation on a job, or on several jobs (`job` is None)."""
 
-    def __init__(
-        self, data: Any, operation: Operation, queues: list[str], *, offers_rate: bool = False, initial: Any = None
-    ) -> None:
-        super().__init__(data, initial=initial)
-        self.operation, field = operation, operation.field
+    def __init__(self, operation: str, field: str, data: Any, job: Any) -> None:
+        super().__init__(data)
+        self.operation = operation
         if field == "queue":
-            self.fields["queue"] = queue_field(queues)
+            self.fields["queue"] = queue_field(queues_of(default_client()))
         elif field == "priority":
             self.fields["priority"] = PriorityField(
-                label=_("Priority"), help_text=_("Jobs with higher numbers run first. Common values: 25, 0, -25.")
+                label=_("Priority"),
+                initial=None if job is None else f"{job.priority:g}",
+                help_text=_("Jobs with higher numbers run first. Common values: 25, 0, -25."),
             )
         elif field == "tag":
             self.fields["tag"] = forms.CharField(label=_("Tag"), max_length=1000, strip=False)
-        if offers_rate:
+        if operation == "retry" and job is None:
             self.fields["rate"] = forms.FloatField(
                 label=_("Jobs per second"),
                 required=False,
@@ -76,7 +76,7 @@ class OperationForm(forms.Form):
     def clean_tag(self) -> str:
         """Return the tag. A tag to remove is sent as a token, since it may be any bytes."""
         tag: str = self.cleaned_data["tag"]
-        return name_of(tag) if self.operation.name == "untag" else tag.strip()
+        return name_of(tag) if self.operation == "untag" else tag.strip()
 
 
 class JsonField(forms.CharField):

@@ -2,68 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from resty_django.admin.operations import Change, Operation, Refused
+
 from ..clients.graph import Graph
+from ..clients.job import Job
 from ..errors import GraphTooLarge
 from . import formatting
-from .counted import CountedOperation, counted_view
-from .job_actions import JobActions
 
 MOST: Final = 2000
 """Maximum number of connected jobs that a request walks through."""
-RETRY: Final = CountedOperation(
-    "retry_graph",
-    "retry_job",
-    gettext_lazy("Failed in a run"),
-    lambda graph: len(graph.failed()),
-    lambda client, jid: client.retry_graph(jid, MOST),
-    gettext_lazy("Retried %(jobs)s."),
+
+
+def _facts(job: Job, name: str, label: Any, count: Callable[[Graph], int]) -> dict[str, Any]:
+    """Return the number of connected jobs, and of those that change. `name`: of the client's method."""
+    try:
+        graph = job.client.jobs.graph(job.jid, MOST)
+    except GraphTooLarge:
+        raise Refused(
+            _("More than %(most)s jobs are connected. Call client.%(name)s() in code, with a higher limit.")
+            % {"most": formatting.number(MOST), "name": name}
+        ) from None
+    connected = (_("Connected"), formatting.job_count(len(graph.jobs)))
+    return {"facts": [connected, (label, formatting.job_count(count(graph)))]}
+
+
+def _retry(job: Job, data: dict[str, Any]) -> Change:
+    count = job.client.retry_graph(job.jid, MOST)
+    return Change(_("Retried %(jobs)s.") % {"jobs": formatting.job_count(count)})
+
+
+def _cancel(job: Job, data: dict[str, Any]) -> Change:
+    count = job.client.cancel_graph(job.jid, MOST)
+    return Change(_("Canceled %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
+
+
+OPERATIONS_ON_GRAPHS: Final = (
+    Operation(
+        "retry_graph",
+        gettext_lazy("Retry the failed steps"),
+        "retry_job",
+        _retry,
+        gettext_lazy(
+            "Connected jobs that failed in a run return to their queues with all of their retries. Jobs that failed "
+            "because of them wait for them again. This cannot be undone."
+        ),
+        explain=lambda job: _facts(job, "retry_graph", _("Failed in a run"), lambda graph: len(graph.failed())),
+        partial=True,
+    ),
+    Operation(
+        "cancel_graph",
+        gettext_lazy("Cancel all connected jobs"),
+        "cancel_job",
+        _cancel,
+        gettext_lazy(
+            "Deletes all jobs that are connected through dependencies and groups and are not complete, even if workers "
+            "are running them. This cannot be undone."
+        ),
+        explain=lambda job: _facts(job, "cancel_graph", _("Not complete"), lambda graph: len(graph.not_complete())),
+        danger=True,
+        partial=True,
+    ),
 )
-CANCEL: Final = CountedOperation(
-    "cancel_graph",
-    "cancel_job",
-    gettext_lazy("Not complete"),
-    lambda graph: len(graph.not_complete()),
-    lambda client, jid: client.cancel_graph(jid, MOST),
-    gettext_lazy("Canceled %(jobs)s."),
-    danger=True,
-)
-
-
-class GraphActions(JobActions):
-    def action_urls(self) -> list[URLPattern]:
-        return [
-            *super().action_urls(),
-            self.page_url("retry_graph", self.retry_graph_view),
-            self.page_url("cancel_graph", self.cancel_graph_view),
-        ]
-
-    def retry_graph_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._graph_operation(request, object_id, RETRY)
-
-    def cancel_graph_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._graph_operation(request, object_id, CANCEL)
-
-    def _graph_operation(self, request: HttpRequest, object_id: str, operation: CountedOperation) -> HttpResponse:
-        def load(row: Any) -> Graph:
-            job = self.job(row)
-            try:
-                graph: Graph = self.client().jobs.graph(row.name, MOST)
-            except GraphTooLarge:
-                raise GraphTooLarge(
-                    _("More than %(most)s jobs are connected. Call client.%(name)s() in code, with a higher limit.")
-                    % {"most": formatting.number(MOST), "name": operation.name}
-                ) from None
-            row.gone = operation is CANCEL and job.state != "complete"
-            return graph
-
-        def facts(graph: Graph) -> list[tuple[Any, Any]]:
-            return [(_("Connected"), formatting.job_count(len(graph.jobs)))]
-
-        return counted_view(self, request, object_id, operation, load, facts)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -16,16 +15,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
+from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
+from ..clients.default import default_client
 from ..clients.job import Job
 from ..clients.replies import Group
-from ..errors import GraphTooLarge, GroupError
 from ..models import JobGroup
 from . import formatting
 from .base import JobsAdmin
 from .callbacks import callbacks_table
-from .counted import CountedOperation, counted_view
 from .glossary import GROUP_STATE_HELP
 from .job_export import jobs_sheet
 from .job_lists import fetch_jobs
@@ -43,28 +43,53 @@ COLUMNS: Final = (
 )
 MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
-RETRY: Final = CountedOperation(
-    "retry_group",
-    "retry_job",
-    gettext_lazy("Failed members"),
-    lambda group: group.failed,
-    lambda client, group_id: client.groups.retry(group_id),
-    gettext_lazy("Retried %(jobs)s of the group."),
-)
-CANCEL: Final = CountedOperation(
-    "cancel_group",
-    "cancel_job",
-    gettext_lazy("Members that have not ended"),
-    lambda group: group.left,
-    lambda client, group_id: client.groups.cancel(group_id),
-    gettext_lazy("Canceled %(jobs)s of the group."),
-    danger=True,
+
+
+def _retry(group: Group, data: dict[str, Any]) -> Change:
+    count = default_client().groups.retry(group.id)
+    return Change(_("Retried %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+
+
+def _cancel(group: Group, data: dict[str, Any]) -> Change:
+    count = default_client().groups.cancel(group.id)
+    return Change(_("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+
+
+OPERATIONS_ON_GROUPS: Final = (
+    Operation(
+        "retry",
+        gettext_lazy("Retry the failed members"),
+        "retry_job",
+        _retry,
+        gettext_lazy(
+            "Failed members, and the jobs because of which members failed, return to their queues with all of their "
+            "retries. This cannot be undone."
+        ),
+        explain=lambda group: {"facts": [(_("Failed members"), formatting.job_count(group.failed))]},
+        partial=True,
+    ),
+    Operation(
+        "cancel",
+        gettext_lazy("Cancel all members"),
+        "cancel_job",
+        _cancel,
+        gettext_lazy(
+            "Deletes the members that have not ended, and earlier steps of chains that only they depend on, even if "
+            "workers are running them. Jobs that wait for the group follow their policies. This cannot be undone."
+        ),
+        explain=lambda group: {"facts": [(_("Members that have not ended"), formatting.job_count(group.left))]},
+        danger=True,
+        partial=True,
+    ),
 )
 
 
 class JobGroupAdmin(JobsAdmin[JobGroup]):
+    operations = OPERATIONS_ON_GROUPS
+    missing = gettext_lazy("This group does not exist: it has expired, or never existed.")
+
     def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("retry", self.retry_view), self.page_url("cancel", self.cancel_view)]
+        return self.operation_urls()
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -90,19 +115,15 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         )
         return self.list_page(request, replace(groups_table, summary=_group_count(total)))
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: JobGroup) -> HttpResponse:
         """Show a group and its members; 404 if it does not exist."""
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+        client = self.client()
         group = client.groups.get(row.name)
         title = formatting.name(row.name)
         actions = [(formatting.url("jobgroup", row.name, "history"), _("History"), False)]
         if group is None:
-            empty = _("This group does not exist: it has expired, or never existed.")
-            members = table(request, JOB_COLUMNS, [], caption=_("Members"), empty=empty)
+            members = table(request, JOB_COLUMNS, [], caption=_("Members"), empty=str(self.missing))
             page = self.list_page(request, members, title=title, object=row, on_object=True, actions=actions)
             page.status_code = 404
             return page
@@ -123,22 +144,12 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
             actions=actions,
         )
 
-    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return counted_view(self, request, object_id, CANCEL, self._bounded_group)
-
-    def retry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return counted_view(self, request, object_id, RETRY, self._bounded_group)
-
-    def _bounded_group(self, row: Any) -> Group:
-        group: Group | None = self.client().groups.get(row.name)
-        if group is None:
-            raise GroupError(_("This group does not exist: it has expired, or never existed."))
-        if group.total > MAX_MEMBERS:
-            raise GraphTooLarge(
-                _("The group has more than %(most)s members. Use client.groups in code.")
-                % {"most": formatting.number(MAX_MEMBERS)}
-            )
-        return group
+    def load(self, names: Sequence[str]) -> dict[str, Group]:
+        groups = {name: group for name in names if (group := self.client().groups.get(name)) is not None}
+        if any(group.total > MAX_MEMBERS for group in groups.values()):
+            text = _("The group has more than %(most)s members. Use client.groups in code.")
+            raise Refused(text % {"most": formatting.number(MAX_MEMBERS)})
+        return groups
 
 
 def _group_count(total: int) -> str:

@@ -1,91 +1,108 @@
-"""Operations on one job: each has its own page, which also accepts the small forms of the job's page."""
+"""Operations on jobs: each has its own page, which also accepts the small forms of the job's page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypedDict
 
-from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from resty_django.text import printable
+from resty_django.admin.bulk import Facts, Selection
+from resty_django.admin.operations import Change, Operation, Refused
 
 from ..clients.job import Job
 from ..clients.serialization import decode
-from ..errors import NoSuchJob, QlessError
 from ..models import Job as JobRow
 from ..models import name_of, token
+from ..search.query import QueryError
 from ..tasks import calls
-from . import formatting, operations
+from . import formatting
 from .arguments import arguments_help, checked_arguments, editable_json
-from .bulk import BulkAdmin
-from .forms import JobForm, OperationForm, queues_of
-from .glossary import OPERATION_HELP
+from .base import JobsAdmin
+from .bulk import JobLists, states_text
+from .forms import JobForm, queues_of
+from .graph_actions import OPERATIONS_ON_GRAPHS
+from .job_lists import JobFilter, JobList, fetch_jobs
+from .operations import OPERATIONS
 from .rows import history_of
 
 
-class JobActions(BulkAdmin):
+def _undepend(job: Job, dependency: str) -> Change:
+    if not dependency and not job.dependencies:
+        job.undepend(all=True)
+        return Change(_("The job is ready to run."))
+    if dependency not in job.dependencies:
+        raise Refused(_("The job no longer waits for that job."))
+    job.undepend(dependency)
+    return Change(_("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)})
+
+
+def _clone_form(data: Any, job: Job) -> JobForm:
+    values = clone_values(job)
+    queues = dict.fromkeys([*queues_of(job.client), *filter(None, [name_of(values["queue"])])])
+    return JobForm(data, [*queues], values, arguments_help(job.klass))
+
+
+def _clone(job: Job, data: dict[str, Any]) -> Change:
+    options = {key: data[key] for key in ("priority", "retries", "delay", "tags")}
+    options["tags"] += [tag for tag in map(str, job.tags) if not _is_editable(tag)]
+    arguments = checked_arguments(data["arguments"], decode(job.raw_data), job.klass, job.client.clock())
+    jid = calls.put(job.client, job.klass, arguments, data["queue"], **options)
+    others = [(JobRow.from_name(jid), f"Created from {job.jid}.")]
+    return Change(f"Run again as {jid}.", formatting.enqueued(jid), others=others)
+
+
+CLONE: Final = Operation(
+    "clone",
+    gettext_lazy("Run again with other arguments"),
+    "start_job",
+    _clone,
+    gettext_lazy(
+        "Creates a new job of the same class with these arguments and its own jid. It waits for no other job. The "
+        "first job does not change."
+    ),
+    form=_clone_form,
+    button=gettext_lazy("Run again with these arguments"),
+)
+
+
+class JobActions(JobsAdmin[JobRow]):
+    operations = (*OPERATIONS.values(), *OPERATIONS_ON_GRAPHS)
+    missing = gettext_lazy("This job does not exist: it was canceled or has expired.")
+
     def action_urls(self) -> list[URLPattern]:
         return [
-            *(self.page_url(name, self._view_of(name)) for name in operations.OPERATIONS),
+            *self.operation_urls(),
             self.page_url("undepend", self.undepend_view),
-            self.page_url("clone", self.clone_view),
+            self.page_url("clone", partial(self.operation_view, operation=CLONE)),
         ]
 
-    def job(self, row: Any) -> Job:
-        """Return the row's job. Raise `NoSuchJob` if it does not exist.
+    # --- many jobs ----------------------------------------------------------------------------------------------------
 
-        A row lives for one request, in which the form and the operation share one fetched job.
-        """
-        if not hasattr(row, "job"):
-            jobs = self.client().jobs.multiget(row.name)
-            if not jobs:
-                raise NoSuchJob(_("This job does not exist: it was canceled or has expired."))
-            row.job = jobs[0]
-        return row.job  # type: ignore[no-any-return]
+    def load(self, names: Sequence[str]) -> dict[str, Job]:
+        return {job.jid: job for job in fetch_jobs(self.client(), names)[0]}
 
-    def _view_of(self, name: str) -> Callable[..., HttpResponse]:
-        operation = operations.OPERATIONS[name]
+    def count_text(self, count: int) -> str:
+        return formatting.job_count(count)
 
-        def view(request: HttpRequest, object_id: str) -> HttpResponse:
-            return self.operation_view(
-                request,
-                object_id,
-                permission=operation.permission,
-                title=operation.label,
-                button=operation.label,
-                form=lambda data, row: self._form(operation, row, data),
-                perform=lambda request, row, cleaned_data: self._perform(request, operation, row, cleaned_data),
-                explain=operation.effect,
-                danger=operation.danger,
-            )
+    def named_facts(self, operation: Operation[Job], targets: Mapping[str, Job]) -> Facts:
+        """Return the states of the jobs."""
+        return [(_("States"), states_text([*targets.values()], self.client().clock()))]
 
-        return view
-
-    def _form(self, operation: operations.Operation, row: Any, data: Any) -> forms.Form:
-        job = self.job(row)
-        queues = queues_of(job.client) if operation.field == "queue" else []
-        return OperationForm(data, operation, queues, initial={"priority": f"{job.priority:g}"})
-
-    def _perform(
-        self, request: HttpRequest, operation: operations.Operation, row: Any, cleaned_data: dict[str, Any]
-    ) -> tuple[str, str]:
-        job = self.job(row)
-        if not operation.applies(job, job.client.clock()):
-            raise QlessError(
-                _("The job's state does not allow this: %(state)s.") % {"state": formatting.state_name(job.state)}
-            )
-        argument = cleaned_data.get(operation.field, "") if operation.field else ""
-        outcome = operations.apply(job.client, operation, [job], argument)
-        if outcome.errors:
-            raise QlessError(outcome.errors[0])
-        row.gone = operation.name == "cancel"
-        message = format_html("{} {}", operation.done_label, _sentence(row, argument))
-        log_text = f"{operation.label} {argument}".strip() + "."
-        return message, log_text
+    def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
+        try:
+            job_list = JobList(self.client(), JobFilter.from_query(request.GET))
+        except QueryError as error:
+            raise Refused(str(error)) from error
+        if names is not None:
+            return super().selection(request, names)
+        if not job_list.countable:
+            raise Refused(_("This list is too broad for a bulk action. Select jobs or add a filter."))
+        return JobLists(self.client(), [job_list], is_all=True)
 
     # --- one job only -------------------------------------------------------------------------------------------------
 
@@ -93,62 +110,22 @@ class JobActions(BulkAdmin):
         """Remove a dependency. URL parameter `on`: the jid of the job to stop waiting for; empty for a job that waits
         for no job."""
         dependency = name_of(request.GET.get("on", ""))
-
-        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> str:
-            job = self.job(row)
-            if not dependency and not job.dependencies:
-                job.undepend(all=True)
-                return _("The job is ready to run.")
-            if dependency not in job.dependencies:
-                raise QlessError(_("The job no longer waits for that job."))
-            job.undepend(dependency)
-            return _("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)}
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission="edit_job",
-            title=_("Remove a dependency"),
-            button=_("Remove the dependency"),
-            perform=perform,
-            explain=_(
+        effect = _("The job waits for no job. It will be ready to run. This cannot be undone.")
+        if dependency:
+            effect = _(
                 "The job will no longer wait for %(jid)s. When it has no dependencies left, it is ready to run. "
                 "This cannot be undone."
-            )
-            % {"jid": formatting.name(dependency)}
-            if dependency
-            else _("The job waits for no job. It will be ready to run. This cannot be undone."),
+            ) % {"jid": formatting.name(dependency)}
+        operation: Operation[Job] = Operation(
+            "undepend",
+            _("Remove a dependency"),
+            "edit_job",
+            lambda job, data: _undepend(job, dependency),
+            effect,
+            button=_("Remove the dependency"),
             danger=True,
         )
-
-    def clone_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Enqueue a job of the same class with other arguments."""
-        title, effect = OPERATION_HELP["clone"]
-        return self.operation_view(
-            request,
-            object_id,
-            permission="start_job",
-            title=title,
-            button=_("Run again with these arguments"),
-            form=self._clone_form,
-            perform=self._clone,
-            explain=effect,
-        )
-
-    def _clone_form(self, data: Any, row: Any) -> JobForm:
-        job = self.job(row)
-        values = clone_values(job)
-        queues = dict.fromkeys([*queues_of(job.client), *filter(None, [name_of(values["queue"])])])
-        return JobForm(data, [*queues], values, arguments_help(job.klass))
-
-    def _clone(self, request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-        job = self.job(row)
-        options = {key: cleaned_data[key] for key in ("priority", "retries", "delay", "tags")}
-        options["tags"] += [tag for tag in map(str, job.tags) if not _is_editable(tag)]
-        data = checked_arguments(cleaned_data["arguments"], decode(job.raw_data), job.klass, job.client.clock())
-        jid = calls.put(job.client, job.klass, data, cleaned_data["queue"], **options)
-        self.add_history(request, f"Created from {row.name}.", JobRow.from_name(jid))
-        return formatting.enqueued(jid), f"Run again as {jid}."
+        return self.operation_view(request, object_id, operation)
 
 
 class EditorContext(TypedDict):
@@ -182,8 +159,3 @@ def clone_values(job: Job) -> dict[str, Any]:
 def _is_editable(tag: str) -> bool:
     """Return whether the form can show a tag; other tags are copied unseen."""
     return tag.isprintable() and "," not in tag
-
-
-def _sentence(row: Any, argument: Any) -> str:
-    detail = f" ({printable(str(argument), 200)})" if argument != "" else ""
-    return f"{formatting.short(row.name)}{detail}."

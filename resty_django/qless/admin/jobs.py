@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypedDict
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern
 from django.utils.decorators import method_decorator
@@ -15,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.formatting import percent
 from resty_django.admin.tables import Table, changed
 from resty_django.conf import conf
@@ -27,7 +27,8 @@ from ..clients.recurring import RecurringJob
 from ..clients.replies import Result
 from ..clients.serialization import encode
 from ..errors import QlessError
-from ..models import ArchivedJob, name_of, token
+from ..models import ArchivedJob, token
+from ..models import Job as JobRow
 from ..search.query import QueryError
 from . import formatting, operations
 from .arguments import display_json
@@ -92,7 +93,7 @@ class JobContext(TypedDict):
 
 class JobAdmin(NewJob):
     def extra_urls(self) -> list[URLPattern]:
-        return [*self.bulk_urls(), *self.stuck_urls(), *self.start_urls(), *self.action_urls()]
+        return [self.bulk_url(), *self.stuck_urls(), *self.start_urls(), *self.action_urls()]
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -126,7 +127,7 @@ class JobAdmin(NewJob):
             form=FilterForm(request.GET, queues),
             facts=_list_facts(job_list),
             hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list), *_archive_hints(text)],
-            operations=self.operations_for(request),
+            operations=self.offered(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
             hidden_filters=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
@@ -139,14 +140,11 @@ class JobAdmin(NewJob):
             ],
         )
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: JobRow) -> HttpResponse:
         """Show a job (404 if it does not exist); redirect to the page of a recurring or an archived job."""
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
-        jid = name_of(row.key)
+        client = self.client()
+        jid = row.name
         job = client.jobs.get(jid)
         if isinstance(job, RecurringJob):
             return HttpResponseRedirect(formatting.url("recurringjob", jid))
@@ -188,7 +186,7 @@ class JobAdmin(NewJob):
                 for tag in map(str, job.tags)
             ],
             "applicable": {
-                name: operation.applies(job, now) and permissions[operation.permission]
+                name: operation.applies(job) and permissions[operation.permission]
                 for name, operation in operations.OPERATIONS.items()
             },
             "priority": f"{job.priority:g}",

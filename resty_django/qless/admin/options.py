@@ -19,21 +19,21 @@ from django.views.decorators.http import require_safe
 
 import resty_django
 from resty_django.admin.formatting import NONE
+from resty_django.admin.operations import Change, Operation
 from resty_django.admin.tables import Column, Row, table
 from resty_django.conf import conf
 from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import printable
 
+from ..clients.default import default_client
 from ..clients.serialization import text
 from ..core import sha1
 from ..models import Option, name_of, token
 from ..tasks.schedule import CRON_PAUSED
 from . import formatting
-from .base import TEMPLATES, ActionContext
+from .base import JobsAdmin
 from .forms import PriorityField, SeenForm
-from .glossary import OPERATION_HELP
 from .job_lists import redis_command
-from .row_operations import Change, RowOperation, RowOperations
 
 MAX_NUMBER: Final = 10**15
 
@@ -172,9 +172,10 @@ def _grouped(value: str) -> str:
 
 
 class OptionForm(SeenForm):
-    def __init__(self, data: Any, option: str, value: str) -> None:
+    def __init__(self, data: Any, option: StoredOption) -> None:
+        value = option.value if option.value and option.value.isprintable() else ""
         super().__init__(data, {"value": value})
-        self.fields["value"] = option_spec(option).field(value)
+        self.fields["value"] = option_spec(option.name).field(value)
 
     def clean_value(self) -> str:
         return str(self.cleaned_data["value"])
@@ -195,56 +196,45 @@ class StoredOption:
     value: str | None
 
 
-def _set(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
-    value, old_value = argument["value"], option.value
-    admin.client().config.set(option.name, value)
-    return Change(
-        log_text=f"Changed from {'its default' if old_value is None else printable(old_value, 200)} to "
-        f"{printable(value, 200)}.",
-        message=_("Option saved. It applies to all clients."),
-    )
+def _set(option: StoredOption, data: dict[str, Any]) -> Change:
+    value, old_value = data["value"], option.value
+    default_client().config.set(option.name, value)
+    old_text = "its default" if old_value is None else printable(old_value, 200)
+    message = _("Option saved. It applies to all clients.")
+    return Change(f"Changed from {old_text} to {printable(value, 200)}.", message)
 
 
-def _unset(admin: Any, request: HttpRequest, option: StoredOption, argument: Any) -> Change:
-    admin.client().config.unset(option.name)
-    return Change(
-        log_text=f"Unset; it was {printable(str(option.value), 200)}.",
-        message=_("Option reset to its default."),
-    )
+def _unset(option: StoredOption, data: dict[str, Any]) -> Change:
+    default_client().config.unset(option.name)
+    return Change(f"Unset; it was {printable(str(option.value), 200)}.", _("Option reset to its default."), gone=True)
 
 
-OPERATIONS_ON_OPTIONS: Final[Mapping[str, RowOperation]] = {
-    operation.name: operation
-    for operation in (
-        RowOperation(
-            "unset",
-            gettext_lazy("Reset to the default"),
-            gettext_lazy("Reset to the default:"),
-            "configure_jobs",
-            _unset,
-            OPERATION_HELP["unset"][1],
-            applies=lambda option: option.value is not None,
-        ),
-        RowOperation("set", gettext_lazy("Set"), "", "configure_jobs", _set, listed=False),
-    )
-}
+UNSET: Final = Operation(
+    "unset",
+    gettext_lazy("Reset to the default"),
+    "configure_jobs",
+    _unset,
+    gettext_lazy("Resets the option to its default, for all clients. The history keeps the former value."),
+    done=gettext_lazy("Reset to the default:"),
+    applies=lambda option: option.value is not None,
+    title=gettext_lazy("Unset"),
+    button=gettext_lazy("Unset the option"),
+)
 
 
-class OptionAdmin(RowOperations[Option]):
+class OptionAdmin(JobsAdmin[Option]):
     live = False
-    row_operations = OPERATIONS_ON_OPTIONS
+    operations = (UNSET,)
 
     def extra_urls(self) -> list[URLPattern]:
-        return [*self.row_urls(), self.page_url("unset", self.unset_view)]
+        return [self.bulk_url(), *self.operation_urls()]
 
     def load(self, names: Sequence[str]) -> dict[str, StoredOption]:
         stored = self._stored()
         return {name: StoredOption(name, stored.get(name)) for name in names}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        stored = self._stored()
-        matching = self.filter_names(request, stored)
-        return [name for name in stored if name in matching]
+        return self.filter_names(request, self._stored())
 
     def count_text(self, count: int) -> str:
         return ngettext("%(count)s option", "%(count)s options", count) % {"count": formatting.number(count)}
@@ -262,7 +252,7 @@ class OptionAdmin(RowOperations[Option]):
         if requested and requested not in names:
             names.append(requested)
         matching = self.filter_names(request, names)
-        rows = [self._row(option, stored.get(option)) for option in names if option in matching]
+        rows = [self._row(option, stored.get(option)) for option in matching]
         empty = _("No matching options. Remove the filter.")
         options_table = table(request, COLUMNS, rows, caption=_("Options"), empty=empty, picks=True, export="options")
         return self.list_page(
@@ -271,7 +261,7 @@ class OptionAdmin(RowOperations[Option]):
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
             facts=list(_server_facts(self.client())),
-            **self.picks_context(request, len(matching & stored.keys())),
+            **self.picks_context(request, sum(option in stored for option in matching)),
         )
 
     def _row(self, option: str, value: str | None) -> Row:
@@ -309,39 +299,13 @@ class OptionAdmin(RowOperations[Option]):
             unset = formatting.url("option", option, "unset")
             facts.append((_("Reset to the default"), format_html('<a href="{}">{}</a>', unset, _("Unset"))))
         if not self.may(request, "configure_jobs") and request.method in ("GET", "HEAD"):
-            context: ActionContext = {
+            context = {
                 "title": formatting.name(option),
                 "object": Option(key=unquote(object_id)),
                 "facts": facts,
                 "back": formatting.list_url("option"),
             }
-            return self.page(request, f"{TEMPLATES}/action.html", context)
+            return self.page(request, "admin/resty_django/action.html", context)
 
-        def perform(request: HttpRequest, row: Option, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            return self.change_one(request, row, "set", {"value": cleaned_data["value"]})
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission="configure_jobs",
-            title=formatting.name(option),
-            button=_("Set"),
-            form=lambda data, row: OptionForm(data, option, value if value and value.isprintable() else ""),
-            perform=perform,
-            explain=lambda row: {"facts": facts, "back": formatting.list_url("option")},
-        )
-
-    def unset_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Option, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            row.gone = True  # type: ignore[attr-defined]
-            return self.change_one(request, row, "unset", {})
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission="configure_jobs",
-            title=_("Unset"),
-            button=_("Unset the option"),
-            perform=perform,
-            explain=OPERATION_HELP["unset"][1],
-        )
+        operation = Operation("set", formatting.name(option), "configure_jobs", _set, form=OptionForm, button=_("Set"))
+        return self.operation_view(request, object_id, operation, facts=facts, back=formatting.list_url("option"))

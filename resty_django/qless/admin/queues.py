@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 from django.utils.decorators import method_decorator
@@ -14,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.tables import Column, Row, Table, table
 
@@ -24,14 +24,14 @@ from ..coverage import coverage
 from ..models import Queue, token
 from ..overview import notes_of
 from . import charts, formatting, overview
-from .base import TEMPLATES, PicksContext
+from .base import TEMPLATES, JobsAdmin, PicksContext
 from .forms import NameForm, queues_of
 from .job_export import with_export
 from .job_lists import JobFilter, queue_counts, redis_command
+from .operations import OPERATIONS
 from .queue_operations import OPERATIONS_ON_QUEUES
 from .recurring_list import recurring_table
 from .recurring_operations import OPERATIONS_ON_RECURRING
-from .row_operations import RowOperations, picks_context
 from .rows import jobs_table
 from .stuck import stuck_notice, stuck_url
 
@@ -85,16 +85,11 @@ class JobsTab(PicksContext):
     table: Table
 
 
-class QueueAdmin(RowOperations[Queue]):
-    row_operations = OPERATIONS_ON_QUEUES
+class QueueAdmin(JobsAdmin[Queue]):
+    operations = OPERATIONS_ON_QUEUES
 
     def extra_urls(self) -> list[URLPattern]:
-        return [
-            *self.row_urls(),
-            self.page_url("pause", self.pause_view),
-            self.page_url("unpause", self.unpause_view),
-            self.page_url("forget", self.forget_view),
-        ]
+        return [self.bulk_url(), *self.operation_urls()]
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -106,7 +101,7 @@ class QueueAdmin(RowOperations[Queue]):
         groups = client.jobs.failed()
         workers, lives = client.workers.counts(), client.workers.alive()
         unserved = coverage(client, counts, lives)
-        names = self.filter_names(request, (queue.name for queue in counts))
+        names = set(self.filter_names(request, (queue.name for queue in counts)))
         matching = [queue for queue in counts if queue.name in names]
         reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.paused])
         hours = completed_by_queue(charts.spans_of(client, "hour"), [queue.name for queue in matching[:MAX_CHARTS]])
@@ -173,13 +168,10 @@ class QueueAdmin(RowOperations[Queue]):
         values |= {"name": name, "latency": latency or 0, "hour": sum(hour)}
         return Row(cells, values, pick=token(name), title=formatting.name(name))
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: Queue) -> HttpResponse:
         """Show a queue. URL parameters: `tab`, and `period` for the statistics."""
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+        client = self.client()
         tab = request.GET.get("tab", "stats")
         tab = tab if tab in TABS else "stats"
         tab_context: StatisticsTab | RecurringTab | JobsTab
@@ -201,7 +193,7 @@ class QueueAdmin(RowOperations[Queue]):
         )
         return {
             "table": with_export(jobs, job_list),
-            "operations": self.operations_for(request),
+            "operations": self.offered(request, [*OPERATIONS.values()]),
             "select_all": job_list.countable and jobs.pager.total,
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
         }
@@ -209,7 +201,7 @@ class QueueAdmin(RowOperations[Queue]):
     def _recurring_tab(self, request: HttpRequest, client: Any, name: str) -> RecurringTab:
         jobs = recurring_table(request, client, [name])
         bulk = f"{reverse('admin:resty_qless_recurringjob_bulk')}{formatting.query_of({'queue': token(name)})}"
-        return {"table": jobs, **picks_context(self, request, OPERATIONS_ON_RECURRING, bulk, jobs.pager.total)}
+        return {"table": jobs, **self.picks_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -217,41 +209,10 @@ class QueueAdmin(RowOperations[Queue]):
         return {counts.name: counts for counts in queue_counts(self.client(), names)}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        names = queues_of(self.client())
-        matching = self.filter_names(request, names)
-        return [name for name in names if name in matching]
+        return self.filter_names(request, queues_of(self.client()))
 
     def count_text(self, count: int) -> str:
         return ngettext("%(count)s queue", "%(count)s queues", count) % {"count": formatting.number(count)}
-
-    def pause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._operation_view(request, object_id, "pause", _("Pause the queue"))
-
-    def unpause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._operation_view(request, object_id, "unpause", _("Resume the queue"))
-
-    def forget_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._operation_view(request, object_id, "forget", _("Forget the queue"))
-
-    def _operation_view(self, request: HttpRequest, object_id: str, name: str, button: str) -> HttpResponse:
-        operation = self.row_operations[name]
-
-        def perform(request: HttpRequest, row: Queue, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            outcome = self.change_one(request, row, name, cleaned_data)
-            row.gone = name == "forget"  # type: ignore[attr-defined]
-            return outcome
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission=operation.permission,
-            title=operation.label,
-            button=button,
-            form=lambda data, row: operation.form(data),
-            perform=perform,
-            explain=operation.effect,
-            danger=operation.danger,
-        )
 
 
 def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypedDict
 
-from django import forms
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.formatting import NONE
 
 from ..clients.recurring import RecurringJob
 from ..clients.serialization import encode
-from ..errors import NoSuchJob
 from ..models import RecurringJob as RecurringRow
 from ..models import name_of, token
 from ..tasks.abandoned import of_tasks
 from ..tasks.schedule import is_cron_paused, latest_jids, next_times
 from . import formatting
-from .arguments import arguments_help, checked_arguments, display_json, editable_json
-from .base import TEMPLATES
-from .forms import NameForm, OperationForm, RecurringForm, queues_of
-from .glossary import OPERATION_HELP
+from .arguments import display_json
+from .base import TEMPLATES, JobsAdmin
+from .forms import NameForm
 from .job_lists import fetch_jobs
-from .operations import OPERATIONS
 from .recurring_list import (
     CronTask,
     cron_tasks,
@@ -42,8 +40,7 @@ from .recurring_list import (
     results,
     spawned_jids,
 )
-from .recurring_operations import OPERATIONS_ON_RECURRING, Target, targets_of
-from .row_operations import RowOperations
+from .recurring_operations import EDIT, OPERATIONS_ON_RECURRING, Target, edit_form, targets_of
 
 TIMES: Final = 5
 """Number of next times shown."""
@@ -124,20 +121,12 @@ def _results(client: Any, jids: Sequence[str], now: float) -> str:
     return results({job.jid: job for job in fetch_jobs(client, jids)[0]}, jids, now)
 
 
-class RecurringJobAdmin(RowOperations[RecurringRow]):
-    row_operations = OPERATIONS_ON_RECURRING
+class RecurringJobAdmin(JobsAdmin[RecurringRow]):
+    operations = OPERATIONS_ON_RECURRING
+    missing = gettext_lazy("This recurring job no longer exists.")
 
     def extra_urls(self) -> list[URLPattern]:
-        return [
-            *self.row_urls(),
-            self.page_url("run_now", self.run_now_view),
-            self.page_url("pause", self.pause_view),
-            self.page_url("resume", self.resume_view),
-            self.page_url("edit", self.edit_view),
-            self.page_url("cancel", self.cancel_view),
-            self.page_url("tag", lambda request, object_id: self._tag_view(request, object_id, "tag")),
-            self.page_url("untag", lambda request, object_id: self._tag_view(request, object_id, "untag")),
-        ]
+        return [self.bulk_url(), *self.operation_urls(), self.page_url("edit", self.edit_view)]
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -153,21 +142,15 @@ class RecurringJobAdmin(RowOperations[RecurringRow]):
             for entry in declared
             if entry.abandoned
         ]
-        actions = [
-            (name, self.row_operations[name].label)
-            for name in ROW_LINKS
-            if self.may(request, self.row_operations[name].permission)
-        ]
+        offered = self.offered(request)
+        actions = [(operation.name, operation.label) for operation in offered if operation.name in ROW_LINKS]
         recurring = recurring_table(request, client, queues, declared, cron=[*cron_tasks().values()], actions=actions)
         picks = self.picks_context(request, None if request.GET.get("name") else recurring.pager.total)
         return self.list_page(request, recurring, hints=abandoned, form=NameForm(request.GET), **picks)
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+    @object_page
+    def change_view(self, request: HttpRequest, row: RecurringRow) -> HttpResponse:
+        client = self.client()
         context = {"title": formatting.name(row.name), "object": row, "on_object": True}
         jobs = jobs_of(client, [row.name])
         if jobs:
@@ -201,106 +184,8 @@ class RecurringJobAdmin(RowOperations[RecurringRow]):
         queue = name_of(request.GET.get("queue", ""))
         return formatting.url("queue", queue, tab="recurring") if queue else super().list_address(request)
 
-    def target(self, row: Any) -> Target:
-        """Return the row's recurring job or cron task. Raise `NoSuchJob` if it does not exist."""
-        target = self.load([row.name]).get(row.name)
-        if target is None:
-            raise NoSuchJob(_("This recurring job no longer exists."))
-        return target
-
-    def run_now_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Enqueue a job in addition to the schedule."""
-        return self._schedule_operation(request, object_id, "run_now")
-
-    def pause_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._schedule_operation(request, object_id, "pause")
-
-    def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._schedule_operation(request, object_id, "resume")
-
-    def _schedule_operation(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        operation = self.row_operations[name]
-
-        def form(data: Any, row: Any) -> forms.Form:
-            self.target(row)  # refuses if it does not exist
-            return forms.Form(data)
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission=operation.permission,
-            title=operation.label,
-            button=operation.label,
-            form=form,
-            perform=lambda request, row, cleaned_data: self.change_one(request, row, name),
-            explain=operation.effect,
-        )
-
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def form(data: Any, row: Any) -> forms.Form:
-            job = self.target(row).recurring()
-            initial = {
-                "queue": job.queue_name,
-                "interval": f"{job.interval:g}",
-                "priority": f"{job.priority:g}",
-                "retries": job.retries,
-                "backlog": job.backlog,
-                "arguments": editable_json(job.data, job.klass),
-            }
-            help_text = arguments_help(job.klass) if self.may(request, "start_job") else None
-            return RecurringForm(data, queues_of(job.client), initial, help_text)
-
-        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            job = self.target(row).recurring()
-            if "arguments" in cleaned_data:
-                edited = cleaned_data.pop("arguments")
-                cleaned_data["data"] = checked_arguments(edited, job.data, job.klass, job.client.clock())
-            changes = {
-                key: value
-                for key, value in cleaned_data.items()
-                if value != getattr(job, "queue_name" if key == "queue" else key)
-            }
-            if not changes:
-                return _("No changes."), "Changed nothing."
-            return self.change_one(request, row, "edit", changes)
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission="edit_job",
-            title=_("Edit"),
-            button=_("Save for future jobs"),
-            form=form,
-            perform=perform,
-            explain=OPERATION_HELP["edit"][1],
-        )
-
-    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Any, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            outcome = self.change_one(request, row, "cancel")
-            row.gone = True
-            return outcome
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission="cancel_job",
-            title=_("Cancel"),
-            button=_("Cancel the recurring job"),
-            perform=perform,
-            explain=OPERATION_HELP["cancel"][1],
-            danger=True,
-        )
-
-    def _tag_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        operation = OPERATIONS[name]
-
-        return self.operation_view(
-            request,
-            object_id,
-            permission="edit_job",
-            title=operation.label,
-            button=operation.label,
-            form=lambda data, row: OperationForm(data, operation, []),
-            perform=lambda request, row, cleaned_data: self.change_one(request, row, name, cleaned_data["tag"]),
-        )
+        """Edit the template; its arguments only with the permission to start jobs with arguments of one's choice."""
+        with_arguments = self.may(request, "start_job")
+        operation = replace(EDIT, form=partial(edit_form, with_arguments=with_arguments))
+        return self.operation_view(request, object_id, operation)

@@ -19,7 +19,7 @@ from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, or
 from ..clients.replies import StuckJob
 from ..models import name_of, token
 from . import formatting
-from .graph_actions import GraphActions
+from .job_actions import JobActions
 from .job_lists import fetch_jobs
 
 COLUMNS: Final = (
@@ -49,12 +49,12 @@ MAX_QUEUES: Final = 100
 """Maximum number of queues in the list of all queues."""
 
 
-class StuckList(GraphActions):
-    def bulk_list_address(self, request: HttpRequest) -> str:
+class StuckList(JobActions):
+    def list_address(self, request: HttpRequest) -> str:
         """Return to the list of stuck jobs, of the queue in the URL, if the operation came from there."""
         if STUCK in request.GET:
             return stuck_url(name_of(request.GET.get("queue", "")))
-        return super().bulk_list_address(request)
+        return super().list_address(request)
 
     def stuck_urls(self) -> list[URLPattern]:
         return [self.page_url("stuck", self.stuck_view, "stuck/")]
@@ -91,7 +91,7 @@ class StuckList(GraphActions):
             title=_("Stuck jobs in %(queue)s") % {"queue": formatting.name(queue)} if queue else _("Stuck jobs"),
             shortcuts=shortcuts,
             bulk=f"{reverse('admin:resty_qless_job_bulk')}{query}",
-            operations=self.operations_for(request),
+            operations=self.offered(request),
         )
 
     def _stuck_row(self, request: HttpRequest, job: StuckJob, klass: str) -> Row:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
-from django import forms
-from django.contrib.admin.utils import unquote
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.backends.utils import csrf_input
-from django.urls import URLPattern, reverse
+from django.urls import URLPattern
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -19,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import object_page
 from resty_django.admin.tables import (
     MAX_SORTED,
     PAGE_SIZE,
@@ -34,18 +33,15 @@ from resty_django.admin.tables import (
 )
 
 from ..clients.replies import WorkerCounts
-from ..errors import QlessError
-from ..models import Tag, Worker, name_of, token
+from ..models import Tag, Worker, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm
-from .glossary import OPERATION_HELP
 from .job_export import jobs_of, jobs_sheet
 from .job_lists import JobFilter, JobList, fetch_jobs, redis_command, sorted_set
-from .row_operations import RowOperations
 from .worker_operations import OPERATIONS_ON_WORKERS
 from .worker_rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
-from .worker_stacks import request_stacks, stacks_section
+from .worker_stacks import stacks_section
 
 MOST_JOBS: Final = 200
 """Maximum number of jobs listed on a worker's page."""
@@ -57,39 +53,15 @@ TAG_COLUMNS: Final = (
 )
 
 
-class ScaleForm(forms.Form):
-    """The number of slots, within the bounds that the worker reports."""
-
-    def __init__(self, data: Any, slots: int, max_slots: int) -> None:
-        super().__init__(data, initial={"slots": slots})
-        self.fields["slots"] = forms.IntegerField(
-            label=_("Slots"),
-            min_value=1,
-            max_value=max_slots,
-            help_text=_("Number of jobs that the worker runs at once: 1 to %(max)s.")
-            % {"max": formatting.number(max_slots)},
-        )
-
-
-class WorkerAdmin(RowOperations[Worker]):
-    row_operations = OPERATIONS_ON_WORKERS
+class WorkerAdmin(JobsAdmin[Worker]):
+    operations = OPERATIONS_ON_WORKERS
 
     def extra_urls(self) -> list[URLPattern]:
-        return [
-            *self.row_urls(),
-            self.page_url("deregister", self.deregister_view),
-            self.page_url("quiet", self.quiet_view),
-            self.page_url("resume", self.resume_view),
-            self.page_url("stop", self.stop_view),
-            self.page_url("scale", self.scale_view),
-            self.page_url("stacks", self.stacks_view),
-        ]
+        return [self.bulk_url(), *self.operation_urls()]
 
-    def url_after(self, request: HttpRequest, obj: Any) -> str:
+    def url_after(self, request: HttpRequest, obj: Any, gone: bool = False) -> str:
         """Return to the list if the operation came from there."""
-        if TO_LIST in request.GET:
-            return reverse(self.url_name("changelist"))
-        return super().url_after(request, obj)
+        return super().url_after(request, obj, gone or TO_LIST in request.GET)
 
     @method_decorator(require_safe)
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -97,7 +69,7 @@ class WorkerAdmin(RowOperations[Worker]):
         client = self.client()
         now = client.clock()
         counts = client.workers.counts()
-        names = self.filter_names(request, (worker.name for worker in counts))
+        names = set(self.filter_names(request, (worker.name for worker in counts)))
         workers = self._infos(client, [worker for worker in counts if worker.name in names])
         workers.sort(key=lambda worker: not worker.stuck_reason)
         controls = self.may(request, "control_worker")
@@ -129,12 +101,9 @@ class WorkerAdmin(RowOperations[Worker]):
             **self.picks_context(request, len(workers)),
         )
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        self.check_view_permission(request)
-        client, row = self.client(), self.model(key=unquote(object_id))
+    @object_page
+    def change_view(self, request: HttpRequest, row: Worker) -> HttpResponse:
+        client = self.client()
         now = client.clock()
         held = client.workers[row.name]
         jids = list(dict.fromkeys((*held.stalled, *held.jobs)))
@@ -169,81 +138,10 @@ class WorkerAdmin(RowOperations[Worker]):
         return {worker.name: worker for worker in self._infos(client, counts)}
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        names = [worker.name for worker in self.client().workers.counts()]
-        matching = self.filter_names(request, names)
-        return [name for name in names if name in matching]
+        return self.filter_names(request, (worker.name for worker in self.client().workers.counts()))
 
     def count_text(self, count: int) -> str:
         return ngettext("%(count)s worker", "%(count)s workers", count) % {"count": formatting.number(count)}
-
-    def deregister_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._control_view(request, object_id, "deregister", _("Deregister the worker"))
-
-    def quiet_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._control_view(request, object_id, "quiet")
-
-    def resume_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._control_view(request, object_id, "resume")
-
-    def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        return self._control_view(request, object_id, "stop")
-
-    def scale_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def form(data: Any, row: Worker) -> forms.Form:
-            report = next(iter(self.client().workers.reports(row.name)), None)
-            if report is None:
-                raise QlessError(_("The worker does not report, so it cannot be scaled."))
-            return ScaleForm(data, report.slots, report.max_slots)
-
-        return self._control_view(request, object_id, "scale", form=form)
-
-    def stacks_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            answered = request_stacks(self.client(), row.name)
-            message = _("The worker sent its stacks.") if answered else _("The worker has not answered yet.")
-            return message, _("Requested the stacks of its jobs.")
-
-        title, effect = OPERATION_HELP["stacks"]
-        return self.operation_view(
-            request,
-            object_id,
-            permission="control_worker",
-            title=title,
-            button=title,
-            perform=perform,
-            explain=effect,
-        )
-
-    def _control_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        name: str,
-        button: Any = "",
-        *,
-        form: Callable[[Any, Any], forms.Form] = lambda data, row: forms.Form(data),
-    ) -> HttpResponse:
-        """Send a request to a worker. The lists and pages show whether the worker has confirmed it."""
-        operation = self.row_operations[name]
-        help_name = "deregister" if name == "deregister" else f"{name}_worker"
-
-        def perform(request: HttpRequest, row: Worker, cleaned_data: dict[str, Any]) -> tuple[str, str]:
-            outcome = self.change_one(request, row, name, cleaned_data)
-            row.gone = name == "deregister"  # type: ignore[attr-defined]
-            return outcome
-
-        title, effect = OPERATION_HELP[help_name]
-        return self.operation_view(
-            request,
-            object_id,
-            permission=operation.permission,
-            title=title,
-            button=button or title,
-            perform=perform,
-            form=form,
-            explain=effect,
-            danger=operation.danger,
-        )
 
     @staticmethod
     def _infos(client: Any, counts: list[WorkerCounts]) -> list[WorkerInfo]:
@@ -348,10 +246,7 @@ class TagAdmin(JobsAdmin[Tag]):
         tags_table = replace(tags_table, summary=summary, order=limit if text and total > MAX_SORTED else "")
         return self.list_page(request, tags_table, form=NameForm(request.GET))
 
-    @method_decorator(require_safe)
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
+    @object_page
+    def change_view(self, request: HttpRequest, row: Tag) -> HttpResponse:
         """Redirect to the jobs with this tag."""
-        self.check_view_permission(request)
-        return HttpResponseRedirect(formatting.list_url("job", tag=token(name_of(unquote(object_id)))))
+        return HttpResponseRedirect(formatting.list_url("job", tag=token(row.name)))

@@ -74,13 +74,13 @@ def test_selected_bans_are_lifted_after_a_confirmation_with_their_number() -> No
     client = person("view_keyban", "lift_keyban")
     assert text_of(client, BANS).count('name="pick"') == 3
     picks = [Key.of(ban.name).token for ban in (first, second)]
-    text = client.post(f"{BANS}lift/", {"pick": picks}).content.decode()
-    assert 'value="Lift 2 bans"' in text
+    text = client.post(f"{BANS}lift/", {"verb": "lift", "pick": picks}).content.decode()
+    assert "2 of 2 bans selected." in text
     assert "192.0.2.8" in text
     assert "This cannot be undone" in text
     assert len(bans.current_bans()) == 3
     assert logged() == []
-    response = client.post(f"{BANS}lift/", {"pick": picks, "confirmed": "yes"}, follow=True)
+    response = client.post(f"{BANS}lift/", {"verb": "lift", "pick": picks, "confirmed": "yes"}, follow=True)
     assert "Lifted 2 bans." in response.content.decode()
     assert [ban.key for ban in bans.current_bans()] == ["198.51.100.1"]
     assert LogEntry.objects.count() == 2
@@ -91,8 +91,9 @@ def test_all_bans_of_a_search_are_lifted() -> None:
         bans.add(key, for_="1h")
     client = person("view_keyban", "lift_keyban")
     assert "Lift all 2 listed bans" in text_of(client, f"{BANS}?find=192")
-    assert 'value="Lift 2 bans"' in client.post(f"{BANS}lift/?find=192", {"all": "yes"}).content.decode()
-    client.post(f"{BANS}lift/?find=192", {"all": "yes", "confirmed": "yes"})
+    everything = {"verb": "lift", "all": "yes"}
+    assert "2 of 2 bans selected." in client.post(f"{BANS}lift/?find=192", everything).content.decode()
+    client.post(f"{BANS}lift/?find=192", {**everything, "confirmed": "yes"})
     assert [ban.key for ban in bans.current_bans()] == ["198.51.100.1"]
 
 
@@ -100,7 +101,10 @@ def test_several_bans_are_offered_to_those_who_may_lift_them() -> None:
     bans.add("192.0.2.7", for_="1h")
     assert 'name="pick"' not in text_of(person("view_keyban"), BANS)
     client = person("view_keyban", "lift_keyban")
-    assert "Nothing selected" in client.post(f"{BANS}lift/", {"confirmed": "yes"}, follow=True).content.decode()
+    assert (
+        "Nothing selected"
+        in client.post(f"{BANS}lift/", {"verb": "lift", "confirmed": "yes"}, follow=True).content.decode()
+    )
     assert len(bans.current_bans()) == 1
 
 

@@ -24,6 +24,7 @@ from tests.integration.qless.admin.tools import (
     message_in,
     path,
     person,
+    run_steps,
     text_of,
 )
 from tests.staff import logged
@@ -255,19 +256,6 @@ def test_bulk_without_selection_changes_nothing(admin_client: Browser, jobs_site
     assert everything(valkey) == before
 
 
-def run(admin_client: Browser, url: str, data: dict[str, Any]) -> list[str]:
-    """Post all steps, and return the progress text of each page."""
-    progress_texts = []
-    for _ in range(50):
-        reply = admin_client.post(url, data)
-        if reply.status_code == 302:
-            return progress_texts
-        text = reply.content.decode()
-        progress_texts += re.findall(r'<label for="resty-progress">([^<]*)<', text)
-        data = hidden(text)
-    pytest.fail(f"it does not end: {progress_texts}")
-
-
 def test_a_group_is_retried_in_steps_at_a_rate(
     admin_client: Browser, jobs_site: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +268,7 @@ def test_a_group_is_retried_in_steps_at_a_rate(
     assert 'name="rate"' in confirmation
     now = jobs_site.clock()
     monkeypatch.setattr(jobs_site, "clock", lambda: now)
-    progress_texts = run(admin_client, url, {**hidden(confirmation), "rate": "10"})
+    progress_texts = run_steps(admin_client, url, {**hidden(confirmation), "rate": "10"})
     assert progress_texts == ["50 of 70 jobs"]
     assert jobs_site.jobs.failed() == {}
     assert jobs_site.queues["mail"].jobs.ready() == ["f00"]
@@ -312,7 +300,7 @@ def test_bulk_operation_reaches_every_job_once(
     monkeypatch.setattr(bulk_module, "STEP", 25)
     jobs_site.queues["pdf"].put("K", {})
     jobs_site.queues["mail"].put_many([{"klass": "K", "data": {}, "jid": f"j{n}"} for n in range(60)])
-    progress_texts = run(
+    progress_texts = run_steps(
         admin_client, bulk(queue="mail", state="waiting"), {"verb": verb, "all": "yes", "confirmed": "yes", **argument}
     )
     assert progress_texts == ["25 of 60 jobs", "50 of 60 jobs"]
@@ -351,9 +339,9 @@ def test_all_jobs_with_a_tag_are_canceled_but_complete_ones(admin_client: Browse
     fill(jobs_site)
     jobs_site.jobs.get("complete-1").tag("vip")  # type: ignore[union-attr]
     jobs_site.jobs.get("depends-1").tag("vip")  # type: ignore[union-attr]
-    run(admin_client, bulk(tag="vip"), {"verb": "cancel", "all": "yes", "confirmed": "yes"})
+    run_steps(admin_client, bulk(tag="vip"), {"verb": "cancel", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.tagged("vip").jobs == ["complete-1"]
-    run(admin_client, bulk(tag="vip"), {"verb": "untag", "tag": "vip", "all": "yes", "confirmed": "yes"})
+    run_steps(admin_client, bulk(tag="vip"), {"verb": "untag", "tag": "vip", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.tagged("vip").jobs == []
 
 
@@ -362,7 +350,7 @@ def test_all_failures_are_retried_each_to_its_queue(admin_client: Browser, jobs_
         failed(jobs_site, f"a{n}", group="g-one", queue="one")
         failed(jobs_site, f"b{n}", group="g-two", queue="two")
     assert "Retry everything" in text_of(admin_client, path("failuregroup"))
-    run(admin_client, bulk(state="failed"), {"verb": "retry", "all": "yes", "confirmed": "yes"})
+    run_steps(admin_client, bulk(state="failed"), {"verb": "retry", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.failed() == {}
     assert [(queue.name, queue.waiting) for queue in jobs_site.queues.counts()] == [("one", 30), ("two", 30)]
 

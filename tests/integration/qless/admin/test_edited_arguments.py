@@ -11,9 +11,10 @@ from django.test import Client as Browser
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from resty_django.admin.operations import Operation
 from resty_django.qless import Client
-from resty_django.qless.admin import operations
 from resty_django.qless.admin.arguments import edited_arguments
+from resty_django.qless.admin.operations import OPERATIONS
 from resty_django.qless.errors import InvalidArgument
 from resty_django.qless.redaction import HIDDEN, UNNAMED, redacted_arguments
 from tests.integration.qless.admin.tools import path, text_of
@@ -160,12 +161,11 @@ def test_arguments_nested_too_deeply_are_no_error_of_the_page(admin_client: Brow
     assert stored()[0] == {"a": 1}
 
 
-@pytest.mark.parametrize("operation", operations.OPERATIONS.values(), ids=operations.OPERATIONS)
-def test_no_other_action_changes_the_class_or_the_arguments(jobs_site: Client, operation: operations.Operation) -> None:
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_no_other_action_changes_the_class_or_the_arguments(jobs_site: Client, operation: Operation[Any]) -> None:
     jid = jobs_site.queues["mail"].put(LOG_IN, {"args": ["ada", SECRET], "kwargs": {}})
     job = jobs_site.jobs.get(jid)
-    argument = {"queue": "pdf", "priority": 3, "tag": "x"}.get(operation.field, "")
-    operations.apply(jobs_site, operation, [job], argument)  # type: ignore[list-item]
+    operation.change({jid: job}, {"queue": "pdf", "priority": 3, "tag": "x"})
     after = jobs_site.jobs.get(jid)
     assert after is None or (after.klass, after.raw_data) == (job.klass, job.raw_data)  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""Check boxes of the lists of queues, workers, recurring jobs and options: confirmation, permissions, history."""
+"""Check boxes of the lists of queues, workers, recurring jobs, options and failure groups, and their operations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
+from resty_django.admin import bulk
 from resty_django.qless import Client, RecurringJob
-from resty_django.qless.admin import row_operations
 from resty_django.qless.models import token
 from resty_django.qless.tasks.schedule import is_cron_paused
 from tests.integration.qless.admin.test_recurring_pages import EVERY, NIGHTLY, NOON, recurring
 from tests.integration.qless.admin.test_recurring_pages import periodic as periodic
-from tests.integration.qless.admin.tools import ROOT, everything, hidden, message_in, path, person, report, text_of
+from tests.integration.qless.admin.tools import (
+    ROOT,
+    everything,
+    failed,
+    hidden,
+    message_in,
+    path,
+    person,
+    report,
+    text_of,
+)
 from tests.integration.qless.conftest import pop
 from tests.integration.qless.tasks import examples as examples  # defines the tasks
 from tests.staff import logged
@@ -30,6 +40,7 @@ OFFERED = {
     },
     "recurringjob": {"run_now": "retry_job", "pause": "edit_job", "resume": "edit_job", "cancel": "cancel_job"},
     "option": {"unset": "configure_jobs"},
+    "failuregroup": {"retry": "retry_job", "move": "retry_job", "cancel": "cancel_job"},
 }
 
 
@@ -49,6 +60,7 @@ def requested(client: Client, name: str) -> list[str]:
 @pytest.fixture
 def site(jobs_site: Client) -> Client:
     """Return a site with objects in each of the lists."""
+    failed(jobs_site, "failed")
     for name in ("mail", "pdf", "rows"):
         jobs_site.queues[name].put("K", {}, jid=f"{name}-1")
     jobs_site.queues["mail"].recur("K", {"password": "hunter2"}, 60, jid="digest", offset=60)
@@ -69,7 +81,14 @@ def test_lists_offer_the_operations_that_the_user_may_do(admin_client: Browser, 
 
 
 @pytest.mark.parametrize(
-    ("model", "name"), [("queue", "mail"), ("worker", "web1-1"), ("recurringjob", "digest"), ("option", "heartbeat")]
+    ("model", "name"),
+    [
+        ("queue", "mail"),
+        ("worker", "web1-1"),
+        ("recurringjob", "digest"),
+        ("option", "heartbeat"),
+        ("failuregroup", "mail-Timeout"),
+    ],
 )
 def test_nothing_changes_without_a_selection(
     admin_client: Browser, site: Client, valkey: Any, model: str, name: str
@@ -107,7 +126,7 @@ def test_all_rows_are_those_of_the_filter(admin_client: Browser, site: Client, m
     reply = post(admin_client, "queue", "pause", query="?name=P", all="yes", confirmed="yes")
     assert reply.redirect_chain[-1][0] == f"{path('queue')}?name=P"
     assert paused(site) == {"pdf"}
-    monkeypatch.setattr(row_operations, "MAX_ALL", 2)
+    monkeypatch.setattr(bulk, "MAX_ALL", 2)
     assert "more than 2 rows" in message_in(post(admin_client, "queue", "pause", all="yes", confirmed="yes"))
     assert paused(site) == {"pdf"}
 

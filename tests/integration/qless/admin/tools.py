@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+import pytest
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.test import Client as Browser
@@ -86,6 +87,19 @@ def report(client: Client, name: str, **fields: Any) -> None:
     )
     client.call("worker.alive", name, "mail", "pdf")
     client.call("worker.report", name, text)
+
+
+def run_steps(browser: Browser, url: str, data: dict[str, Any]) -> list[str]:
+    """Post all steps, and return the progress text of each page."""
+    progress_texts = []
+    for _ in range(50):
+        reply = browser.post(url, data)
+        if reply.status_code == 302:
+            return progress_texts
+        text = reply.content.decode()
+        progress_texts += re.findall(r'<label for="resty-progress">([^<]*)<', text)
+        data = hidden(text)
+    pytest.fail(f"it does not end: {progress_texts}")
 
 
 def failed(client: Client, jid: str, group: str = "mail-Timeout", queue: str = "mail", **options: Any) -> str:

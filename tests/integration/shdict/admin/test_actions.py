@@ -94,9 +94,6 @@ def test_flush_all_takes_the_exact_name(admin_client: Client, filled: SharedDict
         assert admin_client.post(url("flush-all"), {"confirmation": typed}).status_code == 200
         assert filled.get("kept") == 1
         assert logged() == []
-
-
-def test_flush_all(admin_client: Client, filled: SharedDict) -> None:
     assert "Type “default” to empty it" in admin_client.get(url("flush-all")).content.decode()
     assert admin_client.post(url("flush-all"), {"confirmation": "default"}).status_code == 302
     assert filled.get("kept") is None

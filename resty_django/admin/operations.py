@@ -1,0 +1,97 @@
+"""Operations of the admin: on one object, on selected rows of a list, or on the entire list.
+
+`PageAdmin.operation_view` is the page of an operation on one object, `BulkAdmin.bulk_view` of one on many objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from django import forms
+from django.db import models
+
+from resty_django.redis.errors import StoreError
+from resty_django.shdict.errors import Unavailable
+from resty_django.text import printable
+
+Target = TypeVar("Target")
+
+
+class Refused(Exception):
+    """An operation is not done; the text explains why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of an object.
+
+    `entry`: of the object's history; `others`: of other objects' history. `message`: for a user who changed only this
+    object; by default the entry. `gone`: whether the object no longer exists.
+    """
+
+    entry: str
+    message: Any = ""
+    gone: bool = False
+    others: Sequence[tuple[models.Model, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Changes by the names of the changed objects, and errors."""
+
+    changes: dict[str, Change] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[Target]):
+    """An operation on an object.
+
+    - `run`: changes the object, given the form's cleaned data. May raise `Refused` or an error in `refusals` of the
+      admin. `partial`: such an error may leave a part done, so it is logged.
+    - `run_many`: does the same for objects by name, and the number of objects changed before; by default one by one.
+    - `label`: in lists; `title` and `button` of the operation's page are the label by default.
+    - `done`: begins the message about many objects. Lists offer the operation only if it has this text.
+    - `effect`: says what happens. `explain`: returns more context for the page, such as `facts`; may raise like `run`.
+    - `form`: takes the data, and the object or None for several objects.
+    - `applies`: whether the state of one of several objects allows the operation.
+    """
+
+    name: str
+    label: Any
+    permission: str
+    run: Callable[[Target, dict[str, Any]], Change]
+    effect: Any = ""
+    done: Any = ""
+    applies: Callable[[Target], bool] = lambda target: True
+    form: Callable[[Any, Any], forms.Form] = lambda data, target: forms.Form(data)
+    explain: Callable[[Target], Mapping[str, Any]] = lambda target: {}
+    title: Any = ""
+    button: Any = ""
+    danger: bool = False
+    partial: bool = False
+    template: str = "admin/resty_django/action.html"
+    run_many: Callable[[Mapping[str, Target], dict[str, Any], int], Outcome] | None = None
+
+    def change(
+        self,
+        targets: Mapping[str, Target],
+        data: dict[str, Any],
+        before: int = 0,
+        *refusals: type[Exception],
+    ) -> Outcome:
+        """Change several objects; a store that is down ends it, and what is done until then is in the outcome."""
+        if self.run_many is not None:
+            return self.run_many(targets, data, before)
+        outcome = Outcome()
+        for name, target in targets.items():
+            try:
+                outcome.changes[name] = self.run(target, data)
+            except (StoreError, Unavailable) as error:
+                outcome.errors.append(str(error))
+                break
+            except refusals as error:
+                outcome.errors.append(f"{printable(name, 60)}: {error}")
+        return outcome
