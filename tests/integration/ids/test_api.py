@@ -19,11 +19,14 @@ from django.core.management import call_command
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test import override_settings
 from django.urls import reverse
+from drf_spectacular.openapi import AutoSchema
 from rest_framework.permissions import AllowAny
+from rest_framework.schemas import DefaultSchema
 from rest_framework.test import APIClient
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
+from resty_django.api.openapi import view_schema
 from resty_django.api.parsing import MAX_BODY
 from resty_django.ids import next_id, service
 from resty_django.ids.api.errors import exception_handler
@@ -672,6 +675,19 @@ def test_the_schema_has_the_bounds_of_the_rule(schema: Any, name: str, low: int,
             field = schema["components"]["schemas"][component]["properties"][name]
             assert field["minimum"] == low
             assert high is None or field["maximum"] == high
+
+
+class SiteSchema(AutoSchema):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [(f"{__name__}.SiteSchema", SiteSchema), ("rest_framework.schemas.openapi.AutoSchema", DefaultSchema)],
+)
+def test_views_keep_the_schema_class_of_the_site(settings: Any, path: str, kind: type) -> None:
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_SCHEMA_CLASS": path}
+    assert isinstance(view_schema(), kind)
 
 
 def test_the_api_works_without_drf_spectacular() -> None:
