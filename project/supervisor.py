@@ -12,12 +12,12 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from resty_django.supervisor import end_with_parent
+from resty_django.supervisor import end_with_parent, noted_signals
 
 GRACE: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -80,7 +80,8 @@ class Supervisor:
         A signal during a preparation skips the rest; a signal during shutdown has no effect. An exception of a
         preparation is raised before any child is started.
         """
-        with self._signals() as wake:
+        watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+        with noted_signals(*watched, note=self._note) as wake:
             for prepare in preparations:
                 if not self._stopping:
                     prepare()
@@ -98,25 +99,7 @@ class Supervisor:
                 self._end([service for service in self._services if not service.child.store])
                 self._end([service for service in self._services if service.child.store])
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[int]:
-        """Record signals, and write a byte to the yielded file descriptor at each, which ends a wait on it."""
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-        before = {number: signal.signal(number, self._note) for number in watched}
-        fd_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        try:
-            yield reader
-        finally:
-            signal.set_wakeup_fd(fd_before)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            os.close(reader)
-            os.close(writer)
-
-    def _note(self, number: int, frame: object) -> None:
+    def _note(self, number: int) -> None:
         if number != signal.SIGCHLD:
             self._stopping = True
 

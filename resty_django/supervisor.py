@@ -10,6 +10,7 @@ import selectors
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -114,7 +115,29 @@ class ProcessPool:
         self._pauses: dict[int, float] = {}
         self._selector = selectors.DefaultSelector()
 
-    def poll(self, seconds: float, wake: int | None = None) -> None:
+    def run(
+        self,
+        *signals: signal.Signals,
+        on_signal: Callable[[int], None],
+        on_tick: Callable[[], None],
+        tick: float,
+    ) -> None:
+        """Keep the children running until `stopping` is set and all of them have ended.
+
+        `on_signal` is called with the number of each signal of `signals` that this process receives, `on_tick` after
+        each `tick` seconds and each signal or report.
+        """
+        received: deque[int] = deque()
+        with noted_signals(*signals, signal.SIGCHLD, note=received.append) as wake:
+            self._selector.register(wake, selectors.EVENT_READ)
+            while self.processes or not self.stopping:
+                self._poll(tick, wake)
+                while received:
+                    if (number := received.popleft()) != signal.SIGCHLD:
+                        on_signal(number)
+                on_tick()
+
+    def _poll(self, seconds: float, wake: int) -> None:
         """Start children that are due, read reports and reap exits. Wait `seconds`, or until `wake` is readable."""
         now = time.monotonic()
         for index, at in list(self._start_at.items()):
@@ -122,13 +145,9 @@ class ProcessPool:
                 del self._start_at[index]
                 if not self.stopping:
                     self._start(index)
-        if wake is not None:
-            with contextlib.suppress(KeyError):  # already registered
-                self._selector.register(wake, selectors.EVENT_READ)
         for key, _ in self._selector.select(seconds):
             if key.fd == wake:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(key.fd, 4096)
+                os.read(wake, 4096)
             else:
                 self._read_reports(key.data)
         self._reap()

@@ -1,103 +1,84 @@
-"""OpenAPI descriptions for drf-spectacular; they have no effect if it is not installed."""
+"""The OpenAPI document of the views, which drf-spectacular makes from their serializers and docstrings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any
 
-spectacular: Any
-try:
-    from drf_spectacular import utils as spectacular
-except ImportError:
-    spectacular = None
+from rest_framework import serializers
+from rest_framework.schemas import DefaultSchema
+from rest_framework.schemas.inspectors import ViewInspector
+from rest_framework.settings import api_settings
 
-if spectacular is not None:
-    from drf_spectacular.extensions import OpenApiSerializerExtension
+from .endpoints import Endpoint
+from .fields import KnownFieldsOnly
 
-    class KnownFieldsOnlyExtension(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-        """Describes serializers that reject unknown fields; drf-spectacular finds this class automatically."""
+if TYPE_CHECKING:
+    from drf_spectacular.openapi import AutoSchema
+else:
+    AutoSchema = object
 
-        target_class = "resty_django.api.fields.KnownFieldsOnly"
-        match_subclasses = True
 
-        def map_serializer(self, auto_schema: Any, direction: Any) -> Any:
-            schema = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
-            for name, keywords in self.target.openapi().items():
+class ErrorSerializer(serializers.Serializer[Any]):
+    """An error: a code, a message, and optional details."""
+
+    code = serializers.CharField(help_text="A stable identifier, for programs.")
+    message = serializers.CharField(help_text="A sentence, for people.")
+    details = serializers.DictField(required=False, help_text="Optional details, such as `fields` (messages by field).")
+
+
+class EndpointSchema(AutoSchema):
+    """Describes a method of a view by its `Endpoint`, or else by the view's `serializer_class`."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        method = getattr(self.view, getattr(self.view, "action", self.method.lower()))
+        declared: Endpoint = getattr(method, "endpoint", Endpoint())
+        return declared
+
+    def get_override_parameters(self) -> list[Any]:
+        import uritemplate
+        from drf_spectacular.utils import OpenApiParameter
+
+        text = "Escape it twice if it contains characters other than letters, digits, - and _."
+        names = [OpenApiParameter(name, location="path", description=text) for name in uritemplate.variables(self.path)]
+        headers = [
+            OpenApiParameter(name, location="header", description=text) for name, text in self.endpoint.headers.items()
+        ]
+        return [*names, *headers, *filter(None, [self.endpoint.query])]
+
+    def get_operation_id(self) -> str:
+        operation_id = super().get_operation_id()
+        return operation_id if "{" in self.path else operation_id.replace("retrieve", "list")
+
+    def get_summary(self) -> str:
+        return self.get_description().partition("\n")[0].rstrip(".")
+
+    def get_request_serializer(self) -> Any:
+        endpoint = self.endpoint
+        return endpoint.body if endpoint.body or endpoint.reply else super().get_request_serializer()
+
+    def get_response_serializers(self) -> Any:
+        endpoint = self.endpoint
+        return {endpoint.status: endpoint.reply} if endpoint.reply else super().get_response_serializers()
+
+    def _get_response_bodies(self, *args: Any) -> dict[str, Any]:
+        error = self._get_response_for_code(ErrorSerializer, "400") | {"description": "An error."}  # type: ignore[no-untyped-call]
+        return {**super()._get_response_bodies(*args), "4XX": error, "5XX": error}
+
+    def _map_serializer(self, serializer: Any, *args: Any, **options: Any) -> Any:
+        schema = super()._map_serializer(serializer, *args, **options)  # type: ignore[no-untyped-call]
+        if isinstance(serializer, KnownFieldsOnly):
+            for name, keywords in serializer.openapi().items():
                 if name in schema.get("properties", {}):
                     schema["properties"][name].update(keywords)
             schema["additionalProperties"] = False
-            return schema
+        return schema
 
 
-View = TypeVar("View", bound=Callable[..., Any])
-Decorator = Callable[[View], View]
-Examples: TypeAlias = dict[int, tuple[str, dict[str, dict[str, Any]]]]
-"""Error responses by status: a description, and by code the other fields of the body."""
-
-REQUEST_ERRORS: Examples = {
-    400: (
-        "A parameter or a field is invalid.",
-        {
-            "bad_request": {
-                "message": "The request is invalid: count: A valid integer is required.",
-                "details": {"fields": {"count": ["A valid integer is required."]}},
-            }
-        },
-    ),
-    401: (
-        "The client is not authenticated (403 if the site's first authentication class has no challenge).",
-        {"not_authenticated": {"message": "Authentication credentials were not provided."}},
-    ),
-    403: (
-        "The user lacks the permission.",
-        {"permission_denied": {"message": "You do not have permission to perform this action."}},
-    ),
-}
-
-
-def describe(**arguments: Any) -> Decorator[Any]:
-    """Call `extend_schema` if drf-spectacular is installed."""
-    if spectacular is None:
-        return lambda view: view
-    decorator: Decorator[Any] = spectacular.extend_schema(**arguments)
-    return decorator
-
-
-def describe_all(**methods: Any) -> Decorator[Any]:
-    """Call `extend_schema_view` with decorators of `describe` if drf-spectacular is installed."""
-    if spectacular is None:
-        return lambda view: view
-    decorator: Decorator[Any] = spectacular.extend_schema_view(**methods)
-    return decorator
-
-
-def responses(successes: Mapping[int, Any], errors: Examples, serializer: type) -> dict[int, Any]:
-    """Return the responses of a URL by status: the successful ones, then errors in the format of `serializer`."""
-    responses_by_status = dict(successes)
-    if spectacular is None:
-        return responses_by_status
-    for status, (text, examples) in sorted(errors.items()):
-        responses_by_status[status] = spectacular.OpenApiResponse(
-            serializer,
-            description=text,
-            examples=[
-                spectacular.OpenApiExample(code, value={"code": code, **fields}) for code, fields in examples.items()
-            ],
-        )
-    return responses_by_status
-
-
-def request_example(name: str, value: dict[str, Any]) -> list[Any]:
-    return [] if spectacular is None else [spectacular.OpenApiExample(name, value=value, request_only=True)]
-
-
-def response_example(name: str, value: Any) -> list[Any]:
-    if spectacular is None:
-        return []
-    return [spectacular.OpenApiExample(name, value=value, response_only=True, status_codes=["200", "201"])]
-
-
-def path_parameter(name: str, text: str) -> list[Any]:
-    if spectacular is None:
-        return []
-    return [spectacular.OpenApiParameter(name, str, spectacular.OpenApiParameter.PATH, description=text)]
+def view_schema() -> ViewInspector:
+    """Return the schema of the site's DEFAULT_SCHEMA_CLASS, with `EndpointSchema` if it is drf-spectacular's."""
+    site_class: Any = api_settings.DEFAULT_SCHEMA_CLASS
+    if not hasattr(site_class, "get_override_parameters"):
+        return DefaultSchema()
+    schema: ViewInspector = type("SiteSchema", (EndpointSchema, site_class), {})()
+    return schema

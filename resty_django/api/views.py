@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from .errors import exception_handler
+from .openapi import view_schema
 from .parsing import StrictJSONParser
 from .permissions import HasViewPermission
 
@@ -22,14 +22,8 @@ class JsonView(APIView):
     renderer_classes = (JSONRenderer,)
     permission_classes = (HasViewPermission,)
     metadata_class = None
+    schema = view_schema()
     permissions: ClassVar[dict[str, str]] = {}
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
         return exception_handler
-
-
-def checked(serializer: BaseSerializer[Any]) -> dict[str, Any]:
-    """Return the validated data of a serializer. Raise `ValidationError`."""
-    serializer.is_valid(raise_exception=True)
-    validated: dict[str, Any] = serializer.validated_data
-    return validated

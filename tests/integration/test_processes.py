@@ -16,7 +16,7 @@ from tests import processes
 
 PARENT = """
 import os, signal, sys, time
-from resty_django.supervisor import ProcessPool, noted_signals
+from resty_django.supervisor import ProcessPool
 
 def work(index, commands, reports):
     os.write(reports, b"started\\n")
@@ -28,9 +28,7 @@ def ended(child, code):
     children.stopping = True
 
 children = ProcessPool("test", 1, work, on_report=lambda child, line: print(child.pid, flush=True), on_exit=ended)
-with noted_signals(signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, note=lambda number: None) as wake:
-    while children.processes or not children.stopping:
-        children.poll(0.2, wake)
+children.run(signal.SIGTERM, signal.SIGINT, on_signal=lambda number: None, on_tick=lambda: None, tick=0.2)
 """
 
 

@@ -345,20 +345,18 @@ ROUTES: Final[list[Page]] = [
     *(
         asks(f"jobs/{path}", VIEW_JOB)
         for path in (
-            *("queues/", "queues/{api_queue}/", "queues/{api_queue}/stats/", "queues/{api_queue}/throughput/"),
-            *("queues/{api_queue}/jobs/", "jobs/", "jobs/{api_running}/", "jobs/{api_running}/graph/", "groups/"),
-            *("groups/{api_group}/", "groups/{api_group}/jobs/", "stuck/?queue=q", "failed/", "failed/{api_failure}/"),
-            *("workers/", "workers/{api_worker}/", "recurring/", "recurring/{api_recurring}/"),
+            *("queues/", "queues/{api_queue}/", "queues/{api_queue}/stats/", "jobs/", "jobs/{api_running}/"),
+            *("failed/", "workers/", "recurring/"),
         )
+    ),
+    sends(
+        *("post", "jobs/jobs/", "resty_qless.start_job", 201),
+        **{"klass": f"{TASKS}.add", "data": {"args": [1], "kwargs": {}}},
     ),
     sends("post", "jobs/queues/{api_idle}/pause/", "resty_qless.pause_queue"),
     sends("post", "jobs/queues/{api_queue}/unpause/", "resty_qless.pause_queue"),
     sends("delete", "jobs/jobs/{api_waiting}/", "resty_qless.cancel_job"),
     sends("post", "jobs/jobs/{api_failed}/retry/", "resty_qless.retry_job"),
-    sends("post", "jobs/jobs/{api_dependent}/graph/cancel/", "resty_qless.cancel_job"),
-    sends("post", "jobs/jobs/{api_failed}/graph/retry/", "resty_qless.retry_job"),
-    sends("post", "jobs/groups/{api_group}/cancel/", "resty_qless.cancel_job"),
-    sends("post", "jobs/groups/{api_group}/retry/", "resty_qless.retry_job"),
     sends("post", "jobs/failed/{api_failure}/retry/", "resty_qless.retry_job"),
 ]
 

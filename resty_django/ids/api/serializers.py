@@ -35,19 +35,6 @@ RULE: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class IdErrorSerializer(serializers.Serializer[Any]):
-    """An error: a stable code, a message and optional details."""
-
-    code = serializers.CharField(help_text="A stable code, for programs.")
-    message = serializers.CharField(help_text="A message, for people.")
-    details = serializers.DictField(
-        required=False,
-        help_text="Depending on the error: `fields` (messages by field), `position` (index of the first wrong "
-        "character of a rule's source), `risks` (sentences to confirm) or `until` (epoch seconds when an exhausted "
-        "counter starts again).",
-    )
-
-
 class IdRequestSerializer(KnownFieldsOnly):
     """A request for IDs."""
 
@@ -92,6 +79,12 @@ class CounterQuerySerializer(AppQuerySerializer):
     )
     rule = serializers.CharField(
         required=False, trim_whitespace=False, help_text="Only counters of the rule with this name."
+    )
+
+
+class ConfirmQuerySerializer(serializers.Serializer[Any]):
+    confirm_risks = serializers.CharField(
+        required=False, default="", allow_blank=True, help_text="`true`: delete the rule even if it has counters."
     )
 
 

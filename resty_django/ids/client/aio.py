@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
-from ..errors import Unavailable
-from .nodes import Address, Node, NodesDown, Patience, plan, read_nodes
-from .wire import Codec, MonitorReply, Reply, error_of, get_fields, ids_of, monitor_fields, position_of
+from resty_django.sansio import arun
+
+from .base import Attempt, BaseClient
+from .nodes import Node
+from .wire import Codec, MonitorReply, Reply, get_fields, ids_of, monitor_fields, position_of
 
 
-class AsyncIdClient:
+class AsyncIdClient(BaseClient):
     """The asyncio version of `IdClient`: one socket per node, any number of concurrent requests, each can be cancelled.
 
     Bound to the event loop in which it is used; in another loop (a second `asyncio.run`) it opens new sockets.
     """
 
-    def __init__(
-        self,
-        nodes: str | Sequence[str | Address] = "127.0.0.1:1200",
-        *,
-        timeout: float = 0.2,
-        attempts: int | None = None,
-        backoff: float = 0.05,
-        key: str | bytes | None = None,
-    ) -> None:
-        self._nodes = read_nodes(nodes)
-        self._patience = Patience(timeout, attempts, backoff)
-        self._codec = Codec(key)
+    def _prepare(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._endpoints: dict[Node, _Endpoint] = {}
         self._locks: dict[Node, asyncio.Lock] = {}
-        self._closed = False
 
     async def get(self, rule: str, app: str = "", salt: str = "") -> str:
         """Return the next ID of a rule.
@@ -47,11 +35,11 @@ class AsyncIdClient:
 
     async def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
         """Return the next `count` IDs, never fewer; raise the errors of `get`. Takes one datagram each way."""
-        return ids_of(await self._ask(get_fields(rule, app, salt, count)), count)
+        return ids_of(await self._reply(get_fields(rule, app, salt, count)), count)
 
     async def monitor(self, rule: str, app: str = "") -> MonitorReply:
         """Return the position of a counter. Raise NotExist if it does not exist."""
-        return position_of(await self._ask(monitor_fields(rule, app)))
+        return position_of(await self._reply(monitor_fields(rule, app)))
 
     async def close(self) -> None:
         """Close the sockets; requests in flight fail. The client cannot be used afterwards."""
@@ -67,43 +55,19 @@ class AsyncIdClient:
     ) -> None:
         await self.close()
 
-    async def _ask(self, fields: dict[str, Any]) -> Reply:
-        failures: dict[str, str] = {}
-        for pause, node in plan(self._nodes, self._patience, time.monotonic()):
-            if pause:
-                await asyncio.sleep(pause)
-            reply = await self._try(node, fields, failures)
-            if reply is not None:
-                return reply
-        raise NodesDown(failures)
+    async def _reply(self, fields: dict[str, Any]) -> Reply:
+        return await arun(self._ask(fields), self._perform)
 
-    async def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
-        """Return the reply of one node, or None to try another node; the reason is then in `failures`."""
-        seq = self._codec.new_seq()
-        datagram = self._codec.request(fields, seq)
-        try:
-            endpoint = await self._endpoint(node)
-            reply = await endpoint.ask(datagram, seq, self._patience.timeout)
-        except TimeoutError:
-            failures[str(node)] = f"no answer within {self._patience.timeout:g} s"
-            node.failed(time.monotonic())
+    async def _perform(self, step: float | Attempt) -> Reply | None:
+        if not isinstance(step, Attempt):
+            await asyncio.sleep(step)
             return None
-        except OSError as error:
-            failures[str(node)] = error.strerror or str(error)
-            node.failed(time.monotonic())
-            return None
-        error_found = error_of(reply)
-        if isinstance(error_found, Unavailable):
-            failures[str(node)] = f"unavailable: {error_found}"
-            node.failed(time.monotonic())
-            return None
-        node.worked()
-        return reply
+        endpoint = await self._endpoint(step.node)
+        return await endpoint.ask(step.datagram, step.seq, self._timeout)
 
     async def _endpoint(self, node: Node) -> _Endpoint:
         loop = asyncio.get_running_loop()
-        if self._is_closed():
-            raise RuntimeError("This AsyncIdClient is closed. Create a new one.")
+        self._check_open()
         if self._loop is not loop:
             self._drop()
             self._loop = loop
@@ -118,13 +82,10 @@ class AsyncIdClient:
                     sock.close()
                     raise
                 self._endpoints[node] = endpoint
-        if self._is_closed():
+        if self._closed:
             endpoint.close()
-            raise RuntimeError("This AsyncIdClient is closed. Create a new one.")
+            self._check_open()
         return endpoint
-
-    def _is_closed(self) -> bool:
-        return self._closed
 
     def _drop(self) -> None:
         endpoints, self._endpoints = self._endpoints, {}

@@ -1,10 +1,10 @@
-"""The nodes of a client: the order in which to try them, and pauses after failures."""
+"""The nodes of a client: their addresses, their failures, and the order in which to try them."""
 
 from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -68,28 +68,6 @@ class Node:
         return sock
 
 
-@dataclass(frozen=True)
-class Patience:
-    """Timeouts and retries of a request.
-
-    `timeout`: seconds to wait for each reply; choose well above the server's usual maximum. `attempts`: the maximum
-    number of datagrams sent (None: each node twice, at least three). `backoff`: seconds of the pause after all nodes
-    were tried, doubling each time, with jitter.
-    """
-
-    timeout: float = 0.2
-    attempts: int | None = None
-    backoff: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not self.timeout > 0:
-            raise ValueError(f"The timeout is {self.timeout}. Use more than 0 seconds.")
-        if self.attempts is not None and self.attempts < 1:
-            raise ValueError(f"The number of attempts is {self.attempts}. Use at least 1.")
-        if not self.backoff >= 0:
-            raise ValueError(f"The backoff is {self.backoff}. Use at least 0 seconds.")
-
-
 def read_nodes(nodes: str | Sequence[str | Address]) -> list[Node]:
     """Return the nodes for `"host:port"`, or for a list of such strings and (host, port) pairs.
 
@@ -106,18 +84,6 @@ def order(nodes: Sequence[Node], now: float) -> list[Node]:
     ready = [node for node in nodes if node.rests_until <= now]
     random.shuffle(ready)
     return ready + sorted((node for node in nodes if node.rests_until > now), key=lambda node: node.rests_until)
-
-
-def plan(nodes: Sequence[Node], patience: Patience, now: float) -> Iterator[tuple[float, Node]]:
-    """Yield each attempt as (seconds to pause before it, node)."""
-    total = patience.attempts if patience.attempts is not None else max(3, 2 * len(nodes))
-    ordered = order(nodes, now)
-    for number in range(total):
-        round_, index = divmod(number, len(ordered))
-        pause = 0.0
-        if round_ and not index:
-            pause = patience.backoff * 2 ** (round_ - 1) * random.uniform(0.5, 1.0)  # noqa: S311
-        yield pause, ordered[index]
 
 
 def _node(node: str | Address) -> Node:

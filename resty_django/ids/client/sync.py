@@ -6,41 +6,30 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from ..errors import Unavailable
-from .nodes import Address, Node, NodesDown, Patience, plan, read_nodes
-from .wire import Codec, MonitorReply, Reply, error_of, get_fields, ids_of, monitor_fields, position_of
+from resty_django.sansio import run
 
-_LARGEST = 65_535
+from .base import Attempt, BaseClient
+from .nodes import Node
+from .wire import MonitorReply, Reply, get_fields, ids_of, monitor_fields, position_of
 
 
-class IdClient:
+class IdClient(BaseClient):
     """A client for one or more UDP ID servers. The package docstring describes how it chooses nodes.
 
-    `nodes`: "host:port" (IPv6 in brackets), or a list of such strings and (host, port) pairs. `timeout`, `attempts`
-    and `backoff`: see `Patience`. `key`: the secret shared with the servers, if they require signed requests.
+    `nodes`: "host:port" (IPv6 in brackets), or a list of such strings and (host, port) pairs. `timeout`: seconds to
+    wait for each reply; choose well above the server's usual maximum. `attempts`: the maximum number of datagrams sent
+    (None: each node twice, at least three). `backoff`: seconds of the pause after all nodes were tried, doubling each
+    time, with jitter. `key`: the secret shared with the servers, if they require signed requests.
 
     Safe to share between threads, since each uses a separate socket while it waits, and safe to use after a fork.
     """
 
-    def __init__(
-        self,
-        nodes: str | Sequence[str | Address] = "127.0.0.1:1200",
-        *,
-        timeout: float = 0.2,
-        attempts: int | None = None,
-        backoff: float = 0.05,
-        key: str | bytes | None = None,
-    ) -> None:
-        self._nodes = read_nodes(nodes)
-        self._patience = Patience(timeout, attempts, backoff)
-        self._codec = Codec(key)
+    def _prepare(self) -> None:
         self._idle: dict[Node, deque[socket.socket]] = {node: deque() for node in self._nodes}
         self._process = os.getpid()
-        self._closed = False
 
     def get(self, rule: str, app: str = "", salt: str = "") -> str:
         """Return the next ID of a rule.
@@ -52,11 +41,11 @@ class IdClient:
 
     def get_many(self, rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
         """Return the next `count` IDs, never fewer; raise the errors of `get`. Takes one datagram each way."""
-        return ids_of(self._ask(get_fields(rule, app, salt, count)), count)
+        return ids_of(self._reply(get_fields(rule, app, salt, count)), count)
 
     def monitor(self, rule: str, app: str = "") -> MonitorReply:
         """Return the position of a counter. Raise NotExist if it does not exist."""
-        return position_of(self._ask(monitor_fields(rule, app)))
+        return position_of(self._reply(monitor_fields(rule, app)))
 
     def close(self) -> None:
         """Close the sockets. The client cannot be used afterwards."""
@@ -75,69 +64,35 @@ class IdClient:
         if hasattr(self, "_idle"):
             self._drop_idle()
 
-    def _ask(self, fields: dict[str, Any]) -> Reply:
-        failures: dict[str, str] = {}
-        for pause, node in plan(self._nodes, self._patience, time.monotonic()):
-            if pause:
-                time.sleep(pause)
-            reply = self._try(node, fields, failures)
-            if reply is not None:
-                return reply
-        raise NodesDown(failures)
+    def _reply(self, fields: dict[str, Any]) -> Reply:
+        return run(self._ask(fields), self._perform)
 
-    def _try(self, node: Node, fields: dict[str, Any], failures: dict[str, str]) -> Reply | None:
-        """Return the reply of one node, or None to try another node; the reason is then in `failures`."""
-        seq = self._codec.new_seq()
-        datagram = self._codec.request(fields, seq)
-        sock: socket.socket | None = None
+    def _perform(self, step: float | Attempt) -> Reply | None:
+        if not isinstance(step, Attempt):
+            time.sleep(step)
+            return None
+        sock = self._socket(step.node)
         try:
-            sock = self._socket(node)
-            sock.send(datagram)
-            reply = self._receive(sock, seq)
-        except OSError as error:
-            if sock is not None:
-                sock.close()
-            failures[str(node)] = error.strerror or str(error)
-            node.failed(time.monotonic())
-            return None
-        except BaseException:
-            if sock is not None:
-                sock.close()
-            raise
-        if reply is None:
-            # A late reply must not reach the next request on this socket.
+            sock.send(step.datagram)
+            reply = self._receive(sock, step.seq)
+        except BaseException:  # a late reply must not reach the next request on this socket
             sock.close()
-            failures[str(node)] = f"no answer within {self._patience.timeout:g} s"
-            node.failed(time.monotonic())
-            return None
-        self._keep(node, sock)
-        error_found = error_of(reply)
-        if isinstance(error_found, Unavailable):
-            failures[str(node)] = f"unavailable: {error_found}"
-            node.failed(time.monotonic())
-            return None
-        node.worked()
+            raise
+        self._keep(step.node, sock)
         return reply
 
-    def _receive(self, sock: socket.socket, seq: str) -> Reply | None:
-        """Return the reply with that `seq`, or None if it does not arrive in time.
-
-        Other datagrams are ignored.
-        """
-        deadline = time.monotonic() + self._patience.timeout
+    def _receive(self, sock: socket.socket, seq: str) -> Reply:
+        """Return the reply with that `seq`, and ignore other datagrams. Raise TimeoutError."""
+        deadline = time.monotonic() + self._timeout
         while (seconds := deadline - time.monotonic()) > 0:
             sock.settimeout(seconds)
-            try:
-                reply = self._codec.reply(sock.recv(_LARGEST))
-            except TimeoutError:
-                return None
+            reply = self._codec.reply(sock.recv(65_535))
             if reply is not None and reply.seq == seq:
                 return reply
-        return None
+        raise TimeoutError
 
     def _socket(self, node: Node) -> socket.socket:
-        if self._closed:
-            raise RuntimeError("This IdClient is closed. Create a new one.")
+        self._check_open()
         if self._process != os.getpid():
             self._drop_idle()
             self._process = os.getpid()

@@ -7,6 +7,7 @@ restarted. Each child reserves its own numbers. The parent never uses the databa
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from typing import Any
 from django.db import connections
 
 from resty_django import events
-from resty_django.supervisor import Child, ProcessPool, noted_signals
+from resty_django.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
 from .. import service as services
@@ -97,31 +98,29 @@ class Parent:
         self._reporter = reporter
         self._latest: dict[int, dict[str, Any]] = {}
         self._gone: list[dict[str, Any]] = []
-        self._signals: list[int] = []
+        self._kill_at = math.inf
         self._children = ProcessPool(
             "UDP server", len(sockets), self._work, on_report=self._on_report, on_exit=self._on_exit
         )
 
     def run(self) -> None:
-        children = self._children
-        kill_at = float("inf")
-        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
-        with noted_signals(*watched, note=self._signals.append) as wake:
-            while children.processes or not children.stopping:
-                children.poll(TICK, wake)
-                for number in self._signals[:]:
-                    self._signals.remove(number)
-                    if number == signal.SIGUSR1:
-                        self._report()
-                    elif number != signal.SIGCHLD and not children.stopping:
-                        children.stopping = True
-                        kill_at = time.monotonic() + STOP_SECONDS
-                        children.signal(signal.SIGTERM)
-                if time.monotonic() > kill_at:
-                    children.signal(signal.SIGKILL)
-                if self._reporter.due:
-                    self._report()
+        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+        self._children.run(*watched, on_signal=self._on_signal, on_tick=self._on_tick, tick=TICK)
         self._report()
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self._report()
+        elif not self._children.stopping:
+            self._children.stopping = True
+            self._kill_at = time.monotonic() + STOP_SECONDS
+            self._children.signal(signal.SIGTERM)
+
+    def _on_tick(self) -> None:
+        if time.monotonic() > self._kill_at:
+            self._children.signal(signal.SIGKILL)
+        if self._reporter.due:
+            self._report()
 
     def _report(self) -> None:
         self._reporter.now([*self._gone, *self._latest.values()])

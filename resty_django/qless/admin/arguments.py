@@ -12,7 +12,7 @@ from resty_django.text import printable
 from ..clients.serialization import decode
 from ..errors import InvalidArgument, QlessError
 from ..redaction import HIDDEN, MARKS, redacted, redacted_arguments
-from ..tasks.calls import check_data, signature_text
+from ..tasks.calls import check_data, has_mark, signature_text
 
 LONGEST: Final = 20_000
 """Maximum characters of arguments that a page shows."""
@@ -58,16 +58,6 @@ def checked_arguments(edited: Any, original: Any, klass: str, now: float) -> Any
     return arguments
 
 
-def new_arguments(arguments: Any, klass: str, now: float) -> Any:
-    """Return the arguments of a new job. Raise `InvalidArgument` if they contain a redaction mark, which stands for no
-    value here, or if jobs of the class cannot run with them."""
-    if _has_mark(arguments):
-        text = _("%(mark)s stands for a hidden value, but a new job has none. Replace it by a value.")
-        raise InvalidArgument(text % {"mark": HIDDEN})
-    check_data(klass, arguments, now)
-    return arguments
-
-
 def edited_arguments(edited: Any, original: Any, klass: str) -> Any:
     """Return the arguments that a form sent, with redaction marks replaced by the original values.
 
@@ -101,21 +91,13 @@ def _restore(edited: Any, original: Any) -> Any:
         return [
             _restore(value, original[index] if index < len(original) else ABSENT) for index, value in enumerate(edited)
         ]
-    if _has_mark(edited):
+    if has_mark(edited):
         text = _(
             "%(mark)s is in a place where the job has no value to keep. Leave it only where the form showed it, or "
             "replace it by another value."
         )
         raise InvalidArgument(text % {"mark": HIDDEN})
     return edited
-
-
-def _has_mark(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(_has_mark(member) for member in value.values())
-    if isinstance(value, list):
-        return any(_has_mark(member) for member in value)
-    return value in MARKS
 
 
 def _canonical(value: Any) -> str:

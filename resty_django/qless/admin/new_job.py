@@ -20,7 +20,7 @@ from ..models import Job as JobRow
 from ..models import token
 from ..tasks import calls
 from . import formatting
-from .arguments import arguments_help, new_arguments
+from .arguments import arguments_help
 from .base import TEMPLATES
 from .forms import JobForm, TaskForm, queues_of
 from .stuck import StuckList
@@ -67,8 +67,8 @@ class NewJob(StuckList):
 
     def _start(self, request: HttpRequest, client: Any, klass: str, cleaned_data: dict[str, Any]) -> str:
         options = {key: cleaned_data[key] for key in ("priority", "retries", "delay", "tags")}
-        arguments = new_arguments(cleaned_data["arguments"], klass, client.clock())
-        jid = calls.put(client, klass, arguments, cleaned_data["queue"], **options)
+        calls.check_new_data(klass, cleaned_data["arguments"], client.clock())
+        jid = calls.put(client, klass, cleaned_data["arguments"], cleaned_data["queue"], **options)
         self.add_history(request, f"Created: {klass} in {cleaned_data['queue']}.", JobRow.from_name(jid))
         self.message_user(request, formatting.enqueued(jid), messages.SUCCESS)
         return jid

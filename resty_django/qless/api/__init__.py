@@ -4,18 +4,17 @@
 |---|---|---|
 | `GET queues/` | all queues, with their jobs by state | `resty_qless.view_job` |
 | `GET queues/<name>/` | one queue | `resty_qless.view_job` |
-| `GET queues/<name>/stats/` | its statistics of a day | `resty_qless.view_job` |
-| `GET queues/<name>/throughput/` | jobs completed per minute, hour and day | `resty_qless.view_job` |
-| `GET queues/<name>/jobs/` | its jobs in one state, page by page | `resty_qless.view_job` |
+| `GET queues/<name>/stats/` | its statistics of a day, and its throughput | `resty_qless.view_job` |
 | `POST queues/<name>/pause/`, `POST queues/<name>/unpause/` | pauses and unpauses it | `resty_qless.pause_queue` |
-| `GET jobs/` | a search | `resty_qless.view_job` |
+| `GET jobs/` | lists and searches, page by page | `resty_qless.view_job` |
+| `POST jobs/` | enqueues a job | `resty_qless.start_job` |
 | `GET jobs/<jid>/` | one job, with its arguments, history and result | `resty_qless.view_job` |
 | `DELETE jobs/<jid>/` | cancels it | `resty_qless.cancel_job` |
 | `POST jobs/<jid>/retry/` | retries a failed job | `resty_qless.retry_job` |
-| `GET failed/`, `GET failed/<group>/` | failed jobs by group | `resty_qless.view_job` |
+| `GET failed/` | failed jobs by failure group | `resty_qless.view_job` |
 | `POST failed/<group>/retry/` | retries the failed jobs of a group | `resty_qless.retry_job` |
-| `GET workers/`, `GET workers/<name>/` | workers and their jobs | `resty_qless.view_job` |
-| `GET recurring/`, `GET recurring/<jid>/` | recurring jobs | `resty_qless.view_job` |
+| `GET workers/` | all workers | `resty_qless.view_job` |
+| `GET recurring/` | recurring jobs | `resty_qless.view_job` |
 
 Every address needs an authenticated user. Arguments are redacted by `resty_django.qless.redaction`. Names in addresses
 are escaped twice, as in `resty_django.ids.api`.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from rest_framework.request import Request
@@ -12,21 +11,14 @@ from rest_framework.response import Response
 from resty_django.api.views import JsonView
 from resty_django.database import outside_transactions
 from resty_django.history import add_entries, username
-from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients.client import Client
 from ..clients.default import default_client
-from ..errors import GraphTooLarge, NoSuchJob, QlessError
 from ..models import Named
 from .errors import exception_handler
 
 log = logger("resty_django.qless")
-
-VIEW = "resty_qless.view_job"
-PAUSE = "resty_qless.pause_queue"
-CANCEL = "resty_qless.cancel_job"
-RETRY = "resty_qless.retry_job"
 
 
 class QlessView(JsonView):
@@ -54,15 +46,3 @@ class QlessView(JsonView):
         subjects = ", ".join(map(repr, (row.name, *jids)))
         log.info("%s, over HTTP by %s: %s %s", operation, username(request.user), row._meta.model_name, subjects)
         add_entries(request.user, [row], f"{operation}, over HTTP.")
-
-    @classmethod
-    @contextmanager
-    def logged_if_interrupted(cls, request: Request, row: Named, operation: str) -> Iterator[None]:
-        """Record an operation of several calls that fails, because its earlier calls may have changed jobs."""
-        try:
-            yield
-        except (NoSuchJob, GraphTooLarge):  # raised before any change
-            raise
-        except (QlessError, StoreError):
-            cls.log_operation(request, row, f"{operation} was interrupted; some jobs may have changed")
-            raise

@@ -1,6 +1,6 @@
 """Error responses of the job queue, in the format of `resty_django.api.errors`.
 
-Additional codes: no_such_job, no_such_group, dependency, too_large, not_possible, unreadable, refused and unavailable.
+Additional codes: no_such_job, dependency, not_possible, unreadable, refused and unavailable.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from resty_django.api.errors import exception_handler as any_exception_handler
 from resty_django.extras import MissingExtra
 from resty_django.redis.errors import StoreDown, StoreError
 
-from ..errors import DependencyError, GraphTooLarge, GroupError, InvalidArgument, NoSuchJob, QlessError, UnreadableReply
+from ..errors import DependencyError, InvalidArgument, NoSuchJob, QlessError, UnreadableReply
 
 RETRY_SECONDS: Final = 1
 RESPONSES: Final = (
     (NoSuchJob, 404, "no_such_job"),
-    (GroupError, 404, "no_such_group"),
-    (GraphTooLarge, 409, "too_large"),
     (DependencyError, 409, "dependency"),
     (InvalidArgument, 400, "bad_request"),
     (UnreadableReply, 502, "unreadable"),

@@ -9,7 +9,6 @@ import msgspec
 
 from resty_django.api.errors import sendable
 
-from ..clients.graph import Graph
 from ..clients.job import Job
 from ..clients.recurring import RecurringJob
 from ..clients.replies import Result
@@ -55,27 +54,6 @@ def job_detail(job: Job, result: Result | None) -> Any:
             "result": None if result is None else without_secrets(result.result),
             "progress": None if result is None else result.progress,
             "progress_message": "" if result is None else result.message,
-        }
-    )
-
-
-def connected_jobs(graph: Graph) -> Any:
-    """Return connected jobs and their groups."""
-    return to_json(
-        {
-            "jobs": [
-                {
-                    "jid": job.jid,
-                    "klass": job.klass,
-                    "state": job.state,
-                    "queue": job.queue_name,
-                    "dependencies": job.dependencies,
-                    "groups": graph.outcomes[job.jid].groups if job.jid in graph.outcomes else (),
-                    "blocked": graph.outcomes[job.jid].blocked if job.jid in graph.outcomes else None,
-                }
-                for job in graph.jobs.values()
-            ],
-            "groups": list(graph.groups.values()),
         }
     )
 

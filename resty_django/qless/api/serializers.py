@@ -10,68 +10,81 @@ from resty_django.api.fields import KnownFieldsOnly, StrictBooleanField, StrictC
 
 MOST: Final = 100
 """Maximum number of jobs on a page."""
-MOST_RETRIED: Final = 500
-FARTHEST: Final = 10**9
-"""The largest offset."""
-LONGEST_DELAY: Final = 10**9
-"""Seconds (31 years). The server uses floating-point numbers, which represent whole numbers up to a limit only."""
-LONGEST_CURSOR: Final = 1000
-DIGITS: Final = len(str(FARTHEST)) - 1
-STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
-SEARCHED: Final = ("waiting", "running", "scheduled", "depends", "recurring", "failed", "complete")
+LARGEST: Final = 10**9
+"""The largest offset, delay (seconds, 31 years) and priority. The server uses floating-point numbers, which represent
+whole numbers up to a limit only."""
+QUEUE_STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
+STATES: Final = (*QUEUE_STATES, "recurring", "failed", "complete")
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-class PageQuerySerializer(serializers.Serializer[Any]):
+class RecurringQuerySerializer(serializers.Serializer[Any]):
+    queue = serializers.CharField(required=False, trim_whitespace=False, help_text="Only recurring jobs of this queue.")
     offset = serializers.IntegerField(
-        required=False, default=0, min_value=0, max_value=FARTHEST, help_text="Number of jobs to skip."
+        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Number of jobs to skip."
     )
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
-
-
-class StateQuerySerializer(PageQuerySerializer):
-    state = serializers.ChoiceField(choices=STATES, required=False, default="waiting")
-
-
-class RecurringQuerySerializer(PageQuerySerializer):
-    queue = serializers.CharField(required=False, trim_whitespace=False, help_text="Only recurring jobs of this queue.")
-
-
-class StuckQuerySerializer(serializers.Serializer[Any]):
-    queue = serializers.CharField(trim_whitespace=False)
-    cursor = serializers.IntegerField(
-        required=False, default=0, min_value=0, max_value=FARTHEST, help_text="The cursor of the previous response."
-    )
 
 
 class DateQuerySerializer(serializers.Serializer[Any]):
     date = serializers.DateField(required=False, help_text="A day (UTC), such as 2026-11-21. Default: today.")
 
 
-class SearchQuerySerializer(serializers.Serializer[Any]):
-    state = serializers.ChoiceField(choices=SEARCHED, required=False)
+class JobsQuerySerializer(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(choices=STATES, required=False, help_text="`stalled` needs a queue.")
     klass = serializers.CharField(required=False, trim_whitespace=False)
     queue = serializers.CharField(required=False, trim_whitespace=False)
     tag = serializers.CharField(
         required=False, trim_whitespace=False, help_text="Jobs with this tag. Other filters are ignored."
+    )
+    group = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="Failed jobs of this failure group. Other filters are ignored."
     )
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
     cursor = serializers.CharField(
         required=False,
         default="",
         allow_blank=True,
-        max_length=LONGEST_CURSOR,
+        max_length=1000,
         help_text="The cursor of the previous response.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Check that the cursor is an offset if a tag is given."""
-        cursor = attrs["cursor"]
-        if "tag" in attrs and cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= DIGITS):
-            raise serializers.ValidationError({"cursor": ["Pass the cursor of the previous response for this tag."]})
+        """Add `offset` to the filters of a list, whose cursor is an offset; a search has other cursors."""
+        in_queue = "queue" in attrs and attrs.get("state") in QUEUE_STATES and "klass" not in attrs
+        if attrs.get("state") == "stalled" and not in_queue:
+            raise serializers.ValidationError({"state": ["Pass a queue, and no class, with the state stalled."]})
+        if "tag" in attrs or "group" in attrs or in_queue:
+            cursor = attrs["cursor"] or "0"
+            if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
+                raise serializers.ValidationError({"cursor": ["Pass the cursor of the previous response."]})
+            attrs["offset"] = int(cursor)
         return attrs
+
+
+class ArgumentsField(serializers.JSONField):
+    """Arguments of a new job, which `tasks.calls` checks. (The base class fails if they are nested too deeply.)"""
+
+    def to_internal_value(self, data: Any) -> Any:
+        return data
+
+
+class NewJobSerializer(KnownFieldsOnly):
+    """A job to enqueue. What is missing comes from its task."""
+
+    klass = StrictCharField(help_text="The task or job class, one that workers may run.")
+    queue = StrictCharField(required=False, help_text="Required if the task has no queue.")
+    data = ArgumentsField(  # type: ignore[assignment]
+        required=False, default=dict, help_text='The arguments; for a task, {"args": [...], "kwargs": {...}}.'
+    )
+    priority = StrictIntegerField(required=False, min_value=-LARGEST, max_value=LARGEST)
+    retries = StrictIntegerField(required=False, min_value=0, max_value=1_000_000)
+    delay = StrictIntegerField(
+        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Seconds before the job can run."
+    )
+    tags = serializers.ListField(required=False, child=StrictCharField(max_length=200), max_length=100)
 
 
 class PauseSerializer(KnownFieldsOnly):
@@ -96,23 +109,23 @@ class RetrySerializer(KnownFieldsOnly):
         required=False, default="", allow_blank=True, help_text="The target queue. Default: the job's own."
     )
     delay = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds before the job can run."
+        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Seconds before the job can run."
     )
 
 
 class RetryGroupSerializer(KnownFieldsOnly):
     """Options for retrying the jobs of a group."""
 
-    count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=MOST_RETRIED)
+    count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=500)
     delay = StrictIntegerField(
         required=False,
         default=0,
         min_value=0,
-        max_value=LONGEST_DELAY,
+        max_value=LARGEST,
         help_text="Seconds before the first job can run.",
     )
     spread = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LONGEST_DELAY, help_text="Seconds between two jobs."
+        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Seconds between two jobs."
     )
 
 
@@ -147,22 +160,23 @@ class SeriesSerializer(serializers.Serializer[Any]):
     )
 
 
-class QueueStatsSerializer(serializers.Serializer[Any]):
-    """A queue on one day (UTC)."""
-
-    retries = serializers.IntegerField()
-    failures = serializers.IntegerField()
-    failed = serializers.IntegerField(help_text="How many of the failures are still failed.")
-    wait = SeriesSerializer(help_text="Waiting times.")
-    run = SeriesSerializer(help_text="Running times.")
-
-
 class ThroughputSerializer(serializers.Serializer[Any]):
     """Jobs completed; the current minute, hour and day come last."""
 
     minutes = serializers.ListField(child=serializers.IntegerField(), help_text="The last 60 minutes.")
     hours = serializers.ListField(child=serializers.IntegerField(), help_text="The last 48 hours.")
     days = serializers.ListField(child=serializers.IntegerField(), help_text="The last 30 days.")
+
+
+class QueueStatsSerializer(serializers.Serializer[Any]):
+    """A queue on one day (UTC), and its throughput until now."""
+
+    retries = serializers.IntegerField()
+    failures = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="How many of the failures are still failed.")
+    wait = SeriesSerializer(help_text="Waiting times.")
+    run = SeriesSerializer(help_text="Running times.")
+    throughput = ThroughputSerializer()
 
 
 class JobSerializer(serializers.Serializer[Any]):
@@ -201,13 +215,6 @@ class WholeJobSerializer(JobSerializer):
 class JobsSerializer(serializers.Serializer[Any]):
     """A page of jobs."""
 
-    total = serializers.IntegerField()
-    jobs = JobSerializer(many=True)
-
-
-class FoundSerializer(serializers.Serializer[Any]):
-    """A page of search results."""
-
     jobs = JobSerializer(many=True)
     cursor = serializers.CharField(allow_blank=True, help_text="For the next request; empty at the end.")
 
@@ -233,14 +240,6 @@ class WorkersSerializer(serializers.Serializer[Any]):
     workers = WorkerSerializer(many=True)
 
 
-class WorkerJobsSerializer(serializers.Serializer[Any]):
-    """The jids of a worker's jobs."""
-
-    name = serializers.CharField()
-    jobs = serializers.ListField(child=serializers.CharField())
-    stalled = serializers.ListField(child=serializers.CharField())
-
-
 class RecurringJobSerializer(serializers.Serializer[Any]):
     """A recurring job."""
 
@@ -264,83 +263,7 @@ class RecurringJobsSerializer(serializers.Serializer[Any]):
     jobs = RecurringJobSerializer(many=True)
 
 
-class JobGroupSerializer(serializers.Serializer[Any]):
-    """A group of jobs. Times are seconds since the epoch."""
+class JidsSerializer(serializers.Serializer[Any]):
+    """The jids of the new or changed jobs."""
 
-    id = serializers.CharField()
-    name = serializers.CharField(allow_blank=True)
-    state = serializers.ChoiceField(choices=("open", "running", "complete", "failed"))
-    total = serializers.IntegerField(help_text="Number of members.")
-    done = serializers.IntegerField()
-    failed = serializers.IntegerField()
-    skipped = serializers.IntegerField()
-    canceled = serializers.IntegerField()
-    left = serializers.IntegerField(help_text="Members that have not ended.")
-    reason = serializers.CharField(allow_null=True, help_text="The jid of the member that failed first.")
-    incomplete = serializers.BooleanField(help_text="Whether its client did not finish adding members.")
-    created_at = serializers.FloatField()
-    ended_at = serializers.FloatField(allow_null=True)
-
-
-class JobGroupsSerializer(serializers.Serializer[Any]):
-    """Groups of jobs, newest first."""
-
-    total = serializers.IntegerField()
-    groups = JobGroupSerializer(many=True)
-
-
-class MemberSerializer(serializers.Serializer[Any]):
-    jid = serializers.CharField()
-    state = serializers.CharField(allow_null=True, help_text="Null if the job does not exist any more.")
-
-
-class MembersSerializer(serializers.Serializer[Any]):
-    """Members of a group, in the order in which they were put."""
-
-    total = serializers.IntegerField()
-    jobs = MemberSerializer(many=True)
-
-
-class ConnectedSerializer(serializers.Serializer[Any]):
-    jid = serializers.CharField()
-    klass = serializers.CharField()
-    state = serializers.CharField()
-    queue = serializers.CharField(allow_blank=True)
-    dependencies = serializers.ListField(child=serializers.CharField(), help_text="Jids of jobs and IDs of groups.")
-    groups = serializers.ListField(child=serializers.CharField())
-    blocked = serializers.CharField(
-        allow_null=True, help_text="The failed job because of which this one failed without a run."
-    )
-
-
-class GraphSerializer(serializers.Serializer[Any]):
-    """Connected jobs, and the groups through which they are connected."""
-
-    jobs = ConnectedSerializer(many=True)
-    groups = JobGroupSerializer(many=True)
-
-
-class StuckJobSerializer(serializers.Serializer[Any]):
-    jid = serializers.CharField()
-    queue = serializers.CharField()
-    other = serializers.CharField(allow_null=True, help_text="The job for which it waits.")
-    reason = serializers.ChoiceField(choices=("failed", "gone", "complete", "itself", "nothing"))
-
-
-class StuckSerializer(serializers.Serializer[Any]):
-    """A page of stuck jobs."""
-
-    jobs = StuckJobSerializer(many=True)
-    cursor = serializers.CharField(allow_blank=True, help_text="For the next request; empty at the end.")
-
-
-class CountSerializer(serializers.Serializer[Any]):
-    """The number of changed jobs."""
-
-    count = serializers.IntegerField()
-
-
-class DoneSerializer(serializers.Serializer[Any]):
-    """The changed jobs."""
-
-    jids = serializers.ListField(child=serializers.CharField(), help_text="Jids of the changed jobs.")
+    jids = serializers.ListField(child=serializers.CharField())

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, time
-from typing import ClassVar, Final
+from typing import Any, ClassVar
 
+import msgspec
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from resty_django.api.views import checked
+from resty_django.api.endpoints import Endpoint
 
 from ..clients.client import Client
 from ..clients.job import Job
 from ..clients.queue import pause_with_reason, unpause_and_forget_reason
 from ..clients.recurring import RecurringJob
-from ..clients.replies import Group
-from ..errors import GraphTooLarge, GroupError, NoSuchJob, QlessError
-from ..models import FailureGroup, JobGroup, Queue
+from ..errors import InvalidArgument, NoSuchJob, QlessError
+from ..models import FailureGroup, Queue
 from ..models import Job as JobRow
-from . import openapi, representations, serializers
-from .base import CANCEL, PAUSE, RETRY, VIEW, QlessView
+from ..tasks import calls
+from . import representations, serializers
+from .base import QlessView
 
-MAX_CONNECTED: Final = 2000
-"""Maximum number of connected jobs for one request."""
-MAX_MEMBERS: Final = 10_000
-"""Maximum number of members of a group that a request cancels or retries."""
+VIEW, PAUSE, START = "resty_qless.view_job", "resty_qless.pause_queue", "resty_qless.start_job"
+CANCEL, RETRY = "resty_qless.cancel_job", "resty_qless.retry_job"
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
 class QueuesView(QlessView):
-    """List all queues."""
+    """List all queues, with their jobs by state."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @openapi.queues
+    @Endpoint(serializers.QueuesSerializer)
     def get(self, request: Request) -> Response:
         return Response({"queues": representations.to_json(self.jobs_client.queues.counts())})
 
@@ -44,149 +43,33 @@ class QueueView(QlessView):
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @openapi.queue
+    @Endpoint(serializers.QueueSerializer)
     def get(self, request: Request, name: str) -> Response:
         return Response(representations.to_json(self.jobs_client.queues[name].counts()))
 
 
 class StatsView(QlessView):
-    """Show the statistics of a queue on one day."""
+    """Show the statistics of a queue on one day, and its throughput."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @openapi.stats
-    def get(self, request: Request, name: str) -> Response:
-        query = checked(serializers.DateQuerySerializer(data=request.query_params))
-        day = query.get("date")
-        moment = None if day is None else datetime.combine(day, time(), UTC).timestamp()
-        return Response(representations.to_json(self.jobs_client.queues[name].stats(moment)))
-
-
-class ThroughputView(QlessView):
-    """Show how many jobs were completed."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.throughput
-    def get(self, request: Request, name: str) -> Response:
-        return Response(representations.to_json(self.jobs_client.queues[name].throughput()))
-
-
-class QueueJobsView(QlessView):
-    """List the jobs of a queue in one state."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.queue_jobs
-    def get(self, request: Request, name: str) -> Response:
-        query = checked(serializers.StateQuerySerializer(data=request.query_params))
-        queue, state = self.jobs_client.queues[name], query["state"]
-        jids = queue.jobs.in_state(state, query["offset"], query["count"])
-        jobs = representations.job_summaries(self.jobs_client.jobs.multiget(*jids))
-        return Response({"total": getattr(queue.counts(), state), "jobs": jobs})
-
-
-class SearchView(QlessView):
-    """Search all jobs. Each call scans a bounded number of jobs; `cursor` continues the search."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.search
-    def get(self, request: Request) -> Response:
-        query = checked(serializers.SearchQuerySerializer(data=request.query_params))
-        jobs = self.jobs_client.jobs
-        tag = query.pop("tag", None)
-        if tag is None:
-            search = jobs.search(**query)
-            jids, cursor = search.jobs, representations.to_json(search.cursor)
-        else:
-            offset = int(query["cursor"] or 0)
-            tagged = jobs.tagged(tag, offset, query["count"])
-            jids, end = tagged.jobs, offset + len(tagged.jobs)
-            cursor = str(end) if jids and end < tagged.total else ""
-        return Response({"jobs": representations.job_summaries(jobs.multiget(*jids)), "cursor": cursor})
+    @Endpoint(serializers.QueueStatsSerializer, query=serializers.DateQuerySerializer)
+    def get(self, request: Request, name: str, query: dict[str, Any]) -> Response:
+        queue, day = self.jobs_client.queues[name], query.get("date")
+        stats = queue.stats(None if day is None else datetime.combine(day, time(), UTC).timestamp())
+        return Response(representations.to_json({**msgspec.structs.asdict(stats), "throughput": queue.throughput()}))
 
 
 class FailedView(QlessView):
-    """Count failed jobs by group."""
+    """Count failed jobs by failure group."""
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @openapi.failed
+    @Endpoint(serializers.GroupsSerializer)
     def get(self, request: Request) -> Response:
-        groups = sorted(self.jobs_client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))
-        return Response(
-            {"groups": representations.to_json([{"group": group, "count": count} for group, count in groups])}
-        )
-
-
-class GroupView(QlessView):
-    """List the failed jobs of a group, newest first."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.group
-    def get(self, request: Request, group: str) -> Response:
-        query = checked(serializers.PageQuerySerializer(data=request.query_params))
-        failures = self.jobs_client.jobs.failed(group, query["offset"], query["count"])
-        return Response({"total": failures.total, "jobs": representations.job_summaries(failures.jobs)})
-
-
-class GraphView(QlessView):
-    """Show the jobs that are connected with a job through dependencies and groups."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.graph
-    def get(self, request: Request, jid: str) -> Response:
-        return Response(representations.connected_jobs(self.jobs_client.jobs.graph(jid, MAX_CONNECTED)))
-
-
-class JobGroupsView(QlessView):
-    """List groups of jobs, newest first."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.job_groups
-    def get(self, request: Request) -> Response:
-        query = checked(serializers.PageQuerySerializer(data=request.query_params))
-        return Response(representations.to_json(self.jobs_client.groups.list(query["offset"], query["count"])))
-
-
-class JobGroupView(QlessView):
-    """Show one group."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.job_group
-    def get(self, request: Request, group: str) -> Response:
-        return Response(representations.to_json(_group(self.jobs_client, group)))
-
-
-class MembersView(QlessView):
-    """List the members of a group."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.members
-    def get(self, request: Request, group: str) -> Response:
-        query = checked(serializers.PageQuerySerializer(data=request.query_params))
-        total = _group(self.jobs_client, group).total
-        members = self.jobs_client.groups.jobs(group, query["offset"], query["count"])
-        jobs = [{"jid": jid, "state": state} for jid, state in members]
-        return Response(representations.to_json({"total": total, "jobs": jobs}))
-
-
-class StuckView(QlessView):
-    """List the jobs of a queue that wait for something that will not end."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.stuck
-    def get(self, request: Request) -> Response:
-        query = checked(serializers.StuckQuerySerializer(data=request.query_params))
-        page = self.jobs_client.queues[query["queue"]].stuck(str(query["cursor"]))
-        return Response(representations.to_json(page))
+        counts = sorted(self.jobs_client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))
+        groups = [{"group": group, "count": count} for group, count in counts]
+        return Response({"groups": representations.to_json(groups)})
 
 
 class WorkersView(QlessView):
@@ -194,20 +77,9 @@ class WorkersView(QlessView):
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @openapi.workers
+    @Endpoint(serializers.WorkersSerializer)
     def get(self, request: Request) -> Response:
         return Response({"workers": representations.to_json(self.jobs_client.workers.counts())})
-
-
-class WorkerView(QlessView):
-    """List the jobs of one worker; an unknown worker has none."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.worker
-    def get(self, request: Request, name: str) -> Response:
-        worker = self.jobs_client.workers[name]
-        return Response(representations.to_json({"name": name, "jobs": worker.jobs, "stalled": worker.stalled}))
 
 
 class RecurringView(QlessView):
@@ -215,9 +87,8 @@ class RecurringView(QlessView):
 
     permissions: ClassVar = {"GET": VIEW}
 
-    @openapi.recurring
-    def get(self, request: Request) -> Response:
-        query = checked(serializers.RecurringQuerySerializer(data=request.query_params))
+    @Endpoint(serializers.RecurringJobsSerializer, query=serializers.RecurringQuerySerializer)
+    def get(self, request: Request, query: dict[str, Any]) -> Response:
         client, offset, count_left = self.jobs_client, query["offset"], query["count"]
         counts = [client.queues[query["queue"]].counts()] if "queue" in query else client.queues.counts()
         jids: list[str] = []
@@ -236,20 +107,51 @@ class RecurringView(QlessView):
         )
 
 
-class RecurringJobView(QlessView):
-    """Show one recurring job."""
-
-    permissions: ClassVar = {"GET": VIEW}
-
-    @openapi.recurring_job
-    def get(self, request: Request, jid: str) -> Response:
-        job = self.jobs_client.jobs.get(jid)
-        if not isinstance(job, RecurringJob):
-            raise NoSuchJob(f"The recurring job {jid} does not exist.")
-        return Response(representations.recurring_job(job))
-
-
 # --- changing ---------------------------------------------------------------------------------------------------------
+
+
+class JobsView(QlessView):
+    """List and enqueue jobs."""
+
+    permissions: ClassVar = {"GET": VIEW, "POST": START}
+
+    @Endpoint(serializers.JobsSerializer, query=serializers.JobsQuerySerializer)
+    def get(self, request: Request, query: dict[str, Any]) -> Response:
+        """List the jobs of a queue in one state, of a tag or of a failure group, or search all jobs.
+
+        A search examines a bounded number of jobs in each call, so a page may be empty although `cursor` continues it.
+        """
+        jobs, offset, count = self.jobs_client.jobs, query.get("offset"), query["count"]
+        if offset is None:
+            page = jobs.search(**query)
+            jids, cursor = page.jobs, representations.to_json(page.cursor)
+        else:
+            if "tag" in query:
+                jids = jobs.tagged(query["tag"], offset, count).jobs
+            elif "group" in query:
+                jids = [job.jid for job in jobs.failed(query["group"], offset, count).jobs]
+            else:
+                jids = self.jobs_client.queues[query["queue"]].jobs.in_state(query["state"], offset, count)
+            cursor = str(offset + count) if len(jids) == count else ""
+        return Response({"jobs": representations.job_summaries(jobs.multiget(*jids)), "cursor": cursor})
+
+    @Endpoint(serializers.JidsSerializer, body=serializers.NewJobSerializer, status=201)
+    def post(self, request: Request, body: dict[str, Any]) -> Response:
+        """Enqueue a job.
+
+        It is a new job even if the task is unique.
+        """
+        klass = body["klass"]
+        choice = next((choice for choice in calls.choices() if choice.klass == klass), None)
+        if choice is None:
+            raise InvalidArgument(f"{klass} is not a task that workers may run. Pass the name of one.")
+        new_job = {name: getattr(choice, name) for name in ("queue", "priority", "retries", "tags")} | body
+        if not new_job["queue"]:
+            raise InvalidArgument(f"{klass} has no queue. Pass one.")
+        calls.check_new_data(klass, new_job["data"], self.jobs_client.clock())
+        jid = calls.put(self.jobs_client, **new_job)
+        self.log_operation(request, JobRow.from_name(jid), f"Created: {klass} in {new_job['queue']}")
+        return Response({"jids": [jid]}, status=201)
 
 
 class JobView(QlessView):
@@ -257,13 +159,15 @@ class JobView(QlessView):
 
     permissions: ClassVar = {"GET": VIEW, "DELETE": CANCEL}
 
-    @openapi.job
+    @Endpoint(serializers.WholeJobSerializer)
     def get(self, request: Request, jid: str) -> Response:
+        """Show one job, with its arguments, history and result."""
         job = _job(self.jobs_client, jid)
         return Response(representations.job_detail(job, job.result()))
 
-    @openapi.cancel
+    @Endpoint(serializers.JidsSerializer)
     def delete(self, request: Request, jid: str) -> Response:
+        """Cancel a job, which deletes it."""
         job = _job(self.jobs_client, jid)
         if job.state == "complete":
             raise QlessError(f"The job {jid} is already complete. It is deleted automatically (option jobs-history).")
@@ -277,15 +181,14 @@ class RetryView(QlessView):
 
     permissions: ClassVar = {"POST": RETRY}
 
-    @openapi.retry
-    def post(self, request: Request, jid: str) -> Response:
-        options = checked(serializers.RetrySerializer(data=request.data))
+    @Endpoint(serializers.JidsSerializer, body=serializers.RetrySerializer)
+    def post(self, request: Request, jid: str, body: dict[str, Any]) -> Response:
         job = _job(self.jobs_client, jid)
         if job.state != "failed":
             raise QlessError(f"The job {jid} has not failed. Its state is {job.state}.")
-        job.requeue(options["queue"] or job.queue_name, delay=options["delay"])
-        queue_text = f" in the queue {options['queue']}" if options["queue"] else ""
-        delay_text = f" after {options['delay']} s" if options["delay"] else ""
+        job.requeue(body["queue"] or job.queue_name, delay=body["delay"])
+        queue_text = f" in the queue {body['queue']}" if body["queue"] else ""
+        delay_text = f" after {body['delay']} s" if body["delay"] else ""
         self.log_operation(request, JobRow.from_name(jid), f"Retried{queue_text}{delay_text}")
         return Response({"jids": [jid]})
 
@@ -295,15 +198,14 @@ class RetryGroupView(QlessView):
 
     permissions: ClassVar = {"POST": RETRY}
 
-    @openapi.retry_group
-    def post(self, request: Request, group: str) -> Response:
-        options = checked(serializers.RetryGroupSerializer(data=request.data))
-        failures = self.jobs_client.jobs.failed(group, 0, options["count"])
+    @Endpoint(serializers.JidsSerializer, body=serializers.RetryGroupSerializer)
+    def post(self, request: Request, group: str, body: dict[str, Any]) -> Response:
+        failures = self.jobs_client.jobs.failed(group, 0, body["count"])
         jids: list[str] = []
         try:
             for number, job in enumerate(failures.jobs):
                 try:
-                    job.requeue(job.queue_name, delay=options["delay"] + number * options["spread"])
+                    job.requeue(job.queue_name, delay=body["delay"] + number * body["spread"])
                 except NoSuchJob:  # canceled meanwhile
                     continue
                 jids.append(job.jid)
@@ -315,72 +217,17 @@ class RetryGroupView(QlessView):
         return Response(representations.to_json({"jids": jids}))
 
 
-class CancelGraphView(QlessView):
-    """Cancel all jobs that are connected with a job and not complete."""
-
-    permissions: ClassVar = {"POST": CANCEL}
-
-    @openapi.cancel_graph
-    def post(self, request: Request, jid: str) -> Response:
-        with self.logged_if_interrupted(request, JobRow.from_name(jid), "Canceling all connected jobs"):
-            count = self.jobs_client.cancel_graph(jid, MAX_CONNECTED)
-        self.log_operation(request, JobRow.from_name(jid), f"Canceled all {count} connected jobs")
-        return Response({"count": count})
-
-
-class RetryGraphView(QlessView):
-    """Retry all jobs that are connected with a job and failed in a run, each in its own queue."""
-
-    permissions: ClassVar = {"POST": RETRY}
-
-    @openapi.retry_graph
-    def post(self, request: Request, jid: str) -> Response:
-        with self.logged_if_interrupted(request, JobRow.from_name(jid), "Retrying connected jobs"):
-            count = self.jobs_client.retry_graph(jid, MAX_CONNECTED)
-        self.log_operation(request, JobRow.from_name(jid), f"Retried {count} connected jobs")
-        return Response({"count": count})
-
-
-class CancelGroupView(QlessView):
-    """Cancel the members of a group that have not ended, and the jobs that only these depend on."""
-
-    permissions: ClassVar = {"POST": CANCEL}
-
-    @openapi.cancel_group
-    def post(self, request: Request, group: str) -> Response:
-        _bounded_group(self.jobs_client, group)
-        with self.logged_if_interrupted(request, JobGroup.from_name(group), "Canceling jobs"):
-            count = self.jobs_client.groups.cancel(group)
-        self.log_operation(request, JobGroup.from_name(group), f"Canceled {count} jobs")
-        return Response({"count": count})
-
-
-class RetryMembersView(QlessView):
-    """Retry the members of a group that failed, and the jobs because of which members failed."""
-
-    permissions: ClassVar = {"POST": RETRY}
-
-    @openapi.retry_members
-    def post(self, request: Request, group: str) -> Response:
-        _bounded_group(self.jobs_client, group)
-        with self.logged_if_interrupted(request, JobGroup.from_name(group), "Retrying jobs"):
-            count = self.jobs_client.groups.retry(group)
-        self.log_operation(request, JobGroup.from_name(group), f"Retried {count} jobs")
-        return Response({"count": count})
-
-
 class PauseView(QlessView):
     """Pause a queue."""
 
     permissions: ClassVar = {"POST": PAUSE}
 
-    @openapi.pause
-    def post(self, request: Request, name: str) -> Response:
-        options = checked(serializers.PauseSerializer(data=request.data))
+    @Endpoint(serializers.QueueSerializer, body=serializers.PauseSerializer)
+    def post(self, request: Request, name: str, body: dict[str, Any]) -> Response:
         queue = self.jobs_client.queues[name]
-        pause_with_reason(queue, options["reason"], options["stop_jobs"])
-        stopped = ", its running jobs stopped" if options["stop_jobs"] else ""
-        reason = f" ({options['reason']})" if options["reason"] else ""
+        pause_with_reason(queue, body["reason"], body["stop_jobs"])
+        stopped = ", its running jobs stopped" if body["stop_jobs"] else ""
+        reason = f" ({body['reason']})" if body["reason"] else ""
         self.log_operation(request, Queue.from_name(name), f"Paused{stopped}{reason}")
         return Response(representations.to_json(queue.counts()))
 
@@ -390,7 +237,7 @@ class UnpauseView(QlessView):
 
     permissions: ClassVar = {"POST": PAUSE}
 
-    @openapi.unpause
+    @Endpoint(serializers.QueueSerializer)
     def post(self, request: Request, name: str) -> Response:
         queue = self.jobs_client.queues[name]
         unpause_and_forget_reason(queue)
@@ -403,16 +250,3 @@ def _job(client: Client, jid: str) -> Job:
     if not isinstance(job, Job):
         raise NoSuchJob(f"The job {jid} does not exist.")
     return job
-
-
-def _group(client: Client, group_id: str) -> Group:
-    group = client.groups.get(group_id)
-    if group is None:
-        raise GroupError(f"The group {group_id} does not exist.")
-    return group
-
-
-def _bounded_group(client: Client, group_id: str) -> None:
-    """Raise `GraphTooLarge` if a group is too large for one request, and `GroupError` if it does not exist."""
-    if _group(client, group_id).total > MAX_MEMBERS:
-        raise GraphTooLarge(f"The group has more than {MAX_MEMBERS} members. Use client.groups in code.")

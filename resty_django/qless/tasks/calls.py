@@ -6,12 +6,15 @@ import inspect
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from django.utils.translation import gettext as _
+
 from resty_django.txid import current
 
 from ..clients.client import Client
 from ..clients.put_options import options_of
 from ..clients.serialization import encode
 from ..errors import InvalidArgument
+from ..redaction import HIDDEN, MARKS
 from .base import Task, all_tasks
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
@@ -97,6 +100,28 @@ def check_data(klass: str, data: Any, now: float, original: Any = None) -> None:
         signature.bind(*((None,) if has_source(data) else ()), *data["args"], **data["kwargs"])
     except TypeError as error:
         raise InvalidArgument(f"{klass}{signature}: invalid arguments: {error}.") from None
+
+
+def check_new_data(klass: str, data: Any, now: float) -> None:
+    """Check the data of a new job as `check_data` does, and that they contain no redaction mark, which stands for no
+    value here."""
+    try:
+        has_hidden_value = has_mark(data)
+    except RecursionError:
+        raise InvalidArgument(_("The arguments are nested too deeply.")) from None
+    if has_hidden_value:
+        text = _("%(mark)s stands for a hidden value, but a new job has none. Replace it by a value.")
+        raise InvalidArgument(text % {"mark": HIDDEN})
+    check_data(klass, data, now)
+
+
+def has_mark(value: Any) -> bool:
+    """Return whether a value is or contains a redaction mark."""
+    if isinstance(value, dict):
+        return any(has_mark(member) for member in value.values())
+    if isinstance(value, list):
+        return any(has_mark(member) for member in value)
+    return value in MARKS
 
 
 def put(

@@ -150,9 +150,9 @@ def job_classes() -> list[str]:
     Imports these modules. Their functions are not listed, since most of them are not meant to run as jobs.
     """
     discover_once()
-    names = []
+    names, roots = [], allowed()
     for path, module in list(sys.modules.items()):
-        if any(path == root or path.startswith(f"{root}.") for root in allowed()):
+        if any(path == root or path.startswith(f"{root}.") for root in roots):
             names += [
                 f"{path}.{name}"
                 for name, member in list(vars(module).items())

@@ -15,7 +15,7 @@ from typing import Any, Final
 from django.core.cache import caches
 from django.db import connections
 
-from resty_django.supervisor import Child, ProcessPool, noted_signals
+from resty_django.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
 from .exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT
@@ -47,7 +47,6 @@ class Supervisor:
         self._code = OK
         self._kill_at: dict[int, float] = {}
         """When to kill each process, by pid."""
-        self._signals: list[int] = []
         self._dead: deque[int] = deque(maxlen=MAX_DEAD)
         self._kept: dict[int, dict[str, Any]] = {}
         """By index: the state that an operator gave a process, and in which its successor starts."""
@@ -61,19 +60,16 @@ class Supervisor:
         """Run until SIGTERM, SIGINT or SIGQUIT. Return the exit code."""
         connections.close_all()
         caches.close_all()
-        watched = [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT]
-        with noted_signals(*watched, signal.SIGCHLD, note=self._signals.append) as wake:
-            while self._children.processes or not self.stopping:
-                self._children.poll(TICK, wake)
-                for number in self._signals[:]:
-                    self._signals.remove(number)
-                    self._handle_signal(number)
-                for pid, at in self._kill_at.items():
-                    if time.monotonic() >= at and pid in self._children.processes:
-                        os.kill(pid, signal.SIGKILL)
-                if self._display is not None:
-                    self._display(self)
+        watched = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+        self._children.run(*watched, on_signal=self._handle_signal, on_tick=self._on_tick, tick=TICK)
         return self._code
+
+    def _on_tick(self) -> None:
+        for pid, at in self._kill_at.items():
+            if time.monotonic() >= at and pid in self._children.processes:
+                os.kill(pid, signal.SIGKILL)
+        if self._display is not None:
+            self._display(self)
 
     def _handle_signal(self, number: int) -> None:
         tell = self._children.send

@@ -12,8 +12,6 @@ KNOWN: Final = {
     "/api/jobs/queues/": ["mail"],
     "/api/jobs/jobs/": ["failed-1", "waiting-1", "complete-1"],
     "/api/jobs/failed/": ["mail-Timeout"],
-    "/api/jobs/workers/": ["here-1"],
-    "/api/jobs/recurring/": ["recurring-1"],
 }
 """Existing names by the beginning of their URLs."""
 AUTHORIZATION: Final = "Basic " + base64.b64encode(b"admin:password").decode()

@@ -43,7 +43,7 @@ def operations(api_site: Client) -> Iterator[list[Any]]:
 
 def test_every_part_of_the_api_is_in_the_document(operations: list[Any]) -> None:
     assert {path for path in PATHS if any(operation.path.startswith(path) for operation in operations)} == set(PATHS)
-    assert len(operations) > 25
+    assert len(operations) > 20
 
 
 @pytest.mark.parametrize("mode", schemathesis.GenerationMode, ids=lambda mode: mode.value)

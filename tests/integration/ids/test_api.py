@@ -19,11 +19,14 @@ from django.core.management import call_command
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test import override_settings
 from django.urls import reverse
+from drf_spectacular.openapi import AutoSchema
 from rest_framework.permissions import AllowAny
+from rest_framework.schemas import DefaultSchema
 from rest_framework.test import APIClient
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
+from resty_django.api.openapi import view_schema
 from resty_django.api.parsing import MAX_BODY
 from resty_django.ids import next_id, service
 from resty_django.ids.api.errors import exception_handler
@@ -589,16 +592,23 @@ def test_the_openapi_schema_is_made_without_a_warning(tmp_path: Any) -> None:
     path = tmp_path / "schema.json"
     call_command("spectacular", "--validate", "--fail-on-warn", "--format=openapi-json", f"--file={path}")
     schema = json.loads(path.read_text())
-    issue = schema["paths"]["/api/ids/rules/{name}/ids/"]["post"]
-    assert {"200", "400", "401", "403", "404", "409", "429", "500", "503"} <= set(issue["responses"])
-    error = issue["responses"]["409"]["content"]["application/json"]
-    assert error["schema"]["$ref"].endswith("/IdError")
-    assert {example["value"]["code"] for example in error["examples"].values()} == {"exhausted", "needs_transaction"}
-    for path_, methods in schema["paths"].items():
-        if path_.startswith("/api/ids/"):
-            for method, operation in methods.items():
-                assert operation["summary"], (path_, method)
-                assert {"400", "403", "503"} <= set(operation["responses"]), (path_, method)
+    operations = {
+        (path_, method): operation
+        for path_, methods in schema["paths"].items()
+        if path_.startswith("/api/ids/")
+        for method, operation in methods.items()
+    }
+    for key, operation in operations.items():
+        assert operation["summary"], key
+        for status in ("4XX", "5XX"):
+            (error,) = operation["responses"][status]["content"].values()
+            assert error["schema"]["$ref"].endswith("/Error"), key
+    rule = "/api/ids/rules/{name}/"
+    assert set(operations[f"{rule}ids/", "post"]["responses"]) == {"200", "4XX", "5XX"}
+    assert [parameter["name"] for parameter in operations[rule, "delete"]["parameters"]] == [
+        *("If-Match", "confirm_risks", "name")
+    ]
+    assert "204" in operations[rule, "delete"]["responses"]
 
 
 BODIES: list[tuple[str, str, dict[str, Any]]] = [
@@ -665,6 +675,19 @@ def test_the_schema_has_the_bounds_of_the_rule(schema: Any, name: str, low: int,
             field = schema["components"]["schemas"][component]["properties"][name]
             assert field["minimum"] == low
             assert high is None or field["maximum"] == high
+
+
+class SiteSchema(AutoSchema):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [(f"{__name__}.SiteSchema", SiteSchema), ("rest_framework.schemas.openapi.AutoSchema", DefaultSchema)],
+)
+def test_views_keep_the_schema_class_of_the_site(settings: Any, path: str, kind: type) -> None:
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_SCHEMA_CLASS": path}
+    assert isinstance(view_schema(), kind)
 
 
 def test_the_api_works_without_drf_spectacular() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,9 +17,8 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from resty_django.qless import Client
-from resty_django.qless.api import views
+from resty_django.qless.api.serializers import JobsQuerySerializer
 from resty_django.qless.api.urls import urlpatterns
-from resty_django.qless.clients import graph
 from tests.integration.qless.conftest import change_settings, pop
 
 pytestmark = [pytest.mark.django_db, pytest.mark.redis]
@@ -82,45 +82,58 @@ def test_statistics_of_a_queue(jobs: Client, admin_api: APIClient) -> None:
     assert len(statistics["run"]["histogram"]) == 148
     assert admin_api.get(address("queues/mail/stats/?date=2020-01-01")).json()["run"]["count"] == 0
     assert admin_api.get(address("queues/mail/stats/?date=yesterday")).status_code == 400
-    minutes = admin_api.get(address("queues/mail/throughput/")).json()["minutes"]
-    assert len(minutes) == 60
-    assert sum(minutes) == 1
+    throughput = statistics["throughput"]
+    assert {unit: len(counts) for unit, counts in throughput.items()} == {"minutes": 60, "hours": 48, "days": 30}
+    assert [sum(counts) for counts in throughput.values()] == [1, 1, 1]
 
 
-def test_jobs_of_a_state_are_paged(jobs: Client, admin_api: APIClient) -> None:
-    queue = jobs.queues["mail"]
-    jids = [queue.put("shop.jobs.Mail", priority=-n) for n in range(7)]
-    first = admin_api.get(address("queues/mail/jobs/?count=3")).json()
-    second = admin_api.get(address("queues/mail/jobs/?count=3&offset=3")).json()
-    assert [job["jid"] for job in first["jobs"] + second["jobs"]] == jids[:6]
-    assert first["total"] == 7
-    queue.pop()
-    running = admin_api.get(address("queues/mail/jobs/?state=running")).json()
-    assert [(job["jid"], job["worker"]) for job in running["jobs"]] == [(jids[0], "w1")]
-    for wrong in ("state=nonsense", "count=0", "count=101", "offset=-1"):
-        assert admin_api.get(address(f"queues/mail/jobs/?{wrong}")).status_code == 400, wrong
+LISTS: dict[str, dict[str, str]] = {
+    "state": {"queue": "mail", "state": "waiting"},
+    "tag": {"tag": "news letter"},
+    "failure group": {"group": "mail-ValueError"},
+    "class": {"klass": "shop.jobs.Mail"},
+}
 
 
-def test_a_search_goes_on_with_its_cursor(jobs: Client, admin_api: APIClient) -> None:
-    expected = {jobs.queues["mail"].put("shop.jobs.Mail") for _ in range(5)}
-    jobs.queues["mail"].put("shop.jobs.Other")
-    jids, cursor = set(), ""
+@pytest.mark.parametrize("parameters", LISTS.values(), ids=LISTS)
+def test_lists_continue_with_their_cursor(jobs: Client, admin_api: APIClient, parameters: dict[str, str]) -> None:
+    if "group" in parameters:
+        jids = [fail(jobs) for _ in range(5)]
+    else:
+        jids = [
+            jobs.queues["mail"].put("shop.jobs.Mail", priority=-n, tags=[parameters.get("tag", "x")]) for n in range(5)
+        ]
+        jobs.queues["other"].put("shop.jobs.Other")
+    listed, cursor = [], ""
     for _ in range(100):
-        search = admin_api.get(address("jobs/"), {"klass": "shop.jobs.Mail", "count": 2, "cursor": cursor}).json()
-        jids |= {job["jid"] for job in search["jobs"]}
-        cursor = search["cursor"]
+        page = admin_api.get(address("jobs/"), {**parameters, "count": 2, "cursor": cursor}).json()
+        listed += [job["jid"] for job in page["jobs"]]
+        cursor = page["cursor"]
         if not cursor:
             break
-    assert jids == expected
-    assert admin_api.get(address("jobs/?state=nonsense")).status_code == 400
+    assert set(listed) == set(jids)
+    assert len(listed) == 5
+    if parameters.keys() <= {"queue", "state", "tag"}:
+        assert listed == jids
 
 
-def test_tags_are_found(jobs: Client, admin_api: APIClient) -> None:
-    jids = [jobs.queues["mail"].put("shop.jobs.Mail", tags=["news letter"]) for _ in range(3)]
-    first = admin_api.get(address("jobs/"), {"tag": "news letter", "count": 2}).json()
-    second = admin_api.get(address("jobs/"), {"tag": "news letter", "count": 2, "cursor": first["cursor"]}).json()
-    assert [job["jid"] for job in first["jobs"] + second["jobs"]] == jids
-    assert second["cursor"] == ""
+def test_running_and_stalled_jobs_are_listed(jobs: Client, admin_api: APIClient) -> None:
+    jid = jobs.queues["mail"].put("shop.jobs.Mail")
+    jobs.queues["mail"].pop()
+    for state, expected in {"running": [(jid, "w1")], "stalled": []}.items():
+        page = admin_api.get(address("jobs/"), {"queue": "mail", "state": state}).json()
+        assert [(job["jid"], job["worker"]) for job in page["jobs"]] == expected
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("state=nonsense", "count=0", "count=101", "tag=x&cursor=-1", "tag=x&cursor=1234567890", "group=x&cursor=x"),
+        *("state=stalled", "state=stalled&queue=mail&klass=x", "queue=mail&state=waiting&cursor=x"),
+    ],
+)
+def test_wrong_parameters_of_lists_are_rejected(jobs: Client, admin_api: APIClient, wrong: str) -> None:
+    assert admin_api.get(address(f"jobs/?{wrong}")).status_code == 400
 
 
 def test_job_detail_is_redacted(jobs: Client, admin_api: APIClient) -> None:
@@ -163,10 +176,9 @@ def test_a_hook_hides_more(jobs: Client, admin_api: APIClient, settings: Any, ho
 def test_failures_are_listed_and_retried(jobs: Client, admin_api: APIClient) -> None:
     jids = [fail(jobs) for _ in range(3)]
     assert admin_api.get(address("failed/")).json() == {"groups": [{"group": "mail-ValueError", "count": 3}]}
-    group = admin_api.get(address("failed/mail-ValueError/?count=2")).json()
-    assert group["total"] == 3
-    assert len(group["jobs"]) == 2
-    assert group["jobs"][0]["failure"]["group"] == "mail-ValueError"
+    listed = admin_api.get(address("jobs/?group=mail-ValueError")).json()["jobs"]
+    assert [job["jid"] for job in listed] == jids[::-1]
+    assert listed[0]["failure"]["group"] == "mail-ValueError"
     assert admin_api.get(address(f"jobs/{jids[0]}/")).json()["failure"]["message"] == "ValueError: no such address"
     assert admin_api.post(address(f"jobs/{jids[0]}/retry/")).json() == {"jids": [jids[0]]}
     second_retry = admin_api.post(address(f"jobs/{jids[0]}/retry/"))
@@ -216,10 +228,9 @@ def test_queues_are_paused(jobs: Client, admin_api: APIClient) -> None:
 
 
 def test_workers_and_recurring_jobs_are_listed(jobs: Client, admin_api: APIClient) -> None:
-    jid = jobs.queues["mail"].put("shop.jobs.Mail")
+    jobs.queues["mail"].put("shop.jobs.Mail")
     jobs.queues["mail"].pop()
     assert admin_api.get(address("workers/")).json() == {"workers": [{"name": "w1", "jobs": 1, "stalled": 0}]}
-    assert admin_api.get(address("workers/w1/")).json() == {"name": "w1", "jobs": [jid], "stalled": []}
     for queue in ("a", "b"):
         for n in range(2):
             jobs.queues[queue].recur("shop.jobs.Mail", {"token": "geheim"}, 60, offset=60 * (n + 1), jid=f"{queue}{n}")
@@ -228,17 +239,16 @@ def test_workers_and_recurring_jobs_are_listed(jobs: Client, admin_api: APIClien
     assert [job["jid"] for job in listing["jobs"]] == ["a0", "a1", "b0", "b1"]
     assert [job["jid"] for job in admin_api.get(address("recurring/?offset=1&count=2")).json()["jobs"]] == ["a1", "b0"]
     assert [job["jid"] for job in admin_api.get(address("recurring/?queue=b&offset=1")).json()["jobs"]] == ["b1"]
-    detail = admin_api.get(address("recurring/a0/")).json()
-    assert (detail["interval"], detail["data"]) == (60, {"token": "[redacted]"})
-    assert detail["next"] > 0
+    first = listing["jobs"][0]
+    assert (first["interval"], first["data"]) == (60, {"token": "[redacted]"})
+    assert first["next"] > 0
     assert admin_api.get(address("jobs/a0/")).status_code == 404
-    assert admin_api.get(address(f"recurring/{jid}/")).status_code == 404
 
 
 def test_names_of_any_characters_are_found(jobs: Client, admin_api: APIClient) -> None:
     jid = fail(jobs, HOSTILE, HOSTILE, jid="j/1")
     assert admin_api.get(address(f"queues/{name(HOSTILE)}/")).json()["name"] == HOSTILE
-    assert admin_api.get(address(f"failed/{name(HOSTILE)}/")).json()["total"] == 1
+    assert admin_api.post(address(f"failed/{name(HOSTILE)}/retry/")).json() == {"jids": [jid]}
     assert admin_api.get(address(f"jobs/{name(jid)}/")).json()["queue"] == HOSTILE
     assert reverse("resty_qless_api:queue", args=[HOSTILE]) == address(f"queues/{name(HOSTILE)}/")
 
@@ -246,7 +256,7 @@ def test_names_of_any_characters_are_found(jobs: Client, admin_api: APIClient) -
 def test_values_of_other_clients_do_not_break_a_response(jobs: Client, admin_api: APIClient) -> None:
     for jid, data in {"a": '{"a": 1e999}', "b": f'{{"b": {"[" * 200 + "]" * 200}}}'}.items():
         jobs.call("put", "w", "mail", jid, "<Klass>", data, 0)
-    response = admin_api.get(address("queues/mail/jobs/"))
+    response = admin_api.get(address("jobs/?queue=mail&state=waiting"))
     assert response.status_code == 200
     assert [job["jid"] for job in response.json()["jobs"]] == ["a", "b"]
     data_by_jid = {}
@@ -258,91 +268,48 @@ def test_values_of_other_clients_do_not_break_a_response(jobs: Client, admin_api
     assert "[redacted]" in json.dumps(data_by_jid["b"])
 
 
-# --- groups and connected jobs ----------------------------------------------------------------------------------------
+EXAMPLES = "tests.integration.qless.tasks.examples"
+ADD = {"klass": f"{EXAMPLES}.add", "data": {"args": [1], "kwargs": {}}}
 
 
-def fill_group(jobs: Client, group: str = "g") -> None:
-    """Put a chain whose last step is a member of a group, a failed member, and a job that waits for the group."""
-    mail = jobs.queues["mail"]
-    jobs.groups.open(group, "Import")
-    fail(jobs, jid="broken", outcome={"group": group})
-    mail.put("shop.jobs.Fetch", jid="first")
-    mail.put("shop.jobs.Store", jid="last", depends=["first"], outcome={"group": group, "policy": "fail"})
-    mail.put("shop.jobs.Publish", jid="body", depends=[group], outcome={"policy": "fail"})
-    jobs.groups.close(group)
+@pytest.fixture
+def with_tasks(jobs: Client, settings: Any) -> Client:
+    change_settings(settings, MODULES=[EXAMPLES])
+    return jobs
 
 
-def test_groups_and_members_are_listed(jobs: Client, admin_api: APIClient) -> None:
-    assert admin_api.get(address("groups/")).json() == {"total": 0, "groups": []}
-    fill_group(jobs)
-    jobs.groups.open("other", "")
-    reply = admin_api.get(address("groups/?count=1&offset=1")).json()
-    (listed,) = reply["groups"]
-    assert reply["total"] == 2
-    assert listed == admin_api.get(address("groups/g/")).json()
-    assert listed.pop("created_at") > 0
-    assert listed == {
-        **{"id": "g", "name": "Import", "state": "running", "reason": "broken", "incomplete": False, "ended_at": None},
-        **{"total": 2, "done": 0, "failed": 1, "skipped": 0, "canceled": 0, "left": 1},
-    }
-    members = [{"jid": "broken", "state": "failed"}, {"jid": "last", "state": "depends"}]
-    assert admin_api.get(address("groups/g/jobs/")).json() == {"total": 2, "jobs": members}
-    assert admin_api.get(address("groups/g/jobs/?offset=1")).json() == {"total": 2, "jobs": members[1:]}
-    for path in ("groups/none/", "groups/none/jobs/"):
-        reply = admin_api.get(address(path))
-        assert (reply.status_code, reply.json()["code"]) == (404, "no_such_group")
+def test_jobs_are_enqueued(with_tasks: Client, admin_api: APIClient) -> None:
+    defaults = admin_api.post(address("jobs/"), ADD, format="json")
+    assert defaults.status_code == 201
+    options = {"queue": "slow", "priority": 7, "retries": 1, "delay": 60, "tags": ["vip"]}
+    changed = admin_api.post(address("jobs/"), {**ADD, **options}, format="json").json()
+    first, second = with_tasks.jobs.multiget(*defaults.json()["jids"], *changed["jids"])
+    assert (first.klass, first.data, first.queue_name, first.state) == (ADD["klass"], ADD["data"], "q", "waiting")
+    assert (second.queue_name, second.state, second.priority) == ("slow", "scheduled", 7)
+    assert (second.original_retries, second.tags) == (1, ["vip"])
+    (_, entry) = LogEntry.objects.order_by("pk")
+    assert entry.get_change_message() == f"Created: {ADD['klass']} in slow, over HTTP."
 
 
-def test_groups_are_retried_and_canceled(jobs: Client, admin_api: APIClient) -> None:
-    fill_group(jobs, HOSTILE)
-    assert admin_api.post(address(f"groups/{name(HOSTILE)}/retry/")).json() == {"count": 1}
-    assert [job.state for job in jobs.jobs.multiget("broken", "body")] == ["waiting", "depends"]
-    assert admin_api.post(address(f"groups/{name(HOSTILE)}/cancel/")).json() == {"count": 3}
-    assert [job.state for job in jobs.jobs.multiget("broken", "first", "last", "body")] == ["failed"]
-    assert admin_api.post(address("groups/none/cancel/")).json()["code"] == "no_such_group"
-
-
-def test_connected_jobs(jobs: Client, admin_api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill_group(jobs)
-    graph = admin_api.get(address("jobs/last/graph/")).json()
-    connected = {job["jid"]: job for job in graph["jobs"]}
-    assert connected.keys() == {"broken", "first", "last", "body"}
-    assert connected["last"] == {
-        **{"jid": "last", "klass": "shop.jobs.Store", "state": "depends", "queue": "mail"},
-        **{"dependencies": ["first"], "groups": ["g"], "blocked": None},
-    }
-    assert connected["body"]["blocked"] == "broken"
-    assert [group["id"] for group in graph["groups"]] == ["g"]
-    assert admin_api.post(address("jobs/first/graph/retry/")).json() == {"count": 1}
-    assert [job.state for job in jobs.jobs.multiget("broken", "body")] == ["waiting", "depends"]
-    monkeypatch.setattr(views, "MAX_CONNECTED", 3)
-    reply = admin_api.post(address("jobs/first/graph/cancel/"))
-    assert (reply.status_code, reply.json()["code"]) == (409, "too_large")
-    monkeypatch.setattr(views, "MAX_CONNECTED", 4)
-    assert admin_api.post(address("jobs/first/graph/cancel/")).json() == {"count": 4}
-    assert jobs.jobs.multiget("broken", "first", "last", "body") == []
-    assert admin_api.post(address("jobs/first/graph/cancel/")).status_code == 404
-
-
-def test_an_interrupted_operation_is_logged(
-    jobs: Client, admin_api: APIClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"klass": "os.system"}, "not a task that workers may run"),
+        ({"data": {}}, "must have the form"),
+        ({"data": {"args": [], "kwargs": {}}}, "missing a required argument"),
+        ({"data": {"args": ["[redacted]"], "kwargs": {}}}, "stands for a hidden value"),
+        ({"data": {"args": [reduce(lambda inner, _: [inner], range(400), 1)], "kwargs": {}}}, "nested too deeply"),
+        ({"priority": "high"}, "A valid integer is required"),
+        ({"worker": "w1"}, "Unknown field"),
+    ],
+)
+def test_jobs_that_cannot_run_are_not_enqueued(
+    with_tasks: Client, admin_api: APIClient, changes: dict[str, Any], problem: str
 ) -> None:
-    """Two jobs that wait for each other can only be canceled together; the third one is canceled before them."""
-    for jid, other in (("a", None), ("b", "a"), ("a", "b"), ("c", "b")):
-        jobs.queues["mail"].put("shop.jobs.Mail", jid=jid, depends=other and [other])
-    monkeypatch.setattr(graph, "JOBS_PER_CALL", 1)
-    assert admin_api.post(address("jobs/a/graph/cancel/")).json()["code"] == "dependency"
-    assert {job.jid for job in jobs.jobs.multiget("a", "b", "c")} == {"a", "b"}
-    (entry,) = LogEntry.objects.all()
-    assert "Canceling all connected jobs was interrupted; some jobs may have changed" in entry.change_message
-
-
-def test_stuck_jobs_are_listed(jobs: Client, admin_api: APIClient) -> None:
-    jobs.queues["mail"].put("shop.jobs.Mail", jid="loop", depends=["loop"])
-    loop = {"jid": "loop", "queue": "mail", "other": "loop", "reason": "itself"}
-    assert admin_api.get(address("stuck/?queue=mail")).json() == {"jobs": [loop], "cursor": ""}
-    assert admin_api.get(address("stuck/?queue=mail&cursor=1")).json() == {"jobs": [], "cursor": ""}
-    assert admin_api.get(address("stuck/")).status_code == 400
+    reply = admin_api.post(address("jobs/"), {**ADD, **changes}, format="json")
+    assert reply.status_code == 400
+    assert problem in reply.json()["message"]
+    assert with_tasks.queues.counts() == []
 
 
 def test_unavailable_server_is_a_503(settings: Any, admin_api: APIClient) -> None:
@@ -358,16 +325,18 @@ def test_the_schema_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "schema.json"
     call_command("spectacular", "--validate", "--fail-on-warn", "--format=openapi-json", f"--file={path}")
     paths = json.loads(path.read_text())["paths"]
-    operations = [
-        operation
+    operations = {
+        (route, method): operation
         for route, methods in paths.items()
         if route.startswith("/api/jobs/")
-        for operation in methods.values()
-    ]
-    assert len(operations) == len(urlpatterns) + 1  # one URL has GET and DELETE
-    for operation in operations:
+        for method, operation in methods.items()
+    }
+    assert len(operations) == len(urlpatterns) + 2  # two URLs have two methods
+    for operation in operations.values():
         assert operation["summary"]
-        assert {"400", "403", "503"} <= set(operation["responses"])
+        assert {"4XX", "5XX"} <= set(operation["responses"])
+    search = operations["/api/jobs/jobs/", "get"]
+    assert {parameter["name"] for parameter in search["parameters"]} == set(JobsQuerySerializer().fields)
 
 
 def test_without_the_package_redis_the_answer_names_it(admin_api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
