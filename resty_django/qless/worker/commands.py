@@ -25,13 +25,13 @@ class EndCommand:
     @staticmethod
     def from_request(request: Request) -> EndCommand:
         """Return the command of a request that another process has made. Raises `KeyError` for other requests."""
-        kind = {kind.name: kind for kind in (Complete, Fail, Retry, Requeue)}[request[0]]
+        kind = {kind.name: kind for kind in (CompleteJob, FailJob, RetryJob, RequeueJob)}[request[0]]
         command = kind.__new__(kind)
         command.request = request
         return command
 
 
-class Complete(EndCommand):
+class CompleteJob(EndCommand):
     """Complete the job. `options`: names and values, such as `"result"` and its JSON."""
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class Complete(EndCommand):
         super().__init__(jid, worker, queue, data, "pending", 1, *options)
 
 
-class Fail(EndCommand):
+class FailJob(EndCommand):
     """Fail the job. `data`: its data as JSON, or nothing, to keep the server's copy."""
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class Fail(EndCommand):
         return True
 
 
-class Retry(EndCommand):
+class RetryJob(EndCommand):
     """Retry the job after `delay` seconds, using up a retry. `failure`: its group and message, if any."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class Retry(EndCommand):
         super().__init__(jid, queue, worker, delay, *failure)
 
 
-class Requeue(EndCommand):
+class RequeueJob(EndCommand):
     """Requeue the job, to run after `delay` seconds. `options`: names and values."""
 
     __slots__ = ()

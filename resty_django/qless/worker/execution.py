@@ -20,7 +20,7 @@ from ..clients import serialization
 from ..clients.transport import Request, Steps
 from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
 from ..signals import job_failed
-from .commands import Complete, EndCommand, Fail, Requeue, Retry
+from .commands import CompleteJob, EndCommand, FailJob, RequeueJob, RetryJob
 from .control import ProcessDied, RequeueLater, RetryLater, Stopping
 from .error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
 from .forks import confine_forks, exit_fork
@@ -150,7 +150,7 @@ def finish_dead(running: RunningJob, error: Exception) -> None:
     if later is not None:
         later.__cause__ = error
     finish(running, later or error)
-    if isinstance(running.command, Fail):
+    if isinstance(running.command, FailJob):
         running.command.drop_data()
 
 
@@ -161,7 +161,7 @@ def refuse(running: RunningJob, error: Exception) -> bool:
     """
     running.refused += 1
     command = running.command
-    if not isinstance(command, Fail):
+    if not isinstance(command, FailJob):
         fail_with(running, error)
     elif running.refused > MAX_REFUSALS or not command.drop_data():
         running.command = None
@@ -183,7 +183,7 @@ def _result_command(running: RunningJob, error: BaseException | None, result: An
         failure: tuple[str, ...] = ()
         if error.group is not None:
             failure = (group_of(error.group), serialization.readable(error.message or "", LONGEST_MESSAGE))
-        return RETRIED, Retry(running.jid, running.queue, job.worker_name, error.delay, *failure)
+        return RETRIED, RetryJob(running.jid, running.queue, job.worker_name, error.delay, *failure)
     if isinstance(error, RequeueLater):
         return RETRIED, _requeue(running, error)
     if cause is not None and type(error) is type(cause):
@@ -191,21 +191,21 @@ def _result_command(running: RunningJob, error: BaseException | None, result: An
     return _failure(running, error)
 
 
-def _complete(running: RunningJob, result: Any) -> Complete:
+def _complete(running: RunningJob, result: Any) -> CompleteJob:
     job, handler = running.job, running.handler
     raw_data = job.raw_data
     if not handler.keep_result:
-        return Complete(running.jid, job.worker_name, running.queue, raw_data)
+        return CompleteJob(running.jid, job.worker_name, running.queue, raw_data)
     options: list[Any] = ["result", serialization.encode(result, "result")]
     if handler.result_ttl is not None:
         options += ["ttl", handler.result_ttl]
-    return Complete(running.jid, job.worker_name, running.queue, raw_data, *options)
+    return CompleteJob(running.jid, job.worker_name, running.queue, raw_data, *options)
 
 
-def _requeue(running: RunningJob, outcome: RequeueLater) -> Requeue:
+def _requeue(running: RunningJob, outcome: RequeueLater) -> RequeueJob:
     job = running.job
     retries = job.original_retries if outcome.retries is None else outcome.retries
-    return Requeue(
+    return RequeueJob(
         *(running.jid, running.queue, job.worker_name, job.klass, job.raw_data, outcome.delay),
         *("priority", job.priority, "tags", serialization.encode(job.tags), "retries", retries),
     )
@@ -221,7 +221,7 @@ def _log_retry(running: RunningJob, outcome: RetryLater) -> None:
         log.warning("job %s (%s) failed and runs again in %.1f s: %s", running.jid, job.klass, outcome.delay, reason)
 
 
-def _failure(running: RunningJob, error: BaseException) -> tuple[str, Fail]:
+def _failure(running: RunningJob, error: BaseException) -> tuple[str, FailJob]:
     kind = _KINDS.get(type(error)) or name_of(error)
     group = group_of(f"{running.queue}-{kind}")
     close_old_connections()  # of this thread, which may be one that runs no jobs
@@ -233,11 +233,11 @@ def _failure(running: RunningJob, error: BaseException) -> tuple[str, Fail]:
     data: tuple[Any, ...] = ()
     with contextlib.suppress(Exception):  # data that are not JSON: the failure is sent without them
         data = (running.job.raw_data,)
-    return FAILED, Fail(running.jid, running.job.worker_name, group, message, *data)
+    return FAILED, FailJob(running.jid, running.job.worker_name, group, message, *data)
 
 
-def _bare_failure(running: RunningJob, text: str) -> Fail:
-    return Fail(running.jid, running.job.worker_name, f"{running.queue}-Exception", text)
+def _bare_failure(running: RunningJob, text: str) -> FailJob:
+    return FailJob(running.jid, running.job.worker_name, f"{running.queue}-Exception", text)
 
 
 def _sendable(request: Request) -> Request:

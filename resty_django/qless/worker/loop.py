@@ -18,7 +18,7 @@ from resty_django.text import logger
 from ..clients.transport import Request, is_refusal
 from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
 from . import execution
-from .commands import CommandBatch, Fail
+from .commands import CommandBatch, FailJob
 from .control import Stopping
 from .error_text import message_of
 from .executor import Pool
@@ -325,7 +325,7 @@ class WorkerLoop:
         if unreadable:
             log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(unreadable))
             group = f"{queue}-{UnreadableReply.__name__}"
-            failures = [Fail(jid, self.name, group, message_of(error)) for jid, error in unreadable.items()]
+            failures = [FailJob(jid, self.name, group, message_of(error)) for jid, error in unreadable.items()]
             self._call([failure.request for failure in failures])
 
     def _start(self, job: WorkerJob, queue: str, now: float) -> None:

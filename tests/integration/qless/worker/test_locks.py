@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
-from resty_django.qless.worker.commands import Requeue
+from resty_django.qless.worker.commands import RequeueJob
 from resty_django.redis import StoreDown
 from tests.integration.qless.conftest import change_settings, history, job_of
 from tests.integration.qless.worker import jobs
@@ -241,7 +241,7 @@ def test_a_requeue_takes_no_job_from_another_worker(start_worker: Start, client:
     def late(requests: Any) -> Any:
         if any(command == "requeue" for command, *_ in requests):
             raise AssertionError("the lock was not looked at")
-        if any(isinstance(running.command, Requeue) for running in worker.unsent):
+        if any(isinstance(running.command, RequeueJob) for running in worker.unsent):
             job_of(client, jid).move("elsewhere")
             assert rival.queues["elsewhere"].pop() is not None
         return call_many(requests)

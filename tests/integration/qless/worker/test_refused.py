@@ -18,7 +18,7 @@ from resty_django.qless import Client, InvalidArgument
 from resty_django.qless.clients import serialization
 from resty_django.qless.integrations.celery.runner import run_borrowed
 from resty_django.qless.worker import execution
-from resty_django.qless.worker.commands import Complete, Fail
+from resty_django.qless.worker.commands import CompleteJob, FailJob
 from resty_django.qless.worker.control import RequeueLater, RetryLater
 from resty_django.qless.worker.error_text import LONGEST_GROUP, LONGEST_MESSAGE
 from resty_django.qless.worker.exit_codes import OK
@@ -121,7 +121,7 @@ def test_a_call_that_cannot_be_sent_stops_neither_the_loop_nor_other_jobs(start_
     def broken() -> None:
         running = worker.running[first]
         execution.finish(running, None)
-        running.command = Complete(first, worker.name, "q", object())
+        running.command = CompleteJob(first, worker.name, "q", object())
         worker.unsent.append(running)
 
     worker.do(broken)
@@ -198,7 +198,7 @@ def test_the_end_of_a_job_can_be_sent_whatever_it_leaves(error: BaseException | 
         request = command.request
         assert all(type(argument) in (str, bytes, int, float) for argument in request)
         assert all(type(word) in (bytes, int, float) for word in client._arguments(request))
-        if isinstance(command, Fail):
+        if isinstance(command, FailJob):
             _, _, _, group, message, *_ = request
             assert len(group) <= LONGEST_GROUP
             assert len(message) <= LONGEST_MESSAGE

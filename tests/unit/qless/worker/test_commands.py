@@ -6,25 +6,25 @@ from typing import Any
 
 import pytest
 
-from resty_django.qless.worker.commands import CommandBatch, Complete, Fail, Requeue, Retry
+from resty_django.qless.worker.commands import CommandBatch, CompleteJob, FailJob, RequeueJob, RetryJob
 from resty_django.qless.worker.running_job import JobState, RunningJob
 
 
 def test_requests_have_the_order_of_arguments_of_qless_core() -> None:
-    assert Complete("j", "w", "q", "{}", "result", "1").request == (
+    assert CompleteJob("j", "w", "q", "{}", "result", "1").request == (
         *("complete", "j", "w", "q", "{}", "pending", 1),
         *("result", "1"),
     )
-    assert Fail("j", "w", "group", "message", "{}").request == ("fail", "j", "w", "group", "message", "{}")
-    assert Retry("j", "q", "w", 3.0).request == ("retry", "j", "q", "w", 3.0)
-    assert Requeue("j", "q", "w", "K", "{}", 0, "retries", 5).request == (
+    assert FailJob("j", "w", "group", "message", "{}").request == ("fail", "j", "w", "group", "message", "{}")
+    assert RetryJob("j", "q", "w", 3.0).request == ("retry", "j", "q", "w", 3.0)
+    assert RequeueJob("j", "q", "w", "K", "{}", 0, "retries", 5).request == (
         *("requeue", "w", "q", "j", "K", "{}", 0),
         *("retries", 5),
     )
 
 
 def test_a_failure_can_drop_its_data_once() -> None:
-    failure = Fail("j", "w", "group", "message", "{}")
+    failure = FailJob("j", "w", "group", "message", "{}")
     assert failure.drop_data()
     assert failure.request == ("fail", "j", "w", "group", "message")
     assert not failure.drop_data()

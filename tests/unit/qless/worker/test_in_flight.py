@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from resty_django.qless.errors import LostLock, NoSuchJob
-from resty_django.qless.worker.commands import Complete, Requeue
+from resty_django.qless.worker.commands import CompleteJob, RequeueJob
 from resty_django.qless.worker.control import JobTimeout
 from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import REFUSED
@@ -50,7 +50,7 @@ def exchange(in_flight: InFlightJobs, *replies: Any) -> list[str]:
 
 def test_an_end_that_is_confirmed_frees_the_job(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)
+    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)
     assert in_flight.next() == 0.0
     assert exchange(in_flight, b"pending") == ["complete"]
     assert (in_flight.running, in_flight.counts, freed) == ({}, {COMPLETED: 1}, ["q"])
@@ -59,7 +59,7 @@ def test_an_end_that_is_confirmed_frees_the_job(in_flight: InFlightJobs) -> None
 
 def test_a_requeue_follows_a_heartbeat_that_renewed_the_lease(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, Requeue("j", "q", "w", "K", "{}", 0), RETRIED)
+    end(in_flight, running, RequeueJob("j", "q", "w", "K", "{}", 0), RETRIED)
     assert exchange(in_flight, 160) == ["heartbeat"]
     assert exchange(in_flight, b"j") == ["requeue"]
     assert in_flight.counts == {RETRIED: 1}
@@ -67,7 +67,7 @@ def test_a_requeue_follows_a_heartbeat_that_renewed_the_lease(in_flight: InFligh
 
 def test_a_requeue_is_not_sent_for_a_lock_that_is_lost(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, Requeue("j", "q", "w", "K", "{}", 0), RETRIED)
+    end(in_flight, running, RequeueJob("j", "q", "w", "K", "{}", 0), RETRIED)
     assert exchange(in_flight, LostLock("another worker has it")) == ["heartbeat"]
     assert in_flight.counts == {LOST: 1}
     assert in_flight.finished == []
@@ -75,9 +75,9 @@ def test_a_requeue_is_not_sent_for_a_lock_that_is_lost(in_flight: InFlightJobs) 
 
 def test_an_end_whose_reply_is_missing_counts_if_the_server_knows_it(in_flight: InFlightJobs) -> None:
     running, other = held_job(in_flight), held_job(in_flight, "other")
-    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)
+    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)
     in_flight.on_reply_missing(in_flight.build_batch(101.0))
-    end(in_flight, other, Complete("other", "w", "q", "{}"), COMPLETED)
+    end(in_flight, other, CompleteJob("other", "w", "q", "{}"), COMPLETED)
     assert (running.state, other.state) == (JobState.UNCONFIRMED, JobState.RUNNING)
     assert exchange(in_flight, NoSuchJob("gone"), NoSuchJob("gone")) == ["complete", "complete"]
     assert in_flight.counts == {COMPLETED: 1, LOST: 1}
@@ -85,7 +85,7 @@ def test_an_end_whose_reply_is_missing_counts_if_the_server_knows_it(in_flight: 
 
 def test_an_end_is_sent_again_after_an_error_of_the_server(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)
+    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)
     assert exchange(in_flight, StoreError("LOADING")) == ["complete"]
     assert exchange(in_flight, b"complete") == ["complete"]
     assert in_flight.counts == {COMPLETED: 1}
@@ -125,7 +125,7 @@ def test_a_job_that_ignores_its_timeout_is_abandoned(in_flight: InFlightJobs, en
         assert exchange(in_flight, b"j") == ["fail"]
     assert in_flight.counts == {"by itself" if ended_itself else FAILED: 1}
     assert in_flight.running == {}
-    end(in_flight, running, Complete("j", "w", "q", "{}"), COMPLETED)  # its thread returns after all
+    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)  # its thread returns after all
     assert in_flight.finished == []
     assert in_flight.counts.total() == 1
 

@@ -22,11 +22,11 @@ def test_an_outcome_that_the_job_raises_passes(middleware: Any) -> None:
 
 
 def test_delays_of_the_retry_middleware() -> None:
-    assert [Retry(OSError, delay=2).pause(n) for n in (1, 2, 3)] == [2, 4, 8]
-    assert [Retry(OSError, delay=5, factor=3).pause(n) for n in (1, 2, 3)] == [5, 15, 45]
-    assert Retry(OSError, delay=5, longest=7).pause(2) == 7
-    assert Retry(OSError, delay=9, longest=7).pause(10_000) == 7
-    assert all(8 <= Retry(OSError, delay=10, fuzz=0.2).pause(1) <= 12 for _ in range(100))
+    assert [Retry(OSError, delay=2).delay(n) for n in (1, 2, 3)] == [2, 4, 8]
+    assert [Retry(OSError, delay=5, factor=3).delay(n) for n in (1, 2, 3)] == [5, 15, 45]
+    assert Retry(OSError, delay=5, longest=7).delay(2) == 7
+    assert Retry(OSError, delay=9, longest=7).delay(10_000) == 7
+    assert all(8 <= Retry(OSError, delay=10, fuzz=0.2).delay(1) <= 12 for _ in range(100))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from resty_django.conf import conf
 from resty_django.qless.errors import LostLock
 from resty_django.qless.tasks.retry import RetryPolicy
 from resty_django.qless.worker import execution
-from resty_django.qless.worker.commands import Complete, EndCommand, Fail, Requeue, Retry
+from resty_django.qless.worker.commands import CompleteJob, EndCommand, FailJob, RequeueJob, RetryJob
 from resty_django.qless.worker.control import JobTimeout, ProcessDied, Stopping
 from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import JobHandler
@@ -94,7 +94,7 @@ def test_half_a_message_counts_as_none() -> None:
     channel.close()
 
 
-@pytest.mark.parametrize("kind", [Complete, Fail, Retry, Requeue])
+@pytest.mark.parametrize("kind", [CompleteJob, FailJob, RetryJob, RequeueJob])
 def test_a_command_is_made_again_from_its_request(kind: type[EndCommand]) -> None:
     command = EndCommand.from_request((kind.name, "j", "w"))
     assert type(command) is kind
