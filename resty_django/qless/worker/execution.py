@@ -224,9 +224,10 @@ def _log_retry(running: RunningJob, outcome: RetryLater) -> None:
 def _failure(running: RunningJob, error: BaseException) -> tuple[str, FailJob]:
     kind = _KINDS.get(type(error)) or name_of(error)
     group = group_of(f"{running.queue}-{kind}")
-    close_old_connections()  # of this thread, which may be one that runs no jobs
-    job_failed.send_robust(sender=running.handler.function, job=running.job, error=error, group=group)
-    close_old_connections()
+    if job_failed.has_listeners(running.handler.function):
+        close_old_connections()  # of this thread, which may be one that runs no jobs
+        job_failed.send_robust(sender=running.handler.function, job=running.job, error=error, group=group)
+        close_old_connections()
     with bound_to(running.job):
         log.warning("job %s (%s) failed: %s", running.jid, running.job.klass, text_of(error)[:LONGEST_MESSAGE])
     message = serialization.readable(message_of(error), LONGEST_MESSAGE)
