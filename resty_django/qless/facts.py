@@ -1,16 +1,17 @@
-"""Statistics of the job queue for the overview and the metrics, fetched in pages."""
+"""The state of the job queue, for its tile, its metrics, its health probe and the list of queues in the admin."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..errors import UnreadableReply
-from .client import Client
-from .figures import KEPT_SPANS, completed_by_queue
-from .replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, WorkerCounts, WorkerLife, WorkersPage
-from .serialization import as_list, read, read_latency, reader
+from .clients.client import Client
+from .clients.figures import KEPT_SPANS, Span, completed_by_queue
+from .clients.replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, WorkerCounts, WorkerLife, WorkersPage
+from .clients.serialization import as_list, read, read_latency, reader
+from .errors import UnreadableReply
 
 MAX_DETAILED_QUEUES: Final = 500
 """Number of queues whose statistics are fetched; the others have counts only."""
@@ -29,7 +30,7 @@ _STATS: Final = reader(QueueStats)
 
 
 @dataclass(frozen=True, slots=True)
-class QueueStatistics:
+class QueueFacts:
     """A queue: its jobs by state, today's statistics (UTC), the jobs completed in each of the last 60 minutes (the
     current one last), and its latency: the age of its oldest runnable job in seconds. All but the counts may be
     missing."""
@@ -50,14 +51,20 @@ class QueueStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatistics:
-    """All queues; failed jobs by group, the largest first; workers, most recently seen first; and their liveness
-    reports."""
+class Facts:
+    """All queues; failed jobs by group, the largest first; workers, most recently seen first; their liveness reports;
+    the figures of the last hour by minute; and the response time of the server in seconds."""
 
-    queues: list[QueueStatistics] = field(default_factory=list)
+    queues: list[QueueFacts] = field(default_factory=list)
     failed: dict[str, int] = field(default_factory=dict)
     workers: list[WorkerCounts] = field(default_factory=list)
     life: list[WorkerLife] = field(default_factory=list)
+    spans: Sequence[Span] = ()
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> list[QueueCounts]:
+        return [queue.counts for queue in self.queues]
 
     def total(self, state: str) -> int:
         """Return the number of jobs of all queues in one of `STATES`."""
@@ -93,33 +100,35 @@ class JobStatistics:
         return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]
 
 
-def collect_statistics(client: Client, *, of_today: bool = True) -> JobStatistics:
-    """Return the statistics of all queues. `of_today`: also today's `stats`.
+def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_DETAILED_QUEUES) -> Facts:
+    """Return the state of all queues. `of_today`: also today's `stats`. `detailed`: the number of queues for which more
+    than the counts are fetched; None: all.
 
     Raises `QlessError`, `StoreDown`, `StoreError`.
     """
+    start = time.perf_counter()
     queues, groups, workers = _pages(client)
-    detailed = queues[:MAX_DETAILED_QUEUES]
-    detailed_names = [queue.name for queue in detailed]
-    stats = _stats_of_today(client, detailed_names) if of_today else {}
-    minutes = completed_by_queue(client.figures.spans("minute", KEPT_SPANS["minute"]), detailed_names)
-    ages = latencies(client, detailed_names)
-    queue_statistics = [
-        QueueStatistics(queue, stats.get(queue.name), minutes[queue.name], ages.get(queue.name)) for queue in detailed
-    ]
-    return JobStatistics(
-        [*queue_statistics, *map(QueueStatistics, queues[MAX_DETAILED_QUEUES:])],
+    seconds = time.perf_counter() - start
+    names = [queue.name for queue in queues[:detailed]]
+    stats = _stats_of_today(client, names) if of_today else {}
+    spans = client.figures.spans("minute", KEPT_SPANS["minute"])
+    minutes = completed_by_queue(spans, names)
+    ages = _latencies(client, names)
+    return Facts(
+        [
+            QueueFacts(counts, stats.get(counts.name), minutes.get(counts.name, ()), ages.get(counts.name))
+            for counts in queues
+        ],
         dict(sorted(groups.items(), key=lambda item: (-item[1], item[0]))),
         workers,
         as_list(read(_raised(client.call_many([("workers.alive",)])[0]), _SIGNS_OF_LIFE)),
+        spans,
+        seconds,
     )
 
 
-def latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
-    """Return the age of the oldest runnable job in seconds, by queue, for the queues that have one.
-
-    Raises `QlessError`, `StoreError`.
-    """
+def _latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
+    """Return the age of the oldest runnable job in seconds, by queue, for the queues that have one."""
     chunks = [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
     replies = client.call_many([("latency", *chunk) for chunk in chunks]) if chunks else []
     ages = [read_latency(age) for reply in replies for age in _raised(reply)]
