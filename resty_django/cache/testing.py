@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
+from operator import sub
 from typing import Any, Final
 from unittest import mock
 
+from resty_django.minute_series.records import summed
 from resty_django.shdict import Outcome, SharedDict
 
 from .backend import MLCacheBackend
@@ -40,12 +42,11 @@ class CacheCounts:
 
     def stats(self) -> Stats:
         """Return all counts."""
-        total = Stats()
-        for counted in _counted(self._cache):
-            now = values(counted.counter.now)
-            before = self._before.get(counted, (0,) * len(now))
-            total = total.plus(Stats(*(count - earlier for count, earlier in zip(now, before, strict=True))))
-        return total
+        since = (
+            Stats(*map(sub, counted.counter.now, self._before.get(counted, Stats())))
+            for counted in _counted(self._cache)
+        )
+        return summed(since, Stats())
 
     @property
     def hits(self) -> int:

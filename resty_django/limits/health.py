@@ -10,15 +10,14 @@ from resty_django.health import Finding
 from resty_django.shdict import SharedDictError
 
 from .enforcement.chosen_rates import tier_problem
+from .facts import facts
 from .limiters.base import Limiter
 from .overrides.export import stored as stored_overrides
 from .overrides.spec import find_problems as find_override_problems
 from .policies.export import stored
 from .policies.registry import declared_policies
 from .policies.spec import BadPolicy, PolicySpec, build, find_problems, rate_specs
-from .statistics.catalog import BAN, kind_and_name
-from .statistics.evictions import count_evictions
-from .statistics.reporter import Totals, stats, summed
+from .statistics.reporter import Totals
 
 MINUTES: Final = 10
 """The number of past minutes for which refusals, and decisions without the store, are reported."""
@@ -56,18 +55,18 @@ def probe() -> Iterator[Finding]:
         faults += 1
         yield Finding("error", f"policy {tiered[0]}", problem)
     try:
-        recent = {name: stats.minutes(name)[-MINUTES:] for name in stats.names()}
-        evictions = count_evictions()
+        now = facts()
+        evictions = now.evictions
     except SharedDictError as error:
         yield Finding("error", f"store {conf.limits.store}", f"The store does not answer: {error}")
         return
-    for name, minutes in recent.items():
-        totals = summed(minutes)
+    for name, history in now.histories.items():
+        totals = history.last(MINUTES)
         if totals.failed:
             faults += 1
             yield Finding("warning", f"limit {name}", _without(totals))
-        refused = max(minute.totals.refused for minute in minutes)
-        if refused > conf.limits.refusals_warning > 0 and kind_and_name(name)[0] != BAN:  # whose limit counts them, too
+        refused = max(minute.counts.refused for minute in history.minutes[-MINUTES:])
+        if refused > conf.limits.refusals_warning > 0 and name in now.limits:
             faults += 1
             yield Finding("warning", f"limit {name}", _refused(refused))
     if evictions:

@@ -25,12 +25,13 @@ from resty_django.admin.tables import Listing, changed, filter_form, heads_of, l
 from resty_django.shdict import SharedDictError
 
 from ..errors import CacheError, UnknownCache
+from ..facts import facts, facts_of
 from ..inventory import CacheInfo, all_caches
 from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import columns, items
 from .forms import PurgeForm
-from .statistics import dictionary_text, figures, kind_of, options
+from .statistics import Figures, dictionary_text, kind_of, options
 from .stores import statuses, troubles
 from .tags import TagForm, latest_tags
 
@@ -63,7 +64,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
-        rows = [figures(info) for info in all_caches().values()]
+        rows = [Figures(cache) for cache in facts().caches]
         caches = listing(request, columns.LIST, rows)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
@@ -89,7 +90,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         if info is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, name)
         usable = info.cache is not None
-        cache_figures, tags = figures(info), self._tags(request, obj, info)
+        cache_figures, tags = Figures(facts_of(info)), self._tags(request, obj, info)
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)

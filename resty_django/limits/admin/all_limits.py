@@ -20,12 +20,13 @@ from resty_django.admin.base import PageAdmin
 from resty_django.admin.export import query_without
 from resty_django.admin.statistics import why
 from resty_django.admin.tables import Listing, listing
+from resty_django.minute_series.records import History
 from resty_django.text import printable
 
 from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
 from ..statistics import catalog
-from ..statistics.reporter import OTHERS, Totals, stats, summed
+from ..statistics.reporter import OTHERS, Totals, stats
 from . import columns
 from .statistics import Figures, RefusedKey, figures, in_digits, refused_keys, troubles
 
@@ -79,13 +80,13 @@ class ListedLimit:
         return [printable(location, 200) for location in self.locations]
 
     @cached_property
-    def hour(self) -> Totals:
-        """The last hour. Like `days` and `top`, read the store once, and raise its errors."""
-        return summed(stats.minutes(self.series))
+    def history(self) -> History[Totals]:
+        """The decisions. Like `top`, read the store once, and raise its errors."""
+        return stats.history(self.series)
 
-    @cached_property
-    def days(self) -> Totals:
-        return summed(stats.hours(self.series))
+    @property
+    def hour(self) -> Totals:
+        return self.history.hour
 
     @property
     def hour_numbers(self) -> dict[str, str]:
@@ -93,7 +94,7 @@ class ListedLimit:
 
     @property
     def day_numbers(self) -> dict[str, str]:
-        return in_digits(self.days)
+        return in_digits(self.history.days)
 
     @cached_property
     def top(self) -> list[RefusedKey]:
@@ -129,7 +130,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
             page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
             for limit in page:
-                limit.days, limit.top  # noqa: B018 (reads the store here, where errors are handled)
+                limit.history, limit.top  # noqa: B018 (reads the store here, where errors are handled)
                 limit.policy_url = limit.policy_url or self._rows_url(request, limit.series)
         except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
             page, error = None, why(fault)
@@ -162,7 +163,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
         if limit is None:
             raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
         if limit_figures is None:
-            (limit_figures,) = figures([series], top=True, days=True)
+            (limit_figures,) = figures([series], top=True)
         context = {
             "title": _("Figures"),
             "subtitle": limit.name,

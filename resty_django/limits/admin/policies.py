@@ -240,7 +240,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
         row = self._looked_at(request, object_id)
         if row is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, str(object_id))
-        (row_figures,) = figures([row.name], top=True, days=True)
+        (row_figures,) = figures([row.name], top=True)
         context = {
             "title": _("Figures"),
             "subtitle": str(row),

@@ -14,13 +14,11 @@ from resty_django.cache.statistics.counts import (
     LONGEST_KEY,
     MOST_MISSED,
     SLOWEST,
-    History,
     Slow,
     Stats,
     added,
     history,
     shortened,
-    summed,
     values,
 )
 from resty_django.cache.statistics.reporter import SlowKeys
@@ -58,11 +56,11 @@ def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
     now = NOW + 60 * 199
     assert len(record["minutes"]) == MINUTES
     summary = history(record, now)
-    assert summed(summary.minutes) == Stats(l1=60)
-    assert [span.stats.l1 for span in summary.hours[-4:]] == [60, 60, 60, 20]
+    assert summary.hour == Stats(l1=60)
+    assert [span.counts.l1 for span in summary.hours[-4:]] == [60, 60, 60, 20]
     assert summary.total == Stats(l1=200)
     late = history(record, now + 3600 * HOURS)
-    assert (summed(late.minutes), summed(late.hours), late.total) == (Stats(), Stats(), Stats(l1=200))
+    assert (late.hour, late.days, late.total) == (Stats(), Stats(), Stats(l1=200))
 
 
 def test_the_record_is_bounded() -> None:
@@ -83,7 +81,7 @@ def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tup
         record = add(record, NOW + seconds, l2=count)
     total = sum(count for _, count in steps)
     summary = history(record, NOW + 200)
-    assert summary.total.l2 == summed(summary.minutes).l2 == summed(summary.hours).l2 == total
+    assert summary.total.l2 == summary.hour.l2 == summary.days.l2 == total
 
 
 @pytest.mark.parametrize(
@@ -92,19 +90,19 @@ def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tup
 )
 def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
     summary = history(foreign, NOW)
-    assert (summary.total, summed(summary.minutes), summed(summary.hours), summary.slow) == (
+    assert (summary.total, summary.hour, summary.days, summary.slow) == (
         Stats(),
         Stats(),
         Stats(),
         [],
     )
-    assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].stats == Stats(l1=1)
+    assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].counts == Stats(l1=1)
 
 
 def test_a_record_of_sums_alone_is_gone_on_with() -> None:
     summary = history(add({"total": list(values(Stats(l1=5)))}, NOW, l1=1), NOW)
-    assert (summary.total, summed(summary.minutes)) == (Stats(l1=6), Stats(l1=1))
-    assert History().total == Stats()
+    assert (summary.total, summary.hour) == (Stats(l1=6), Stats(l1=1))
+    assert history(None, NOW).total == Stats()
 
 
 # --- slow keys ---
