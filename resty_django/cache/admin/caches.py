@@ -20,9 +20,9 @@ from resty_django.admin.export import query_without
 from resty_django.admin.formatting import number
 from resty_django.admin.forms import DeleteForm
 from resty_django.admin.statistics import Key, key_of, why
-from resty_django.admin.statistics import figures as dictionary_figures
 from resty_django.admin.tables import Listing, changed, filter_form, heads_of, listing, order_of
 from resty_django.shdict import SharedDictError
+from resty_django.shdict.facts import facts_of as dictionary_facts
 
 from ..errors import CacheError, UnknownCache
 from ..facts import facts, facts_of
@@ -219,7 +219,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
         places = [dictionary_text(dictionary) for dictionary in dictionaries]
         counts = [
-            stats.keys if (stats := dictionary_figures(dictionary.name).stats) else None for dictionary in dictionaries
+            stats.keys if (stats := dictionary_facts(dictionary.name).stats) else None for dictionary in dictionaries
         ]
         keys = None if None in counts else number(sum(filter(None, counts)))
         return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from resty_django.ids import next_id, next_ids, service
 from resty_django.ids.models import IdRule
-from resty_django.ids.overview import rules
+from resty_django.ids.overview import facts
 from resty_django.ids.stats import StatsReporter, add, issued, series
 from resty_django.shdict import SharedDictError, shdicts
 from tests.integration.ids.admin_tools import make_counter
@@ -97,7 +97,7 @@ def test_head_room_is_that_of_the_counter_nearest_to_its_end(
         make_counter(rule, app, bound=bound)
     make_counter(rule, "over", bound=100, cycle_start=0, cycle_end=1000)
     with django_assert_num_queries(2):
-        invoice, order = rules()
+        invoice, order = facts()
     assert (invoice.left, invoice.room) == (None, None)
     assert (order.left, order.capacity, order.counters) == (40, 100, 3)
     assert order.room == 0.4
