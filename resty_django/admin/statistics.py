@@ -6,6 +6,7 @@ import base64
 import binascii
 import socket
 from dataclasses import dataclass
+from datetime import datetime
 from pprint import pformat
 from typing import Any, Final
 
@@ -14,12 +15,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
 from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind
 from resty_django.shdict.facts import Facts
 from resty_django.text import printable
 
-from .formatting import NONE, duration, free_space_bar, number
+from .formatting import NONE, duration, free_space_bar, local_time, number
 
 LONGEST_VALUE: Final = 4000
 LONGEST_KEY: Final = 200
@@ -99,6 +101,20 @@ def why(error: Exception) -> str:
     """Return the message of an error, with the type unless it is a `SharedDictError`."""
     text = printable(str(error), LONGEST_VALUE)
     return text if isinstance(error, SharedDictError) else f"{type(error).__name__}: {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutageView:
+    """An outage of a store as this process sees it. `calls`: the count of calls without the store."""
+
+    store: str
+    since: datetime
+    error: str
+    calls: int
+
+    @classmethod
+    def of(cls, outage: Outage) -> OutageView:
+        return cls(printable(outage.store, 200), local_time(outage.since), printable(outage.error, 500), outage.calls)
 
 
 @dataclass(frozen=True, slots=True)

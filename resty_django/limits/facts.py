@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from resty_django.circuit_breaker import Outage
+from resty_django.conf import conf
 from resty_django.minute_series.records import History
+from resty_django.shdict import shdicts
 
 from .statistics.catalog import BAN, kind_and_name
-from .statistics.evictions import count_evictions
 from .statistics.reporter import Totals, stats
 from .stores.circuit_breaker import current_outages
 
@@ -26,10 +27,15 @@ class Facts:
         """The decisions by series without bans, whose limits count them, too."""
         return {name: history for name, history in self.histories.items() if kind_and_name(name)[0] != BAN}
 
-    @property
-    def evictions(self) -> int:
-        """See `count_evictions`. It is read from the store here, because scrapes do not need it."""
-        return count_evictions()
+
+def count_evictions() -> int:
+    """Return the number of items that the store of limits evicted before they expired, since it was created.
+
+    A client that forges its address or another part of its key fills the store, and the states that were not used for
+    the longest time are dropped: their keys count from zero. Return 0 if the store does not know the number, as on
+    Redis. It is not among the facts, because metrics do not need it. Raise `SharedDictError`.
+    """
+    return shdicts[conf.limits.store].quick_stats().forcible or 0
 
 
 def facts(names: Iterable[str] | None = None) -> Facts:

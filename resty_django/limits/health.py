@@ -10,7 +10,7 @@ from resty_django.health import Finding
 from resty_django.shdict import SharedDictError
 
 from .enforcement.chosen_rates import tier_problem
-from .facts import facts
+from .facts import count_evictions, facts
 from .limiters.base import Limiter
 from .overrides.export import stored as stored_overrides
 from .overrides.spec import find_problems as find_override_problems
@@ -56,7 +56,7 @@ def probe() -> Iterator[Finding]:
         yield Finding("error", f"policy {tiered[0]}", problem)
     try:
         now = facts()
-        evictions = now.evictions
+        evictions = count_evictions()
     except SharedDictError as error:
         yield Finding("error", f"store {conf.limits.store}", f"The store does not answer: {error}")
         return

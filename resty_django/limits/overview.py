@@ -12,7 +12,7 @@ from resty_django.minute_series.records import summed
 from resty_django.numbers import grouped
 from resty_django.overview import Figure, Row, Tile
 
-from .facts import facts
+from .facts import count_evictions, facts
 from .limiters.waiting import waiting_now
 from .statistics.catalog import kind_and_name
 from .statistics.reporter import Totals
@@ -30,7 +30,7 @@ def panel() -> Tile:
         bars=[sum(minute.counts.all for minute in column) for column in columns],
         bars_label=_("Decisions per minute in the last hour"),
         notes=[
-            *_eviction_notes(now.evictions),
+            *_eviction_notes(count_evictions()),
             *(
                 _("The store %(store)s does not answer this process: %(error)s")
                 % {"store": outage.store, "error": outage.error}

@@ -11,11 +11,17 @@ from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Row, Tile
 
 from .handler import handlers
+from .shipper import Stats
+
+
+def facts() -> list[tuple[str, Stats]]:
+    """Return the address and the counts of each handler of this process."""
+    return [(handler.options.address, handler.stats()) for handler in handlers()]
 
 
 def panel() -> Tile:
     """Return the panel with the counts of this process's handlers."""
-    counts_by_server = [(handler.options.address, handler.stats()) for handler in handlers()]
+    counts_by_server = facts()
     rows = [
         Row(
             server,
@@ -40,7 +46,7 @@ def panel() -> Tile:
 
 def families() -> Iterator[Family]:
     """Yield the metrics of shipped logs."""
-    counts_by_server = [(handler.options.address, handler.stats()) for handler in handlers()]
+    counts_by_server = facts()
     text = "Log messages of the scraped process, by outcome."
     messages = (
         ((server, outcome), getattr(counts, outcome))

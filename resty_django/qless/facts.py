@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from .clients.client import Client
 from .clients.figures import KEPT_SPANS, Span, completed_by_queue
-from .clients.replies import GroupsPage, QueueCounts, QueuesPage, QueueStats, WorkerCounts, WorkerLife, WorkersPage
-from .clients.serialization import as_list, read, read_latency, reader
-from .errors import UnreadableReply
+from .clients.replies import QueueCounts, QueueStats, WorkerCounts, WorkerLife
+from .clients.serialization import read, read_latency, reader
+from .clients.transport import checked
 
 MAX_DETAILED_QUEUES: Final = 500
 """Number of queues whose statistics are fetched; the others have counts only."""
@@ -20,12 +20,6 @@ STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recur
 QUEUES_PER_ROUND_TRIP: Final = 50
 """Number of queues in one round trip; more would block the server for too long."""
 
-_SIGNS_OF_LIFE: Final = reader(list[WorkerLife] | dict[str, int])  # type: ignore[arg-type]
-_PAGES: Final[dict[str, Any]] = {
-    "queues": reader(QueuesPage),
-    "failed": reader(GroupsPage),
-    "workers": reader(WorkersPage),
-}
 _STATS: Final = reader(QueueStats)
 
 
@@ -107,7 +101,7 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_
     Raises `QlessError`, `StoreDown`, `StoreError`.
     """
     start = time.perf_counter()
-    queues, groups, workers = _pages(client)
+    queues = client.queues.counts()
     seconds = time.perf_counter() - start
     names = [queue.name for queue in queues[:detailed]]
     stats = _stats_of_today(client, names) if of_today else {}
@@ -119,9 +113,9 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_
             QueueFacts(counts, stats.get(counts.name), minutes.get(counts.name, ()), ages.get(counts.name))
             for counts in queues
         ],
-        dict(sorted(groups.items(), key=lambda item: (-item[1], item[0]))),
-        workers,
-        as_list(read(_raised(client.call_many([("workers.alive",)])[0]), _SIGNS_OF_LIFE)),
+        dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
+        client.workers.counts(),
+        client.workers.alive(),
         spans,
         seconds,
     )
@@ -129,9 +123,8 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_
 
 def _latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
     """Return the age of the oldest runnable job in seconds, by queue, for the queues that have one."""
-    chunks = [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
-    replies = client.call_many([("latency", *chunk) for chunk in chunks]) if chunks else []
-    ages = [read_latency(age) for reply in replies for age in _raised(reply)]
+    replies = client.call_many([("latency", *chunk) for chunk in _chunks(names)]) if names else []
+    ages = [read_latency(age) for reply in replies for age in checked(reply)]
     return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
 
 
@@ -140,42 +133,17 @@ def stats_of_days(client: Client, name: str, days: Sequence[float]) -> list[Queu
 
     Raises `QlessError`, `StoreError`.
     """
-    return [read(_raised(reply), _STATS) for reply in client.call_many([("stats", name, day) for day in days])]
+    return [read(checked(reply), _STATS) for reply in client.call_many([("stats", name, day) for day in days])]
 
 
 def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStats]:
     now = client.clock()
-    replies: list[Any] = []
-    for first in range(0, len(names), QUEUES_PER_ROUND_TRIP):
-        replies += client.call_many([("stats", name, now) for name in names[first : first + QUEUES_PER_ROUND_TRIP]])
-    return {name: read(_raised(reply), _STATS) for name, reply in zip(names, replies, strict=True)}
+    return {
+        name: read(checked(reply), _STATS)
+        for chunk in _chunks(names)
+        for name, reply in zip(chunk, client.call_many([("stats", name, now) for name in chunk]), strict=True)
+    }
 
 
-def _pages(client: Client) -> tuple[list[QueueCounts], dict[str, int], list[WorkerCounts]]:
-    """Return all queues, failure groups and workers, one page of each in a round trip."""
-    queues: list[QueueCounts] = []
-    groups: dict[str, int] = {}
-    workers: list[WorkerCounts] = []
-    cursors = {"queues": "0", "failed": "0", "workers": "0"}
-    while cursors:
-        requests = [("page", kind, cursor) for kind, cursor in cursors.items()]
-        for (_, kind, _), reply in zip(requests, client.call_many(requests), strict=True):
-            page = read(_raised(reply), _PAGES[kind])
-            if kind == "queues":
-                queues += as_list(page.items)
-            elif kind == "workers":
-                workers += as_list(page.items)
-            else:
-                groups |= page.items
-            cursors[kind] = page.cursor
-            if not page.cursor:
-                del cursors[kind]
-    return queues, groups, workers
-
-
-def _raised(reply: Any) -> Any:
-    if isinstance(reply, Exception):
-        raise reply
-    if reply is None:
-        raise UnreadableReply("The core sent an empty reply.")
-    return reply
+def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
+    return [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]

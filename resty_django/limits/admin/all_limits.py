@@ -20,15 +20,14 @@ from resty_django.admin.base import PageAdmin
 from resty_django.admin.export import query_without
 from resty_django.admin.statistics import why
 from resty_django.admin.tables import Listing, listing
-from resty_django.minute_series.records import History
 from resty_django.text import printable
 
 from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
 from ..statistics import catalog
-from ..statistics.reporter import OTHERS, Totals, stats
+from ..statistics.reporter import OTHERS, stats
 from . import columns
-from .statistics import Figures, RefusedKey, figures, in_digits, refused_keys, troubles
+from .statistics import Figures, RefusedKey, figures, outages, refused_keys
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 PER_PAGE: Final = 50
@@ -80,21 +79,9 @@ class ListedLimit:
         return [printable(location, 200) for location in self.locations]
 
     @cached_property
-    def history(self) -> History[Totals]:
+    def figures(self) -> Figures:
         """The decisions. Like `top`, read the store once, and raise its errors."""
-        return stats.history(self.series)
-
-    @property
-    def hour(self) -> Totals:
-        return self.history.hour
-
-    @property
-    def hour_numbers(self) -> dict[str, str]:
-        return in_digits(self.hour)
-
-    @property
-    def day_numbers(self) -> dict[str, str]:
-        return in_digits(self.history.days)
+        return Figures(self.series, stats.history(self.series))
 
     @cached_property
     def top(self) -> list[RefusedKey]:
@@ -130,7 +117,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
             page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
             for limit in page:
-                limit.history, limit.top  # noqa: B018 (reads the store here, where errors are handled)
+                limit.figures, limit.top  # noqa: B018 (reads the store here, where errors are handled)
                 limit.policy_url = limit.policy_url or self._rows_url(request, limit.series)
         except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
             page, error = None, why(fault)
@@ -142,7 +129,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "heads": limits_listing.heads,
             "order": request.GET.get("o", ""),
             "query": query_without(request, "page").urlencode(),
-            "outages": troubles(),
+            "outages": outages(),
             "exports": [] if page is None else [limits_listing.sheet("limits")],
         }
         return self.page(request, f"{TEMPLATES}/all_limits.html", context)
@@ -170,7 +157,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "limit": limit,
             "figures": limit_figures,
             "refused_keys": refused_keys(request, limit_figures),
-            "outages": troubles(),
+            "outages": outages(),
         }
         return self.page(request, f"{TEMPLATES}/limit_figures.html", context)
 
@@ -210,4 +197,5 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
 
 
 def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:
-    return -(limit.hour.refused + limit.hour.shadowed), -limit.hour.all, limit.series
+    hour = limit.figures.hour
+    return -(hour.refused + hour.shadowed), -hour.all, limit.series

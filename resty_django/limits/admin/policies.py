@@ -51,7 +51,7 @@ from .exchange import ExchangeAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .key_search import KeySearchAdmin
 from .modes import ModesAdmin
-from .statistics import figures, refused_keys, troubles
+from .statistics import figures, outages, refused_keys
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
 OWN_NUMBERS: Final = gettext_lazy("The policy's own")
@@ -153,7 +153,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             "declared": listing(
                 request, columns.DECLARED, self._declared(), name="declared", find=filter_of(request, "q")
             ),
-            "outages": troubles(),
+            "outages": outages(),
             "may_import": self.may(request, "import_policies"),
             **(extra_context or {}),
         }
@@ -248,7 +248,7 @@ class LimitPolicyAdmin(ExchangeAdmin, ModesAdmin, AllLimitsAdmin, KeySearchAdmin
             "words": in_words(row.spec()),
             "figures": row_figures,
             "refused_keys": refused_keys(request, row_figures),
-            "outages": troubles(),
+            "outages": outages(),
             "may_reset": self.may(request, "reset_key", row),
         }
         return self.page(request, f"{TEMPLATES}/figures.html", context)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
@@ -15,12 +14,11 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
-from resty_django.admin.formatting import local_time, number
-from resty_django.admin.statistics import Key, why
+from resty_django.admin.formatting import number
+from resty_django.admin.statistics import Key, OutageView, why
 from resty_django.admin.tables import Listing, listing
 from resty_django.minute_series.records import History, Span
 from resty_django.minute_series.top_keys import FrequentKey
-from resty_django.text import printable
 
 from ..facts import facts
 from ..statistics.reporter import Totals, stats
@@ -138,26 +136,9 @@ def refused_keys(request: HttpRequest, figures: Figures) -> Listing[RefusedKey]:
     return listing(request, REFUSED_KEYS, figures.top, name="keys", find="", default="-refused")
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A store that does not answer this process."""
-
-    store: str
-    since: datetime
-    error: str
-    decisions: int
-
-
-def troubles() -> list[Trouble]:
-    return [
-        Trouble(
-            printable(outage.store, 200),
-            local_time(outage.since),
-            printable(outage.error, 500),
-            outage.calls,
-        )
-        for outage in circuit_breaker.current_outages()
-    ]
+def outages() -> list[OutageView]:
+    """Return the stores that do not answer this process."""
+    return [OutageView.of(outage) for outage in circuit_breaker.current_outages()]
 
 
 def in_words(totals: Totals) -> str:
