@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from resty_django.health import Finding
+from resty_django.health import Finding, findings_or
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 
@@ -27,12 +27,9 @@ def probe() -> Iterator[Finding]:
     without the store in any process.
     """
     caches = facts().caches
-    findings = [finding for cache in caches for finding in _check(cache)]
-    findings += _channels(cache.info for cache in caches)
-    yield from findings
-    if not findings:
-        text = f"{_cache_count(len(caches))} can be used. No callback failed in the last {MINUTES} minutes."
-        yield Finding("ok", "cache", text)
+    count = "1 cache" if len(caches) == 1 else f"{len(caches)} caches"
+    ok = Finding("ok", "cache", f"{count} can be used. No callback failed in the last {MINUTES} minutes.")
+    yield from findings_or(ok, *map(_check, caches), _channels(cache.info for cache in caches))
 
 
 def _check(cache: CacheFacts) -> Iterator[Finding]:
@@ -78,7 +75,3 @@ def _channels(caches: Iterable[CacheInfo]) -> Iterator[Finding]:
             yield Finding(
                 "error", f"channel of {info.name}", f"Invalidations from other processes cannot be received: {error}"
             )
-
-
-def _cache_count(count: int) -> str:
-    return "1 cache" if count == 1 else f"{count} caches"

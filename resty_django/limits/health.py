@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from resty_django.conf import conf
-from resty_django.health import Finding
+from resty_django.health import Finding, findings_or
 from resty_django.shdict import SharedDictError
 
 from .enforcement.chosen_rates import tier_problem
@@ -27,33 +27,43 @@ def probe() -> Iterator[Finding]:
     """Yield findings for invalid policies and overrides, for limits that refuse many requests, for decisions that any
     process made while the store was down, and for states that the full store evicted.
     """
-    faults = 0
-    rows = stored()
+    specs = {name: row.spec() for name, row in stored().items()}
     declared: dict[str, PolicySpec] = {}
+    faults: list[Finding] = []
     try:
         declared = declared_policies()
     except BadPolicy as error:
-        faults += 1
-        yield Finding("error", "limits", f"A rule of the setting RULES cannot be used. {error}")
-    specs = {name: row.spec() for name, row in rows.items()}
+        faults.append(Finding("error", "limits", f"A rule of the setting RULES cannot be used. {error}"))
+    all_specs = declared | specs
+    policies = "1 policy" if len(all_specs) == 1 else f"{len(all_specs)} policies"
+    ok = Finding("ok", "limits", f"{policies} valid; all decisions used the store.")
+    yield from findings_or(ok, faults, _policies(specs), _overrides(all_specs), _tiers(all_specs), _decisions())
+
+
+def _policies(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
     for name, spec in specs.items():
         for field, text in find_problems(spec).items():
-            faults += 1
             yield Finding("error", f"policy {name}", f"The policy is not valid. {field}: {text}")
 
+
+def _overrides(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
     def limiters(series: str) -> list[Limiter[Any]]:
-        spec = specs.get(series) or declared.get(series)
+        spec = specs.get(series)
         return [] if spec is None or find_problems(spec) else [build(one) for one in rate_specs(spec)]
 
     for override in stored_overrides().values():
         for field, text in find_override_problems(override.spec(), limiters).items():
-            faults += 1
             yield Finding("error", "overrides", f"The override “{override}” is not valid. {field}: {text}")
-    tiered = sorted(name for name, spec in (declared | specs).items() if spec.tiers)
+
+
+def _tiers(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
+    tiered = sorted(name for name, spec in specs.items() if spec.tiers)
     problem = tier_problem() if tiered else ""
     if problem:
-        faults += 1
         yield Finding("error", f"policy {tiered[0]}", problem)
+
+
+def _decisions() -> Iterator[Finding]:
     try:
         now = facts()
         evictions = count_evictions()
@@ -63,22 +73,12 @@ def probe() -> Iterator[Finding]:
     for name, history in now.histories.items():
         totals = history.last(MINUTES)
         if totals.failed:
-            faults += 1
             yield Finding("warning", f"limit {name}", _without(totals))
         refused = max(minute.counts.refused for minute in history.minutes[-MINUTES:])
         if refused > conf.limits.refusals_warning > 0 and name in now.limits:
-            faults += 1
             yield Finding("warning", f"limit {name}", _refused(refused))
     if evictions:
-        faults += 1
         yield Finding("warning", f"store {conf.limits.store}", _evicted(evictions))
-    if not faults:
-        count = len(rows.keys() | declared.keys())
-        yield Finding("ok", "limits", f"{_policies(count)} valid; all decisions used the store.")
-
-
-def _policies(count: int) -> str:
-    return "1 policy" if count == 1 else f"{count} policies"
 
 
 def _evicted(count: int) -> str:

@@ -57,8 +57,11 @@ def family(
     *,
     adds: bool = True,
 ) -> Family:
-    """Return a family. `labels`: names, separated by spaces. `values`: a number, or numbers by label values; numbers
-    that are None are left out."""
+    """Return a metric with its values.
+
+    `labels`: names, separated by spaces. `values`: a number, or pairs of the labels' values and a number. A number that
+    is None is unknown and left out.
+    """
     pairs = [((), values)] if values is None or isinstance(values, int | float) else values
     samples = [Sample((key,) if isinstance(key, str) else key, value) for key, value in pairs if value is not None]
     return Family(name, kind, text, tuple(labels.split()), samples, adds)

@@ -142,6 +142,20 @@ def test_hostile_labels_are_escaped(admin_client: Client) -> None:
     assert value(values, "resty_hostile", name=name.replace("\ud800", "?")) == 1
 
 
+@pytest.mark.parametrize(
+    ("labels", "values", "samples"),
+    [
+        ("", 7, [Sample((), 7)]),
+        ("", None, []),
+        ("city", [("Berlin", 7), ("Wien", 0), ("Bern", None)], [Sample(("Berlin",), 7), Sample(("Wien",), 0)]),
+        ("city state", [(("Berlin", "open"), 7)], [Sample(("Berlin", "open"), 7)]),
+    ],
+)
+def test_a_family_has_one_number_or_numbers_by_label(labels: str, values: Any, samples: list[Sample]) -> None:
+    family = metrics.family("orders", "gauge", "Orders.", labels, values)
+    assert family == Family("orders", "gauge", "Orders.", tuple(labels.split()), samples)
+
+
 def test_labels_are_bounded(settings: Any) -> None:
     samples = [Sample((str(n),), n) for n in range(50)]
     adding = Family("a", "counter", "Text.", ("n",), samples).bounded(10)
