@@ -26,7 +26,7 @@ from .backend.store import Store, stores
 from .mlcache.cache import MLCache, live_caches
 from .mlcache.lru import LRU
 from .outages.guarded import GuardedDict
-from .statistics.counts import Stats, values
+from .statistics.counts import Stats
 
 __all__ = ["CacheCounts", "assert_cache", "caches_disabled", "count_cache"]
 
@@ -38,7 +38,7 @@ class CacheCounts:
 
     def __init__(self, cache: Countable | None) -> None:
         self._cache = cache
-        self._before = {counted: values(counted.counter.now) for counted in _counted(cache)}
+        self._before = {counted: tuple(counted.counter.now) for counted in _counted(cache)}
 
     def stats(self) -> Stats:
         """Return all counts."""

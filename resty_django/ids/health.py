@@ -13,10 +13,8 @@ from .engine.rule import compile_rule
 from .engine.wall_clock import wall_at
 from .errors import BadRule
 from .models import IdCounter, IdRule
-from .overview import runs_out
+from .overview import LOW, runs_out
 
-ALMOST = 0.9
-"""The used share of a cycle (0 to 1) at which a counter is reported."""
 AHEAD = 60
 """Seconds by which the shown time of a counter may be ahead of the clock before it is reported."""
 HOUR = 3600
@@ -61,7 +59,7 @@ def _counters() -> Iterator[Finding]:
             used = (counter.bound - rule.min_counter) / (rule.max_counter - rule.min_counter + 1)
             if counter.bound > rule.max_counter:
                 yield Finding("error", name, "All numbers of this cycle are reserved.")
-            elif used >= ALMOST:
+            elif used >= 1 - LOW:
                 yield Finding("warning", name, f"{used:.0%} of this cycle's numbers are reserved.")
 
 

@@ -95,11 +95,6 @@ def series(clock: Callable[[], float] = time.time) -> MinuteSeries:
     return MinuteSeries(PREFIX, lambda: shdicts[conf.ids.stats], clock, life=LIFE)
 
 
-def add(rule: str, count: int, now: float) -> None:
-    """Add `count` IDs of a rule at `now` (epoch seconds). Raise `SharedDictError`."""
-    run(series(lambda: now).add(rule, (count,)))
-
-
 def issued(rules: Iterable[str], clock: Callable[[], float] = time.time) -> dict[str, Issued]:
     """Return the counts of issued IDs for these rules, up to about a second ago. Raise `SharedDictError`."""
     all_series, now = series(clock), clock()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
-from operator import attrgetter
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from resty_django.minute_series import records
@@ -61,12 +60,7 @@ class Stats:
         return self.l1 + self.l2 + self.stale
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(values(self))
-
-
-NAMES: Final = tuple(field.name for field in fields(Stats))
-values: Final = attrgetter(*NAMES)
-"""The counts in their order."""
+        return (getattr(self, name) for name in self.__slots__)
 
 
 class Slow(NamedTuple):

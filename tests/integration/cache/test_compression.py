@@ -24,7 +24,7 @@ from resty_django.cache.errors import BadOption
 from resty_django.cache.facts import CacheFacts
 from resty_django.cache.inventory import CacheInfo
 from resty_django.cache.mlcache import records
-from resty_django.cache.statistics.counts import Stats, added, history, values
+from resty_django.cache.statistics.counts import Stats, added, history
 from resty_django.extras import MissingExtra
 from tests.integration.cache.backends import OURS, install
 
@@ -257,7 +257,7 @@ def test_the_admin_shows_the_share_saved():
     record = None
     for hour, size in enumerate((63, 37)):
         stats = Stats(compressible_bytes=100, compressed_bytes=size)
-        record = added(record, values(stats), hour * 3600)
+        record = added(record, tuple(stats), hour * 3600)
     info = CacheInfo("c")
     assert Figures(CacheFacts(info, history(record, 3600))).compression == "63 % in the last hour, 50 % in total"
     assert Figures(CacheFacts(info)).compression == ""

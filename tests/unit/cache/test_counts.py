@@ -19,7 +19,6 @@ from resty_django.cache.statistics.counts import (
     added,
     history,
     shortened,
-    values,
 )
 from resty_django.cache.statistics.reporter import SlowKeys
 from resty_django.minute_series.records import HOURS, MINUTES
@@ -35,7 +34,7 @@ def stored(record: Any) -> Any:
 
 
 def add(record: Any, now: float, *slow: Slow, **counts: float) -> Any:
-    return stored(added(record, values(Stats(**counts)), now, slow))  # type: ignore[arg-type]
+    return stored(added(record, tuple(Stats(**counts)), now, slow))  # type: ignore[arg-type]
 
 
 def test_the_minute_and_the_hour_under_way_are_at_the_end() -> None:
@@ -100,7 +99,7 @@ def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
 
 
 def test_a_record_of_sums_alone_is_gone_on_with() -> None:
-    summary = history(add({"total": list(values(Stats(l1=5)))}, NOW, l1=1), NOW)
+    summary = history(add({"total": list(Stats(l1=5))}, NOW, l1=1), NOW)
     assert (summary.total, summary.hour) == (Stats(l1=6), Stats(l1=1))
     assert history(None, NOW).total == Stats()
 
@@ -155,13 +154,13 @@ def missed(*keys: tuple[str, int]) -> list[FrequentKey]:
 
 
 def test_the_most_missed_keys_of_several_processes_and_of_two_hours() -> None:
-    record = added(None, values(Stats()), NOW, (), missed(("a", 5), ("b", 1)))
-    record = added(record, values(Stats()), NOW + 9, (), missed(("b", 7)))
+    record = added(None, tuple(Stats()), NOW, (), missed(("a", 5), ("b", 1)))
+    record = added(record, tuple(Stats()), NOW + 9, (), missed(("b", 7)))
     assert history(record, NOW + 9).missed == missed(("b", 8), ("a", 5))
-    record = added(record, values(Stats()), NOW + 3600, (), missed(("a", 4)))
+    record = added(record, tuple(Stats()), NOW + 3600, (), missed(("a", 4)))
     assert history(record, NOW + 3600).missed == missed(("a", 9), ("b", 8))
     assert history(record, NOW + 7200).missed == missed(("a", 4))
-    assert added(record, values(Stats()), NOW + 3 * 3600)["missed"] == []
+    assert added(record, tuple(Stats()), NOW + 3 * 3600)["missed"] == []
 
 
 def test_the_list_of_missed_keys_is_bounded() -> None:
@@ -169,7 +168,7 @@ def test_the_list_of_missed_keys_is_bounded() -> None:
     for hour in range(3):
         for part in range(5):
             keys = [(f"{'k' * 190}{hour}{part}{number}", 1 + number) for number in range(MOST_MISSED)]
-            record = added(record, values(Stats()), NOW + 3600 * hour, (), missed(*keys))
+            record = added(record, tuple(Stats()), NOW + 3600 * hour, (), missed(*keys))
     assert record is not None
     assert len(record["missed"]) == 2 * MOST_MISSED
     assert len(history(record, NOW + 7200).missed) == MOST_MISSED
