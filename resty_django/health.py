@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal
 
 from django.db import DatabaseError
@@ -58,6 +59,13 @@ def run(only: Collection[str] | None = None) -> Iterator[tuple[str, Finding]]:
                 yield name, _shown(Finding("error", name, text))
             except Exception as error:
                 yield name, _shown(Finding("error", name, f"The probe failed: {described(error)}"))
+
+
+def findings_or(ok: Finding, *parts: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings of all parts of a probe, or `ok` if there are none."""
+    findings = chain(*parts)
+    yield next(findings, ok)
+    yield from findings
 
 
 def _shown(finding: Finding) -> Finding:

@@ -16,12 +16,13 @@ from django.views.decorators.http import require_safe
 
 from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
+from resty_django.shdict.facts import facts, facts_of
 
 from .base import ReadOnlyAdmin, object_page
 from .formatting import number
 from .forms import DeleteForm, FlushForm
 from .operations import Change, Operation
-from .statistics import Key, figures, find_item, key_of, search, why
+from .statistics import Figures, Key, find_item, key_of, search, why
 from .tables import Column, filter_form, listing
 
 FREED_AT_ONCE: Final = 100_000
@@ -78,7 +79,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             "flush_dictionary",
             _flush_all,
             form=lambda data, obj: FlushForm(data, obj.name),
-            explain=lambda obj: {"figures": figures(obj.name)},
+            explain=lambda obj: {"figures": Figures(facts_of(obj.name))},
             button=gettext_lazy("Mark everything expired"),
             danger=True,
             template=f"{TEMPLATES}/flush_all.html",
@@ -106,7 +107,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         try:
-            rows, error = [figures(name) for name in shdicts], ""
+            rows, error = [Figures(each) for each in facts()], ""
         except ImproperlyConfigured as fault:
             rows, error = [], str(fault)
         dictionaries = listing(request, COLUMNS, rows)
@@ -125,7 +126,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         context = {
             "title": obj.name,
             "object": obj,
-            "figures": figures(obj.name, count="count" in request.GET),
+            "figures": Figures(facts_of(obj.name, count="count" in request.GET)),
             "may_view_items": self.may(request, "view_dictionary_items", obj),
             "may_delete": self.may(request, "delete_dictionary_item", obj),
             "may_flush_expired": self.may(request, "flush_expired_items", obj),

@@ -6,6 +6,7 @@ import base64
 import binascii
 import socket
 from dataclasses import dataclass
+from datetime import datetime
 from pprint import pformat
 from typing import Any, Final
 
@@ -14,11 +15,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
+from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
-from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind, shdicts
+from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind
+from resty_django.shdict.facts import Facts
 from resty_django.text import printable
 
-from .formatting import NONE, duration, free_space_bar, number
+from .formatting import NONE, duration, free_space_bar, local_time, number
 
 LONGEST_VALUE: Final = 4000
 LONGEST_KEY: Final = 200
@@ -42,14 +45,34 @@ TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures of a dictionary: `stats`, or an `error` message."""
+    """The state of a dictionary as texts; `error` says why its figures are unavailable."""
 
-    name: str
-    engine: str = ""
-    where: str = ""
-    """The machine's memory or the Redis cache: each machine has its own memory under the same name."""
-    stats: Stats | None = None
-    error: str = ""
+    facts: Facts
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def engine(self) -> str:
+        return self.facts.dictionary.engine if self.facts.dictionary else ""
+
+    @property
+    def where(self) -> str:
+        """The machine's memory or the Redis cache: each machine has its own memory under the same name."""
+        if not self.engine:
+            return ""
+        if self.engine == "lmdb":
+            return _("memory of %(name)s") % {"name": socket.gethostname()}
+        return _("cache %(name)s") % {"name": conf.shared_dicts[self.name].alias}
+
+    @property
+    def stats(self) -> Stats | None:
+        return self.facts.stats
+
+    @property
+    def error(self) -> str:
+        return why(self.facts.error) if self.facts.error else ""
 
     @property
     def capacity(self) -> str:
@@ -74,31 +97,24 @@ class Figures:
         return free_space_bar(min(1.0, self.stats.free_space / self.stats.capacity), text)
 
 
-def figures(name: str, *, count: bool = False) -> Figures:
-    """Return the figures of a dictionary; never raise.
-
-    Counting the keys of a dictionary in Redis scans all keys of the server, so it is only done with `count`.
-    """
-    engine = where = ""
-    try:
-        dictionary = shdicts[name]
-        engine = dictionary.engine
-        place, template = (
-            (socket.gethostname(), _("memory of %(name)s"))
-            if engine == "lmdb"
-            else (conf.shared_dicts[name].alias, _("cache %(name)s"))
-        )
-        where = template % {"name": place}
-        stats = dictionary.stats() if count else dictionary.quick_stats()
-    except Exception as error:  # the page has to show any error
-        return Figures(name, engine, where, error=why(error))
-    return Figures(name, engine, where, stats)
-
-
 def why(error: Exception) -> str:
     """Return the message of an error, with the type unless it is a `SharedDictError`."""
     text = printable(str(error), LONGEST_VALUE)
     return text if isinstance(error, SharedDictError) else f"{type(error).__name__}: {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutageView:
+    """An outage of a store as this process sees it. `calls`: the count of calls without the store."""
+
+    store: str
+    since: datetime
+    error: str
+    calls: int
+
+    @classmethod
+    def of(cls, outage: Outage) -> OutageView:
+        return cls(printable(outage.store, 200), local_time(outage.since), printable(outage.error, 500), outage.calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from resty_django.health import Finding
+from resty_django.health import Finding, findings_or
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 
 from .backend.store import Store
+from .facts import CacheFacts, facts
 from .invalidation.channel import to_poll
 from .invalidation.events import EventChannel
-from .inventory import CacheInfo, all_caches
-from .statistics.counts import summed
+from .inventory import CacheInfo
 
 MINUTES: Final = 10
 """Minutes for which a failed callback is reported."""
@@ -26,43 +26,32 @@ def probe() -> Iterator[Finding]:
     """Report caches that cannot be created, unavailable dictionaries and channels, and callbacks that failed and calls
     without the store in any process.
     """
-    healthy = 0
-    caches = all_caches()
-    for info in caches.values():
-        findings = list(_check(info))
-        yield from findings
-        healthy += not findings
-    channels = list(_channels(caches))
-    yield from channels
-    if healthy == len(caches) and not channels:
-        count = _cache_count(healthy)
-        yield Finding("ok", "cache", f"{count} can be used. No callback failed in the last {MINUTES} minutes.")
+    caches = facts().caches
+    count = "1 cache" if len(caches) == 1 else f"{len(caches)} caches"
+    ok = Finding("ok", "cache", f"{count} can be used. No callback failed in the last {MINUTES} minutes.")
+    yield from findings_or(ok, *map(_check, caches), _channels(cache.info for cache in caches))
 
 
-def _check(info: CacheInfo) -> Iterator[Finding]:
-    subject = f"cache {info.name}"
-    if info.counter is None:
-        yield Finding("error", subject, f"The cache cannot be created: {info.error}")
+def _check(cache: CacheFacts) -> Iterator[Finding]:
+    subject, counter = f"cache {cache.name}", cache.info.counter
+    if counter is None:
+        yield Finding("error", subject, f"The cache cannot be created: {cache.error}")
         return
-    for dictionary in dict.fromkeys([info.counter.dictionary, *_dictionaries(info)]):
+    for dictionary in dict.fromkeys([counter.dictionary, *_dictionaries(cache.info)]):
         try:
             dictionary.get(PROBED)
         except Exception as error:
             yield Finding("error", subject, f"Its dictionary {dictionary.name} is unavailable: {error}")
             return
-    recent = summed(run(info.counter.history()).minutes[-MINUTES:])
+    if cache.error is not None:
+        yield Finding("error", subject, f"Its counts are unavailable: {cache.error}")
+    recent = cache.history.last(MINUTES)
     if recent.callback_errors:
-        yield Finding(
-            "warning",
-            subject,
-            f"In the last {MINUTES} minutes {recent.callback_errors:,} of {recent.callbacks:,} callbacks failed.",
-        )
+        text = f"{recent.callback_errors:,} of {recent.callbacks:,} callbacks failed."
+        yield Finding("warning", subject, f"In the last {MINUTES} minutes {text}")
     if recent.storeless:
-        yield Finding(
-            "warning",
-            subject,
-            f"In the last {MINUTES} minutes {recent.storeless:,} calls did without L2, because its store was down.",
-        )
+        text = f"{recent.storeless:,} calls did without L2, because its store was down."
+        yield Finding("warning", subject, f"In the last {MINUTES} minutes {text}")
 
 
 def _dictionaries(info: CacheInfo) -> list[SharedDict]:
@@ -71,10 +60,10 @@ def _dictionaries(info: CacheInfo) -> list[SharedDict]:
     return [] if info.cache is None else [*info.cache.dictionaries, info.cache.locks]
 
 
-def _channels(caches: dict[str, CacheInfo]) -> Iterator[Finding]:
+def _channels(caches: Iterable[CacheInfo]) -> Iterator[Finding]:
     """Poll each channel once, which also updates this process. All channels over events count as one."""
     polled: set[object] = set()
-    for info in caches.values():
+    for info in caches:
         channel = None if info.cache is None else info.cache.channel
         identity = EventChannel if isinstance(channel, EventChannel) else id(channel)
         if not hasattr(channel, "poll") or identity in polled:
@@ -86,7 +75,3 @@ def _channels(caches: dict[str, CacheInfo]) -> Iterator[Finding]:
             yield Finding(
                 "error", f"channel of {info.name}", f"Invalidations from other processes cannot be received: {error}"
             )
-
-
-def _cache_count(count: int) -> str:
-    return "1 cache" if count == 1 else f"{count} caches"

@@ -8,52 +8,45 @@ from django.utils.translation import gettext as _
 
 from resty_django import overview
 from resty_django.health import described
-from resty_django.metrics import Family, Sample
+from resty_django.metrics import Family, Sample, family
+from resty_django.minute_series.records import summed
 from resty_django.overview import Figure, Row, Tile
-from resty_django.sansio import run
 
-from .inventory import all_caches
-from .outages.breaker import StoreBreaker, breakers_of, current_outages
-from .statistics.counts import History, Stats, summed
+from .facts import facts
+from .statistics.counts import Stats
 
 LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
-
-
-def histories() -> Iterator[tuple[str, History | Exception]]:
-    """Return the history of each cache, or the reason why it is unavailable."""
-    for name, info in all_caches().items():
-        try:
-            if info.error is not None:
-                raise info.error
-            assert info.counter is not None  # noqa: S101
-            yield name, run(info.counter.history())
-        except Exception as error:  # a cache that cannot be used must not hide the others
-            yield name, error
+COUNTS = {
+    "resty_cache_callback_errors": ("callback_errors", "Callbacks that failed."),
+    "resty_cache_storeless_calls": ("storeless", "Reads and writes without L2, because its store was down."),
+    "resty_cache_compressible_bytes": ("compressible_bytes", "Size of the values to compress, before compression."),
+    "resty_cache_compressed_bytes": ("compressed_bytes", "Size of the same values in L2."),
+}
+"""The fields of `Stats` by metric."""
 
 
 def panel() -> Tile:
     """Return the panel with the calls in the last hour and the share of each level."""
-    rows, total, calls_by_minute = [], Stats(), []
-    for name, history in histories():
-        if isinstance(history, Exception):
-            rows.append((0, Row(name, error=described(history))))
-            continue
-        hour = summed(history.minutes)
-        total = total.plus(hour)
-        calls_by_minute.append([span.stats.calls for span in history.minutes])
-        rows.append((-hour.calls, Row(name, _figures(hour))))
-    rows.sort(key=lambda row: (row[0], row[1].subject))
+    now = facts()
+    histories = [cache.history for cache in now.caches if cache.error is None]
+    rows = [
+        Row(cache.name, error=described(cache.error)) if cache.error else Row(cache.name, _figures(cache.history.hour))
+        for cache in sorted(now.caches, key=lambda cache: (-cache.history.hour.calls, cache.name))
+    ]
     return overview.tile(
-        _figures(total),
-        [row for _calls, row in rows],
-        bars=[sum(column) for column in zip(*calls_by_minute, strict=True)],
+        _figures(summed((history.hour for history in histories), Stats())),
+        rows,
+        bars=[
+            sum(minute.counts.calls for minute in column)
+            for column in zip(*(history.minutes for history in histories), strict=True)
+        ],
         bars_label=_("Calls per minute in the last hour"),
         notes=[
             _("Of the last hour."),
             *(
                 _("This process cannot use the store %(store)s: %(error)s")
                 % {"store": outage.store, "error": outage.error}
-                for outage in current_outages()
+                for outage in now.outages
             ),
         ],
     )
@@ -75,55 +68,15 @@ def _figures(stats: Stats) -> list[Figure]:
 
 def families() -> Iterator[Family]:
     """Return the metrics of the caches."""
-    totals = [(name, history.total) for name, history in histories() if isinstance(history, History)]
-    yield Family(
-        "resty_cache_calls",
-        "counter",
-        "Calls by result: l1 (memory), l2 (shared dictionary), l3 (source), stale, misses, errors.",
-        ("cache", "level"),
-        [Sample((name, level), getattr(total, level)) for name, total in totals for level in LEVELS],
-    )
-    yield Family(
-        "resty_cache_callback_seconds",
-        "summary",
-        "Callbacks that called the source, and their duration in seconds.",
-        ("cache",),
-        [Sample((name,), total.callback_seconds, total.callbacks) for name, total in totals],
-    )
-    yield Family(
-        "resty_cache_callback_errors",
-        "counter",
-        "Callbacks that failed.",
-        ("cache",),
-        [Sample((name,), total.callback_errors) for name, total in totals],
-    )
-    yield Family(
-        "resty_cache_storeless_calls",
-        "counter",
-        "Reads and writes without L2, because its store was down.",
-        ("cache",),
-        [Sample((name,), total.storeless) for name, total in totals],
-    )
-    yield Family(
-        "resty_cache_compressible_bytes",
-        "counter",
-        "Size of the values to compress, before compression.",
-        ("cache",),
-        [Sample((name,), total.compressible_bytes) for name, total in totals],
-    )
-    yield Family(
-        "resty_cache_compressed_bytes",
-        "counter",
-        "Size of the same values in L2.",
-        ("cache",),
-        [Sample((name,), total.compressed_bytes) for name, total in totals],
-    )
-    breakers = breakers_of(StoreBreaker)
-    down = {breaker.name for breaker in breakers if breaker.down}  # earlier settings may have left one of that name
-    yield Family(
-        "resty_cache_store_up",
-        "gauge",
-        "Whether this process can use the stores of its caches.",
-        ("store",),
-        [Sample((store,), 0 if store in down else 1) for store in sorted({breaker.name for breaker in breakers})],
-    )
+    now = facts()
+    totals = [(cache.name, cache.history.total) for cache in now.caches if cache.error is None]
+    text = "Calls by result: l1 (memory), l2 (shared dictionary), l3 (source), stale, misses, errors."
+    calls = (((name, level), getattr(total, level)) for name, total in totals for level in LEVELS)
+    yield family("resty_cache_calls", "counter", text, "cache level", calls)
+    text = "Callbacks that called the source, and their duration in seconds."
+    callbacks = [Sample((name,), total.callback_seconds, total.callbacks) for name, total in totals]
+    yield Family("resty_cache_callback_seconds", "summary", text, ("cache",), callbacks)
+    for metric, (count, text) in COUNTS.items():
+        yield family(metric, "counter", text, "cache", ((name, getattr(total, count)) for name, total in totals))
+    text = "Whether this process can use the stores of its caches."
+    yield family("resty_cache_store_up", "gauge", text, "store", now.stores.items())

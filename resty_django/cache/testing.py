@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
+from operator import sub
 from typing import Any, Final
 from unittest import mock
 
+from resty_django.minute_series.records import summed
 from resty_django.shdict import Outcome, SharedDict
 
 from .backend import MLCacheBackend
@@ -24,7 +26,7 @@ from .backend.store import Store, stores
 from .mlcache.cache import MLCache, live_caches
 from .mlcache.lru import LRU
 from .outages.guarded import GuardedDict
-from .statistics.counts import Stats, values
+from .statistics.counts import Stats
 
 __all__ = ["CacheCounts", "assert_cache", "caches_disabled", "count_cache"]
 
@@ -36,16 +38,15 @@ class CacheCounts:
 
     def __init__(self, cache: Countable | None) -> None:
         self._cache = cache
-        self._before = {counted: values(counted.counter.now) for counted in _counted(cache)}
+        self._before = {counted: tuple(counted.counter.now) for counted in _counted(cache)}
 
     def stats(self) -> Stats:
         """Return all counts."""
-        total = Stats()
-        for counted in _counted(self._cache):
-            now = values(counted.counter.now)
-            before = self._before.get(counted, (0,) * len(now))
-            total = total.plus(Stats(*(count - earlier for count, earlier in zip(now, before, strict=True))))
-        return total
+        since = (
+            Stats(*map(sub, counted.counter.now, self._before.get(counted, Stats())))
+            for counted in _counted(self._cache)
+        )
+        return summed(since, Stats())
 
     @property
     def hits(self) -> int:

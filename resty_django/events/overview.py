@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from resty_django import overview
 from resty_django.conf import conf
 from resty_django.health import Level
-from resty_django.metrics import Family, Sample
+from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Tile
 
 from .runtime import Lag, lag
@@ -41,8 +41,7 @@ def _late(lag_now: Lag) -> Level:
 def families() -> Iterator[Family]:
     """Yield the metrics of the events."""
     lag_now = lag()
-    waiting = [] if lag_now.waiting is None else [Sample((), lag_now.waiting)]
     text = "Events that were posted and not yet received by the scraped process."
-    yield Family("resty_events_waiting", "gauge", text, (), waiting)
+    yield family("resty_events_waiting", "gauge", text, values=lag_now.waiting)
     text = "Response time of the events' store."
-    yield Family("resty_events_store_seconds", "gauge", text, (), [Sample((), lag_now.seconds)])
+    yield family("resty_events_store_seconds", "gauge", text, values=lag_now.seconds)

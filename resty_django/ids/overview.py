@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db.models import Count, Max, Min, QuerySet
 from django.utils.translation import gettext as _
 
-from resty_django import metrics, overview
+from resty_django import overview
 from resty_django.health import Level
-from resty_django.metrics import Family, Sample
+from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Row, Tile
 
 from . import store
@@ -30,7 +30,7 @@ MOST_RULES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class RuleFigures:
+class RuleFacts:
     """A rule and its counter with the fewest numbers left; `left` is None if no counter is in the current cycle."""
 
     name: str
@@ -45,8 +45,8 @@ class RuleFigures:
         return None if self.left is None else min(1.0, self.left / max(1, self.capacity))
 
 
-def rules(now: float | None = None) -> list[RuleFigures]:
-    """Return the figures of all enabled rules, by name. Takes two queries, whatever the number of counters."""
+def facts(now: float | None = None) -> list[RuleFacts]:
+    """Return the state of all enabled rules, by name. Takes two queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
     listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
@@ -66,13 +66,13 @@ def rules(now: float | None = None) -> list[RuleFigures]:
     return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk)) for rule in listed]
 
 
-def _figures(rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None) -> RuleFigures:
+def _figures(rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None) -> RuleFacts:
     if nearest is None:
-        return RuleFigures(rule.name, issued_counts)
+        return RuleFacts(rule.name, issued_counts)
     bound, step, counters = nearest
     remaining = max(0, (rule.max_counter - bound) // step + 1)
     capacity = max(1, (rule.max_counter - rule.min_counter) // step + 1)
-    return RuleFigures(rule.name, issued_counts, counters, remaining, capacity)
+    return RuleFacts(rule.name, issued_counts, counters, remaining, capacity)
 
 
 def _wall(rule: IdRule, now: float) -> int:
@@ -85,7 +85,7 @@ def _wall(rule: IdRule, now: float) -> int:
 def panel() -> Tile:
     """Return the panel: IDs per minute and numbers left."""
     figures_by_rule = sorted(
-        rules(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute)
+        facts(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute)
     )
     minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in figures_by_rule), strict=True)]
     figures = [
@@ -111,7 +111,7 @@ def panel() -> Tile:
     return overview.tile(figures, rows, bars=minutes, bars_label=_("IDs per minute in the last hour"))
 
 
-def _room(rule: RuleFigures) -> Figure:
+def _room(rule: RuleFacts) -> Figure:
     note = "" if rule.room is None else _("In rule %(rule)s.") % {"rule": rule.name}
     return Figure("room", _("Fewest numbers left"), rule.room, "share", _level(rule.room), note)
 
@@ -124,17 +124,15 @@ def _level(room: float | None) -> Level:
 
 def families() -> Iterator[Family]:
     """Yield the metrics of the ID service."""
-    figures_by_rule = rules()
+    rules = facts()
     text = "IDs issued by all processes that share the dictionary of STATS."
-    yield _by_rule("resty_ids_issued", "counter", text, [(rule.name, rule.issued.total) for rule in figures_by_rule])
-    remaining = [(rule.name, rule.left) for rule in figures_by_rule if rule.left is not None]
+    yield family("resty_ids_issued", "counter", text, "rule", ((rule.name, rule.issued.total) for rule in rules))
     text = "Numbers left in the cycle, for the counter with the fewest."
-    yield _by_rule("resty_ids_left", "gauge", text, remaining, adds=False)
-    room = [(rule.name, rule.room) for rule in figures_by_rule if rule.room is not None]
+    yield family("resty_ids_left", "gauge", text, "rule", ((rule.name, rule.left) for rule in rules), adds=False)
     text = "Share of the cycle's numbers that is left, for the counter with the fewest."
-    yield _by_rule("resty_ids_left_ratio", "gauge", text, room, adds=False)
+    yield family("resty_ids_left_ratio", "gauge", text, "rule", ((rule.name, rule.room) for rule in rules), adds=False)
     text = "Seconds until the numbers run out at the present pace, for rules whose cycle ends later."
-    yield _by_rule("resty_ids_runs_out_seconds", "gauge", text, runs_out(), adds=False)
+    yield family("resty_ids_runs_out_seconds", "gauge", text, "rule", runs_out(), adds=False)
 
 
 def runs_out() -> list[tuple[str, float]]:
@@ -149,9 +147,3 @@ def runs_out() -> list[tuple[str, float]]:
         .order_by("rule__name")
     )
     return [(name, max(0.0, seconds)) for name, seconds in rows[:MOST_RULES]]
-
-
-def _by_rule(
-    name: str, kind: metrics.Kind, text: str, rows: Sequence[tuple[str, float]], *, adds: bool = True
-) -> Family:
-    return Family(name, kind, text, ("rule",), [Sample((rule,), value) for rule, value in rows], adds)

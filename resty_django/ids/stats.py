@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from resty_django.conf import conf
-from resty_django.minute_series import records
+from resty_django.minute_series.records import History
 from resty_django.minute_series.series import MinuteSeries, Pause
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
@@ -26,6 +26,10 @@ SHARE: Final = 100
 LIFE: Final = 7 * 86_400.0
 """Seconds without an ID after which the total of a rule restarts at 0."""
 PREFIX: Final = "resty:ids:issued"
+
+
+class Count(NamedTuple):
+    ids: int = 0
 
 
 class Issued(NamedTuple):
@@ -91,17 +95,11 @@ def series(clock: Callable[[], float] = time.time) -> MinuteSeries:
     return MinuteSeries(PREFIX, lambda: shdicts[conf.ids.stats], clock, life=LIFE)
 
 
-def add(rule: str, count: int, now: float) -> None:
-    """Add `count` IDs of a rule at `now` (epoch seconds). Raise `SharedDictError`."""
-    run(series(lambda: now).add(rule, (count,)))
-
-
 def issued(rules: Iterable[str], clock: Callable[[], float] = time.time) -> dict[str, Issued]:
     """Return the counts of issued IDs for these rules, up to about a second ago. Raise `SharedDictError`."""
     all_series, now = series(clock), clock()
     counts = {}
     for rule in rules:
-        record = run(all_series.load(rule))
-        (total,) = records.total(record, 1)
-        counts[rule] = Issued(total, tuple(minute.counts[0] for minute in records.minutes(record, 1, now)))
+        history = History(run(all_series.load(rule)), Count(), now)
+        counts[rule] = Issued(history.total.ids, tuple(minute.counts.ids for minute in history.minutes))
     return counts

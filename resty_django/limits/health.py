@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from resty_django.conf import conf
-from resty_django.health import Finding
+from resty_django.health import Finding, findings_or
 from resty_django.shdict import SharedDictError
 
 from .enforcement.chosen_rates import tier_problem
+from .facts import count_evictions, facts
 from .limiters.base import Limiter
 from .models import LimitOverride, LimitPolicy
 from .overrides.spec import find_problems as find_override_problems
 from .policies.registry import declared_policies
 from .policies.spec import BadPolicy, PolicySpec, build, find_problems, rate_specs
-from .statistics.catalog import BAN, kind_and_name
-from .statistics.evictions import count_evictions
-from .statistics.reporter import Totals, stats, summed
+from .statistics.reporter import Totals
 
 MINUTES: Final = 10
 """The number of past minutes for which refusals, and decisions without the store, are reported."""
@@ -27,58 +26,58 @@ def probe() -> Iterator[Finding]:
     """Yield findings for invalid policies and overrides, for limits that refuse many requests, for decisions that any
     process made while the store was down, and for states that the full store evicted.
     """
-    faults = 0
-    policies = list(LimitPolicy.objects.newest())
+    specs = {row.name: row.spec() for row in LimitPolicy.objects.newest()}
     declared: dict[str, PolicySpec] = {}
+    faults: list[Finding] = []
     try:
         declared = declared_policies()
     except BadPolicy as error:
-        faults += 1
-        yield Finding("error", "limits", f"A rule of the setting RULES cannot be used. {error}")
-    specs = {row.name: row.spec() for row in policies}
+        faults.append(Finding("error", "limits", f"A rule of the setting RULES cannot be used. {error}"))
+    all_specs = declared | specs
+    policies = "1 policy" if len(all_specs) == 1 else f"{len(all_specs)} policies"
+    ok = Finding("ok", "limits", f"{policies} valid; all decisions used the store.")
+    yield from findings_or(ok, faults, _policies(specs), _overrides(all_specs), _tiers(all_specs), _decisions())
+
+
+def _policies(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
     for name, spec in specs.items():
         for field, text in find_problems(spec).items():
-            faults += 1
             yield Finding("error", f"policy {name}", f"The policy is not valid. {field}: {text}")
 
+
+def _overrides(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
     def limiters(series: str) -> list[Limiter[Any]]:
-        spec = specs.get(series) or declared.get(series)
+        spec = specs.get(series)
         return [] if spec is None or find_problems(spec) else [build(one) for one in rate_specs(spec)]
 
     for override in LimitOverride.objects.newest():
         for field, text in find_override_problems(override.spec(), limiters).items():
-            faults += 1
             yield Finding("error", "overrides", f"The override “{override}” is not valid. {field}: {text}")
-    tiered = sorted(name for name, spec in (declared | specs).items() if spec.tiers)
+
+
+def _tiers(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
+    tiered = sorted(name for name, spec in specs.items() if spec.tiers)
     problem = tier_problem() if tiered else ""
     if problem:
-        faults += 1
         yield Finding("error", f"policy {tiered[0]}", problem)
+
+
+def _decisions() -> Iterator[Finding]:
     try:
-        recent = {name: stats.minutes(name)[-MINUTES:] for name in stats.names()}
+        now = facts()
         evictions = count_evictions()
     except SharedDictError as error:
         yield Finding("error", f"store {conf.limits.store}", f"The store does not answer: {error}")
         return
-    for name, minutes in recent.items():
-        totals = summed(minutes)
+    for name, history in now.histories.items():
+        totals = history.last(MINUTES)
         if totals.failed:
-            faults += 1
             yield Finding("warning", f"limit {name}", _without(totals))
-        refused = max(minute.totals.refused for minute in minutes)
-        if refused > conf.limits.refusals_warning > 0 and kind_and_name(name)[0] != BAN:  # whose limit counts them, too
-            faults += 1
+        refused = max(minute.counts.refused for minute in history.minutes[-MINUTES:])
+        if refused > conf.limits.refusals_warning > 0 and name in now.limits:
             yield Finding("warning", f"limit {name}", _refused(refused))
     if evictions:
-        faults += 1
         yield Finding("warning", f"store {conf.limits.store}", _evicted(evictions))
-    if not faults:
-        count = len(specs.keys() | declared.keys())
-        yield Finding("ok", "limits", f"{_policies(count)} valid; all decisions used the store.")
-
-
-def _policies(count: int) -> str:
-    return "1 policy" if count == 1 else f"{count} policies"
 
 
 def _evicted(count: int) -> str:

@@ -7,30 +7,35 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 
 from resty_django import overview
-from resty_django.metrics import Family, Sample
+from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Row, Tile
 
 from .handler import handlers
+from .shipper import Stats
+
+
+def facts() -> list[tuple[str, Stats]]:
+    """Return the address and the counts of each handler of this process."""
+    return [(handler.options.address, handler.stats()) for handler in handlers()]
 
 
 def panel() -> Tile:
     """Return the panel with the counts of this process's handlers."""
-    rows = []
-    for handler in handlers():
-        counts = handler.stats()
-        rows.append(
-            Row(
-                handler.options.address,
-                [
-                    Figure("sent", _("Sent"), counts.sent),
-                    Figure("waiting", _("Waiting"), counts.waiting),
-                    Figure("dropped", _("Dropped"), counts.dropped, level="warning" if counts.dropped else "ok"),
-                    Figure("failures", _("Failures"), counts.failures, level="warning" if counts.error else "ok"),
-                ],
-            )
+    counts_by_server = facts()
+    rows = [
+        Row(
+            server,
+            [
+                Figure("sent", _("Sent"), counts.sent),
+                Figure("waiting", _("Waiting"), counts.waiting),
+                Figure("dropped", _("Dropped"), counts.dropped, level="warning" if counts.dropped else "ok"),
+                Figure("failures", _("Failures"), counts.failures, level="warning" if counts.error else "ok"),
+            ],
         )
+        for server, counts in counts_by_server
+    ]
     figures = [
-        Figure(name, label, sum(figure.value or 0 for row in rows for figure in row.figures if figure.name == name))
+        Figure(name, label, sum(getattr(counts, name) for _server, counts in counts_by_server))
         for name, label in (("sent", _("Sent")), ("waiting", _("Waiting")), ("dropped", _("Dropped")))
     ]
     notes = [
@@ -41,22 +46,14 @@ def panel() -> Tile:
 
 def families() -> Iterator[Family]:
     """Yield the metrics of shipped logs."""
-    counts_by_server = [(handler.options.address, handler.stats()) for handler in handlers()]
-    yield Family(
-        "resty_logs_messages",
-        "counter",
-        "Log messages of the scraped process, by outcome.",
-        ("server", "outcome"),
-        [
-            Sample((server, outcome), getattr(counts, outcome))
-            for server, counts in counts_by_server
-            for outcome in ("sent", "resent", "dropped")
-        ],
+    counts_by_server = facts()
+    text = "Log messages of the scraped process, by outcome."
+    messages = (
+        ((server, outcome), getattr(counts, outcome))
+        for server, counts in counts_by_server
+        for outcome in ("sent", "resent", "dropped")
     )
-    yield Family(
-        "resty_logs_waiting_bytes",
-        "gauge",
-        "Bytes of log messages waiting in the scraped process.",
-        ("server",),
-        [Sample((server,), counts.size) for server, counts in counts_by_server],
-    )
+    yield family("resty_logs_messages", "counter", text, "server outcome", messages)
+    text = "Bytes of log messages waiting in the scraped process."
+    sizes = ((server, counts.size) for server, counts in counts_by_server)
+    yield family("resty_logs_waiting_bytes", "gauge", text, "server", sizes)

@@ -9,8 +9,8 @@ Apps register a source in `AppConfig.ready()`:
 
 from __future__ import annotations
 
-from .families import Family, Kind, Sample
+from .families import Family, Kind, Sample, family
 from .sources import Source, collected, register
 from .views import view
 
-__all__ = ["Family", "Kind", "Sample", "Source", "collected", "register", "view"]
+__all__ = ["Family", "Kind", "Sample", "Source", "collected", "family", "register", "view"]

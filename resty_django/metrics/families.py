@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -48,6 +48,20 @@ class Family:
         return replace(self, samples=[*largest, others])
 
 
-def family(name: str, kind: Kind, text: str, labels: str = "", *, adds: bool = True) -> Family:
-    """Return a family without samples; `labels` are space-separated names."""
-    return Family(name, kind, text, tuple(labels.split()), [], adds)
+def family(
+    name: str,
+    kind: Kind,
+    text: str,
+    labels: str = "",
+    values: float | Iterable[tuple[str | tuple[str, ...], float | None]] | None = (),
+    *,
+    adds: bool = True,
+) -> Family:
+    """Return a metric with its values.
+
+    `labels`: names, separated by spaces. `values`: a number, or pairs of the labels' values and a number. A number that
+    is None is unknown and left out.
+    """
+    pairs = [((), values)] if values is None or isinstance(values, int | float) else values
+    samples = [Sample((key,) if isinstance(key, str) else key, value) for key, value in pairs if value is not None]
+    return Family(name, kind, text, tuple(labels.split()), samples, adds)

@@ -1,15 +1,19 @@
 """The record of a series: the total of its counts, and the counts of the last minutes and hours. Pure.
 
+    History(stored, Totals(), now).hour.refused
+
 A record is stored as `{"total": [count, ...], "minutes": [[minute, count, ...], ...], "hours": [[hour, count, ...],
 ...]}`. Minutes and hours are numbered since the epoch. Spans without counts are left out, and a series need not have
-hours. `width` is the number of counts in a series. Malformed parts of a record are treated as empty.
+hours. Malformed parts of a record are treated as empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from operator import add
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 MINUTES: Final = 60
 HOURS: Final = 48
@@ -21,12 +25,75 @@ Counts: TypeAlias = tuple[Any, ...]
 _SPANS: Final = {"minutes": (60, MINUTES), "hours": (3600, HOURS)}
 """Length of a span in seconds, and the number of spans."""
 
+C = TypeVar("C", bound=Iterable[Any])
+"""A type of counts with names: iterable, and created with its counts as positional arguments."""
 
-class Span(NamedTuple):
+
+def summed(counts: Iterable[C], zero: C) -> C:
+    """Return the sums of counts of the type of `zero`."""
+    create: Callable[..., C] = type(zero)
+    return create(*map(sum, zip(zero, *counts, strict=True)))
+
+
+class Span(NamedTuple, Generic[C]):
     """The counts of a minute or an hour that began at `start`, in epoch seconds."""
 
     start: int
-    counts: Counts
+    counts: C
+
+
+@dataclass(frozen=True)
+class History(Generic[C]):
+    """The counts in a record as of `now` (epoch seconds), in the type of `zero`."""
+
+    stored: Any
+    zero: C
+    now: float
+
+    @cached_property
+    def total(self) -> C:
+        """The sums of all counts since the record was created."""
+        return self._create(total(self.stored, self._width))
+
+    @cached_property
+    def minutes(self) -> list[Span[C]]:
+        """The last `MINUTES` minutes, the current one last."""
+        return self._spans("minutes")
+
+    @cached_property
+    def hours(self) -> list[Span[C]]:
+        """The last `HOURS` hours, the current one last."""
+        return self._spans("hours")
+
+    @cached_property
+    def hour(self) -> C:
+        """The sums of the minutes."""
+        return self.last(MINUTES)
+
+    @cached_property
+    def days(self) -> C:
+        """The sums of the hours."""
+        return summed((span.counts for span in self.hours), self.zero)
+
+    def last(self, minutes: int) -> C:
+        """Return the sums of the last minutes."""
+        return summed((span.counts for span in self.minutes[-minutes:]), self.zero)
+
+    @property
+    def _width(self) -> int:
+        return len(tuple(self.zero))
+
+    def _create(self, counts: Counts) -> C:
+        create: Callable[..., C] = type(self.zero)
+        return create(*counts)
+
+    def _spans(self, name: str) -> list[Span[C]]:
+        seconds, most = _SPANS[name]
+        rows, last = _rows(self.stored, name, self._width), int(self.now // seconds)
+        return [
+            Span(at * seconds, self._create(rows[at]) if at in rows else self.zero)
+            for at in range(last - most + 1, last + 1)
+        ]
 
 
 def added(stored: Any, counts: Counts, now: float, hours: bool = False) -> dict[str, Any]:
@@ -45,16 +112,6 @@ def total(stored: Any, width: int) -> Counts:
     return (0,) * width
 
 
-def minutes(stored: Any, width: int, now: float) -> list[Span]:
-    """Return the last `MINUTES` minutes as of `now`, the current one last."""
-    return _spans(stored, "minutes", width, now)
-
-
-def hours(stored: Any, width: int, now: float) -> list[Span]:
-    """Return the last `HOURS` hours as of `now`, the current one last."""
-    return _spans(stored, "hours", width, now)
-
-
 def _rows_with(stored: Any, name: str, counts: Counts, now: float) -> list[list[Any]]:
     seconds, most = _SPANS[name]
     number, none = int(now // seconds), (0,) * len(counts)
@@ -62,12 +119,6 @@ def _rows_with(stored: Any, name: str, counts: Counts, now: float) -> list[list[
     rows = {at: row for at, row in _rows(stored, name, len(counts)).items() if abs(at - number) < most}
     rows[number] = tuple(map(add, rows.get(number, none), counts))
     return [[at, *row] for at, row in sorted(rows.items())]
-
-
-def _spans(stored: Any, name: str, width: int, now: float) -> list[Span]:
-    seconds, most = _SPANS[name]
-    rows, last, none = _rows(stored, name, width), int(now // seconds), (0,) * width
-    return [Span(at * seconds, rows.get(at, none)) for at in range(last - most + 1, last + 1)]
 
 
 def _rows(stored: Any, name: str, width: int) -> dict[int, Counts]:

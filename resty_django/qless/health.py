@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -34,8 +33,8 @@ def probe() -> Iterator[Finding]:
     from .checks import REFUSALS
     from .clients.default import default_client
     from .clients.failures import failures_between
-    from .clients.statistics import latencies
     from .coverage import coverage
+    from .facts import facts
     from .tasks.abandoned import of_tasks
     from .tasks.registry import refusal_of
 
@@ -50,43 +49,37 @@ def probe() -> Iterator[Finding]:
         return
     from resty_django.redis.servers import server_info
 
-    start = time.perf_counter()
     try:
-        queues = client.queues.counts()
-        took = (time.perf_counter() - start) * 1000
-        failed = client.jobs.failed()
+        now = facts(client, detailed=None)
         abandoned = [recurring for recurring in of_tasks(client) if recurring.abandoned]
-        life = client.workers.alive()
-        unserved = coverage(client, queues, life)
-        reports = client.workers.reports(*(worker.name for worker in life)) if life else []
-        most_late = conf.qless.max_latency
-        open_queues = [queue.name for queue in queues if not queue.paused]
-        ages = latencies(client, open_queues) if most_late is not None else {}
+        unserved = coverage(client, now.counts, now.life)
+        reports = client.workers.reports(*(worker.name for worker in now.life)) if now.life else []
         since = client.clock() - conf.qless.failed_window
-        stuck, examined = _stuck_jobs(client, queues)
-        recent = failures_between(client, list(failed)[:MOST_GROUPS], since, 1e12, most=MOST_GROUPS)
+        stuck, examined = _stuck_jobs(client, now.counts)
+        recent = failures_between(client, list(now.failed)[:MOST_GROUPS], since, 1e12, most=MOST_GROUPS)
         server = server_info(redis, client.prefix)
         archive = status(client) if conf.qless.archive.enabled else None
     except StoreError as error:
         yield Finding("error", "jobs", f"The server of the job queue cannot be used: {error}")
         return
-    text = f"{server.name} {server.version} answers in {took:.1f} ms; {len(queues)} queues."
+    text = f"{server.name} {server.version} answers in {now.seconds * 1000:.1f} ms; {len(now.queues)} queues."
     if server.keeps is False:
         text += " Persistence is off, so jobs are lost when the server stops. Set appendonly yes."
     yield Finding("warning" if server.keeps is False else "ok", "jobs", text)
-    for queue in queues:
-        text = f"{queue.waiting:,} waiting, {queue.running:,} running, {queue.scheduled:,} scheduled jobs."
-        if queue.stalled:
-            text += f" Expired locks: {queue.stalled:,}. The workers are gone, or do not send heartbeats."
+    most_late = conf.qless.max_latency
+    for queue, counts in zip(now.queues, now.counts, strict=True):
+        text = f"{counts.waiting:,} waiting, {counts.running:,} running, {counts.scheduled:,} scheduled jobs."
+        if counts.stalled:
+            text += f" Expired locks: {counts.stalled:,}. The workers are gone, or do not send heartbeats."
         alone = queue.name in unserved.queues
         if alone:
             text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
-        late = most_late is not None and ages.get(queue.name, 0) > most_late
+        late = most_late is not None and not counts.paused and (queue.latency or 0) > most_late
         if late:
-            text += f" The oldest runnable job has waited for {ages[queue.name]:,.0f} s. Start more workers."
-        yield Finding("warning" if queue.stalled or alone or late else "ok", f"queue {queue.name}", text)
+            text += f" The oldest runnable job has waited for {queue.latency:,.0f} s. Start more workers."
+        yield Finding("warning" if counts.stalled or alone or late else "ok", f"queue {queue.name}", text)
     if stuck:
-        waiting = sum(queue.depends for queue in queues)
+        waiting = now.total("depends")
         most = "" if examined >= waiting else f" Examined {examined:,} of {waiting:,} jobs that wait for others."
         names = ", ".join(f"{job.jid} in {job.queue} ({job.reason})" for job in stuck[:MOST_NAMED])
         more = ", ..." if stuck[MOST_NAMED:] else ""
@@ -101,9 +94,9 @@ def probe() -> Iterator[Finding]:
     for name, fault in unserved.faults:
         text = f"Workers cannot use it. {type(fault).__name__}: {fault}"
         yield Finding("error" if isinstance(fault, REFUSALS) else "warning", f"task {name}", text)
-    silent = [worker.name for worker in life if worker.state != "alive"]
+    silent = [worker.name for worker in now.life if worker.state != "alive"]
     if silent:
-        text = f"{len(silent)} of {len(life)} have stopped reporting: {', '.join(silent[:10])}."
+        text = f"{len(silent)} of {len(now.life)} have stopped reporting: {', '.join(silent[:10])}."
         yield Finding("warning", "workers", text)
     late_jobs = [(report.name, job, report.age) for report in reports if (job := report.late_job) is not None]
     if late_jobs:
@@ -118,7 +111,7 @@ def probe() -> Iterator[Finding]:
     if archive is not None:
         yield _archive_finding(archive)
     least = conf.qless.failed_warning
-    for group, count in sorted(failed.items()):
+    for group, count in sorted(now.failed.items()):
         new = recent[group].count if group in recent else 0
         text = f"{count:,} jobs."
         if new:

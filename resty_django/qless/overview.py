@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 
 from resty_django import overview
 from resty_django.conf import conf, raw_section
 from resty_django.extras import MissingExtra
-from resty_django.metrics import Family, Sample
+from resty_django.metrics import Family, Sample, family
 from resty_django.overview import Figure, Row, Tile
 from resty_django.text import printable
 
 if TYPE_CHECKING:
     from .clients.client import Client
-    from .clients.statistics import JobStatistics, QueueStatistics
+    from .clients.replies import QueueStats
     from .coverage import Coverage
+    from .facts import QueueFacts
 
 
 def _client() -> Client:
@@ -31,39 +32,37 @@ def panel() -> Tile:
 
     Without redis-py on a site that has not configured jobs, the panel says what to install.
     """
-    from .clients.statistics import collect_statistics
     from .coverage import coverage
+    from .facts import facts
 
     try:
         client = _client()
-        statistics = collect_statistics(client, of_today=False)
+        now = facts(client)
     except MissingExtra as error:
         if raw_section("QLESS"):
             raise
         return Tile(notes=[str(error)])
-    unserved = coverage(client, [queue.counts for queue in statistics.queues], statistics.life)
-    waiting = statistics.total("waiting")
-    failed = sum(statistics.failed.values())
-    ranked = sorted(statistics.queues, key=lambda queue: (-queue.counts.stalled, -queue.counts.waiting, queue.name))
+    unserved = coverage(client, now.counts, now.life)
+    waiting, failed = now.total("waiting"), sum(now.failed.values())
+    ranked = sorted(now.queues, key=lambda queue: (-queue.counts.stalled, -queue.counts.waiting, queue.name))
+    paused = [counts.name for counts in now.counts if counts.paused]
     return overview.tile(
         [
             Figure("waiting", _("Waiting"), waiting),
-            Figure("running", _("Running"), statistics.total("running")),
+            Figure("running", _("Running"), now.total("running")),
             Figure("failed", _("Failed"), failed, level="warning" if failed else "ok"),
-            Figure(
-                "workers", _("Workers"), statistics.alive, level="warning" if waiting and not statistics.alive else "ok"
-            ),
-            Figure("latency", _("Latency"), statistics.latency, "seconds"),
+            Figure("workers", _("Workers"), now.alive, level="warning" if waiting and not now.alive else "ok"),
+            Figure("latency", _("Latency"), now.latency, "seconds"),
             Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
         [Row(queue.name, _figures(queue, queue.name not in unserved.queues)) for queue in ranked],
-        bars=statistics.minutes,
+        bars=now.minutes,
         bars_label=_("Jobs completed per minute in the last hour"),
-        notes=[*_notes(statistics), *notes_of(unserved)],
+        notes=[*([_("Paused: %(names)s.") % {"names": ", ".join(paused[:10])}] if paused else []), *notes_of(unserved)],
     )
 
 
-def _figures(queue: QueueStatistics, served: bool) -> list[Figure]:
+def _figures(queue: QueueFacts, served: bool) -> list[Figure]:
     counts = queue.counts
     return [
         Figure("waiting", _("Waiting"), counts.waiting, level="ok" if served else "warning"),
@@ -72,11 +71,6 @@ def _figures(queue: QueueStatistics, served: bool) -> list[Figure]:
         Figure("scheduled", _("Scheduled"), counts.scheduled),
         Figure("per_minute", _("Per minute"), queue.per_minute, "per minute"),
     ]
-
-
-def _notes(statistics: JobStatistics) -> list[str]:
-    paused = [queue.name for queue in statistics.queues if queue.counts.paused]
-    return [_("Paused: %(names)s.") % {"names": ", ".join(paused[:10])}] if paused else []
 
 
 def notes_of(unserved: Coverage) -> list[str]:
@@ -95,92 +89,56 @@ def _some(names: Sequence[str]) -> str:
 
 def families() -> Iterator[Family]:
     """Yield the metrics of the job queue; none without redis-py on a site that has not configured jobs."""
-    from .clients.statistics import STATES, collect_statistics
+    from .facts import STATES, facts
 
     try:
-        statistics = collect_statistics(_client())
+        now = facts(_client(), of_today=True)
     except MissingExtra:
         if raw_section("QLESS"):
             raise
         return
-    queues = statistics.queues
-    yield Family(
-        "resty_jobs",
-        "gauge",
-        "Jobs by queue and state. Stalled jobs are running, but their lock has expired.",
-        ("queue", "state"),
-        [Sample((queue.name, state), getattr(queue.counts, state)) for queue in queues for state in STATES],
-    )
-    yield Family(
-        "resty_jobs_queue_paused",
-        "gauge",
-        "Whether a queue is paused.",
-        ("queue",),
-        [Sample((queue.name,), float(queue.counts.paused)) for queue in queues],
-    )
-    yield Family(
-        "resty_jobs_latency_seconds",
-        "gauge",
-        "Age of the oldest runnable job of a queue, 0 without such a job.",
-        ("queue",),
-        [Sample((queue.name,), queue.latency or 0.0) for queue in queues if queue.stats is not None],
-    )
-    yield Family(
-        "resty_jobs_failed",
-        "gauge",
-        "Failed jobs to be retried or canceled, by group.",
-        ("group",),
-        [Sample((group,), count) for group, count in statistics.failed.items()],
-    )
-    yield Family(
-        "resty_jobs_workers", "gauge", "Workers that are not silent or gone.", (), [Sample((), statistics.alive)]
-    )
-    yield Family(
-        "resty_jobs_silent_workers",
-        "gauge",
-        "Workers that have stopped reporting while they hold jobs.",
-        (),
-        [Sample((), statistics.silent_with_jobs)],
-    )
-    yield Family(
-        "resty_jobs_completed_last_minute",
-        "gauge",
-        "Jobs completed in the last full minute.",
-        ("queue",),
-        [Sample((queue.name,), queue.minutes[-2]) for queue in queues if queue.minutes],
+    queues = now.queues
+    text = "Jobs by queue and state. Stalled jobs are running, but their lock has expired."
+    counts = (((queue.name, state), getattr(queue.counts, state)) for queue in queues for state in STATES)
+    yield family("resty_jobs", "gauge", text, "queue state", counts)
+    paused = ((queue.name, queue.counts.paused) for queue in queues)
+    yield family("resty_jobs_queue_paused", "gauge", "Whether a queue is paused.", "queue", paused)
+    text = "Age of the oldest runnable job of a queue, 0 without such a job."
+    latencies = ((queue.name, queue.latency or 0.0) for queue in queues if queue.stats)
+    yield family("resty_jobs_latency_seconds", "gauge", text, "queue", latencies)
+    text = "Failed jobs to be retried or canceled, by group."
+    yield family("resty_jobs_failed", "gauge", text, "group", now.failed.items())
+    yield family("resty_jobs_workers", "gauge", "Workers that are not silent or gone.", values=now.alive)
+    text = "Workers that have stopped reporting while they hold jobs."
+    yield family("resty_jobs_silent_workers", "gauge", text, values=now.silent_with_jobs)
+    minute = ((queue.name, queue.minutes[-2]) for queue in queues if queue.minutes)
+    yield family(
+        "resty_jobs_completed_last_minute", "gauge", "Jobs completed in the last full minute.", "queue", minute
     )
     if conf.qless.archive.enabled:
         yield from _of_archive()
-    yield from _of_today([queue for queue in queues if queue.stats is not None])
+    yield from _of_today({queue.name: queue.stats for queue in queues if queue.stats})
 
 
 def _of_archive() -> Iterator[Family]:
     from .archive.marks import status
 
     archive = status(_client())
-    figures: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
-        (
-            "lag_seconds",
-            "gauge",
-            "Age of the oldest complete job that is not archived yet, 0 without one.",
-            archive.lag,
-        ),
-        ("behind", "gauge", "Complete jobs that are not archived yet.", archive.behind),
-        ("written", "counter", "Rows written to the archive.", archive.written),
-        ("lost", "counter", "Jobs that were deleted before they were archived.", archive.lost),
-    )
-    for name, kind, text, value in figures:
-        yield Family(f"resty_jobs_archive_{name}", kind, text, (), [Sample((), value)])
+    text = "Age of the oldest complete job that is not archived yet, 0 without one."
+    yield family("resty_jobs_archive_lag_seconds", "gauge", text, values=archive.lag)
+    text = "Complete jobs that are not archived yet."
+    yield family("resty_jobs_archive_behind", "gauge", text, values=archive.behind)
+    yield family("resty_jobs_archive_written", "counter", "Rows written to the archive.", values=archive.written)
+    text = "Jobs that were deleted before they were archived."
+    yield family("resty_jobs_archive_lost", "counter", text, values=archive.lost)
 
 
-def _of_today(queues: list[QueueStatistics]) -> Iterator[Family]:
+def _of_today(stats_by_queue: dict[str, QueueStats]) -> Iterator[Family]:
     """Yield the metrics of today. Like counters after a restart, they begin at 0 at midnight (UTC)."""
     for kind, text in (("wait", "Seconds that jobs waited until they were popped"), ("run", "Seconds that jobs ran")):
-        samples = []
-        for queue in queues:
-            series = getattr(queue.stats, kind)
-            samples.append(Sample((queue.name,), series.mean * series.count, series.count))
+        series = ((name, getattr(stats, kind)) for name, stats in stats_by_queue.items())
+        samples = [Sample((name,), times.mean * times.count, times.count) for name, times in series]
         yield Family(f"resty_jobs_{kind}_seconds", "summary", f"{text}, today (UTC).", ("queue",), samples)
-    for name in ("failures", "retries"):
-        samples = [Sample((queue.name,), getattr(queue.stats, name)) for queue in queues]
-        yield Family(f"resty_jobs_{name}", "counter", f"{name.capitalize()} of today (UTC).", ("queue",), samples)
+    for event in ("failures", "retries"):
+        counts = ((name, getattr(stats, event)) for name, stats in stats_by_queue.items())
+        yield family(f"resty_jobs_{event}", "counter", f"{event.capitalize()} of today (UTC).", "queue", counts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,7 +10,7 @@ from django.template.defaultfilters import filesizeformat
 from resty_django.health import Finding
 
 from .base import Stats
-from .handler import shdicts
+from .facts import facts
 
 KEEPS: Final = "default"
 """The dictionary that contains locks and counters by default, not only cached data."""
@@ -23,20 +22,21 @@ def probe() -> Iterator[Finding]:
     Evictions are normal in a dictionary used as a cache and cause no warning. In the dictionary `default` they do,
     because a lock or a counter may have been evicted.
     """
-    for name in shdicts:
-        subject = f"dictionary {name}"
-        start = time.perf_counter()
+    for each in facts():
+        subject, error = f"dictionary {each.name}", each.error
         try:
-            stats = shdicts[name].quick_stats()
-            faults, warnings = shdicts[name].faults(), shdicts[name].warnings()
-        except Exception as error:
+            faults = each.dictionary.faults() if each.dictionary else []
+            warnings = each.dictionary.warnings() if each.dictionary else []
+        except Exception as fault:
+            error = fault
+        if error or each.stats is None:
             yield Finding("error", subject, f"The dictionary cannot be used: {type(error).__name__}: {error}")
             continue
         if faults:
             yield Finding("error", subject, " ".join(faults))
             continue
-        text = f"It responded in {(time.perf_counter() - start) * 1000:.1f} ms; {_room(stats)}."
-        if name == KEEPS and stats.forcible:
+        text = f"It responded in {each.seconds * 1000:.1f} ms; {_room(each.stats)}."
+        if each.name == KEEPS and each.stats.forcible:
             warnings.append(
                 "Locks or counters may have been lost. Raise SIZE, or use a separate dictionary for caches."
             )

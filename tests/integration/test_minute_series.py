@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,12 +15,16 @@ from tests.dictionaries import Clock
 NAMES = "counts:names"
 
 
+class Count(NamedTuple):
+    number: int = 0
+
+
 def series(dictionary: SharedDict, clock: Clock, **options: Any) -> MinuteSeries:
     return MinuteSeries("counts", lambda: dictionary, clock, **{"names_key": NAMES, **options})
 
 
 def total(one_process: MinuteSeries, name: str) -> int:
-    return sum(records.total(run(one_process.load(name)), 1))
+    return records.History(run(one_process.load(name)), Count(), 0.0).total.number
 
 
 async def test_sums_of_processes_are_added_once(dictionary: SharedDict, clock: Clock) -> None:

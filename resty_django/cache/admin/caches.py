@@ -21,17 +21,18 @@ from resty_django.admin.formatting import number
 from resty_django.admin.forms import DeleteForm
 from resty_django.admin.operations import Change, Operation
 from resty_django.admin.statistics import Key, key_of, why
-from resty_django.admin.statistics import figures as dictionary_figures
 from resty_django.admin.tables import Listing, changed, filter_form, heads_of, listing, order_of
 from resty_django.shdict import SharedDictError
+from resty_django.shdict.facts import facts_of as dictionary_facts
 
 from ..errors import CacheError, UnknownCache
+from ..facts import facts, facts_of
 from ..inventory import CacheInfo, all_caches
 from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import columns, items
 from .forms import PurgeForm
-from .statistics import dictionary_text, figures, kind_of, options
+from .statistics import Figures, dictionary_text, kind_of, options
 from .stores import statuses, troubles
 from .tags import TagForm, latest_tags
 
@@ -70,7 +71,7 @@ def _losses(obj: Cache) -> dict[str, Any]:
     counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
     places = [dictionary_text(dictionary) for dictionary in dictionaries]
     counts = [
-        stats.keys if (stats := dictionary_figures(dictionary.name).stats) else None for dictionary in dictionaries
+        stats.keys if (stats := dictionary_facts(dictionary.name).stats) else None for dictionary in dictionaries
     ]
     keys = None if None in counts else number(sum(filter(None, counts)))
     return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}
@@ -122,7 +123,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
-        rows = [figures(info) for info in all_caches().values()]
+        rows = [Figures(cache) for cache in facts().caches]
         caches = listing(request, columns.LIST, rows)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
@@ -140,7 +141,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         """
         info = all_caches()[obj.name]
         usable = info.cache is not None
-        cache_figures, tags = figures(info), self._tags(request, obj, info)
+        cache_figures, tags = Figures(facts_of(info)), self._tags(request, obj, info)
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,16 +15,17 @@ from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
 from resty_django.admin.formatting import NONE, duration, local_time, number, percent
 from resty_django.admin.statistics import Key, why
+from resty_django.minute_series.records import Span, summed
 from resty_django.minute_series.top_keys import FrequentKey
-from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
 
 from ..backend.store import Store
+from ..facts import CacheFacts
 from ..invalidation.events import EventChannel
 from ..inventory import CacheInfo
 from ..mlcache.cache import MLCache
-from ..statistics.counts import History, Slow, Span, Stats, summed
+from ..statistics.counts import History, Slow, Stats
 
 LEVELS: Final = {
     "l1": (gettext_lazy("L1"), gettext_lazy("the memory of the process")),
@@ -109,14 +110,33 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a cache; `error` says why they are unavailable."""
+    """The state of a cache as texts and charts; `error` says why its counts are unavailable."""
 
-    name: str
-    kind: str
-    where: str = ""
-    error: str = ""
-    history: History = field(default_factory=History)
-    hour: Stats = field(default_factory=Stats)
+    facts: CacheFacts
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.facts.info)
+
+    @property
+    def where(self) -> str:
+        return "" if self.facts.info.counter is None else dictionary_text(self.facts.info.counter.dictionary)
+
+    @property
+    def error(self) -> str:
+        return why(self.facts.error) if self.facts.error else ""
+
+    @property
+    def history(self) -> History:
+        return self.facts.history
+
+    @property
+    def hour(self) -> Stats:
+        return self.history.hour
 
     @property
     def calls(self) -> str:
@@ -177,8 +197,7 @@ class Figures:
     @property
     def days_charts(self) -> list[Chart]:
         """The hit ratio and the calls of the last two days by hour."""
-        stats = summed(self.history.hours)
-        summary = _("%(calls)s calls in the last two days") % {"calls": number(stats.calls)}
+        summary = _("%(calls)s calls in the last two days") % {"calls": number(self.history.days.calls)}
         return span_charts(self.history.hours, HOUR, summary)
 
     @property
@@ -189,19 +208,6 @@ class Figures:
     def missed(self) -> list[MissedKey]:
         """The keys with the most callbacks in this hour and the previous one."""
         return [MissedKey.of(entry) for entry in self.history.missed]
-
-
-def figures(info: CacheInfo) -> Figures:
-    """Return the figures of a cache. Never raise."""
-    kind = kind_of(info)
-    if info.counter is None:
-        return Figures(info.name, kind, error=why(info.error) if info.error else "")
-    where = dictionary_text(info.counter.dictionary)
-    try:
-        history = run(info.counter.history())
-    except Exception as error:  # the page must load despite any error
-        return Figures(info.name, kind, where, error=why(error))
-    return Figures(info.name, kind, where, history=history, hour=summed(history.minutes))
 
 
 def token_of(key: str) -> str:
@@ -219,32 +225,32 @@ def dictionary_text(dictionary: SharedDict) -> str:
     return f"{dictionary.name} ({dictionary.engine})"
 
 
-def levels_of(spans: Sequence[Span]) -> list[Series]:
+def levels_of(spans: Sequence[Span[Stats]]) -> list[Series]:
     """Return the calls by level, as bars with errors at the bottom, so that even a few are visible."""
     return [
-        Series(kind, str(label), [getattr(span.stats, kind) for span in spans])
+        Series(kind, str(label), [getattr(span.counts, kind) for span in spans])
         for kind, (label, _help) in LEVELS.items()
     ]
 
 
-def span_charts(spans: Sequence[Span], seconds: int, summary: str) -> list[Chart]:
+def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> list[Chart]:
     """Return the charts of hit ratio and calls for spans of a minute or an hour."""
     axis = time_axis([span.start for span in spans], seconds)
-    ratios = [span.stats.hit_ratio if span.stats.calls else None for span in spans]
-    calls = [span.stats.calls for span in spans]
+    ratios = [span.counts.hit_ratio if span.counts.calls else None for span in spans]
+    calls = [span.counts.calls for span in spans]
     by_minute = seconds == MINUTE
     callback_times = [
-        span.stats.callback_seconds / span.stats.callbacks if span.stats.callbacks else None for span in spans
+        span.counts.callback_seconds / span.counts.callbacks if span.counts.callbacks else None for span in spans
     ]
     known = [ratio for ratio in ratios if ratio is not None]
-    stats = summed(spans)
+    stats = summed((span.counts for span in spans), Stats())
     return [
         Chart(
             _("Hit ratio"),
             [
                 Series("hits", _("Hits"), ratios, LINE),
                 Series("calls", _("Calls"), calls, TABLE, Unit.COUNT),
-                Series("callbacks", _("Callbacks"), [span.stats.callbacks for span in spans], TABLE, Unit.COUNT),
+                Series("callbacks", _("Callbacks"), [span.counts.callbacks for span in spans], TABLE, Unit.COUNT),
                 Series("callback", _("Mean time"), callback_times, TABLE, Unit.SECONDS),
             ],
             axis,

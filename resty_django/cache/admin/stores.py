@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
 from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import NONE, local_time, number
+from resty_django.admin.formatting import NONE, number
+from resty_django.admin.statistics import OutageView
 from resty_django.shdict import SharedDict
-from resty_django.text import printable
 
 from ..inventory import CacheInfo
 from ..mlcache.cache import MLCache
-from ..outages.breaker import Outage, StoreBreaker, breaker_of, current_outages
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A store that cannot be used."""
-
-    store: str
-    since: datetime
-    error: str
-    calls: int
-
-    @classmethod
-    def of(cls, outage: Outage) -> Trouble:
-        return cls(printable(outage.store, 200), local_time(outage.since), printable(outage.error, 500), outage.calls)
+from ..outages.breaker import StoreBreaker, breaker_of, current_outages
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +25,7 @@ class StoreStatus:
 
     store: str
     uses: str
-    trouble: Trouble | None
+    trouble: OutageView | None
     readable: bool
     pending: int
 
@@ -49,9 +34,9 @@ class StoreStatus:
         return number(self.pending) if self.pending else NONE
 
 
-def troubles() -> list[Trouble]:
+def troubles() -> list[OutageView]:
     """Return the stores of all caches that this process cannot use."""
-    return [Trouble.of(outage) for outage in current_outages()]
+    return [OutageView.of(outage) for outage in current_outages()]
 
 
 def statuses(info: CacheInfo) -> list[StoreStatus]:
@@ -64,7 +49,7 @@ def statuses(info: CacheInfo) -> list[StoreStatus]:
 
 def _status(breaker: StoreBreaker, uses: str) -> StoreStatus:
     outage = breaker.outage()
-    trouble = None if outage is None else Trouble.of(outage)
+    trouble = None if outage is None else OutageView.of(outage)
     return StoreStatus(breaker.name, uses, trouble, not breaker.reads_down, len(breaker.pending))
 
 

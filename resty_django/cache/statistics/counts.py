@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
-from operator import add, attrgetter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from resty_django.minute_series import records
@@ -60,20 +59,8 @@ class Stats:
         """Return the number of calls that needed no callback."""
         return self.l1 + self.l2 + self.stale
 
-    def plus(self, operand: Stats) -> Stats:
-        return Stats(*map(add, values(self), values(operand)))
-
-
-NAMES: Final = tuple(field.name for field in fields(Stats))
-values: Final = attrgetter(*NAMES)
-"""The counts in their order."""
-
-
-class Span(NamedTuple):
-    """The counts of a minute or an hour that began at `start`, in epoch seconds."""
-
-    start: int
-    stats: Stats
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, name) for name in self.__slots__)
 
 
 class Slow(NamedTuple):
@@ -89,24 +76,18 @@ class Slow(NamedTuple):
         return Slow(self.key, slower.seconds, slower.when, self.times + same_key.times)
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """The counts of all processes: totals, by minute and by hour (the current one last), the slowest keys of the last
-    two days, and the keys with the most callbacks in this hour and the previous one."""
+class History(records.History[Stats]):
+    """The counts of all processes, the slowest keys of the last two days, and the keys with the most callbacks in this
+    hour and the previous one."""
 
-    total: Stats = field(default_factory=Stats)
-    minutes: list[Span] = field(default_factory=list)
-    hours: list[Span] = field(default_factory=list)
-    slow: list[Slow] = field(default_factory=list)
-    missed: list[FrequentKey] = field(default_factory=list)
+    @property
+    def slow(self) -> list[Slow]:
+        return _slow(self.stored, self.now)
 
-
-def summed(spans: Iterable[Span]) -> Stats:
-    """Return the sum of the counts of these spans."""
-    total = Stats()
-    for span in spans:
-        total = total.plus(span.stats)
-    return total
+    @property
+    def missed(self) -> list[FrequentKey]:
+        by_hour, hour = missed_by_hour(self.stored), int(self.now // 3600)
+        return merged(by_hour.get(hour, ()), by_hour.get(hour - 1, ()), MOST_MISSED)
 
 
 def added(
@@ -130,14 +111,7 @@ def added(
 
 def history(stored: Any, now: float) -> History:
     """Return the history in a record as of `now`; an empty one if it is not a record."""
-    width = len(NAMES)
-    return History(
-        Stats(*records.total(stored, width)),
-        [Span(start, Stats(*counts)) for start, counts in records.minutes(stored, width, now)],
-        [Span(start, Stats(*counts)) for start, counts in records.hours(stored, width, now)],
-        _slow(stored, now),
-        _missed(stored, now),
-    )
+    return History(stored, Stats(), now)
 
 
 def shortened(key: str) -> str:
@@ -162,11 +136,6 @@ def missed_by_hour(stored: Any) -> dict[int, list[FrequentKey]]:
     except (KeyError, TypeError, ValueError):
         return {}
     return by_hour
-
-
-def _missed(stored: Any, now: float) -> list[FrequentKey]:
-    by_hour, hour = missed_by_hour(stored), int(now // 3600)
-    return merged(by_hour.get(hour, ()), by_hour.get(hour - 1, ()), MOST_MISSED)
 
 
 def slowest(keys: Iterable[Slow]) -> list[Slow]:

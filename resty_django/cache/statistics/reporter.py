@@ -23,7 +23,7 @@ from resty_django.text import logger
 
 from ..outages.guarded import guarded
 from ..tags.history import TagHistory
-from .counts import LONGEST_KEY, MOST_MISSED, SLOWEST, History, Slow, Stats, added, history, shortened, slowest, values
+from .counts import LONGEST_KEY, MOST_MISSED, SLOWEST, History, Slow, Stats, added, history, shortened, slowest
 
 log = logger("resty_django.cache")
 
@@ -125,7 +125,7 @@ class Counter:
             return
         self.due_at = self.clock() + self._pause.seconds
         try:
-            sums = values(self.now)
+            sums = tuple(self.now)
             if self._series.news(self.name, sums):
                 yield from self._flush(sums)
             yield from self.tags.flush()

@@ -29,10 +29,11 @@ from ..engine.wall_clock import wall_at
 from ..errors import BadRule
 from ..forecast_order import annotate_runs_out
 from ..models import IdCounter, IdRule
+from ..overview import LOW
 from ..preview import preview
 from .base import ServiceAdmin, issue_one
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
-from .statistics import NEAR, CounterStatistics
+from .statistics import CounterStatistics
 
 TEMPLATES: Final = "admin/resty_ids/idcounter"
 
@@ -43,7 +44,7 @@ class RoomFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
-            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(NEAR)}),
+            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW)}),
             ("used_up", _("used up")),
             ("ahead", _("ahead of the clock")),
             ("step", _("step to confirm")),
@@ -52,7 +53,7 @@ class RoomFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         match self.value():
             case "near":
-                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=NEAR)
+                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=1 - LOW)
             case "used_up":
                 return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), bound__gt=F("rule__max_counter"))
             case "ahead":

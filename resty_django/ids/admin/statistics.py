@@ -27,9 +27,6 @@ from ..forecast import Forecast, Outlook, Progress, forecast
 from ..models import IdCounter
 from ..preview import capacity
 
-NEAR = 0.9
-"""The used share of a cycle (0 to 1) at which a counter counts as near exhaustion."""
-
 
 @dataclass(frozen=True)
 class CounterStatistics:

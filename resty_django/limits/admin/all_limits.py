@@ -25,9 +25,9 @@ from resty_django.text import printable
 from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
 from ..statistics import catalog
-from ..statistics.reporter import OTHERS, Totals, stats, summed
+from ..statistics.reporter import OTHERS, stats
 from . import columns
-from .statistics import Figures, RefusedKey, figures, in_digits, refused_keys, troubles
+from .statistics import Figures, RefusedKey, figures, outages, refused_keys
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 PER_PAGE: Final = 50
@@ -79,21 +79,9 @@ class ListedLimit:
         return [printable(location, 200) for location in self.locations]
 
     @cached_property
-    def hour(self) -> Totals:
-        """The last hour. Like `days` and `top`, read the store once, and raise its errors."""
-        return summed(stats.minutes(self.series))
-
-    @cached_property
-    def days(self) -> Totals:
-        return summed(stats.hours(self.series))
-
-    @property
-    def hour_numbers(self) -> dict[str, str]:
-        return in_digits(self.hour)
-
-    @property
-    def day_numbers(self) -> dict[str, str]:
-        return in_digits(self.days)
+    def figures(self) -> Figures:
+        """The decisions. Like `top`, read the store once, and raise its errors."""
+        return Figures(self.series, stats.history(self.series))
 
     @cached_property
     def top(self) -> list[RefusedKey]:
@@ -129,7 +117,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
             page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
             for limit in page:
-                limit.days, limit.top  # noqa: B018 (reads the store here, where errors are handled)
+                limit.figures, limit.top  # noqa: B018 (reads the store here, where errors are handled)
                 limit.policy_url = limit.policy_url or self._rows_url(request, limit.series)
         except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
             page, error = None, why(fault)
@@ -141,7 +129,7 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "heads": limits_listing.heads,
             "order": request.GET.get("o", ""),
             "query": query_without(request, "page").urlencode(),
-            "outages": troubles(),
+            "outages": outages(),
             "exports": [] if page is None else [limits_listing.sheet("limits")],
         }
         return self.page(request, f"{TEMPLATES}/all_limits.html", context)
@@ -162,14 +150,14 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
         if limit is None:
             raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
         if limit_figures is None:
-            (limit_figures,) = figures([series], top=True, days=True)
+            (limit_figures,) = figures([series], top=True)
         context = {
             "title": _("Figures"),
             "subtitle": limit.name,
             "limit": limit,
             "figures": limit_figures,
             "refused_keys": refused_keys(request, limit_figures),
-            "outages": troubles(),
+            "outages": outages(),
         }
         return self.page(request, f"{TEMPLATES}/limit_figures.html", context)
 
@@ -209,4 +197,5 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
 
 
 def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:
-    return -(limit.hour.refused + limit.hour.shadowed), -limit.hour.all, limit.series
+    hour = limit.figures.hour
+    return -(hour.refused + hour.shadowed), -hour.all, limit.series

@@ -12,12 +12,11 @@ ALL_LIMITS: Final = (
     Column("name", _("Limit")),
     Column("kind", _("Kind"), of="kind_label"),
     Column("rate", _("Rate")),
-    Column("passed", _("Passed"), number=True, of="hour.passed"),
-    Column("delayed", _("Delayed"), number=True, of="hour.delayed"),
-    Column("refused", _("Refused"), number=True, of="hour.refused"),
-    Column("shadowed", _("Would be refused"), number=True, of="hour.shadowed"),
+    Column("passed", _("Passed"), number=True, of="figures.hour.passed"),
+    Column("delayed", _("Delayed"), number=True, of="figures.hour.delayed"),
+    Column("refused", _("Refused"), number=True, of="figures.hour.refused"),
+    Column("shadowed", _("Would be refused"), number=True, of="figures.hour.shadowed"),
 )
-"""Figures of two days are read only for the limits of a page, so that the list is not sorted by them."""
 REFUSED_KEYS: Final = (
     Column("key", _("Key"), of="text"),
     Column("refused", _("Refused"), number=True, of="times"),

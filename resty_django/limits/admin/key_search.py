@@ -43,7 +43,7 @@ from .key_overrides import add_query, subject, subject_of
 from .key_refusals import refusals_of
 from .key_usage import usage_context
 from .key_user import user_of
-from .statistics import RefusedKey, troubles
+from .statistics import RefusedKey, outages
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 LONGEST_KEY: Final = 500
@@ -144,7 +144,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "filter": filter_form(request),
             "refusals": refusals,
             "listed_refusals": listing(request, columns.REFUSALS, refusals.listed if refusals else (), name="refusals"),
-            "outages": troubles(),
+            "outages": outages(),
             "error": error,
             "limiters": min(len(limits), MOST_LIMITERS),
             "incomplete": len(limits) > MOST_LIMITERS,

@@ -48,7 +48,7 @@ from .all_limits import AllLimitsAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .key_search import KeySearchAdmin
 from .modes import ModesAdmin
-from .statistics import figures, refused_keys, troubles
+from .statistics import figures, outages, refused_keys
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
 OWN_NUMBERS: Final = gettext_lazy("The policy's own")
@@ -150,7 +150,7 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
             "declared": listing(
                 request, columns.DECLARED, self._declared(), name="declared", find=filter_of(request, "q")
             ),
-            "outages": troubles(),
+            "outages": outages(),
             **(extra_context or {}),
         }
         request.GET = query_without(request, "o-declared")  # type: ignore[assignment] # Django rejects unknown names
@@ -226,7 +226,7 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
     @object_page
     def figures_view(self, request: HttpRequest, row: LimitPolicy) -> HttpResponse:
         """Show the statistics of the policy."""
-        (row_figures,) = figures([row.name], top=True, days=True)
+        (row_figures,) = figures([row.name], top=True)
         context = {
             "title": _("Figures"),
             "subtitle": str(row),
@@ -234,7 +234,7 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
             "words": in_words(row.spec()),
             "figures": row_figures,
             "refused_keys": refused_keys(request, row_figures),
-            "outages": troubles(),
+            "outages": outages(),
             "may_reset": self.may(request, "reset_key", row),
         }
         return self.page(request, f"{TEMPLATES}/figures.html", context)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
@@ -15,13 +14,14 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
-from resty_django.admin.formatting import local_time, number
-from resty_django.admin.statistics import Key, why
+from resty_django.admin.formatting import number
+from resty_django.admin.statistics import Key, OutageView, why
 from resty_django.admin.tables import Listing, listing
+from resty_django.minute_series.records import History, Span
 from resty_django.minute_series.top_keys import FrequentKey
-from resty_django.text import printable
 
-from ..statistics.reporter import Minute, Totals, stats, summed
+from ..facts import facts
+from ..statistics.reporter import Totals, stats
 from ..stores import circuit_breaker
 from .columns import REFUSED_KEYS
 
@@ -67,12 +67,13 @@ class Figures:
     """The decisions under one name. `error`: the reason if the store does not answer, else ""."""
 
     name: str
-    minutes: Sequence[Minute] = ()
-    hours: Sequence[Minute] = ()
+    history: History[Totals] = field(default_factory=lambda: History(None, Totals(), 0.0))
     top: Sequence[RefusedKey] = ()
     error: str = ""
-    hour: Totals = field(default_factory=Totals)
-    days: Totals = field(default_factory=Totals)
+
+    @property
+    def hour(self) -> Totals:
+        return self.history.hour
 
     @property
     def numbers(self) -> dict[str, str]:
@@ -82,20 +83,20 @@ class Figures:
     @property
     def day_numbers(self) -> dict[str, str]:
         """The sums of the last two days by outcome."""
-        return in_digits(self.days)
+        return in_digits(self.history.days)
 
     @property
     def spark(self) -> SafeString:
         """The last hour as a sparkline."""
-        return sparkline(series_of(self.minutes), self.words)
+        return sparkline(series_of(self.history.minutes), self.words)
 
     @property
     def chart(self) -> Chart:
         """The last hour by minute."""
         return Chart(
             _("Decisions"),
-            series_of(self.minutes),
-            time_axis([minute.start for minute in self.minutes], MINUTE),
+            series_of(self.history.minutes),
+            time_axis([minute.start for minute in self.history.minutes], MINUTE),
             y_label=_("decisions per minute"),
             summary=self.words,
             table_label=_("By minute"),
@@ -106,10 +107,10 @@ class Figures:
         """The last two days by hour."""
         return Chart(
             _("Decisions"),
-            series_of(self.hours),
-            time_axis([hour.start for hour in self.hours], HOUR),
+            series_of(self.history.hours),
+            time_axis([hour.start for hour in self.history.hours], HOUR),
             y_label=_("decisions per hour"),
-            summary=in_words(self.days),
+            summary=in_words(self.history.days),
             table_label=_("By hour"),
             height=120,
         )
@@ -119,27 +120,15 @@ class Figures:
         return in_words(self.hour)
 
 
-def figures(names: Sequence[str], *, top: bool = False, days: bool = False) -> Iterator[Figures]:
-    """Yield the figures of several names. Never raise; after the first failure, do not read the store again.
-
-    `top`: with the most refused keys. `days`: with the last two days.
-    """
-    error = ""
+def figures(names: Sequence[str], *, top: bool = False) -> list[Figures]:
+    """Return the figures of several names; `top`: with the most refused keys. Never raise."""
     try:
-        stats.flush()
-    except Exception as fault:  # settings without the dictionary, foreign data
-        error = why(fault)
-    for name in names:
-        if not error:
-            try:
-                minutes = stats.minutes(name)
-                keys = [RefusedKey.of(entry) for entry in stats.top(name)] if top else []
-                hours = stats.hours(name) if days else []
-                yield Figures(name, minutes, hours, keys, hour=summed(minutes), days=summed(hours))
-                continue
-            except Exception as fault:
-                error = why(fault)
-        yield Figures(name, error=error)
+        return [
+            Figures(name, history, [RefusedKey.of(entry) for entry in stats.top(name)] if top else ())
+            for name, history in facts(names).histories.items()
+        ]
+    except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
+        return [Figures(name, error=why(fault)) for name in names]
 
 
 def refused_keys(request: HttpRequest, figures: Figures) -> Listing[RefusedKey]:
@@ -147,26 +136,9 @@ def refused_keys(request: HttpRequest, figures: Figures) -> Listing[RefusedKey]:
     return listing(request, REFUSED_KEYS, figures.top, name="keys", find="", default="-refused")
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A store that does not answer this process."""
-
-    store: str
-    since: datetime
-    error: str
-    decisions: int
-
-
-def troubles() -> list[Trouble]:
-    return [
-        Trouble(
-            printable(outage.store, 200),
-            local_time(outage.since),
-            printable(outage.error, 500),
-            outage.calls,
-        )
-        for outage in circuit_breaker.current_outages()
-    ]
+def outages() -> list[OutageView]:
+    """Return the stores that do not answer this process."""
+    return [OutageView.of(outage) for outage in circuit_breaker.current_outages()]
 
 
 def in_words(totals: Totals) -> str:
@@ -180,7 +152,7 @@ def in_digits(totals: Totals) -> dict[str, str]:
     return {kind: number(count) for kind, count in totals._asdict().items()}
 
 
-def series_of(spans: Sequence[Minute]) -> list[Series]:
+def series_of(spans: Sequence[Span[Totals]]) -> list[Series]:
     return [
-        Series(kind, str(label), [getattr(span.totals, kind) for span in spans]) for kind, label in OUTCOMES.items()
+        Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in OUTCOMES.items()
     ]

@@ -11,7 +11,7 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,7 @@ from django.utils import translation
 from resty_django.conf import conf
 from resty_django.forks import after_fork
 from resty_django.minute_series import records
+from resty_django.minute_series.records import History
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.sansio import run
@@ -76,28 +77,6 @@ class Totals(NamedTuple):
     def all(self) -> int:
         return self.passed + self.delayed + self.refused + self.shadowed
 
-    def plus(self, counts: Iterable[int]) -> Totals:
-        return Totals(*(count + increment for count, increment in zip(self, counts, strict=True)))
-
-
-WIDTH: Final = len(Totals._fields)
-"""Counts in a series."""
-
-
-class Minute(NamedTuple):
-    """The decisions in one minute, or one hour; `start` is in epoch seconds."""
-
-    start: int
-    totals: Totals
-
-
-def summed(minutes: Iterable[Minute]) -> Totals:
-    """Return the sum of these minutes."""
-    totals = Totals()
-    for minute in minutes:
-        totals = totals.plus(minute.totals)
-    return totals
-
 
 class Tally:
     """The counts of one process for one name since its start, and the most refused keys since the last flush."""
@@ -122,7 +101,7 @@ class Tally:
         with self.lock:
             passed = next(self.passes) - self._takes
             self._takes += 1
-            totals = Totals(*self.counts).plus((passed, 0, 0, 0, 0))
+            totals = Totals(passed + self.counts[0], *self.counts[1:])
             top, self.top = self.top, TopKeys(SIZE, LONGEST_KEY)
         self.unsent = merged(self.unsent, top.most(), SIZE)
         return totals
@@ -247,17 +226,11 @@ class StatsReporter:
 
     def totals(self) -> dict[str, Totals]:
         """Return the decisions by name since the store was created; a name restarts at 0 after a week without any."""
-        return {name: Totals(*records.total(self._load(name), WIDTH)) for name in self.names()}
+        return {name: self.history(name).total for name in self.names()}
 
-    def minutes(self, name: str) -> list[Minute]:
-        """Return the last hour, with the current minute at the end."""
-        spans = records.minutes(self._load(name), WIDTH, self._clock())
-        return [Minute(start, Totals(*counts)) for start, counts in spans]
-
-    def hours(self, name: str) -> list[Minute]:
-        """Return the last two days by hour, with the current hour at the end."""
-        spans = records.hours(self._load(name), WIDTH, self._clock())
-        return [Minute(start, Totals(*counts)) for start, counts in spans]
+    def history(self, name: str) -> History[Totals]:
+        """Return the decisions under a name, in total and in the last hour and two days."""
+        return History(run(self._series.load(name)), Totals(), self._clock())
 
     def description(self, name: str) -> Description:
         """Return the rates and locations of a limit, as the processes that use it have described it."""
@@ -281,9 +254,6 @@ class StatsReporter:
         newest 1000, and the newest 50 of a key. Keys of more than 200 characters are replaced by a hash.
         """
         return self._refusals.read(name, self._clock())
-
-    def _load(self, name: str) -> Any:
-        return run(self._series.load(name))
 
     def reset(self) -> None:
         """Discard all unflushed counts of this process, as if it had just started."""

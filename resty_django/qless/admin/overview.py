@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.http import HttpRequest
@@ -12,8 +12,9 @@ from django.utils.translation import gettext as _
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.queue import PAUSE_REASON
-from ..clients.replies import QueueCounts, WorkerLife
+from ..clients.replies import QueueCounts
 from ..clients.serialization import text
+from ..facts import Facts
 from . import formatting
 from .job_lists import redis_command
 
@@ -21,31 +22,16 @@ WORST: Final = 10
 """Maximum number of failure groups shown."""
 
 
-def tiles(
-    client: Any,
-    counts: Sequence[QueueCounts],
-    groups: dict[str, int],
-    workers: Sequence[Any],
-    lives: Sequence[WorkerLife] = (),
-    ages: Mapping[str, float] | None = None,
-) -> list[dict[str, Any]]:
-    """Return tiles: jobs by state, failures, tracked jobs, workers that are not silent or gone, and the latency.
-
-    `ages`: the age of the oldest runnable job by queue, in seconds; queues that are paused do not count.
-    """
-    open_queues = {queue.name for queue in counts if not queue.paused}
-    latency = max((age for name, age in (ages or {}).items() if name in open_queues), default=None)
-    states = {queue.name: queue.state for queue in lives}
-    alive = sum(states.get(queue.name, "alive") == "alive" for queue in workers)
-    failed = sum(groups.values())
-    stalled = sum(queue.stalled for queue in counts)
+def tiles(client: Any, now: Facts) -> list[dict[str, Any]]:
+    """Return tiles: jobs by state, failures, tracked jobs, workers that are not silent or gone, and the latency."""
+    failed = sum(now.failed.values())
     return [
         *(
             {
                 "label": formatting.state_title(state),
-                "value": formatting.number(sum(getattr(queue, state) for queue in counts)),
+                "value": formatting.number(now.total(state)),
                 "url": formatting.list_url("job", state=state),
-                "alarm": state == "stalled" and stalled,
+                "alarm": state == "stalled" and now.total(state),
             }
             for state in formatting.QUEUE_STATES
         ),
@@ -62,11 +48,11 @@ def tiles(
         },
         {
             "label": _("Workers"),
-            "value": formatting.number(alive),
+            "value": formatting.number(now.alive),
             "url": formatting.list_url("worker"),
-            "alarm": not alive and any(queue.waiting for queue in counts),
+            "alarm": not now.alive and now.total("waiting"),
         },
-        {"label": _("Latency"), "value": formatting.age(latency)},
+        {"label": _("Latency"), "value": formatting.age(now.latency)},
     ]
 
 

@@ -19,8 +19,8 @@ from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.figures import completed_by_queue
 from ..clients.replies import QueueCounts
-from ..clients.statistics import latencies, stats_of_days
 from ..coverage import coverage
+from ..facts import QueueFacts, facts, stats_of_days
 from ..models import Queue, token
 from ..overview import notes_of
 from . import charts, formatting, overview
@@ -97,20 +97,16 @@ class QueueAdmin(JobsAdmin[Queue]):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         self.check_view_permission(request)
         client = self.client()
-        counts = client.queues.counts()
-        groups = client.jobs.failed()
-        workers, lives = client.workers.counts(), client.workers.alive()
-        unserved = coverage(client, counts, lives)
-        names = set(self.filter_names(request, (queue.name for queue in counts)))
-        matching = [queue for queue in counts if queue.name in names]
-        reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.paused])
-        hours = completed_by_queue(charts.spans_of(client, "hour"), [queue.name for queue in matching[:MAX_CHARTS]])
-        ages = latencies(client, [queue.name for queue in counts[:MAX_CHARTS]])
+        now = facts(client, detailed=MAX_CHARTS)
+        unserved = coverage(client, now.counts, now.life)
+        names = set(self.filter_names(request, (queue.name for queue in now.queues)))
+        matching = [queue for queue in now.queues if queue.name in names]
+        reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.counts.paused])
+        hours = completed_by_queue(now.spans, [queue.name for queue in matching[:MAX_CHARTS]])
         rows = [
             self._row(
                 request,
                 queue,
-                ages.get(queue.name),
                 hours.get(queue.name, ()),
                 reasons.get(queue.name, ""),
                 queue.name not in unserved.queues,
@@ -123,7 +119,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             rows,
             caption=_("Queues"),
             empty=_('No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).')
-            if not counts
+            if not now.queues
             else _("No matching queues. Remove the filter."),
             picks=True,
             export="queues",
@@ -135,29 +131,28 @@ class QueueAdmin(JobsAdmin[Queue]):
             periods=charts.period_links(period),
             charts=charts.figures_charts(charts.spans_of(client, period), period),
             form=NameForm(request.GET),
-            tiles=overview.tiles(client, counts, groups, workers, lives, ages),
+            tiles=overview.tiles(client, now),
             notes=notes_of(unserved),
-            shortcuts=[(stuck_url(), _("Stuck jobs"))] if any(queue.depends for queue in counts) else [],
-            extra_tables=[overview.largest_failure_groups(request, groups)],
+            shortcuts=[(stuck_url(), _("Stuck jobs"))] if now.total("depends") else [],
+            extra_tables=[overview.largest_failure_groups(request, now.failed)],
             **self.picks_context(request, len(matching)),
         )
 
     def _row(
         self,
         request: HttpRequest,
-        counts: QueueCounts,
-        latency: float | None,
+        queue: QueueFacts,
         hour: Sequence[int],
         reason: str,
         has_worker: bool,
     ) -> Row:
-        name = counts.name
+        name, counts = queue.name, queue.counts
         cells: dict[str, Any] = {
             state: formatting.count_link(getattr(counts, state), formatting.url("queue", name, tab=state))
             for state in (*formatting.QUEUE_STATES, "recurring")
         }
         cells["name"] = formatting.link("queue", name)
-        cells["latency"] = formatting.age(latency)
+        cells["latency"] = formatting.age(queue.latency)
         cells["hour"] = format_html(
             "{} {}",
             formatting.number(sum(hour)),
@@ -165,7 +160,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         )
         cells["pause"] = overview.delivery_cell(counts, reason, self.may(request, "pause_queue"), has_worker)
         values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
-        values |= {"name": name, "latency": latency or 0, "hour": sum(hour)}
+        values |= {"name": name, "latency": queue.latency or 0, "hour": sum(hour)}
         return Row(cells, values, pick=token(name), title=formatting.name(name))
 
     @object_page

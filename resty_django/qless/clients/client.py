@@ -21,9 +21,9 @@ from .graph import LIMIT, cancel_all, dependents_first, retry_all
 from .groups import Groups
 from .jobs import Jobs
 from .queue import Queue
-from .replies import QueueCounts, QueuesPage, StuckJob, WorkerCounts, WorkerJobs, WorkerLife, WorkersPage
+from .replies import Page, QueueCounts, StuckJob, WorkerCounts, WorkerJobs, WorkerLife
 from .serialization import as_list, read, reader, text
-from .transport import ScriptClient, Steps, sync_and_async
+from .transport import ScriptClient, Steps, pages, sync_and_async
 from .worker_reports import WorkerReport, WorkerStacks
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ _JSON: Final = reader(object)
 _OPTIONS: Final = reader(dict[str, Any])
 _INTEGER: Final = re.compile(r"-?(0|[1-9]\d{0,17})")
 _FRACTION: Final = re.compile(r"-?(0|[1-9]\d*)\.\d+")
-_QUEUES: Final = reader(QueuesPage)
-_WORKERS: Final = reader(WorkersPage)
+_QUEUES: Final = reader(Page[list[QueueCounts] | dict[str, int]])
+_WORKERS: Final = reader(Page[list[WorkerCounts] | dict[str, int]])
 _SIGNS_OF_LIFE: Final = reader(list[WorkerLife] | dict[str, int])  # type: ignore[arg-type]
 
 
@@ -66,13 +66,7 @@ class Queues:
 
     def _counts(self) -> Steps[list[QueueCounts]]:
         """Return the job counts of all queues by state, in the order in which the queues were first used."""
-        counts: list[QueueCounts] = []
-        cursor = "0"
-        while cursor:
-            page = read((yield "page", "queues", cursor), _QUEUES)
-            counts += as_list(page.items)
-            cursor = page.cursor
-        return counts
+        return [counts for page in (yield from pages(_QUEUES, "queues")) for counts in as_list(page)]
 
     counts, acounts = sync_and_async(_counts)
 
@@ -98,13 +92,7 @@ class Workers:
 
     def _counts(self) -> Steps[list[WorkerCounts]]:
         """Return all workers, most recently seen first. Forgets those not seen for `max-worker-age` seconds."""
-        counts: list[WorkerCounts] = []
-        cursor = "0"
-        while cursor:
-            page = read((yield "page", "workers", cursor), _WORKERS)
-            counts += as_list(page.items)
-            cursor = page.cursor
-        return counts
+        return [counts for page in (yield from pages(_WORKERS, "workers")) for counts in as_list(page)]
 
     counts, acounts = sync_and_async(_counts)
 

@@ -11,9 +11,9 @@ from .job import Job, job_list
 from .outcomes import Outcome, read_outcome
 from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
-from .replies import Failures, GroupsPage, JidPage, JobRecord, Result, SearchPage, Tracked
+from .replies import Failures, JidPage, JobRecord, Page, Result, SearchPage, Tracked
 from .serialization import as_list, decode, read, reader
-from .transport import Steps, sync_and_async
+from .transport import Steps, pages, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
@@ -34,11 +34,6 @@ class _Tracked(msgspec.Struct):
     expired: list[str] | dict[str, Any]
 
 
-class _TrackedPage(msgspec.Struct):
-    items: _Tracked
-    cursor: str
-
-
 class _Result(msgspec.Struct):
     jid: str
     state: str
@@ -49,9 +44,9 @@ class _Result(msgspec.Struct):
 
 
 _PAGE: Final = reader(_Page)
-_TRACKED: Final = reader(_TrackedPage)
+_TRACKED: Final = reader(Page[_Tracked])
 _RESULT: Final = reader(_Result)
-_GROUPS: Final = reader(GroupsPage)
+_GROUPS: Final = reader(Page[dict[str, int]])
 _JOB: Final = reader(JobRecord)
 
 
@@ -90,13 +85,11 @@ class Jobs:
 
     def _tracked(self) -> Steps[Tracked]:
         """Return the tracked jobs."""
-        jobs, expired, cursor = [], [], "0"
-        while cursor:
-            page = read((yield "page", "tracked", cursor, JOBS_PER_CALL), _TRACKED)
-            jobs += [Job(self.client, record) for record in as_list(page.items.jobs)]
-            expired += as_list(page.items.expired)
-            cursor = page.cursor
-        return Tracked(jobs, expired)
+        tracked = yield from pages(_TRACKED, "tracked", JOBS_PER_CALL)
+        return Tracked(
+            [Job(self.client, record) for page in tracked for record in as_list(page.jobs)],
+            [jid for page in tracked for jid in as_list(page.expired)],
+        )
 
     tracked, atracked = sync_and_async(_tracked)
 
@@ -109,13 +102,7 @@ class Jobs:
 
     def _failed_groups(self) -> Steps[dict[str, int]]:
         """Return the number of failed jobs by group."""
-        groups: dict[str, int] = {}
-        cursor = "0"
-        while cursor:
-            page = read((yield "page", "failed", cursor), _GROUPS)
-            groups |= page.items
-            cursor = page.cursor
-        return groups
+        return {group: count for page in (yield from pages(_GROUPS, "failed")) for group, count in page.items()}
 
     def _failed_in(self, group: str, offset: int = 0, count: int = 25) -> Steps[Failures]:
         page = read((yield "failed", group, offset, count), _PAGE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from .serialization import read, reader
 
 if TYPE_CHECKING:
     from .job import Job
+
+T = TypeVar("T")
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,24 +51,10 @@ class WorkerJobs(msgspec.Struct, frozen=True, kw_only=True):
     stalled: list[str]
 
 
-class QueuesPage(msgspec.Struct):
-    """A page of queues. `cursor` is for the next page, empty on the last."""
+class Page(msgspec.Struct, Generic[T]):
+    """A page of a list of the core. `cursor` is for the next page, empty on the last."""
 
-    items: list[QueueCounts] | dict[str, int]
-    cursor: str
-
-
-class WorkersPage(msgspec.Struct):
-    """A page of workers."""
-
-    items: list[WorkerCounts] | dict[str, int]
-    cursor: str
-
-
-class GroupsPage(msgspec.Struct):
-    """A page of failure groups, with the number of jobs in each."""
-
-    items: dict[str, int]
+    items: T
     cursor: str
 
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
+import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras, sansio
@@ -28,13 +29,15 @@ from resty_django.redis.errors import NOT_PERMITTED, StoreError
 
 from ..core import source
 from ..errors import CLAUSE, LOCK_GONE, InvalidArgument, QlessError, error_of, message_of
-from .serialization import as_bytes
+from .replies import Page
+from .serialization import as_bytes, read
 
 if TYPE_CHECKING:
     from resty_django.redis import Origin, Script
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 Request: TypeAlias = tuple[Any, ...]
 """A command and its arguments: strings, bytes and numbers."""
@@ -80,6 +83,16 @@ def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iter
         if isinstance(error, StoreError) and not is_refusal(error):
             raise
         caller_log.warning("%s: %s: %s", text % args, type(error).__name__, error)
+
+
+def pages(decoder: msgspec.json.Decoder[Page[T]], kind: str, *args: Any) -> Steps[list[T]]:
+    """Return the contents of all pages of a list of the core."""
+    contents, cursor = [], "0"
+    while cursor:
+        page = read((yield "page", kind, cursor, *args), decoder)
+        contents.append(page.items)
+        cursor = page.cursor
+    return contents
 
 
 class ScriptClient:

@@ -21,8 +21,10 @@ from resty_django.cache.backend.entries import Foreign
 from resty_django.cache.backend.options import faults
 from resty_django.cache.compression import ALGORITHMS, LIMIT, Compressor, NotDecompressed, decompressed
 from resty_django.cache.errors import BadOption
+from resty_django.cache.facts import CacheFacts
+from resty_django.cache.inventory import CacheInfo
 from resty_django.cache.mlcache import records
-from resty_django.cache.statistics.counts import History, Stats
+from resty_django.cache.statistics.counts import Stats, added, history
 from resty_django.extras import MissingExtra
 from tests.integration.cache.backends import OURS, install
 
@@ -252,7 +254,10 @@ def test_the_backend_refuses_bad_options(settings):
 
 
 def test_the_admin_shows_the_share_saved():
-    hour, total = Stats(compressible_bytes=100, compressed_bytes=37), Stats(compressible_bytes=100, compressed_bytes=50)
-    figures = Figures("c", "cache", history=History(total), hour=hour)
-    assert figures.compression == "63 % in the last hour, 50 % in total"
-    assert Figures("c", "cache").compression == ""
+    record = None
+    for hour, size in enumerate((63, 37)):
+        stats = Stats(compressible_bytes=100, compressed_bytes=size)
+        record = added(record, tuple(stats), hour * 3600)
+    info = CacheInfo("c")
+    assert Figures(CacheFacts(info, history(record, 3600))).compression == "63 % in the last hour, 50 % in total"
+    assert Figures(CacheFacts(info)).compression == ""

@@ -344,7 +344,7 @@ def test_counts_that_could_not_be_flushed_are_kept(shared: Shared, monkeypatch: 
     assert (history.total.l1, history.total.callbacks) == (7, 2)
     assert [(slow.key, slow.seconds, slow.times) for slow in history.slow] == [("k", 2.0, 2)]
     assert history.missed == [FrequentKey("k", 2)]
-    assert run(counter.history()) == history, "nothing is counted twice"
+    assert run(counter.history()).total == history.total, "nothing is counted twice"
 
 
 def test_a_cache_is_listed_again_after_its_dictionary_was_emptied(shared: Shared) -> None:
@@ -369,8 +369,8 @@ def test_counts_belong_to_the_minute_in_which_they_are_flushed(shared: Shared) -
         counter.now.l2 += 1
         run(counter.flush())
     history = run(a.history())
-    assert [span.stats.l2 for span in history.minutes if span.stats.calls] == [1, 1]
-    assert [span.stats.l2 for span in history.hours[-2:]] == [4, 1]
+    assert [span.counts.l2 for span in history.minutes if span.counts.calls] == [1, 1]
+    assert [span.counts.l2 for span in history.hours[-2:]] == [4, 1]
     assert history.minutes[-1].start == 1_800_000_000 + 62 * 60
 
 

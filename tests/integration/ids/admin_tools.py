@@ -10,6 +10,8 @@ from django.utils import timezone
 
 from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import IdCounter, IdRule
+from resty_django.ids.stats import series
+from resty_django.sansio import run
 from tests.staff import signed_in
 
 RULES = "/admin/resty_ids/idrule/"
@@ -28,6 +30,11 @@ def make_rule(name: str = "order", **fields: Any) -> IdRule:
     return IdRule.objects.create(
         **{"name": name, "source": "O{now:%y%m%d}{counter:06d}", "reset_seconds": 86_400, "segment_size": 10, **fields}
     )
+
+
+def add_issued(rule: str, count: int, now: float) -> None:
+    """Count IDs of a rule as another process does at `now` (epoch seconds)."""
+    run(series(lambda: now).add(rule, (count,)))
 
 
 def make_counter(rule: IdRule, app: str = "shop", bound: int = 100, **fields: Any) -> IdCounter:

@@ -11,10 +11,10 @@ from django.db import transaction
 
 from resty_django.ids import next_id, next_ids, service
 from resty_django.ids.models import IdRule
-from resty_django.ids.overview import rules
-from resty_django.ids.stats import StatsReporter, add, issued, series
+from resty_django.ids.overview import facts
+from resty_django.ids.stats import StatsReporter, issued, series
 from resty_django.shdict import SharedDictError, shdicts
-from tests.integration.ids.admin_tools import make_counter
+from tests.integration.ids.admin_tools import add_issued, make_counter
 from tests.threads import together
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,9 +52,9 @@ def test_a_service_that_runs_hands_in_by_itself(order: IdRule) -> None:
 
 def test_minutes_that_are_over_leave_and_the_sum_stays() -> None:
     now = 1_800_000_000.0
-    add("order", 3, now - 7200)
-    add("order", 4, now - 300)
-    add("order", 5, now)
+    add_issued("order", 3, now - 7200)
+    add_issued("order", 4, now - 300)
+    add_issued("order", 5, now)
     counts = issued(["order"], lambda: now)["order"]
     assert counts.total == 12
     assert counts.minutes[-6] == 4
@@ -72,7 +72,7 @@ def test_many_that_hand_in_at_once_lose_nothing() -> None:
 def test_what_is_not_ours_counts_as_nothing() -> None:
     shdicts["default"].set(series().key("order"), "something else")
     assert issued(["order"])["order"].total == 0
-    add("order", 2, time.time())
+    add_issued("order", 2, time.time())
     assert issued(["order"])["order"].total == 2
 
 
@@ -97,7 +97,7 @@ def test_head_room_is_that_of_the_counter_nearest_to_its_end(
         make_counter(rule, app, bound=bound)
     make_counter(rule, "over", bound=100, cycle_start=0, cycle_end=1000)
     with django_assert_num_queries(2):
-        invoice, order = rules()
+        invoice, order = facts()
     assert (invoice.left, invoice.room) == (None, None)
     assert (order.left, order.capacity, order.counters) == (40, 100, 3)
     assert order.room == 0.4

@@ -12,8 +12,8 @@ from django.test import override_settings
 from resty_django import health
 from resty_django.limits import Decision, FixedWindow, LeakyBucket
 from resty_django.limits.decorators import limit_count
+from resty_django.limits.facts import count_evictions
 from resty_django.limits.overview import panel
-from resty_django.limits.statistics.evictions import count_evictions
 from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, stats
 from resty_django.metrics.exposition import RestyCollector
 from resty_django.shdict import shdicts

@@ -92,7 +92,7 @@ def test_refusals_of_different_minutes_are_not_added(settings: Any, monkeypatch:
     change(settings, REFUSALS_WARNING=2)
     now = time.time()
     figures = reporter.StatsReporter(lambda: shdicts["limits"], lambda: now)
-    monkeypatch.setattr("resty_django.limits.health.stats", figures)
+    monkeypatch.setattr("resty_django.limits.facts.stats", figures)
     for count in (3, 2, 2):
         for _ in range(count):
             figures.record("pay", "k", Decision(False))

@@ -14,7 +14,7 @@ import pytest
 from resty_django.limits import Decision
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import reporter
-from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, StatsReporter, Totals, summed
+from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, StatsReporter, Totals
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.shdict import SharedDict, Unavailable
 from tests.dictionaries import Clock
@@ -38,8 +38,8 @@ def test_decisions_are_counted_by_their_kind(figures: StatsReporter) -> None:
     figures.record("b", "k", PASSED)
     assert figures.flush()
     assert figures.totals() == {"a": Totals(4, 1, 1, 1, 1), "b": Totals(1)}
-    assert summed(figures.minutes("a")) == Totals(4, 1, 1, 1, 1)
-    assert figures.minutes("a")[-1].totals.all == 7
+    assert figures.history("a").hour == Totals(4, 1, 1, 1, 1)
+    assert figures.history("a").minutes[-1].counts.all == 7
 
 
 def test_several_processes_are_summed(dictionary: SharedDict, clock: Clock) -> None:
@@ -59,12 +59,12 @@ def test_minutes_go_by_and_totals_stay(figures: StatsReporter, clock: Clock) -> 
             figures.record("a", "k", PASSED)
         figures.flush()
         clock.advance(60)
-    assert [minute.totals.passed for minute in figures.minutes("a")][-5:] == [0, 1, 2, 3, 0]
-    assert len(figures.minutes("a")) == 60
+    assert [minute.counts.passed for minute in figures.history("a").minutes][-5:] == [0, 1, 2, 3, 0]
+    assert len(figures.history("a").minutes) == 60
     clock.advance(58 * 60)
-    assert summed(figures.minutes("a")) == Totals(3)
+    assert figures.history("a").hour == Totals(3)
     clock.advance(120)
-    assert summed(figures.minutes("a")) == Totals()
+    assert figures.history("a").hour == Totals()
     assert figures.totals() == {"a": Totals(6)}
     figures.record("a", "k", PASSED)
     figures.flush()

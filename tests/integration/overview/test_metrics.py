@@ -20,12 +20,12 @@ from resty_django import metrics
 from resty_django.cache import MLCache
 from resty_django.conf import conf
 from resty_django.ids.models import IdRule
-from resty_django.ids.stats import add
 from resty_django.limits.algorithms.decision import Decision
 from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.metrics import Family, Sample
 from resty_django.metrics.exposition import RestyCollector
 from tests.docs_reader import ROOT
+from tests.integration.ids.admin_tools import add_issued
 
 pytestmark = pytest.mark.django_db
 
@@ -106,7 +106,7 @@ def test_wrong_settings_are_errors(settings: Any) -> None:
 
 def test_every_source_has_samples(admin_client: Client, empty_cache: MLCache) -> None:
     IdRule.objects.create(name="order", source="{counter}")
-    add("order", 12, time.time())
+    add_issued("order", 12, time.time())
     limit_stats.stats.record("prices", "key", Decision(False, 0.0, 1, 0, 1.0))
     for _ in range(3):
         empty_cache.get("key", lambda: 5)
@@ -140,6 +140,20 @@ def test_hostile_labels_are_escaped(admin_client: Client) -> None:
     metrics.register("hostile", lambda: [Family("resty_hostile", "gauge", "Text.", ("name",), [Sample((name,), 1)])])
     values = scrape(admin_client)
     assert value(values, "resty_hostile", name=name.replace("\ud800", "?")) == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "values", "samples"),
+    [
+        ("", 7, [Sample((), 7)]),
+        ("", None, []),
+        ("city", [("Berlin", 7), ("Wien", 0), ("Bern", None)], [Sample(("Berlin",), 7), Sample(("Wien",), 0)]),
+        ("city state", [(("Berlin", "open"), 7)], [Sample(("Berlin", "open"), 7)]),
+    ],
+)
+def test_a_family_has_one_number_or_numbers_by_label(labels: str, values: Any, samples: list[Sample]) -> None:
+    family = metrics.family("orders", "gauge", "Orders.", labels, values)
+    assert family == Family("orders", "gauge", "Orders.", tuple(labels.split()), samples)
 
 
 def test_labels_are_bounded(settings: Any) -> None:

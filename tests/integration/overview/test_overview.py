@@ -18,12 +18,11 @@ from resty_django import concurrency, overview
 from resty_django.cache import MLCache
 from resty_django.ids import service
 from resty_django.ids.models import IdRule
-from resty_django.ids.stats import add
 from resty_django.limits.algorithms.decision import Decision
 from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.overview import Figure, Panel, Row, Tile
 from resty_django.shdict import shdicts
-from tests.integration.ids.admin_tools import make_counter
+from tests.integration.ids.admin_tools import add_issued, make_counter
 
 pytestmark = pytest.mark.django_db
 
@@ -73,7 +72,7 @@ def test_tiles_depend_on_permissions(person: Callable[..., Client]) -> None:
 
 
 def test_the_page_keeps_to_a_strict_policy(admin_client: Client) -> None:
-    add("order", 3, time.time())
+    add_issued("order", 3, time.time())
     IdRule.objects.create(name="order", source="{counter}")
     response = admin_client.get(PAGE)
     text = response.content.decode()
@@ -88,7 +87,7 @@ def test_tile_of_ids_shows_rate_and_head_room(admin_client: Client) -> None:
     rule = IdRule.objects.create(name="order", source="{counter:04d}", max_counter=99)
     IdRule.objects.create(name="free", source="{counter}")
     now = time.time()
-    add("order", 50, now - 120)
+    add_issued("order", 50, now - 120)
     make_counter(rule, bound=95, shown=0, cycle_start=0, cycle_end=2**62, cycle_first=0)
     text = tile_of(admin_client.get(PAGE).content.decode(), "ids")
     assert ">50<" in text

@@ -16,9 +16,9 @@ from resty_django.qless import Client, NotAllowed, chain, group
 from resty_django.qless import client as site_client
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.clients.replies import GONE, SILENT
-from resty_django.qless.clients.statistics import collect_statistics
 from resty_django.qless.clients.worker_reports import ReportedJob, encode_report
 from resty_django.qless.coverage import coverage
+from resty_django.qless.facts import facts
 from resty_django.qless.overview import panel
 from resty_django.qless.tasks.base import Task, all_tasks, task
 from resty_django.qless.tasks.registry import find
@@ -51,7 +51,7 @@ def test_the_three_states(client: Any) -> None:
         (life,) = client.workers.alive()
         assert (life.name, life.state, life.queues) == ("ours", state, ["mail", "default"])
         assert life.age == pytest.approx(skew, abs=20)
-        assert collect_statistics(client).alive == (2 if state == "alive" else 1)
+        assert facts(client).alive == (2 if state == "alive" else 1)
     assert names(client) == {"ours", "w"}
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from resty_django.minute_series.records import HOURS, MINUTES, Counts, added, hours, minutes, total
+from resty_django.minute_series.records import HOURS, MINUTES, Counts, History, added
 
 NOW = 1_800_000_000.0
 """An instant at which a minute and an hour begin."""
+
+
+class One(NamedTuple):
+    number: int = 0
+
+
+class Two(NamedTuple):
+    number: int = 0
+    seconds: float = 0
 
 
 def add(record: Any, counts: Counts, now: float, **options: bool) -> Any:
@@ -22,11 +31,12 @@ def add(record: Any, counts: Counts, now: float, **options: bool) -> Any:
 def test_counts_are_added_to_their_minute_and_to_the_total() -> None:
     record = add(add(add(None, (1, 0.5), NOW - 60), (2, 0.25), NOW), (4, 0.25), NOW + 59)
     assert record == {"total": [7, 1.0], "minutes": [[NOW // 60 - 1, 1, 0.5], [NOW // 60, 6, 0.5]]}
-    assert total(record, 2) == (7, 1.0)
-    spans = minutes(record, 2, NOW + 59)
-    assert len(spans) == MINUTES
-    assert spans[-3:] == [(NOW - 120, (0, 0)), (NOW - 60, (1, 0.5)), (NOW, (6, 0.5))]
-    assert not any(any(span.counts) for span in hours(record, 2, NOW))
+    history = History(record, Two(), NOW + 59)
+    assert history.total == history.hour == Two(7, 1.0)
+    assert history.last(1) == Two(6, 0.5)
+    assert len(history.minutes) == MINUTES
+    assert history.minutes[-3:] == [(NOW - 120, Two()), (NOW - 60, Two(1, 0.5)), (NOW, Two(6, 0.5))]
+    assert history.days == Two()
 
 
 def test_hours_are_kept_where_they_are_asked_for() -> None:
@@ -34,8 +44,10 @@ def test_hours_are_kept_where_they_are_asked_for() -> None:
     for hour in range(HOURS + 5):
         record = add(record, (1,), NOW + 3600 * hour, hours=True)
     now = NOW + 3600 * (HOURS + 4)
-    assert [span.counts for span in hours(record, 1, now)] == [(1,)] * HOURS
-    assert [span.start for span in hours(record, 1, now)][-1] == now
+    history = History(record, One(), now)
+    assert [span.counts for span in history.hours] == [One(1)] * HOURS
+    assert history.hours[-1].start == now
+    assert history.days == One(HOURS)
     assert len(record["hours"]) == HOURS
     assert len(record["minutes"]) == 1
 
@@ -59,6 +71,6 @@ def test_a_clock_that_was_far_ahead_leaves_nothing_for_ever() -> None:
     ],
 )
 def test_a_foreign_value_counts_nothing(foreign: Any) -> None:
-    assert total(foreign, 1) == (0,)
-    assert not any(any(span.counts) for span in minutes(foreign, 1, NOW))
+    history = History(foreign, One(), NOW)
+    assert history.total == history.hour == history.days == One()
     assert add(foreign, (2,), NOW) == {"total": [2], "minutes": [[NOW // 60, 2]]}

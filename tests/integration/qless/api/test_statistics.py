@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from resty_django import metrics, overview
 from resty_django.qless import Client
-from resty_django.qless.clients.statistics import collect_statistics
+from resty_django.qless.facts import facts
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_tasks")]
 
@@ -77,13 +77,13 @@ def test_hanging_server_does_not_block_other_metrics(settings: Any) -> None:
 def test_figures_make_one_call_per_queue(jobs: Client, valkey: Any) -> None:
     for number in range(50):
         jobs.queues[f"q{number}"].put("shop.jobs.Mail")
-    collect_statistics(jobs)
+    facts(jobs, of_today=True)
     before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
-    statistics = collect_statistics(jobs)
+    statistics = facts(jobs, of_today=True)
     assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 50 + 1 + 4
     assert len(statistics.queues) == 50
     assert statistics.total("waiting") == 50
     before = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
-    statistics = collect_statistics(jobs, of_today=False)
+    statistics = facts(jobs)
     assert valkey.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 4 + 1 + 4
     assert {queue.stats for queue in statistics.queues} == {None}

@@ -1,0 +1,149 @@
+"""The state of the job queue, for its tile, its metrics, its health probe and the list of queues in the admin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from .clients.client import Client
+from .clients.figures import KEPT_SPANS, Span, completed_by_queue
+from .clients.replies import QueueCounts, QueueStats, WorkerCounts, WorkerLife
+from .clients.serialization import read, read_latency, reader
+from .clients.transport import checked
+
+MAX_DETAILED_QUEUES: Final = 500
+"""Number of queues whose statistics are fetched; the others have counts only."""
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
+
+QUEUES_PER_ROUND_TRIP: Final = 50
+"""Number of queues in one round trip; more would block the server for too long."""
+
+_STATS: Final = reader(QueueStats)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue: its jobs by state, today's statistics (UTC), the jobs completed in each of the last 60 minutes (the
+    current one last), and its latency: the age of its oldest runnable job in seconds. All but the counts may be
+    missing."""
+
+    counts: QueueCounts
+    stats: QueueStats | None = None
+    minutes: Sequence[int] = ()
+    latency: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.counts.name
+
+    @property
+    def per_minute(self) -> float:
+        """Jobs completed per minute: the mean of the last five complete minutes."""
+        return sum(self.minutes[-6:-1]) / 5
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All queues; failed jobs by group, the largest first; workers, most recently seen first; their liveness reports;
+    the figures of the last hour by minute; and the response time of the server in seconds."""
+
+    queues: list[QueueFacts] = field(default_factory=list)
+    failed: dict[str, int] = field(default_factory=dict)
+    workers: list[WorkerCounts] = field(default_factory=list)
+    life: list[WorkerLife] = field(default_factory=list)
+    spans: Sequence[Span] = ()
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> list[QueueCounts]:
+        return [queue.counts for queue in self.queues]
+
+    def total(self, state: str) -> int:
+        """Return the number of jobs of all queues in one of `STATES`."""
+        return sum(getattr(queue.counts, state) for queue in self.queues)
+
+    @property
+    def latency(self) -> float | None:
+        """The age of the oldest runnable job of the queues that are not paused, in seconds; None without such a job."""
+        ages = [queue.latency for queue in self.queues if queue.latency is not None and not queue.counts.paused]
+        return max(ages, default=None)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The states `alive`, `silent` or `gone` by worker name, for workers that report in."""
+        return {worker.name: worker.state for worker in self.life}
+
+    @property
+    def alive(self) -> int:
+        """The number of workers that are not silent or gone. Workers that never report in count as alive."""
+        states = self.states
+        return sum(states.get(worker.name, "alive") == "alive" for worker in self.workers)
+
+    @property
+    def silent_with_jobs(self) -> int:
+        """The number of workers that have stopped reporting in while they hold jobs."""
+        holders = [worker.name for worker in self.workers if worker.jobs or worker.stalled]
+        states = self.states
+        return sum(states.get(name, "alive") != "alive" for name in holders)
+
+    @property
+    def minutes(self) -> list[int]:
+        """Jobs completed in all queues, by minute."""
+        return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]
+
+
+def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_DETAILED_QUEUES) -> Facts:
+    """Return the state of all queues. `of_today`: also today's `stats`. `detailed`: the number of queues for which more
+    than the counts are fetched; None: all.
+
+    Raises `QlessError`, `StoreDown`, `StoreError`.
+    """
+    start = time.perf_counter()
+    queues = client.queues.counts()
+    seconds = time.perf_counter() - start
+    names = [queue.name for queue in queues[:detailed]]
+    stats = _stats_of_today(client, names) if of_today else {}
+    spans = client.figures.spans("minute", KEPT_SPANS["minute"])
+    minutes = completed_by_queue(spans, names)
+    ages = _latencies(client, names)
+    return Facts(
+        [
+            QueueFacts(counts, stats.get(counts.name), minutes.get(counts.name, ()), ages.get(counts.name))
+            for counts in queues
+        ],
+        dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
+        client.workers.counts(),
+        client.workers.alive(),
+        spans,
+        seconds,
+    )
+
+
+def _latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
+    """Return the age of the oldest runnable job in seconds, by queue, for the queues that have one."""
+    replies = client.call_many([("latency", *chunk) for chunk in _chunks(names)]) if names else []
+    ages = [read_latency(age) for reply in replies for age in checked(reply)]
+    return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
+
+
+def stats_of_days(client: Client, name: str, days: Sequence[float]) -> list[QueueStats]:
+    """Return the statistics of a queue of the days (UTC) that contain these times, in one round trip.
+
+    Raises `QlessError`, `StoreError`.
+    """
+    return [read(checked(reply), _STATS) for reply in client.call_many([("stats", name, day) for day in days])]
+
+
+def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStats]:
+    now = client.clock()
+    return {
+        name: read(checked(reply), _STATS)
+        for chunk in _chunks(names)
+        for name, reply in zip(chunk, client.call_many([("stats", name, now) for name in chunk]), strict=True)
+    }
+
+
+def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
+    return [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
