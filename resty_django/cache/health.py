@@ -10,8 +10,8 @@ from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 
 from .backend.store import Store
-from .invalidation.channel import to_poll
-from .invalidation.events import EventChannel
+from .broadcasts.channel import to_poll
+from .broadcasts.events import EventChannel
 from .inventory import CacheInfo, all_caches
 from .statistics.counts import summed
 

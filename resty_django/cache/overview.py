@@ -12,8 +12,8 @@ from resty_django.metrics import Family, Sample
 from resty_django.overview import Figure, Row, Tile
 from resty_django.sansio import run
 
+from .circuit_breaker.breaker import StoreBreaker, breakers_of, current_outages
 from .inventory import all_caches
-from .outages.breaker import StoreBreaker, breakers_of, current_outages
 from .statistics.counts import History, Stats, summed
 
 LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")

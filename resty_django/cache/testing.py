@@ -21,10 +21,10 @@ from resty_django.shdict import Outcome, SharedDict
 
 from .backend import MLCacheBackend
 from .backend.store import Store, stores
+from .circuit_breaker.guarded import GuardedDict
 from .mlcache.cache import MLCache, live_caches
-from .mlcache.lru import LRU
-from .outages.guarded import GuardedDict
 from .statistics.counts import Stats, values
+from .storage.lru import LRU
 
 __all__ = ["CacheCounts", "assert_cache", "caches_disabled", "count_cache"]
 

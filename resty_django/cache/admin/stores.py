@@ -12,9 +12,9 @@ from resty_django.admin.formatting import NONE, local_time, number
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
 
+from ..circuit_breaker.breaker import Outage, StoreBreaker, breaker_of, current_outages
 from ..inventory import CacheInfo
 from ..mlcache.cache import MLCache
-from ..outages.breaker import Outage, StoreBreaker, breaker_of, current_outages
 
 
 @dataclass(frozen=True, slots=True)

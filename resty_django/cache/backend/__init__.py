@@ -33,9 +33,9 @@ from resty_django.sansio import arun, run
 from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
 
-from ..mlcache.records import key_text
-from ..mlcache.shielding import arun_shielded
 from ..statistics.counts import Stats
+from ..storage.records import key_text
+from ..storage.shielding import arun_shielded
 from ..tags.names import Tags
 from .locks import CacheLock
 from .options import REVERSE, default_timeout, options_of

@@ -36,9 +36,8 @@ from resty_django.shdict import (
 )
 from resty_django.text import logger
 
-from ..compression import Compressor
-from ..errors import ChannelFailed
-from ..invalidation.channel import (
+from ..broadcasts.announce import announce, is_outage
+from ..broadcasts.channel import (
     INVALIDATIONS,
     MANY,
     PURGE,
@@ -50,14 +49,15 @@ from ..invalidation.channel import (
     parts_of,
     to_poll,
 )
-from ..invalidation.events import EventChannel
-from ..mlcache.lru import LRU
-from ..mlcache.shielding import forget_if_interrupted
-from ..outages.breaker import breaker_of
-from ..outages.broadcasts import announce, is_outage
-from ..outages.guarded import guarded
+from ..broadcasts.events import EventChannel
+from ..circuit_breaker.breaker import breaker_of
+from ..circuit_breaker.guarded import guarded
+from ..errors import ChannelFailed
 from ..statistics.reporter import OWN, Counter
-from ..tags.encoding import Versions
+from ..storage.compression import Compressor
+from ..storage.lru import LRU
+from ..storage.shielding import forget_if_interrupted
+from ..storage.tag_encoding import Versions
 from ..tags.index import index_of
 from ..tags.names import Tags, invalidated, resolved
 from ..tags.versions import ITEMS, TagVersions

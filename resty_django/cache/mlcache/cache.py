@@ -23,9 +23,8 @@ from resty_django.shdict import (
 )
 from resty_django.text import logger
 
-from ..compression import ABOVE, ALGORITHMS, LIMIT, Compressor, option_faults
-from ..errors import BadOption, ChannelFailed, NoChannel, SerializerFailed
-from ..invalidation.channel import (
+from ..broadcasts.announce import announce, is_outage
+from ..broadcasts.channel import (
     INVALIDATIONS,
     MANY,
     PURGE,
@@ -36,23 +35,23 @@ from ..invalidation.channel import (
     parts_of,
     to_poll,
 )
-from ..invalidation.events import EventChannel
-from ..outages.breaker import breaker_of
-from ..outages.broadcasts import announce, is_outage
-from ..outages.guarded import guarded
+from ..broadcasts.events import EventChannel
+from ..circuit_breaker.breaker import breaker_of
+from ..circuit_breaker.guarded import guarded
+from ..errors import BadOption, ChannelFailed, NoChannel, SerializerFailed
 from ..statistics.counts import Stats
 from ..statistics.reporter import Counter
+from ..storage.compression import ABOVE, ALGORITHMS, LIMIT, Compressor, option_faults
+from ..storage.lru import LRU
+from ..storage.records import Record, key_text
+from ..storage.shielding import arun_shielded, as_one_step
 from ..tags.index import index_of
 from ..tags.names import invalidated, resolved
-from ..tags.uncommitted import are_uncommitted
-from ..tags.versions import TagSnapshot, TagVersions
+from ..tags.versions import TagSnapshot, TagVersions, are_uncommitted
 from .bulk import Bulk, Operation, Results, check_concurrency, chunks, in_tasks, in_threads
 from .levels import Callback, L2Record, Levels, LoadRequest, NewValue, lifetime, serialized, unwrapped
-from .lru import LRU
 from .options import CacheOptions, Options, check
-from .records import Record, key_text
 from .results import L1, L2, L3, MISS, STALE, Answer, Hit, Level, Peek, Result, Serializer
-from .shielding import arun_shielded, as_one_step
 
 log = logger("resty_django.cache")
 

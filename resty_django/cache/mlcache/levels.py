@@ -44,24 +44,23 @@ from resty_django.shdict import (
 from resty_django.shdict.base import Entry
 from resty_django.text import logger
 
-from ..compression import Compressor
+from ..circuit_breaker.guarded import breaker_behind
+from ..circuit_breaker.process_locks import process_locks
 from ..errors import BadOption, BadValue, CallbackFailed, LockFailed, RemoteError, SerializerFailed, SourceError
-from ..outages.guarded import breaker_behind
-from ..outages.process_locks import process_locks
 from ..serialization.values import typed, unpack
 from ..statistics.reporter import MAX_RUNS, Counter
+from ..storage import records
+from ..storage.compression import Compressor
+from ..storage.lru import FOREVER, LRU
+from ..storage.records import Record
+from ..storage.shielding import forget_if_interrupted
 from ..tags.index import index_of
 from ..tags.names import resolved
-from ..tags.uncommitted import are_uncommitted
-from ..tags.versions import TagSnapshot, TagVersions
-from . import records
+from ..tags.versions import TagSnapshot, TagVersions, are_uncommitted
 from .early import Draw, draw, lead
-from .lru import FOREVER, LRU
 from .options import Options, seconds_of
-from .records import Record
 from .refresher import Refresher
 from .results import L1, L2, L3, STALE, Answer, Fresh, Serializer
-from .shielding import forget_if_interrupted
 
 log = logger("resty_django.cache")
 
@@ -145,8 +144,8 @@ class Levels:
     """Finds, loads, stores and forgets the values of one cache.
 
     `name`: prefix of the keys in L2. `miss`: the dictionary for cached None, if separate. `locks`: the dictionary of
-    the locks. All three are guarded (`outages.guarded`). `compressor`: compresses the values in L2. `clock`: seconds,
-    the same in all processes that share the dictionaries.
+    the locks. All three are guarded (`circuit_breaker.guarded`). `compressor`: compresses the values in L2. `clock`:
+    seconds, the same in all processes that share the dictionaries.
     """
 
     def __init__(

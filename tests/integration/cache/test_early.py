@@ -15,8 +15,8 @@ from django.test import RequestFactory
 
 from resty_django.cache import MLCache, cache_view, cached
 from resty_django.cache.errors import BadOption
-from resty_django.cache.mlcache import records
 from resty_django.cache.mlcache.early import draw, lead
+from resty_django.cache.storage import records
 from tests.dictionaries import Clock
 from tests.integration.cache.cancelling import settle
 from tests.integration.cache.conftest import Make, Process, fails, value

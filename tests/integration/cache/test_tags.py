@@ -19,7 +19,7 @@ from resty_django.cache import (
     invalidate_tags,
     mlcaches,
 )
-from resty_django.cache.mlcache import records
+from resty_django.cache.storage import records
 from resty_django.cache.tags import names
 from resty_django.cache.tags.versions import ITEMS
 from resty_django.sansio import run

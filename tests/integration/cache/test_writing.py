@@ -22,9 +22,9 @@ from resty_django.cache import (
     SourceError,
     Stats,
 )
-from resty_django.cache.mlcache import records
-from resty_django.cache.outages.breaker import breaker_of
+from resty_django.cache.circuit_breaker.breaker import breaker_of
 from resty_django.cache.statistics.reporter import MAX_RUNS, Counter, listed
+from resty_django.cache.storage import records
 from resty_django.lock import Lock
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.sansio import run

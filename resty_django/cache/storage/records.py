@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ..compression import LIMIT, Compressor, decompressed
 from ..errors import BadKey, BadValue
-from ..tags.encoding import Versions, packed, unpacked
+from .compression import LIMIT, Compressor, decompressed
+from .tag_encoding import Versions, packed, unpacked
 
 LAYOUT: Final = 0xC1
 """The first byte of a record, which msgpack never uses."""
