@@ -114,10 +114,10 @@ def caches_disabled() -> Iterator[None]:
     with ExitStack() as stack:
         for cache in _counted(None):
             if isinstance(cache, MLCache):
-                cache.levels.errors.flush_all()
+                cache.loader.errors.copies.flush_all()
             stack.callback(cache.lru.flush_all)
             cache.lru.flush_all()
-            for guarded in [cache.shm] if isinstance(cache, Store) else cache.levels.guarded():
+            for guarded in [cache.shm] if isinstance(cache, Store) else cache.loader.guarded():
                 _disable(stack, guarded)
         stack.enter_context(mock.patch.object(LRU, "put", _store_nothing))
         stack.enter_context(mock.patch.object(LRU, "replace", _only_delete))

@@ -57,6 +57,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     tags: Versions | None = None
     took: float = 0.0
 
+    def remaining(self, now: float) -> float:
+        """Return the seconds until the record expires. Not for records that live forever."""
+        return self.ttl - max(0.0, now - self.stored)
+
 
 def encode(
     value: Any,
