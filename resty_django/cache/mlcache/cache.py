@@ -107,11 +107,9 @@ class MLCache:
         compressor = Compressor(compress, compress_above, decompress_limit, lambda: self.counter.now)
         guarded_miss = None if miss is None else guarded(miss)
         self.levels = Levels(name, self.lru, guarded(shm), guarded_miss, clock, serializer, self.counter, compressor)
-        self.loader = Loader(self.levels, guarded(locks), self.counter)
-        self._writer = Writer(
-            name, self.levels, self.loader, self.dictionaries, self.channel, self.options, self.counter
-        )
-        self._reader = Reader(self.levels, self.loader, self.options, self.counter)
+        self.loader = Loader(self.levels, guarded(locks))
+        self._writer = Writer(self.levels, self.loader, self.dictionaries, self.channel, self.options)
+        self._reader = Reader(self.levels, self.loader, self.options)
         self._get_from_l1 = self._reader.get_from_l1
         self._get_beyond_l1 = self._reader.get_beyond_l1
         self._aget_beyond_l1 = self._reader.aget_beyond_l1

@@ -93,6 +93,7 @@ class Levels:
         counter: Counter,
         compressor: Compressor,
     ) -> None:
+        self.name = name
         self.l1 = l1
         self.shm = shm
         self.miss = miss
@@ -102,7 +103,7 @@ class Levels:
         self.tags = TagVersions(shm, name)
         self.index = index_of(l1)
         self._serializer = serializer
-        self._counter = counter
+        self.counter = counter
         self._compressor = compressor
         self.early = EarlyRecomputation(clock)
         self._one_clock = clock is l1.clock
@@ -244,7 +245,7 @@ class Levels:
     def count_storeless(self) -> None:
         """Count a call that is answered without the store."""
         self.breaker.calls += 1
-        self._counter.now.storeless += 1
+        self.counter.now.storeless += 1
 
     # --- tags ---
 

@@ -35,7 +35,7 @@ from resty_django.text import logger
 
 from ..circuit_breaker.process_locks import process_locks
 from ..errors import BadOption, CallbackFailed, LockFailed, SourceError
-from ..statistics.reporter import MAX_RUNS, Counter
+from ..statistics.reporter import MAX_RUNS
 from ..storage.records import Record
 from ..tags.names import resolved
 from ..tags.versions import TagSnapshot, are_uncommitted
@@ -92,13 +92,12 @@ class LoadRequest:
 class Loader:
     """Loads values that are neither in L1 nor in L2. `locks`: the dictionary of the locks, guarded."""
 
-    def __init__(self, levels: Levels, locks: SharedDict, counter: Counter) -> None:
+    def __init__(self, levels: Levels, locks: SharedDict) -> None:
         self.refresher = Refresher()
         self.errors = SharedErrors(levels.prefix, locks, levels.l1)
         self.timer = time.perf_counter
         self._levels = levels
         self._locks = locks
-        self._counter = counter
 
     def guarded(self) -> list[SharedDict]:
         """Return the guarded dictionaries: for values, for cached None and for locks."""
@@ -253,9 +252,7 @@ class Loader:
         return value, STALE if record.stale else L2
 
     def _timed_out(self, request: LoadRequest, timeout: LockTimeout) -> Answer:
-        resurrected = (
-            self._levels.resurrected(request.key, request.options, request.version) if request.storeless else None
-        )
+        resurrected = self._resurrected(request)
         if resurrected is not None:
             return resurrected[0], STALE
         if request.stale is None or request.options.resurrect_ttl is None:
@@ -271,9 +268,7 @@ class Loader:
         try:
             value, ttl = yield from self._fetch_once(request)
         except SourceError as error:
-            resurrected = (
-                self._levels.resurrected(request.key, request.options, request.version) if request.storeless else None
-            )
+            resurrected = self._resurrected(request)
             if resurrected is None and (stale is None or options.resurrect_ttl is None):
                 raise
             log.warning(
@@ -322,7 +317,7 @@ class Loader:
 
         Raises `SourceError` where the source says that it cannot answer, and `CallbackFailed` for anything else.
         """
-        options, counter = request.options, self._counter
+        options, counter = request.options, self._levels.counter
         started = self.timer()
         try:
             value = yield Step(call, acall, (request.callback, *request.args))

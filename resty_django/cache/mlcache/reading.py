@@ -8,7 +8,6 @@ from typing import Any, Final
 from resty_django.sansio import Steps, arun, run
 from resty_django.shdict import SharedDictError, Unavailable, Unreadable
 
-from ..statistics.reporter import Counter
 from ..storage.records import Record, key_text
 from .bulk import Operation, Results
 from .levels import L2Record, Levels
@@ -27,12 +26,12 @@ class Reader:
     """Finds the values of one cache, and counts the calls. The read of L2 is written out for sync code and for asyncio,
     because it is a hot path."""
 
-    def __init__(self, levels: Levels, loader: Loader, options: Options, counter: Counter) -> None:
+    def __init__(self, levels: Levels, loader: Loader, options: Options) -> None:
         self._levels = levels
         self._loader = loader
         self._options = options
-        self._counter = counter
-        self.counts = counter.now
+        self._counter = levels.counter
+        self.counts = levels.counter.now
         self._find = levels.l1.items.get
         self._to_end = levels.l1.items.move_to_end
         self._now = levels.l1.clock
@@ -126,7 +125,7 @@ class Reader:
     def _get_storeless(
         self, key: str, callback: Callback | None, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool
     ) -> Steps[Answer]:
-        all_options = self._options.changed(options) if options else self._options
+        all_options = self._options.changed(options)
         if callback is None:
             self._levels.count_storeless()
             return self._levels.from_l1(key, all_options) or _NOTHING
@@ -135,8 +134,7 @@ class Reader:
     def load(
         self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool = False
     ) -> Steps[Answer]:
-        all_options = self._options.changed(options) if options else self._options
-        return self._loader.load(LoadRequest(key, callback, args, all_options, unwrap))
+        return self._loader.load(LoadRequest(key, callback, args, self._options.changed(options), unwrap))
 
     # --- L2 ---
 

@@ -15,7 +15,6 @@ from ..broadcasts.announce import announce
 from ..broadcasts.channel import INVALIDATIONS, MANY, PURGE, TAGS, Channel, carried, keys_text, parts_of
 from ..circuit_breaker.breaker import breaker_of
 from ..errors import NoChannel, SerializerFailed
-from ..statistics.reporter import Counter
 from ..storage.records import key_text
 from ..storage.shielding import as_one_step
 from ..tags.names import invalidated, resolved
@@ -35,24 +34,21 @@ class Writer:
 
     def __init__(
         self,
-        name: str,
         levels: Levels,
         loader: Loader,
         dictionaries: Sequence[SharedDict],
         channel: Channel | None,
         options: Options,
-        counter: Counter,
     ) -> None:
-        self._name = name
+        self._name = levels.name
         self._levels = levels
         self._lru = levels.l1
         self._loader = loader
         self._dictionaries = dictionaries
         self._channel = channel
         self._options = options
-        self._counter = counter
-        self._invalidations = INVALIDATIONS + name
-        self._many = MANY + name
+        self._invalidations = INVALIDATIONS + levels.name
+        self._many = MANY + levels.name
 
     def refresh(
         self,
@@ -87,7 +83,7 @@ class Writer:
         options. `took`: seconds of its callback."""
         channel = self.require_channel("set")
         text = key_text(key)
-        options = self._options.changed(changes) if changes else self._options
+        options = self._options.changed(changes)
         if options.tags:
             tagged = yield from self._snapshot(resolved(options.tags, ()), options)
         ttl = lifetime(value, options)
@@ -227,7 +223,7 @@ class Writer:
                 self._remember(error, event[1], partial(_delete_versions, name=self._name, tags=names), event)
             if broadcasts:
                 yield from announce(channel, *event, mode)
-            yield from self._counter.invalidated(names)
+            yield from self._levels.counter.invalidated(names)
 
     def require_channel(self, call: str) -> Channel:
         if self._channel is None:

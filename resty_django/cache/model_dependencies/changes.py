@@ -11,7 +11,7 @@ from django.db.models import ManyToManyField, Model
 from resty_django.text import logger
 
 from . import registry
-from .tag_names import ANY_ROW, base_tag, row_tag
+from .registry import ANY_ROW, base_tag, row_tag
 
 log = logger("resty_django.cache")
 
