@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from resty_django.lock import LockTimeout
 
+    from .broadcasts.channel import Channel
+    from .broadcasts.events import EventChannel
+    from .circuit_breaker.breaker import current_outages
     from .decorators.functions import cached
     from .decorators.view_keys import ainvalidate_url, ainvalidate_view, invalidate_url, invalidate_view
     from .decorators.views import cache_view
@@ -31,20 +34,17 @@ if TYPE_CHECKING:
         SourceError,
         UnknownCache,
     )
-    from .invalidation.channel import Channel
-    from .invalidation.events import EventChannel
     from .mlcache.bulk import Bulk
     from .mlcache.cache import MLCache
-    from .mlcache.lru import LRU
     from .mlcache.registry import mlcaches
     from .mlcache.results import Fresh, Hit, Level, Peek, Result, Serializer
-    from .mlcache.versioned import VersionedLRU
     from .model_dependencies.dependency import Dependency, invalidate_on
     from .model_dependencies.querysets import CacheInvalidatingManager, CacheInvalidatingQuerySet
-    from .outages.breaker import current_outages
     from .serialization.classes import register_type
+    from .shortcuts import ainvalidate_tags, invalidate_tags
     from .statistics.counts import Stats
-    from .tags.invalidate import ainvalidate_tags, invalidate_tags
+    from .storage.lru import LRU
+    from .storage.versioned import VersionedLRU
 
 __all__ = [
     "LRU",
@@ -92,10 +92,10 @@ __all__ = [
 
 _MODULES: Final = {
     "Bulk": ".mlcache.bulk",
-    "Channel": ".invalidation.channel",
+    "Channel": ".broadcasts.channel",
     "Stats": ".statistics.counts",
     "cached": ".decorators.functions",
-    "current_outages": ".outages.breaker",
+    "current_outages": ".circuit_breaker.breaker",
     "BadKey": ".errors",
     "BadOption": ".errors",
     "BadValue": ".errors",
@@ -110,13 +110,13 @@ _MODULES: Final = {
     "SourceError": ".errors",
     "UnknownCache": ".errors",
     "mlcaches": ".mlcache.registry",
-    "LRU": ".mlcache.lru",
+    "LRU": ".storage.lru",
     "MLCache": ".mlcache.cache",
-    "EventChannel": ".invalidation.events",
+    "EventChannel": ".broadcasts.events",
     "ainvalidate_url": ".decorators.view_keys",
     "ainvalidate_view": ".decorators.view_keys",
-    "ainvalidate_tags": ".tags.invalidate",
-    "invalidate_tags": ".tags.invalidate",
+    "ainvalidate_tags": ".shortcuts",
+    "invalidate_tags": ".shortcuts",
     "invalidate_on": ".model_dependencies.dependency",
     "Dependency": ".model_dependencies.dependency",
     "CacheInvalidatingManager": ".model_dependencies.querysets",
@@ -129,7 +129,7 @@ _MODULES: Final = {
     "Peek": ".mlcache.results",
     "Result": ".mlcache.results",
     "Serializer": ".mlcache.results",
-    "VersionedLRU": ".mlcache.versioned",
+    "VersionedLRU": ".storage.versioned",
     "register_type": ".serialization.classes",
     "cache_view": ".decorators.views",
 }

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from resty_django.sansio import run
 
+from .circuit_breaker.breaker import Outage, StoreBreaker, breakers_of, current_outages
 from .inventory import CacheInfo, all_caches
-from .outages.breaker import Outage, StoreBreaker, breakers_of, current_outages
 from .statistics.counts import History, history
 
 

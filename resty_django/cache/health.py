@@ -10,9 +10,9 @@ from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 
 from .backend.store import Store
+from .broadcasts.channel import to_poll
+from .broadcasts.events import EventChannel
 from .facts import CacheFacts, facts
-from .invalidation.channel import to_poll
-from .invalidation.events import EventChannel
 from .inventory import CacheInfo
 
 MINUTES: Final = 10

@@ -21,9 +21,9 @@ from resty_django.sansio import arun, run
 from resty_django.text import logger
 
 from .backend.store import Store, stores
+from .broadcasts.channel import Channel, to_poll
+from .broadcasts.events import EventChannel
 from .errors import ChannelFailed
-from .invalidation.channel import Channel, to_poll
-from .invalidation.events import EventChannel
 from .mlcache.cache import MLCache
 from .mlcache.registry import mlcaches
 

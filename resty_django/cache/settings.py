@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from resty_django.conf import validators
 from resty_django.conf.schema import above, at_least, duration, one_of, section, setting
 
-from .compression import ABOVE, ALGORITHMS, LIMIT
+from .storage.compression import ABOVE, ALGORITHMS, LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

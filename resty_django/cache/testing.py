@@ -23,10 +23,10 @@ from resty_django.shdict import Outcome, SharedDict
 
 from .backend import MLCacheBackend
 from .backend.store import Store, stores
+from .circuit_breaker.guarded import GuardedDict
 from .mlcache.cache import MLCache, live_caches
-from .mlcache.lru import LRU
-from .outages.guarded import GuardedDict
 from .statistics.counts import Stats
+from .storage.lru import LRU
 
 __all__ = ["CacheCounts", "assert_cache", "caches_disabled", "count_cache"]
 
@@ -115,10 +115,10 @@ def caches_disabled() -> Iterator[None]:
     with ExitStack() as stack:
         for cache in _counted(None):
             if isinstance(cache, MLCache):
-                cache.levels.errors.flush_all()
+                cache.loader.errors.copies.flush_all()
             stack.callback(cache.lru.flush_all)
             cache.lru.flush_all()
-            for guarded in [cache.shm] if isinstance(cache, Store) else cache.levels.guarded():
+            for guarded in [cache.shm] if isinstance(cache, Store) else cache.loader.guarded():
                 _disable(stack, guarded)
         stack.enter_context(mock.patch.object(LRU, "put", _store_nothing))
         stack.enter_context(mock.patch.object(LRU, "replace", _only_delete))

@@ -70,9 +70,7 @@ def _losses(obj: Cache) -> dict[str, Any]:
     ]
     counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
     places = [dictionary_text(dictionary) for dictionary in dictionaries]
-    counts = [
-        stats.keys if (stats := dictionary_facts(dictionary.name).stats) else None for dictionary in dictionaries
-    ]
+    counts = [stats.keys if (stats := dictionary_facts(dictionary.name).stats) else None for dictionary in dictionaries]
     keys = None if None in counts else number(sum(filter(None, counts)))
     return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}
 

@@ -15,9 +15,9 @@ from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
 
 from ..backend import entries, tagged
 from ..backend.store import Store
-from ..mlcache import records
 from ..mlcache.cache import MLCache
 from ..statistics.reporter import OWN
+from ..storage import records
 from ..tags.versions import ITEMS as TAG_ITEMS
 from .statistics import dictionary_text
 

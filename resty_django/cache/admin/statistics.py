@@ -21,8 +21,8 @@ from resty_django.shdict import SharedDict
 from resty_django.text import printable
 
 from ..backend.store import Store
+from ..broadcasts.events import EventChannel
 from ..facts import CacheFacts
-from ..invalidation.events import EventChannel
 from ..inventory import CacheInfo
 from ..mlcache.cache import MLCache
 from ..statistics.counts import History, Slow, Stats

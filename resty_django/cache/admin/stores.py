@@ -11,9 +11,9 @@ from resty_django.admin.formatting import NONE, number
 from resty_django.admin.statistics import OutageView
 from resty_django.shdict import SharedDict
 
+from ..circuit_breaker.breaker import StoreBreaker, breaker_of, current_outages
 from ..inventory import CacheInfo
 from ..mlcache.cache import MLCache
-from ..outages.breaker import StoreBreaker, breaker_of, current_outages
 
 
 @dataclass(frozen=True, slots=True)

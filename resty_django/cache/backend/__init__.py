@@ -33,12 +33,13 @@ from resty_django.sansio import arun, run
 from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
 
-from ..mlcache.records import key_text
-from ..mlcache.shielding import arun_shielded
 from ..statistics.counts import Stats
+from ..storage.records import key_text
+from ..storage.shielding import arun_shielded
 from ..tags.names import Tags
 from .locks import CacheLock
 from .options import REVERSE, default_timeout, options_of
+from .reading import Reader
 from .store import Store, stores
 
 LONGEST: Final = 1e10
@@ -63,6 +64,7 @@ class MLCacheBackend(BaseCache):
         self._location = location
         self._options = params.get("OPTIONS") or {}
         self._store: Store | None = None
+        self._reader: Reader | None = None
         self._own_check = type(self).validate_key is not BaseCache.validate_key
         _all.add(self)
 
@@ -74,6 +76,13 @@ class MLCacheBackend(BaseCache):
             default_timeout(self._params)
             self._store = stores.of(self._location, options_of(self._location, self._options))
         return self._store
+
+    @property
+    def reader(self) -> Reader:
+        """Return the reads of the store."""
+        if self._reader is None:
+            self._reader = Reader(self.store)
+        return self._reader
 
     # --- reading ---
 
@@ -89,7 +98,7 @@ class MLCacheBackend(BaseCache):
                 return value if make is None else make(value)
         except KeyError:  # just deleted by another thread
             pass
-        reply = store.read(self._checked(name))
+        reply = self.reader.read(self._checked(name))
         return default if reply is None else reply[0]
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
@@ -104,23 +113,23 @@ class MLCacheBackend(BaseCache):
                 return value if make is None else make(value)
         except KeyError:
             pass
-        reply = await store.aread(self._checked(name))
+        reply = await self.reader.aread(self._checked(name))
         return default if reply is None else reply[0]
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         names = {key: self.make_key(key, version) for key in keys}
-        values = self.store.find_many(names.values())
+        values = self.reader.find_many(names.values())
         missing = self._missing(names, values)
         if missing:
-            values |= run(self.store.read_many(missing))
+            values |= run(self.reader.read_many(missing))
         return {key: values[name] for key, name in names.items() if name in values}
 
     async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         names = {key: self.make_key(key, version) for key in keys}
-        values = self.store.find_many(names.values())
+        values = self.reader.find_many(names.values())
         missing = self._missing(names, values)
         if missing:
-            values |= await arun(self.store.read_many(missing))
+            values |= await arun(self.reader.read_many(missing))
         return {key: values[name] for key, name in names.items() if name in values}
 
     def _missing(self, names: Mapping[Any, str], values: Mapping[str, Any]) -> list[str]:
@@ -201,14 +210,14 @@ class MLCacheBackend(BaseCache):
         key may be yielded twice. `itersize` is accepted for django-redis and has no effect. Raise
         `ImproperlyConfigured` if the cache has a KEY_FUNCTION, but no REVERSE_KEY_FUNCTION.
         """
-        return map(self._reversing(version), self.store.keys(self._pattern(search, version)))
+        return map(self._reversing(version), self.reader.keys(self._pattern(search, version)))
 
     async def aiter_keys(
         self, search: str, itersize: int | None = None, version: int | None = None
     ) -> AsyncIterator[str]:
         """Do the same as `iter_keys`."""
         key_of = self._reversing(version)
-        async for name in self.store.akeys(self._pattern(search, version)):
+        async for name in self.reader.akeys(self._pattern(search, version)):
             yield key_of(name)
 
     def keys(self, search: str, version: int | None = None) -> list[str]:
@@ -344,7 +353,7 @@ class MLCacheBackend(BaseCache):
     def delete_pattern(self, pattern: str, version: int | None = None, itersize: int | None = None) -> int:
         """Delete the keys of this cache and version that match a pattern of `iter_keys`. Return their number."""
         deleted = 0
-        names = self.store.keys(self._pattern(pattern, version))
+        names = self.reader.keys(self._pattern(pattern, version))
         while part := list(islice(names, BATCH)):
             deleted += run(self.store.delete_many(part))
         return deleted
@@ -353,7 +362,7 @@ class MLCacheBackend(BaseCache):
         """Do the same as `delete_pattern`."""
         deleted = 0
         part: list[str] = []
-        async for name in self.store.akeys(self._pattern(pattern, version)):
+        async for name in self.reader.akeys(self._pattern(pattern, version)):
             part.append(name)
             if len(part) == BATCH:
                 deleted += await arun_shielded(self.store.delete_many(part))
@@ -476,7 +485,7 @@ _all: WeakSet[MLCacheBackend] = WeakSet()
 
 def _forget() -> None:
     for cache in list(_all):
-        cache._store = None
+        cache._store = cache._reader = None
 
 
 on_change(_forget, SETTING, "CACHES")

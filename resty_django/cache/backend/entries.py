@@ -26,8 +26,8 @@ from uuid import UUID
 import msgspec
 from django.utils.safestring import SafeString
 
-from ..compression import LIMIT, Compressor, NotDecompressed, decompressed
-from ..mlcache.records import UNREADABLE
+from ..storage.compression import LIMIT, Compressor, NotDecompressed, decompressed
+from ..storage.records import UNREADABLE
 from . import signing
 
 PLAIN: Final = 0xC2

@@ -15,8 +15,8 @@ from resty_django.conf.validators import dotted_path
 from resty_django.durations import parse_duration
 from resty_django.suggestions import did_you_mean
 
-from ..compression import ABOVE, ALGORITHMS, LIMIT, option_faults
 from ..mlcache.options import DURATION, is_number, seconds_of
+from ..storage.compression import ABOVE, ALGORITHMS, LIMIT, option_faults
 
 BACKEND: Final = "resty_django.cache.backend.MLCacheBackend"
 

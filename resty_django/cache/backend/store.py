@@ -7,12 +7,11 @@ L2.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -28,7 +27,6 @@ from resty_django.shdict import (
     NoMemory,
     NotFound,
     SharedDict,
-    SharedDictError,
     Unavailable,
     Unreadable,
     WrongKind,
@@ -36,9 +34,8 @@ from resty_django.shdict import (
 )
 from resty_django.text import logger
 
-from ..compression import Compressor
-from ..errors import ChannelFailed
-from ..invalidation.channel import (
+from ..broadcasts.announce import announce, is_outage
+from ..broadcasts.channel import (
     INVALIDATIONS,
     MANY,
     PURGE,
@@ -47,20 +44,22 @@ from ..invalidation.channel import (
     Channel,
     carried,
     keys_text,
+    listen,
     parts_of,
     to_poll,
 )
-from ..invalidation.events import EventChannel
-from ..mlcache.lru import LRU
-from ..mlcache.shielding import forget_if_interrupted
-from ..outages.breaker import breaker_of
-from ..outages.broadcasts import announce, is_outage
-from ..outages.guarded import guarded
-from ..statistics.reporter import OWN, Counter
-from ..tags.encoding import Versions
+from ..broadcasts.events import EventChannel
+from ..circuit_breaker.breaker import breaker_of
+from ..circuit_breaker.guarded import guarded
+from ..errors import ChannelFailed
+from ..statistics.reporter import Counter
+from ..storage.compression import Compressor
+from ..storage.lru import LRU
+from ..storage.shielding import forget_if_interrupted
+from ..storage.tag_encoding import Versions
 from ..tags.index import index_of
 from ..tags.names import Tags, invalidated, resolved
-from ..tags.versions import ITEMS, TagVersions
+from ..tags.versions import TagVersions
 from . import entries, tagged
 from .entries import Foreign
 from .locks import CacheLock
@@ -77,7 +76,6 @@ LOADING: Final = NAME + "loading:"
 LOADING_EXPTIME: Final = 30.0
 LOADING_TIMEOUT: Final = 5.0
 LOADING_STEP: Final = 0.01
-_OTHERS: Final = (OWN, LOCK, LOADING, ITEMS)
 
 Method = TypeVar("Method", bound=Callable[..., Steps[Any]])
 
@@ -97,7 +95,7 @@ def missing(result: Callable[[], Any], forgets: bool = False) -> Callable[[Metho
             try:
                 return (yield from method(self, key, *args))
             except (Unavailable, NoMemory) as error:
-                self._missed(error)
+                self.missed(error)
                 if forgets:
                     self._forget_later(error, (key,))
                 return result()
@@ -126,27 +124,16 @@ class Store:
         self.index = index_of(self.lru)
         self.tags = TagVersions(self.shm, self.name)
         self.now = self.lru.clock
-        self.channel = self._channel()
+        self.channel: Channel | None = None
+        if options.lru_size:
+            self.channel = EventChannel(self.dictionary)
+            listen(self.channel, self.name, self.lru)
         self.counter = Counter(self.name, self.dictionary)
         self.counts = self.counter.now
-        self._compressor = Compressor(
+        self.compressor = Compressor(
             options.compress, options.compress_above, options.decompress_limit, lambda: self.counter.now
         )
         self._context = location.encode() + b"\0"
-
-    def _channel(self) -> Channel | None:
-        if not self.options.lru_size:
-            return None
-        channel = EventChannel(self.dictionary)
-        channel.register_listeners(
-            {
-                INVALIDATIONS + self.name: self.forget,
-                MANY + self.name: lambda data: self.lru.delete_many(json.loads(data)),
-                PURGE + self.name: self.forget_all,
-                TAGS + self.name: lambda data: self.index.invalidate(self.lru, json.loads(data)),
-            }
-        )
-        return channel
 
     # --- L1 ---
 
@@ -154,10 +141,7 @@ class Store:
         """Delete a key in L1. A reader that is fetching it from L2 will not store it there."""
         self.lru.delete(key)
 
-    def forget_all(self, data: str = "") -> None:
-        self.lru.flush_all()
-
-    def _keep(self, key: str, entry: entries.Entry, version: int, tags: Collection[str] = (), moment: int = 0) -> None:
+    def keep(self, key: str, entry: entries.Entry, version: int, tags: Collection[str] = (), moment: int = 0) -> None:
         """Store an entry in L1 for its remaining time. `version`: the version of the key before it was read. `tags`:
         its tags, which were current after this `moment` of the index."""
         life = self.options.lru_ttl or math.inf
@@ -170,152 +154,16 @@ class Store:
             else:
                 self.lru.put(key, item, version)
 
-    # --- reading L2 ---
-
-    def read(self, key: str) -> tuple[Any] | None:
-        """Return the value in L2 as a 1-tuple, after storing it in L1; None if L2 has none."""
-        version = self.lru.version(key)
-        try:
-            try:
-                raw = self.shm.get(key)
-            except WrongKind:
-                raw = ()
-            except Unreadable:
-                self.shm.delete(key)
-                raw = ()
-            reply = self.decode(key, raw, version)
-            if reply is None and raw is not None:
-                reply = _reply(key, run(self._decode_tagged({key: raw}, {key: version})))
-        except Unavailable as error:
-            self._missed(error)
-            self.counts.misses += 1
-            return None
-        self.flush_counts()
-        return reply
-
-    async def aread(self, key: str) -> tuple[Any] | None:
-        """Do the same as `read`."""
-        version = self.lru.version(key)
-        try:
-            try:
-                raw = await self.shm.aget(key)
-            except WrongKind:
-                raw = ()
-            except Unreadable:
-                await self.shm.adelete(key)
-                raw = ()
-            reply = self.decode(key, raw, version)
-            if reply is None and raw is not None:
-                reply = _reply(key, await arun(self._decode_tagged({key: raw}, {key: version})))
-        except Unavailable as error:
-            self._missed(error)
-            self.counts.misses += 1
-            return None
-        await self.aflush_counts()
-        return reply
-
-    def find_many(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values in L1 by key."""
-        now = self.now()
-        values: dict[str, Any] = {}
-        for key in keys:
-            item = self.find(key)
-            if item is not None and item[1] >= now:
-                with contextlib.suppress(KeyError):  # just deleted by another thread
-                    self.to_end(key)
-                    value, make = item[0]
-                    values[key] = value if make is None else make(value)
-        self.counts.l1 += len(values)
-        return values
-
-    @missing(dict)
-    def read_many(self, keys: Sequence[str]) -> Steps[dict[str, Any]]:
-        """Return the values in L2 by key, after storing them in L1."""
-        versions = {key: self.lru.version(key) for key in keys}
-        foreign: dict[str, Any] = {}
-        unreadable: list[str] = []
-
-        def on_error(key: str, error: SharedDictError) -> None:
-            foreign[key] = ()
-            if isinstance(error, Unreadable):
-                unreadable.append(key)
-
-        raws = yield Step(self.shm.get_many, self.shm.aget_many, (keys, on_error))
-        raws.update(foreign)
-        values: dict[str, Any] = {}
-        others: dict[str, Any] = {}
-        for key in keys:
-            raw = raws.get(key)
-            reply = self.decode(key, raw, versions[key])
-            if reply is not None:
-                values[key] = reply[0]
-            elif raw is not None:
-                others[key] = raw
-        if others:
-            values |= yield from self._decode_tagged(others, versions)
-        if unreadable:
-            yield Step(self.shm.delete_many, self.shm.adelete_many, (unreadable,))
-        yield Step(self.flush_counts, self.aflush_counts)
-        return values
-
-    def decode(self, key: str, raw: Any, version: int) -> tuple[Any] | None:
-        if raw is None:
-            self.counts.misses += 1
-            return None
-        if type(raw) is int or type(raw) is float:
-            self.counts.l2 += 1
-            return (raw,)
-        try:
-            entry = entries.decode(self._context_of(key), raw, self.clock(), self._compressor.limit)
-        except Foreign as error:
-            if tagged.is_tagged(raw):
-                return None
-            log.warning("The entry of the key %r in %r counts as absent: %s", key, self.shm, error)
-            self.counts.misses += 1
-            return None
-        self.counts.l2 += 1
-        self._keep(key, entry, version)
-        return (entry.value,)
-
-    def _decode_tagged(self, raws: Mapping[str, Any], versions: Mapping[str, int]) -> Steps[dict[str, Any]]:
-        """Return the values of entries with tags by key. Drop those with an invalidated tag, and entries of others.
-
-        `versions`: the versions of the keys in L1 before the entries were read.
-        """
-        moment = self.index.moment
-        found: dict[str, tuple[entries.Entry, Versions]] = {}
-        for key, raw in raws.items():
-            if tagged.is_tagged(raw):
-                try:
-                    parts = tagged.split(raw)
-                    entry = tagged.decode(self._context_of(key), parts, self.clock(), self._compressor.limit)
-                    found[key] = entry, parts.versions
-                except Foreign as error:
-                    log.warning("The entry of the key %r in %r counts as absent: %s", key, self.shm, error)
-                    self.counts.misses += 1
-        revoked = (yield from self.tags.revoked({key: tags for key, (_, tags) in found.items()})) if found else set()
-        values: dict[str, Any] = {}
-        for key, raw in raws.items():
-            if key in found and key not in revoked:
-                entry, tags = found[key]
-                self.counts.l2 += 1
-                self._keep(key, entry, versions[key], tags, moment)
-                values[key] = entry.value
-            else:
-                self.counts.misses += key in revoked
-                yield Step(self._drop, self._adrop, (key, raw))
-        return values
-
-    def _drop(self, key: str, raw: Any) -> None:
+    def drop(self, key: str, raw: Any) -> None:
         """Delete an entry that this cache has not written, unless it is a list."""
         if raw != ():
             self.shm.delete_if(key, raw)
 
-    async def _adrop(self, key: str, raw: Any) -> None:
+    async def adrop(self, key: str, raw: Any) -> None:
         if raw != ():
             await self.shm.adelete_if(key, raw)
 
-    def _context_of(self, key: str) -> bytes:
+    def context_of(self, key: str) -> bytes:
         return self._context + key.encode("utf-8", "surrogatepass")
 
     # --- writing ---
@@ -323,8 +171,8 @@ class Store:
     def _encoded(self, key: str, value: Any, ttl: float, versions: Versions) -> Any:
         """Return the entry of a value. `versions`: of its tags."""
         if versions:
-            return tagged.encode(self._context_of(key), value, self.clock(), ttl, versions, self._compressor)
-        return entries.encode(self._context_of(key), value, self.clock(), ttl, self._compressor)
+            return tagged.encode(self.context_of(key), value, self.clock(), ttl, versions, self.compressor)
+        return entries.encode(self.context_of(key), value, self.clock(), ttl, self.compressor)
 
     def _versions(self, tags: Tags) -> Steps[Versions]:
         return (yield from self.tags.load(resolved(tags, ()))) if tags else {}
@@ -354,7 +202,7 @@ class Store:
         try:
             return (yield from self._set_many(values, ttl, tags))
         except (Unavailable, NoMemory) as error:
-            self._missed(error)
+            self.missed(error)
             self._forget_later(error, values)
             return list(values)
 
@@ -382,7 +230,7 @@ class Store:
             try:
                 deleted += yield from self._change_many(part, self.shm.delete_many, self.shm.adelete_many, (part,))
             except Unavailable as error:
-                self._missed(error)
+                self.missed(error)
                 self._forget_later(error, part)
         return deleted
 
@@ -432,7 +280,7 @@ class Store:
             return False
         if not versions or (yield from self.tags.are_current(versions)):
             return False
-        yield Step(self._drop, self._adrop, (key, raw))
+        yield Step(self.drop, self.adrop, (key, raw))
         return True
 
     def invalidate_tags(self, tags: tuple[object, ...]) -> Steps[None]:
@@ -445,7 +293,7 @@ class Store:
                 with forget_if_interrupted(partial(self.index.invalidate, self.lru, names)):
                     yield from self.tags.delete(names, entry)
             except Unavailable as error:
-                self._missed(error)
+                self.missed(error)
                 self.breaker.remember(error, (name, data), partial(self._invalidate_later, names, name, data))
                 broadcasts = True
             self.index.invalidate(self.lru, names)
@@ -458,7 +306,7 @@ class Store:
         """Set a new time to live. Return False if the key does not exist."""
         if ttl < 0:
             return (yield from self.delete(key))
-        stored, context = self.clock(), self._context_of(key)
+        stored, context = self.clock(), self.context_of(key)
 
         def renew(raw: Any) -> Change | Keep:
             try:
@@ -493,7 +341,7 @@ class Store:
         except NotFound:
             raise ValueError(f"Key {key!r} not found") from None
         except (Unavailable, NoMemory) as error:
-            self._missed(error)
+            self.missed(error)
             raise ValueError(f"Key {key!r} not found") from error
 
     @missing(bool, forgets=True)
@@ -519,29 +367,6 @@ class Store:
         """Return the lock held while a missing value is loaded."""
         return CacheLock(self.shm, LOADING + key, LOADING_EXPTIME, LOADING_STEP, LOADING_TIMEOUT)
 
-    def keys(self, pattern: str) -> Iterator[str]:
-        """Yield the keys in L2 that match a pattern, without locks and counts."""
-        try:
-            self._check_readable()
-            yield from filter(_is_entry, self.shm.iter_keys(pattern))
-        except Unavailable as error:
-            self._missed(error)
-
-    async def akeys(self, pattern: str) -> AsyncIterator[str]:
-        """Do the same as `keys`."""
-        try:
-            self._check_readable()
-            async for key in self.shm.aiter_keys(pattern):
-                if _is_entry(key):
-                    yield key
-        except Unavailable as error:
-            self._missed(error)
-
-    def _check_readable(self) -> None:
-        """Raise `Unavailable` while the store is bypassed."""
-        if self.breaker.reads_down and self.breaker.is_open():
-            raise self.breaker.bypassed()
-
     def clear(self) -> Steps[None]:
         """Empty the whole dictionary."""
         name = PURGE + self.name
@@ -550,10 +375,10 @@ class Store:
             yield Step(self.shm.flush_all, self.shm.aflush_all, (entry,))
             yield Step(self.shm.flush_expired, self.shm.aflush_expired)
         except Unavailable as error:
-            self._missed(error)
+            self.missed(error)
             self.breaker.remember(error, (self.name, PURGE), self._clear_later)
             broadcasts = True
-        self.forget_all()
+        self.lru.flush_all()
         if broadcasts:
             yield from self._broadcast(name, "")
 
@@ -568,7 +393,7 @@ class Store:
 
     # --- without the store ---
 
-    def _missed(self, error: Unavailable | NoMemory) -> None:
+    def missed(self, error: Unavailable | NoMemory) -> None:
         """Count a call without the store, or raise the error if ON_ERROR is "raise"."""
         if self.options.on_error == "raise":
             raise error
@@ -645,14 +470,6 @@ class Store:
         """Drop the parent's state in a forked child."""
         self.counter.after_fork()
         self.counts = self.counter.now
-
-
-def _reply(key: str, values: Mapping[str, Any]) -> tuple[Any] | None:
-    return (values[key],) if key in values else None
-
-
-def _is_entry(name: str) -> bool:
-    return not name.startswith(_OTHERS)
 
 
 class Stores(dict[str, Store]):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from ..compression import LIMIT, Compressor
-from ..mlcache.records import UNREADABLE
-from ..tags.encoding import Versions, packed, unpacked
+from ..storage.compression import LIMIT, Compressor
+from ..storage.records import UNREADABLE
+from ..storage.tag_encoding import Versions, packed, unpacked
 from . import entries
 from .entries import Entry, Foreign
 

@@ -18,7 +18,7 @@ from django.utils.translation import get_language
 from resty_django.conf import on_change
 
 from ..mlcache.cache import MLCache
-from ..mlcache.lru import LRU
+from ..storage.lru import LRU
 from .cacheability import Rules
 from .stored_response import StoredPage
 from .view_keys import name_of, query_of, url_key, view_key

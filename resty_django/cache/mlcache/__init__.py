@@ -1,1 +1,1 @@
-"""The two-level cache: its levels, its options and its records."""
+"""The two-level cache: its levels and its options."""

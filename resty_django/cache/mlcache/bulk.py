@@ -14,8 +14,8 @@ from django.db import connections
 
 from ..errors import BadKey, BadOption
 from ..statistics.counts import Stats
+from ..storage.records import key_text
 from .options import CacheOptions, check
-from .records import key_text
 from .results import L1, Answer, Level, Result
 
 

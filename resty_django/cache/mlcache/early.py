@@ -16,6 +16,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from ..storage.records import Record, stored_at
+
 Draw = Callable[[str, float], float]
 """Takes the key and the time of storing; returns a number above 0, at most 1."""
 
@@ -32,3 +34,40 @@ def draw(key: str, stored: float) -> float:
 def lead(took: float, beta: float, drawn: float) -> float:
     """Return the seconds before its expiry at which a value is recomputed."""
     return -took * beta * math.log(drawn)
+
+
+class EarlyRecomputation:
+    """Decides when this process replaces a record before it expires. `clock`: seconds, as in records.
+
+    `beta`: the option `early`. `took`: seconds of the callback (0: unknown).
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.draw: Draw = draw
+        self._clock = clock
+
+    def is_due(self, key: str, record: Record, beta: float | None) -> bool:
+        """Whether this process is to replace the record, although it has not expired."""
+        return bool(
+            beta
+            and record.ttl
+            and record.took
+            and self._lead(key, record.stored, record.took, beta) >= record.remaining(self._clock())
+        )
+
+    def seconds(self, key: str, record: Record, beta: float | None) -> float:
+        """Return the seconds before the record's expiry at which it expires in L1.
+
+        If it is to be replaced now, L1 serves it for as long as the callback took.
+        """
+        if not beta or not record.ttl or not record.took:
+            return 0.0
+        seconds, remaining = self._lead(key, record.stored, record.took, beta), record.remaining(self._clock())
+        return seconds if seconds < remaining else max(0.0, remaining - record.took)
+
+    def seconds_of_new(self, key: str, record: bytes, ttl: float, took: float, beta: float | None) -> float:
+        """Return the seconds before its expiry at which a record of this process expires in L1."""
+        return self._lead(key, stored_at(record), took, beta) if beta and took and ttl else 0.0
+
+    def _lead(self, key: str, stored: float, took: float, beta: float) -> float:
+        return lead(took, beta, self.draw(key, stored))

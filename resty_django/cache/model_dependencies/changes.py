@@ -11,7 +11,7 @@ from django.db.models import ManyToManyField, Model
 from resty_django.text import logger
 
 from . import registry
-from .tag_names import ANY_ROW, base_tag, row_tag
+from .registry import ANY_ROW, base_tag, row_tag
 
 log = logger("resty_django.cache")
 
@@ -46,7 +46,7 @@ class Changes:
         return [base, *(row_tag(base, pk) for pk in ((ANY_ROW,) if pks is None else pks))]
 
     def invalidates(self, tags: frozenset[str]) -> bool:
-        """Return whether one of these tags is going to be invalidated; see `tags.uncommitted`."""
+        """Return whether one of these tags is going to be invalidated; see `are_uncommitted`."""
         return any(not tags.isdisjoint(self.tags(changed)) for changed in self.rows)
 
     def __call__(self) -> None:

@@ -17,7 +17,7 @@ from ..errors import BadOption
 from ..mlcache.cache import MLCache
 from ..tags.names import Tags
 from . import registry
-from .tag_names import ANY_ROW, base_tag, row_tag
+from .registry import ANY_ROW, base_tag, row_tag
 
 PrimaryKey = str | Callable[..., Any] | None
 """The parameter that contains the primary key, or a function of the arguments that returns it. None: the table."""

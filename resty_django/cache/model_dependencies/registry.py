@@ -1,13 +1,18 @@
-"""Registry of the models on which values in caches depend."""
+"""Registry of the models on which values in caches depend, and the names of their tags; see the package."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from django.apps import apps
 from django.db.models import ManyToManyField, Model
+
+ANY_ROW: Final = "*"
+LONGEST: Final = 60
+"""Maximum length of a primary key or of the names of fields in a tag; longer ones are hashed."""
 
 Fields = frozenset[str] | None
 Target = Any
@@ -78,3 +83,19 @@ def share_rows(first: type[Model], second: type[Model]) -> bool:
     concrete: Any = first._meta.concrete_model
     other: Any = second._meta.concrete_model
     return issubclass(concrete, other) or issubclass(other, concrete)
+
+
+def base_tag(label: str, fields: Fields) -> str:
+    """Return the tag of a table, or of some of its fields. `label`: the model in lower case."""
+    return f"model:{label}" if fields is None else f"model:{label}[{_shortened(','.join(sorted(fields)))}]"
+
+
+def row_tag(base: str, pk: object) -> str:
+    """Return the tag of a row. `base`: the tag of its table. `pk`: its primary key; `ANY_ROW`: unknown rows."""
+    return f"{base}:{_shortened(str(pk))}"
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST and text.isprintable():
+        return text
+    return "#" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()

@@ -11,7 +11,7 @@ from django.utils.functional import LazyObject
 from msgspec.msgpack import Ext
 
 from ..errors import BadValue
-from ..mlcache.records import SCALARS
+from ..storage.records import SCALARS
 from . import classes, rows
 from .scalars import DECODERS, ENCODERS, Unsupported
 

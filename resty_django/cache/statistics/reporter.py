@@ -21,9 +21,9 @@ from resty_django.sansio import Steps
 from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text import logger
 
-from ..outages.guarded import guarded
-from ..tags.history import TagHistory
+from ..circuit_breaker.guarded import guarded
 from .counts import LONGEST_KEY, MOST_MISSED, SLOWEST, History, Slow, Stats, added, history, shortened, slowest
+from .tag_history import TagHistory
 
 log = logger("resty_django.cache")
 

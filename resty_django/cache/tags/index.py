@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from resty_django.forks import after_fork
 
-from ..mlcache.lru import LRU
+from ..storage.lru import LRU
 
 SLOTS: Final = 256
 """Number of moments that are remembered, which the tags share by their hash."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+from django.db import connections
 
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import SharedDict
 from resty_django.shdict.base import Entry
 
-from .encoding import Versions
+from ..storage.tag_encoding import Versions
 
 ITEMS: Final = "mlcache:tags:"
 """Prefix of the versions' keys in a dictionary."""
@@ -76,3 +78,17 @@ class TagVersions:
 
 def _is_absent(name: object, error: Exception) -> None:
     """Treat an item of another program as a lost version."""
+
+
+def are_uncommitted(tags: Collection[str]) -> bool:
+    """Return whether a transaction of this thread is going to invalidate one of the tags.
+
+    The data that a callback has read may be rolled back, so other processes must not see it.
+    """
+    names = frozenset(tags)
+    return any(
+        function.invalidates(names)
+        for connection in connections.all(initialized_only=True)
+        for _, function, *_ in connection.run_on_commit
+        if hasattr(function, "invalidates")
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.cache.mlcache import shielding
+from resty_django.cache.storage import shielding
 
 
 async def settle(check: Any) -> None:

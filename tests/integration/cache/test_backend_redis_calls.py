@@ -190,7 +190,7 @@ async def test_entries_of_others_count_as_absent(ours: Api) -> None:
     moved = shm.get(":1:a")
     shm.set_many({":1:moved": moved, ":1:junk": b"junk", ":1:text": "of another program"})
     shm.rpush(":1:list", 1)
-    stores["pages"].forget_all()
+    stores["pages"].lru.flush_all()
     assert await ours.get_many(["a", "moved", "junk", "text", "list", "b"]) == {"a": {1}, "b": "y"}
     assert shm.get_many([":1:moved", ":1:junk", ":1:text"]) == {}
     assert shm.llen(":1:list") == 1

@@ -34,7 +34,7 @@ def api(kind: str) -> Api:
 
 def forget_l1() -> None:
     for store in stores.values():
-        store.forget_all()
+        store.lru.flush_all()
 
 
 async def test_values(api: Api) -> None:

@@ -20,8 +20,8 @@ from django.test import Client
 
 from resty_django.cache import LRU, Fresh, MLCache, SourceError, current_outages, mlcaches, overview
 from resty_django.cache.admin import items
+from resty_django.cache.circuit_breaker.breaker import StoreBreaker
 from resty_django.cache.models import Cache
-from resty_django.cache.outages.breaker import StoreBreaker
 from resty_django.cache.statistics.reporter import Counter
 from resty_django.sansio import run
 from resty_django.shdict import shdicts

@@ -125,6 +125,7 @@ def test_a_page_is_made_once_with_its_status_headers_and_body() -> None:
     assert first["ETag"] == second["ETag"]
 
 
+@pytest.mark.django_db  # the end of a response checks the connections that earlier tests have opened
 def test_each_hit_is_a_response_of_its_own() -> None:
     """It is like a new `HttpResponse`, and shares nothing with other hits that can be changed."""
     page = Page()

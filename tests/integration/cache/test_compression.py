@@ -19,12 +19,12 @@ from resty_django.cache.admin.statistics import Figures
 from resty_django.cache.backend import entries, tagged
 from resty_django.cache.backend.entries import Foreign
 from resty_django.cache.backend.options import faults
-from resty_django.cache.compression import ALGORITHMS, LIMIT, Compressor, NotDecompressed, decompressed
 from resty_django.cache.errors import BadOption
 from resty_django.cache.facts import CacheFacts
 from resty_django.cache.inventory import CacheInfo
-from resty_django.cache.mlcache import records
 from resty_django.cache.statistics.counts import Stats, added, history
+from resty_django.cache.storage import records
+from resty_django.cache.storage.compression import ALGORITHMS, LIMIT, Compressor, NotDecompressed, decompressed
 from resty_django.extras import MissingExtra
 from tests.integration.cache.backends import OURS, install
 

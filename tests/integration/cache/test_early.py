@@ -15,8 +15,8 @@ from django.test import RequestFactory
 
 from resty_django.cache import MLCache, cache_view, cached
 from resty_django.cache.errors import BadOption
-from resty_django.cache.mlcache import records
 from resty_django.cache.mlcache.early import draw, lead
+from resty_django.cache.storage import records
 from tests.dictionaries import Clock
 from tests.integration.cache.cancelling import settle
 from tests.integration.cache.conftest import Make, Process, fails, value
@@ -27,8 +27,8 @@ LEAD = 10.0
 
 def fixed(process: Process, clock: Clock, number: float = math.exp(-1)) -> None:
     """Let the process draw this number, and measure callbacks with the clock of the test."""
-    process.cache.levels.draw = lambda key, stored: number
-    process.cache.levels.timer = clock
+    process.cache.levels.early.draw = lambda key, stored: number
+    process.cache.loader.timer = clock
 
 
 def slow(clock: Clock, answer: Any, seconds: float = 10.0) -> Callable[[], Any]:
@@ -42,7 +42,7 @@ def slow(clock: Clock, answer: Any, seconds: float = 10.0) -> Callable[[], Any]:
 
 
 async def finished(process: Process) -> None:
-    await settle(lambda: not process.cache.levels.refresher.keys)
+    await settle(lambda: not process.cache.loader.refresher.keys)
 
 
 async def due(process: Process, clock: Clock, answer: Any = "old") -> Process:
@@ -135,7 +135,7 @@ async def test_a_value_that_is_set_meanwhile_is_kept(make: Make, clock: Clock) -
 async def test_marks_of_views_are_not_recomputed(make: Make, clock: Clock) -> None:
     a = make("A", ttl=100, early=1e9)
     fixed(a, clock)
-    a.cache.levels.timer = map(float, itertools.count()).__next__
+    a.cache.loader.timer = map(float, itertools.count()).__next__
     page = cache_view(100, a.cache)(lambda request: HttpResponse("tea"))
 
     async def marks() -> list[str]:

@@ -26,7 +26,7 @@ from resty_django.cache import (
     mlcaches,
 )
 from resty_django.cache.backend.store import Store
-from resty_django.cache.invalidation import events as channel_events
+from resty_django.cache.broadcasts import events as channel_events
 from resty_django.cache.middleware import UpdateMiddleware
 from resty_django.cache.mlcache import cache as cache_module
 from resty_django.sansio import run

@@ -14,7 +14,7 @@ from django.core.cache import caches as django_caches
 from resty_django import events
 from resty_django.cache import LRU, ChannelFailed, MLCache
 from resty_django.cache.backend.store import Store
-from resty_django.cache.invalidation import sender as sender_module
+from resty_django.cache.broadcasts import journal_entries
 from resty_django.events import runtime
 from resty_django.sansio import run
 from resty_django.shdict import NoMemory, Unavailable, shdicts
@@ -33,8 +33,8 @@ def become(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     dicts = {name: {"PATH": str(tmp_path / "dicts"), "SIZE": MIB} for name in NAMES}
     settings.RESTY_DJANGO = {"SHARED_DICTS": dicts, "EVENTS": {"INTERVAL": 0.01}}
     runtime.reset()
-    monkeypatch.setattr(sender_module.sender, "token", "A")
-    yield lambda who: monkeypatch.setattr(sender_module.sender, "token", who)
+    monkeypatch.setattr(journal_entries.sender, "token", "A")
+    yield lambda who: monkeypatch.setattr(journal_entries.sender, "token", who)
     runtime.reset()
 
 
@@ -153,7 +153,7 @@ def test_an_unavailable_dictionary_is_told_once_and_keeps_nothing_else_waiting(
     assert [record.getMessage() for record in caplog.records] == [
         "Invalidations in <LmdbDict 'default'> are not received until it is back: no answer"
     ]
-    monkeypatch.setattr("resty_django.cache.invalidation.follower.PAUSE", 0)
+    monkeypatch.setattr("resty_django.cache.broadcasts.follower.PAUSE", 0)
     for follower in (broken[1].channel._follower,):  # type: ignore[union-attr]
         follower._retry_at = 0
     broken[1].update()

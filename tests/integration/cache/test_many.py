@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from resty_django.cache import LRU, BadKey, BadValue, MLCache, NoChannel, SerializerFailed
-from resty_django.cache.invalidation.channel import PART
+from resty_django.cache.broadcasts.channel import PART
 from resty_django.shdict import Unavailable, WrongKind
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import Clock

@@ -18,8 +18,8 @@ import pytest
 from django.test import override_settings
 
 from resty_django.cache import LRU, BadOption, CallbackFailed, MLCache, SourceError, cached, current_outages
-from resty_django.cache.outages.breaker import MOST, breaker_of
-from resty_django.cache.outages.process_locks import ProcessLocks
+from resty_django.cache.circuit_breaker.breaker import MOST, breaker_of
+from resty_django.cache.circuit_breaker.process_locks import ProcessLocks
 from resty_django.lock import LockTimeout
 from resty_django.shdict import BadKey, Unavailable
 from resty_django.shdict.lmdb import LmdbDict

@@ -10,8 +10,8 @@ import pytest
 
 from resty_django import events
 from resty_django.cache import LRU, MLCache
-from resty_django.cache.invalidation.channel import INVALIDATIONS
-from resty_django.cache.invalidation.events import SOURCE
+from resty_django.cache.broadcasts.channel import INVALIDATIONS
+from resty_django.cache.broadcasts.events import SOURCE
 from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.conftest import Make, Process, Shared, value
 from tests.integration.cache.tools import Hub

@@ -19,7 +19,7 @@ from resty_django.cache import (
     invalidate_tags,
     mlcaches,
 )
-from resty_django.cache.mlcache import records
+from resty_django.cache.storage import records
 from resty_django.cache.tags import names
 from resty_django.cache.tags.versions import ITEMS
 from resty_django.sansio import run
@@ -104,7 +104,7 @@ async def test_event_between_the_read_of_l2_and_l1(make: Make, monkeypatch: pyte
     """A reader has found its versions valid; the invalidation and its event come before it stores the value in L1."""
     a, b = make("A"), make("B")
     await filled(a)
-    promote, done = b.cache._promote, []
+    promote, done = b.cache._reader._promote, []
 
     def late(*args: Any) -> Any:
         if not done:
@@ -113,7 +113,7 @@ async def test_event_between_the_read_of_l2_and_l1(make: Make, monkeypatch: pyte
             b.cache.update()
         return promote(*args)
 
-    monkeypatch.setattr(b.cache, "_promote", late)
+    monkeypatch.setattr(b.cache._reader, "_promote", late)
     assert (await b.lookup("k"))[:2] == ("old", None)
     assert await b.lookup("k") == (None, None, -1)
 

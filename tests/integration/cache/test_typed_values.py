@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resty_django.cache import LRU, BadOption, BadValue, MLCache, cached, mlcaches, register_type
-from resty_django.cache.mlcache import records
 from resty_django.cache.serialization import classes, rows
 from resty_django.cache.serialization.values import typed, unpack
+from resty_django.cache.storage import records
 from tests.integration.cache.conftest import Make, Shared, value
 
 

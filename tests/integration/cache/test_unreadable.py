@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from resty_django.cache.backend import entries
 from resty_django.cache.backend.entries import Foreign
-from resty_django.cache.mlcache import records
+from resty_django.cache.storage import records
 from resty_django.shdict import SharedDict, Unreadable, codec
 from tests.integration.cache.conftest import Make, value
 

@@ -22,9 +22,9 @@ from resty_django.cache import (
     SourceError,
     Stats,
 )
-from resty_django.cache.mlcache import records
-from resty_django.cache.outages.breaker import breaker_of
+from resty_django.cache.circuit_breaker.breaker import breaker_of
 from resty_django.cache.statistics.reporter import MAX_RUNS, Counter, listed
+from resty_django.cache.storage import records
 from resty_django.lock import Lock
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.sansio import run
@@ -383,7 +383,7 @@ async def test_a_stale_value_is_served_while_one_call_refreshes_it(make: Make, c
     clock.advance(1.001)
     assert await a.lookup("k", value("new")) == ("old", None, 4)
     await settle(lambda: a.cache.peek("k") is not None)
-    await settle(lambda: not a.cache.levels.refresher.keys)
+    await settle(lambda: not a.cache.loader.refresher.keys)
     assert await a.lookup("k") == ("new", None, 1)
     assert await b.lookup("k") == ("new", None, 2)
     assert a.runs == 2
@@ -411,7 +411,7 @@ async def test_a_refresh_that_fails_is_logged_and_tried_again(
     clock.advance(1.001)
     for _ in range(2):
         assert await a.lookup("k", raises(ValueError("boom"))) == ("old", None, 4)
-        await settle(lambda: not a.cache.levels.refresher.keys)
+        await settle(lambda: not a.cache.loader.refresher.keys)
     assert caplog.text.count("could not be refreshed: callback threw an error: boom") == 2
     assert a.runs == 3
 
@@ -422,7 +422,7 @@ async def test_one_refreshes_and_nobody_waits(make: Make, shared: Shared, clock:
     clock.advance(1.001)
     shared("values").add("lua-resty-mlcache:lock:c:k", "another process", 30)
     assert await a.lookup("k", value("new")) == ("old", None, 4)
-    await settle(lambda: not a.cache.levels.refresher.keys)
+    await settle(lambda: not a.cache.loader.refresher.keys)
     assert a.runs == 1
     assert naps.slept == []
 

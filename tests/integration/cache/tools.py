@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from resty_django.cache import Stats
-from resty_django.cache.invalidation.channel import Listeners
-from resty_django.cache.invalidation.entries import decode
+from resty_django.cache.broadcasts.channel import Listeners
+from resty_django.cache.broadcasts.journal_entries import decode
 from resty_django.cache.statistics.counts import history
 from resty_django.cache.statistics.reporter import Counter
 from resty_django.shdict import SharedDict

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from resty_django.cache import LRU
-from resty_django.cache.mlcache.lru import Item
+from resty_django.cache.storage.lru import Item
 from tests.dictionaries import Clock
 from tests.threads import together
 

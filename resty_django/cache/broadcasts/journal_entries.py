@@ -1,10 +1,13 @@
-"""Journal entries of invalidations: a mark, the writer's token, the channel and the data. Pure."""
+"""Journal entries of invalidations: a mark, the writer's token, the channel and the data."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from typing import Final
 
 from resty_django.events.wire import NOT_EVENT
+from resty_django.forks import after_fork
 
 _ERRORS: Final = "surrogatepass"
 """Keys that are not valid UTF-8 contain lone surrogates."""
@@ -27,3 +30,17 @@ def decode(entry: bytes) -> tuple[str, str, str]:
     at = 4 + entry[1]
     end = at + int.from_bytes(entry[2:4], "little")
     return entry[4:at].decode(), entry[at:end].decode("utf-8", _ERRORS), entry[end:].decode("utf-8", _ERRORS)
+
+
+class _Sender:
+    """Identifies this process's broadcasts among the broadcasts of all processes and machines."""
+
+    def __init__(self) -> None:
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        self.token = f"{os.getpid()}:{secrets.token_hex(8)}"
+
+
+sender: Final = _Sender()
+after_fork(sender.after_fork)

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ..compression import LIMIT, Compressor, decompressed
 from ..errors import BadKey, BadValue
-from ..tags.encoding import Versions, packed, unpacked
+from .compression import LIMIT, Compressor, decompressed
+from .tag_encoding import Versions, packed, unpacked
 
 LAYOUT: Final = 0xC1
 """The first byte of a record, which msgpack never uses."""
@@ -56,6 +56,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     stale: bool
     tags: Versions | None = None
     took: float = 0.0
+
+    def remaining(self, now: float) -> float:
+        """Return the seconds until the record expires. Not for records that live forever."""
+        return self.ttl - max(0.0, now - self.stored)
 
 
 def encode(

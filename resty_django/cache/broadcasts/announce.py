@@ -7,11 +7,10 @@ from functools import partial
 from resty_django.events.errors import NoRoom, Unavailable
 from resty_django.sansio import Steps
 
+from ..circuit_breaker.breaker import FAULTS
 from ..errors import ChannelFailed
-from ..invalidation.channel import Channel, to_broadcast
-from ..invalidation.events import EventChannel
-from .breaker import FAULTS
-from .events_store import events_breaker
+from .channel import Channel, to_broadcast
+from .events import EventChannel, events_breaker
 
 
 def announce(channel: Channel, name: str, data: str, on_error: str) -> Steps[None]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from resty_django.suggestions import did_you_mean
-
-from .statistics.counts import Stats
 
 ABOVE: Final = 1024
 """Default of `compress_above`."""
@@ -79,6 +77,13 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
 _BY_MARK: Final = {algorithm.mark: algorithm for algorithm in ALGORITHMS.values()}
 
 
+class CompressionCounts(Protocol):
+    """The counts that a compressor adds to: the size of the values before and after compression."""
+
+    compressible_bytes: int
+    compressed_bytes: int
+
+
 class Compressor:
     """Compresses the values of one cache. `name`: the algorithm, whose packages are installed (None: do not compress).
     `above`: values of at most this number of bytes are not compressed. `limit`: the largest value that readers
@@ -87,7 +92,7 @@ class Compressor:
 
     __slots__ = ("_above", "_algorithm", "_counts", "limit")
 
-    def __init__(self, name: str | None, above: int, limit: int, counts: Callable[[], Stats]) -> None:
+    def __init__(self, name: str | None, above: int, limit: int, counts: Callable[[], CompressionCounts]) -> None:
         self._algorithm = None if name is None else ALGORITHMS[name]
         self._above = above
         self._counts = counts

@@ -15,8 +15,7 @@ from resty_django.shdict import SharedDictError
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.text import logger
 
-from .entries import decode
-from .sender import sender
+from .journal_entries import decode, sender
 
 if TYPE_CHECKING:
     from .events import EventChannel

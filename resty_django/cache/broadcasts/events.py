@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakSet
 
 from resty_django import events
 from resty_django.events import runtime
+from resty_django.events.errors import Unavailable
 from resty_django.events.wire import Event, encode
 from resty_django.shdict import SharedDict
 from resty_django.shdict.base import Entry
 
-from ..outages.events_store import polling
-from . import entries
+from ..circuit_breaker.breaker import StoreBreaker, breaker_of
+from . import journal_entries
 from .channel import NOT_CARRIED, PURGE, Carried, Listeners, deliver
-from .sender import sender
+from .journal_entries import sender
 
 SOURCE: Final = "mlcache"
 PAUSE: Final = 0.0005
@@ -103,12 +105,34 @@ class EventChannel:
         token, head = self._heads.get(channel, ("", b""))
         if token is not sender.token:
             token = sender.token
-            head = entries.head(token, channel)
+            head = journal_entries.head(token, channel)
             self._heads[channel] = token, head
-        return head + (data.encode() if data.isascii() else entries.data_bytes(data))
+        return head + (data.encode() if data.isascii() else journal_entries.data_bytes(data))
 
 
 _channels: WeakSet[EventChannel] = WeakSet()
+
+
+def events_breaker() -> StoreBreaker:
+    """Return the breaker of the store of events."""
+    channel, _ = runtime.configured_channel()
+    return breaker_of(channel.dictionary)
+
+
+@contextmanager
+def polling() -> Iterator[None]:
+    """Wrap a poll. Raise `resty_django.events.Unavailable` at once while the store is down."""
+    breaker = events_breaker()
+    tries = breaker.reads_down
+    if tries and breaker.is_open():
+        raise Unavailable(str(breaker.bypassed()))
+    try:
+        yield
+    except Unavailable as error:
+        breaker.fail(error, reading=True)
+        raise
+    if tries:
+        breaker.recover()
 
 
 def poll_events(timeout: float) -> None:

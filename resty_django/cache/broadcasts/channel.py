@@ -21,6 +21,8 @@ from resty_django.shdict.base import Entry
 from resty_django.text import logger
 
 from ..errors import ChannelFailed
+from ..storage.lru import LRU
+from ..tags.index import index_of
 
 log = logger("resty_django.cache")
 
@@ -68,6 +70,19 @@ class Channel(Protocol):
     def register_listeners(self, listeners: Listeners, /) -> None: ...
 
     def broadcast(self, channel: str, data: str, /) -> None: ...
+
+
+def listen(channel: Channel, name: str, lru: LRU) -> None:
+    """Apply the broadcasts about the cache of this name to its L1. Raise the channel's exceptions."""
+    index = index_of(lru)
+    channel.register_listeners(
+        {
+            INVALIDATIONS + name: lru.delete,
+            MANY + name: lambda data: lru.delete_many(json.loads(data)),
+            PURGE + name: lambda data: lru.flush_all(),
+            TAGS + name: lambda data: index.invalidate(lru, json.loads(data)),
+        }
+    )
 
 
 def carried(channel: Channel, name: str, data: str) -> Carried:

@@ -10,10 +10,10 @@ from django.core.cache import caches as django_caches
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..backend.options import BACKEND
-from ..mlcache.cache import MLCache, live_caches
-from ..mlcache.registry import mlcaches
-from .names import invalidated
+from .backend.options import BACKEND
+from .mlcache.cache import MLCache, live_caches
+from .mlcache.registry import mlcaches
+from .tags.names import invalidated
 
 
 def invalidate_tags(*tags: str, cache: MLCache | str | None = None) -> None:

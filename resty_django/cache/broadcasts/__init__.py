@@ -1,0 +1,1 @@
+"""Broadcasts of invalidations to other processes."""

@@ -1,1 +1,0 @@
-"""Invalidation of values in other processes."""

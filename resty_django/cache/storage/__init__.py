@@ -1,0 +1,1 @@
+"""The stored form of values: the records in L2, and L1."""
