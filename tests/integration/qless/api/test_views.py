@@ -298,7 +298,7 @@ def test_jobs_are_enqueued(with_tasks: Client, admin_api: APIClient) -> None:
         ({"data": {}}, "must have the form"),
         ({"data": {"args": [], "kwargs": {}}}, "missing a required argument"),
         ({"data": {"args": ["[redacted]"], "kwargs": {}}}, "stands for a hidden value"),
-        ({"data": {"args": [reduce(lambda inner, _: [inner], range(400), 1)], "kwargs": {}}}, "nested too deeply"),
+        ({"data": {"args": [reduce(lambda inner, _: [inner], range(600), 1)], "kwargs": {}}}, "nested too deeply"),
         ({"priority": "high"}, "A valid integer is required"),
         ({"worker": "w1"}, "Unknown field"),
     ],
