@@ -49,8 +49,10 @@ def positive(name: str, value: Any, most: int = MOST) -> None:
 def not_negative(name: str, value: Any, most: int = MOST) -> None:
     """Raise `TypeError` or `ValueError` if the argument `name` is not a number from 0 to `most`."""
     _number(name, value)
-    if not 0 <= value <= most:
-        raise ValueError(f"{name} must be at least 0 and at most {most:,}, not {value!r}.")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:,}, not {value!r}.")
+    if not value >= 0:  # NaN, too
+        raise ValueError(f"{name} must be at least 0, not {value!r}.")
 
 
 def whole(name: str, value: Any) -> None:
