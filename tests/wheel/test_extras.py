@@ -46,7 +46,10 @@ if os.environ["EXTRA"] in ("mysql", "postgres"):
         "ENGINE": "django.db.backends." + {"mysql": "mysql", "postgres": "postgresql"}[os.environ["EXTRA"]],
         "HOST": "127.0.0.1", "NAME": os.environ["DATABASE"],
         "USER": {"mysql": "root", "postgres": "postgres"}[os.environ["EXTRA"]],
-        "OPTIONS": {"isolation_level": "read committed"} if os.environ["EXTRA"] == "mysql" else {},
+        "OPTIONS": {
+            "mysql": {"isolation_level": "read committed", "read_timeout": 30, "write_timeout": 30},
+            "postgres": {"tcp_user_timeout": 30_000},
+        }[os.environ["EXTRA"]] | {"connect_timeout": 5},
     }}
 """
 JOBS = """
