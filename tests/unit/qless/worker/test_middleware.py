@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from resty_django.qless import LostLock
 from resty_django.qless.worker.control import RetryLater
 from resty_django.qless.worker.middleware import MemoryBound, Requeue, Retry
 from resty_django.qless.worker.middleware.memory_limit import resident
@@ -19,6 +20,11 @@ def test_an_outcome_that_the_job_raises_passes(middleware: Any) -> None:
     with pytest.raises(RetryLater) as raised:
         steps.throw(outcome)
     assert raised.value is outcome
+
+
+def test_a_job_that_has_lost_its_lock_is_not_retried() -> None:
+    assert Retry(Exception).covers(OSError("gone"))
+    assert not Retry(Exception).covers(LostLock("gone"))
 
 
 def test_delays_of_the_retry_middleware() -> None:
