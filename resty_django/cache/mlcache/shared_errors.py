@@ -55,9 +55,9 @@ class SharedErrors:
                 text = yield Step(self._locks.get, self._locks.aget, (ERROR + self._prefix + key,))
             except Unavailable:  # the lock, which is taken next, deals with the outage
                 text = None
-            if text is not None:
-                of_source, kind, message = text
-                error = SourceError(message) if of_source else RemoteError(f"{kind}: {message}")
+            match text:
+                case [bool(of_source), str(kind), str(message)]:
+                    error = SourceError(message) if of_source else RemoteError(f"{kind}: {message}")
         if error is None or isinstance(error, SourceError):
             return error
         failed = CallbackFailed(error)

@@ -119,3 +119,12 @@ def test_pages_share_no_errors(shared: Shared) -> None:
     assert len(runs) == 2
     with pytest.raises(BadOption, match=r"^error_ttl is not an option of cache_view: .* Remove it\.$"):
         cache_view(60, error_ttl=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("foreign", [7, b"\xff", [], ["no", "ValueError", "x"]])
+async def test_what_another_program_wrote_in_place_of_an_error(make: Make, shared: Shared, foreign: Any) -> None:
+    a, b = (make(who, error_ttl=2) for who in "AB")
+    await a.lookup("k", raises(ValueError("x")))
+    (name,) = (key for key in shared("values").get_keys() if "error" in key)
+    shared("values").set(name, foreign)
+    assert await b.lookup("k", value("v")) == ("v", None, Level.L3)
