@@ -241,8 +241,8 @@ local function later()
 
   local function unfail_some(limit)
     local name, left = unpack(call('ZRANGE', UNFAILING, 0, 0, 'WITHSCORES'))
-    if name then
-      local length, names = string.match(name, '^(%d+):(.*)$')
+    local length, names = string.match(name or '', '^(%d+):(.*)$')
+    if length then
       local queue, group = string.sub(names, 1, length), string.sub(names, length + 1)
       limit = math.min(left, math.ceil(limit / 2)) -- consequences take as long as the job
       unfail(queue, group, limit)
@@ -251,6 +251,8 @@ local function later()
       else
         call('ZREM', UNFAILING, name)
       end
+    elseif name then -- not written by this core
+      call('ZREM', UNFAILING, name)
     end
   end
 

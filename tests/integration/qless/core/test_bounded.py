@@ -229,6 +229,13 @@ def test_pops_continue_an_unfail(core: Core) -> None:
     assert core.client.keys("ql:p*") == []
 
 
+def test_a_foreign_entry_among_deferred_unfails_is_dropped(core: Core) -> None:
+    core.client.zadd("ql:unfailing", {"foreign": 5})
+    core.put(jid="j")
+    assert core.popped() == ["j"]
+    assert core.client.exists("ql:unfailing") == 0
+
+
 def test_one_worker_carries_on_and_another_takes_over(core: Core) -> None:
     prioritized(core)
     core.complete("first", queue="p")
