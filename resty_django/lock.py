@@ -172,7 +172,8 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock. Raise `NotLocked`, or `LockLost` if it had expired."""
-        held = self._give_up()
+        held = self._require_held()
+        self._held = None
         if not held.dictionary.delete_if(held.key, held.token):
             raise self._lost(held)
 
@@ -208,7 +209,8 @@ class Lock:
 
     async def arelease(self) -> None:
         """Do the same as `release`."""
-        held = self._give_up()
+        held = self._require_held()
+        self._held = None
         if not await held.dictionary.adelete_if(held.key, held.token):
             raise self._lost(held)
 
@@ -233,13 +235,9 @@ class Lock:
         return LockTimeout(f"timeout: the lock {key!r} was not free within {self.timeout} s.")
 
     def _require_held(self) -> _Claim:
-        if self._held is None or not self.locked:  # a forked child does not hold its parent's locks
+        held = self._held
+        if held is None or held.pid != os.getpid():  # a forked child does not hold its parent's locks
             raise NotLocked("unlocked: this object does not hold a lock.")
-        return self._held
-
-    def _give_up(self) -> _Claim:
-        held = self._require_held()
-        self._held = None
         return held
 
     @staticmethod

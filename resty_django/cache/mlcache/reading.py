@@ -10,8 +10,8 @@ from resty_django.shdict import SharedDictError, Unavailable, Unreadable
 
 from ..storage.records import Record, key_text
 from .bulk import Operation, Results
-from .levels import L2Record, Levels
-from .loading import Callback, Loader, LoadRequest
+from .levels import L2Record, RecordLevels
+from .loading import Callback, Loader
 from .options import Options, check
 from .results import L1, L2, L3, MISS, STALE, Answer, Level, Peek
 
@@ -26,16 +26,16 @@ class Reader:
     """Finds the values of one cache, and counts the calls. The read of L2 is written out for sync code and for asyncio,
     because it is a hot path."""
 
-    def __init__(self, levels: Levels, loader: Loader, options: Options) -> None:
+    def __init__(self, levels: RecordLevels, loader: Loader, options: Options) -> None:
         self._levels = levels
         self._loader = loader
         self._options = options
         self._counter = levels.counter
         self.counts = levels.counter.now
-        self._find = levels.l1.items.get
-        self._to_end = levels.l1.items.move_to_end
-        self._now = levels.l1.clock
-        self._version = levels.l1.version
+        self._find = levels.lru.items.get
+        self._to_end = levels.lru.items.move_to_end
+        self._now = levels.lru.clock
+        self._version = levels.lru.version
         self._shm = levels.shm
         self._miss = levels.miss
         self._breaker = levels.breaker
@@ -73,7 +73,10 @@ class Reader:
             if answer is _DOWN:
                 answer = run(self._get_storeless(text, callback, args, options, unwrap))
             elif answer is None:
-                answer = _NOTHING if callback is None else run(self.load(text, callback, args, options, unwrap))
+                if callback is None:
+                    answer = _NOTHING
+                else:
+                    answer = run(self._loader.load(self._loader.request(text, callback, args, options, unwrap)))
         except Exception:
             self.counts.errors += 1
             raise
@@ -98,7 +101,10 @@ class Reader:
             if answer is _DOWN:
                 answer = await arun(self._get_storeless(text, callback, args, options, unwrap))
             elif answer is None:
-                answer = _NOTHING if callback is None else await arun(self.load(text, callback, args, options, unwrap))
+                if callback is None:
+                    answer = _NOTHING
+                else:
+                    answer = await arun(self._loader.load(self._loader.request(text, callback, args, options, unwrap)))
         except Exception:
             self.counts.errors += 1
             raise
@@ -125,16 +131,10 @@ class Reader:
     def _get_storeless(
         self, key: str, callback: Callback | None, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool
     ) -> Steps[Answer]:
-        all_options = self._options.changed(options)
         if callback is None:
             self._levels.count_storeless()
-            return self._levels.from_l1(key, all_options) or _NOTHING
-        return (yield from self._loader.load_storeless(LoadRequest(key, callback, args, all_options, unwrap)))
-
-    def load(
-        self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool = False
-    ) -> Steps[Answer]:
-        return self._loader.load(LoadRequest(key, callback, args, self._options.changed(options), unwrap))
+            return self._levels.from_l1(key, self._options.changed(options)) or _NOTHING
+        return (yield from self._loader.load_storeless(self._loader.request(key, callback, args, options, unwrap)))
 
     # --- L2 ---
 
@@ -233,8 +233,7 @@ class Reader:
         """Start the callback in the background, if the record is due. L1 has it before, so as not to replace the new
         one."""
         if record.took and self._levels.early.is_due(key, record, options.get("early", self._options.early)):
-            request = LoadRequest(key, callback, args, self._options.changed(options), early=record)
-            yield self._loader.refresh_early(request)
+            yield self._loader.refresh_early(self._loader.request(key, callback, args, options, early=record))
 
     def peek(self, key: object, stale: bool) -> Steps[Peek | None]:
         try:

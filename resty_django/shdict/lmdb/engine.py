@@ -300,14 +300,22 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
 
     def delete_if(self, key: object, value: Any) -> bool:
         expected = (BYTES, value) if type(value) is bytes else encode(value)
-
-        def delete(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> bool:
-            if not live or (FRONT(record)[1], self._payload(txn, record)) != expected:
-                return False
-            self._remove(txn, name, record)
-            return True
-
-        return self._write(key, delete) is True
+        name = name_of(key)
+        tries = 0
+        while True:
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    record = txn.get(name)
+                    if record is None or not self._live(record, int(self._clock() * 1000)):
+                        return False
+                    if (FRONT(record)[1], self._payload(txn, record)) != expected:
+                        return False
+                    self._remove(txn, name, record)
+                return True
+            except (NoSpace, StoreError) as error:
+                tries = self._mend(error, tries, name, safe=True)
 
     def expire(self, key: object, ttl: float) -> bool:
         return self._expire(key, ttl, None)
