@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from resty_django.callables import acall, call
+from resty_django.durations import seconds_of
 from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import NoMemory, Outcome, SharedDict, SharedDictError, Unavailable
@@ -40,7 +41,7 @@ from ..storage.records import Record
 from ..tags.names import resolved
 from ..tags.versions import TagSnapshot, are_uncommitted
 from .levels import L2Records, RecordLevels, serialized
-from .options import Options, seconds_of
+from .options import Options
 from .refresher import Refresher
 from .results import L2, L3, STALE, Answer, Fresh
 from .shared_errors import SharedErrors
