@@ -127,16 +127,27 @@ class Levels(ABC):
     # --- deleting ---
 
     def delete(self, key: str, on_error: str | None = None) -> Steps[bool]:
-        """Delete a key. Return whether it existed, as far as known."""
-        name = self.prefix + key
-
-        def write(entry: Entry) -> Steps[bool]:
+        """Delete a key. Return whether it existed, as far as known. Written out: it is a hot path."""
+        name, mode, existed = self.prefix + key, on_error or self.on_error, False
+        entry, broadcasts = self.carried(self.invalidations, key)
+        try:
             if self.miss is not None:
                 yield Step(self.miss.delete, self.miss.adelete, (name,))
-            return bool((yield Step(self.shm.delete, self.shm.adelete, (name, entry))))
-
-        event, forget = (self.invalidations, key), partial(self.lru.delete, key)
-        return (yield from self.change(write, event, forget, lambda shm: shm.delete(name), on_error)) or False
+            existed = yield Step(self.shm.delete, self.shm.adelete, (name, entry))
+        except Unavailable as error:
+            if mode == "raise":
+                raise
+            self._put_off(error, (self.invalidations, key), lambda shm: shm.delete(name))
+            broadcasts = True
+        except Exception:
+            raise
+        except BaseException:
+            self.lru.delete(key)
+            raise
+        self.lru.delete(key)
+        if broadcasts:
+            yield from self.announce(self.invalidations, key, mode)
+        return existed
 
     def delete_many(self, keys: Iterable[str], on_error: str | None = None) -> Steps[int]:
         """Delete keys. Return how many existed, as far as known."""
@@ -205,17 +216,14 @@ class Levels(ABC):
         except Unavailable as error:
             if later is None or mode == "raise":
                 raise
+            self._put_off(error, event, later)
             broadcasts = True
-            self.count_storeless()
-            forget()
-            self._remember(error, later, event)
         except Exception:
             raise
         except BaseException:
             forget()
             raise
-        else:
-            forget()
+        forget()
         if broadcasts:
             yield from self.announce(*event, mode)
         return result
@@ -244,8 +252,9 @@ class Levels(ABC):
         if not self.breaker.full:
             log.warning("The key %r of %r was not stored in L2: %s", key, self.name, error)
 
-    def _remember(self, error: Exception, write: Callable[[SharedDict], object], event: Event) -> None:
+    def _put_off(self, error: Exception, event: Event, write: Callable[[SharedDict], object]) -> None:
         """Have each dictionary that is down written, and the event broadcast, when its store answers again."""
+        self.count_storeless()
         for dictionary in self.dictionaries:
             breaker = breaker_of(dictionary)
             if breaker.down:

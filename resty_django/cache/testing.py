@@ -127,7 +127,9 @@ def caches_disabled() -> Iterator[None]:
 
 
 def _disable(stack: ExitStack, guarded: Any) -> None:
-    stack.enter_context(mock.patch.object(guarded, "dictionary", _NoDict(guarded.dictionary)))
+    nothing = _NoDict(guarded.dictionary)
+    for name, substitute in {"dictionary": nothing, "get": nothing.get, "aget": nothing.aget}.items():
+        stack.enter_context(mock.patch.object(guarded, name, substitute))
 
 
 def _store_nothing(self: LRU, *args: Any) -> None:

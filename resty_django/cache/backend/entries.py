@@ -25,7 +25,7 @@ import msgspec
 from django.utils.safestring import SafeString
 
 from ..storage.compression import LIMIT, Compressor, NotDecompressed, decompressed
-from ..storage.records import COMPRESSED, ENTRY, SIGNED, UNREADABLE, Head, packed_head, unpacked_head
+from ..storage.records import COMPRESSED, ENTRY, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
 from ..storage.tag_encoding import Versions
 from . import signing
 
@@ -96,7 +96,8 @@ def encode(
     smaller = None if compressor is None or len(body) <= compressor.above else compressor.compressed(body)
     if smaller is not None:
         body, bits = smaller, bits | COMPRESSED
-    return _joined(context, packed_head(bits, stored, ttl, versions), bits, body)
+    head = packed_head(bits, stored, ttl, versions)
+    return head + signing.sign(context + head, body) + body if bits & SIGNED else head + body
 
 
 def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry:
@@ -107,30 +108,35 @@ def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry
     """
     if type(raw) is int or type(raw) is float:
         return Entry(raw, None, 0.0, 0.0)
-    head, data = _split(raw)
-    if not head.bits & SIGNED:
-        value, l1_value = _from_plain(_body(head, data, limit))
+    head = _head(raw)
+    bits, stored, ttl, _, tags, end = head
+    if not bits & SIGNED:
+        data = raw[end:]  # type: ignore[index]
+        value, l1_value = _from_plain(_decompressed(data, limit) if bits & COMPRESSED else data)
     else:
-        data = _body(head, _verified(context, raw, head), limit)
-        if head.ttl and head.stored + head.ttl + SKEW < now:
+        data = _verified(context, raw, head)
+        if bits & COMPRESSED:
+            data = _decompressed(data, limit)
+        if ttl and stored + ttl + SKEW < now:
             raise Foreign("it had expired before it was read")
         value, l1_value = _from_pickle(data)
-    return Entry(value, l1_value, head.stored, head.ttl, head.tags)
+    return Entry(value, l1_value, stored, ttl, tags)
 
 
 def inspect(raw: object, limit: int = LIMIT) -> Inspected:
     """Return the contents of an entry, without loading a pickle. Raise `Foreign`."""
     if type(raw) is int or type(raw) is float:
         return Inspected(raw, 0.0)
-    head, data = _split(raw)
+    head = _head(raw)
+    data = raw[head.end :]  # type: ignore[index]
     if head.bits & SIGNED:
         return Inspected(None, head.stored, max(1, len(data) - signing.SIZE))
-    return Inspected(_from_plain(_body(head, data, limit))[0], head.stored)
+    return Inspected(_from_plain(_decompressed(data, limit) if head.bits & COMPRESSED else data)[0], head.stored)
 
 
 def tags_of(raw: object) -> Versions | None:
-    """Return the versions of the tags of an entry. Raise `Foreign`."""
-    return None if type(raw) is int or type(raw) is float else _split(raw)[0].tags
+    """Return the versions of the tags of an entry; None without tags. Raise `Foreign`."""
+    return _head(raw).tags if type(raw) is bytes and len(raw) > 1 and raw[1] & TAGGED else None
 
 
 def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
@@ -140,36 +146,31 @@ def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
     """
     if type(raw) is int or type(raw) is float:
         return raw
-    head, data = _split(raw)
-    if head.bits & SIGNED:
-        data = _verified(context, raw, head)
-    bits = head.bits & (ENTRY | SIGNED | COMPRESSED)
-    return _joined(context, packed_head(bits, stored, ttl, head.tags), bits, data)
+    old = _head(raw)
+    head = packed_head(old.bits & (ENTRY | SIGNED | COMPRESSED), stored, ttl, old.tags)
+    if not old.bits & SIGNED:
+        return head + raw[old.end :]  # type: ignore[index]
+    data = _verified(context, raw, old)
+    return head + signing.sign(context + head, data) + data
 
 
-def _split(raw: Any) -> tuple[Head, bytes]:
-    """Return the head of an entry, and what follows it. Raise `Foreign`."""
+def _head(raw: object) -> Head:
+    """Return the head of an entry. Raise `Foreign`."""
     try:
         head = unpacked_head(raw)
     except UNREADABLE as error:
         raise Foreign("it is not an entry of this cache") from error
     if not head.bits & ENTRY:
         raise Foreign("it is not an entry of this cache")
-    return head, raw[head.end :]
+    return head
 
 
-def _body(head: Head, data: bytes, limit: int) -> bytes:
+def _decompressed(data: bytes, limit: int) -> bytes:
     """Return the msgpack or the pickle. Raise `Foreign`."""
-    if not head.bits & COMPRESSED:
-        return data
     try:
         return decompressed(data, limit)
     except NotDecompressed as error:
         raise Foreign(f"it cannot be decompressed: {error}") from None
-
-
-def _joined(context: bytes, head: bytes, bits: int, data: bytes) -> bytes:
-    return head + signing.sign(context + head, data) + data if bits & SIGNED else head + data
 
 
 def _verified(context: bytes, raw: Any, head: Head) -> bytes:

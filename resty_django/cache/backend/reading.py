@@ -49,10 +49,15 @@ class Reader:
             except (WrongKind, Unreadable) as error:
                 raw = error
             entry = None if raw is None else store.record(raw, key)
-            if entry is None or entry.tags:
-                reply = run(self._settle(key, raw, entry, version, moment))
+            if entry is not None and not entry.tags:
+                store.counts.l2 += 1
+                store.keep(key, entry, version)
+                reply: tuple[Any] | None = (entry.value,)
+            elif raw is None:
+                store.counts.misses += 1
+                reply = None
             else:
-                reply = self._kept(key, entry, version)
+                reply = run(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
             store.missed(error)
             store.counts.misses += 1
@@ -70,10 +75,15 @@ class Reader:
             except (WrongKind, Unreadable) as error:
                 raw = error
             entry = None if raw is None else store.record(raw, key)
-            if entry is None or entry.tags:
-                reply = await arun(self._settle(key, raw, entry, version, moment))
+            if entry is not None and not entry.tags:
+                store.counts.l2 += 1
+                store.keep(key, entry, version)
+                reply: tuple[Any] | None = (entry.value,)
+            elif raw is None:
+                store.counts.misses += 1
+                reply = None
             else:
-                reply = self._kept(key, entry, version)
+                reply = await arun(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
             store.missed(error)
             store.counts.misses += 1
@@ -97,23 +107,22 @@ class Reader:
         values: dict[str, Any] = {}
         for key in keys:
             if key in valid:
-                (values[key],) = self._kept(key, valid[key], versions[key], moment)
+                store.counts.l2 += 1
+                store.keep(key, valid[key], versions[key], moment)
+                values[key] = valid[key].value
             else:
                 yield from self._absent(key, raws.get(key, errors.get(key)))
         if store.counter.is_due():
             yield from store.counter.flush()
         return values
 
-    def _kept(self, key: str, entry: Entry, version: int, moment: int = 0) -> tuple[Any]:
-        """Return the value of an entry as a 1-tuple, after storing it in L1."""
-        self._store.counts.l2 += 1
-        self._store.keep(key, entry, version, moment)
-        return (entry.value,)
-
     def _settle(self, key: str, raw: Any, entry: Entry | None, version: int, moment: int) -> Steps[tuple[Any] | None]:
         """Return the value of an entry if its tags are current. `raw`: the item in L2, or the error of its read."""
-        if entry is not None and (yield from self._store.tags.are_current(entry.tags or {})):
-            return self._kept(key, entry, version, moment)
+        store = self._store
+        if entry is not None and (yield from store.tags.are_current(entry.tags or {})):
+            store.counts.l2 += 1
+            store.keep(key, entry, version, moment)
+            return (entry.value,)
         yield from self._absent(key, raw)
         return None
 

@@ -23,6 +23,7 @@ from resty_django.shdict import (
     Keep,
     NoMemory,
     NotFound,
+    Outcome,
     SharedDict,
     Unavailable,
     Unreadable,
@@ -32,7 +33,7 @@ from resty_django.shdict import (
 from resty_django.shdict.base import Entry as JournalEntry
 from resty_django.text import logger
 
-from ..broadcasts.channel import Carried, Channel, keys_text, listen, parts_of
+from ..broadcasts.channel import Carried, Channel, carried, keys_text, listen, parts_of
 from ..broadcasts.events import EventChannel
 from ..errors import ChannelFailed
 from ..levels import UNHEARD, Levels
@@ -263,7 +264,7 @@ class Store(Levels):
         except BaseException:
             self.lru.delete(key)  # the value in L2 is unknown
             raise
-        if changed:  # an item that L2 has evicted may still be in an L1
+        if changed is not False and changed is not Outcome.EXISTS:  # an item that L2 evicted may still be in an L1
             self.lru.delete(key)
             if broadcasts:
                 yield from self.announce(self.invalidations, key, "source")
@@ -293,8 +294,10 @@ class Store(Levels):
     # --- other processes ---
 
     def carried(self, name: str, data: str) -> Carried:
+        if self.channel is None:
+            return UNHEARD
         try:
-            return super().carried(name, data)
+            return carried(self.channel, name, data)
         except ChannelFailed as error:
             self._log_old(error)
             return UNHEARD

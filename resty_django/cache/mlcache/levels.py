@@ -31,7 +31,6 @@ from ..storage import records
 from ..storage.compression import Compressor
 from ..storage.lru import FOREVER, LRU
 from ..storage.records import Record
-from ..storage.shielding import forget_if_interrupted
 from ..tags.versions import TagSnapshot
 from .early import EarlyRecomputation
 from .options import Options
@@ -346,24 +345,29 @@ class RecordLevels(Levels):
         except Exception:
             raise
         except BaseException:
-            self.lru.delete(key)  # as `forget_if_interrupted`
+            self.lru.delete(key)  # the value in L2 is unknown
             raise
 
     def set_many(self, values: Mapping[str, NewValue], entry: Entry) -> Steps[list[str]]:
         """Store values in L2, replacing existing ones. Return the keys for which there is no space. `entry`: as in
         `set`."""
         names = {key: self.prefix + key for key in values}
+        ttls = {name: values[key].ttl for key, name in names.items()}
         failed: list[str] = []
-        with forget_if_interrupted(partial(self.lru.delete_many, values)):
+        try:
             for dictionary in (self.miss, self.shm):
                 if dictionary is not None:
                     records = {
                         name: values[key].record if self._dictionary_for(values[key].value) is dictionary else None
                         for key, name in names.items()
                     }
-                    ttls = {name: values[key].ttl for key, name in names.items()}
                     carried = entry if dictionary is self.shm else None
                     failed += yield Step(dictionary.set_many, dictionary.aset_many, (records, ttls, 0, carried))
+        except Exception:
+            raise
+        except BaseException:
+            self.lru.delete_many(values)  # the values in L2 are unknown
+            raise
         return [name.removeprefix(self.prefix) for name in failed]
 
     def _dictionary_for(self, value: Any) -> SharedDict:
