@@ -111,9 +111,9 @@ class Levels(ABC):
 
         for dictionary in (self.shm, self.miss):
             if dictionary is not None and missing:
-                names = [self.prefix + key for key in missing]
-                values = yield Step(dictionary.get_many, dictionary.aget_many, (names, on_error))
-                raws.update((name.removeprefix(self.prefix), raw) for name, raw in values.items())
+                keys = {self.prefix + key: key for key in missing}
+                values = yield Step(dictionary.get_many, dictionary.aget_many, (keys, on_error))
+                raws.update({keys[name]: raw for name, raw in values.items()})
                 missing = [key for key in missing if key not in raws]
         return raws, errors
 

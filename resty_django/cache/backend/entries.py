@@ -108,13 +108,12 @@ def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry
     """
     if type(raw) is int or type(raw) is float:
         return Entry(raw, None, 0.0, 0.0)
-    head = _head(raw)
-    bits, stored, ttl, _, tags, end = head
+    bits, stored, ttl, _, tags, end = _head(raw)
     if not bits & SIGNED:
         data = raw[end:]  # type: ignore[index]
         value, l1_value = _from_plain(_decompressed(data, limit) if bits & COMPRESSED else data)
     else:
-        data = _verified(context, raw, head)
+        data = _verified(context, raw, end)
         if bits & COMPRESSED:
             data = _decompressed(data, limit)
         if ttl and stored + ttl + SKEW < now:
@@ -127,16 +126,16 @@ def inspect(raw: object, limit: int = LIMIT) -> Inspected:
     """Return the contents of an entry, without loading a pickle. Raise `Foreign`."""
     if type(raw) is int or type(raw) is float:
         return Inspected(raw, 0.0)
-    head = _head(raw)
-    data = raw[head.end :]  # type: ignore[index]
-    if head.bits & SIGNED:
-        return Inspected(None, head.stored, max(1, len(data) - signing.SIZE))
-    return Inspected(_from_plain(_decompressed(data, limit) if head.bits & COMPRESSED else data)[0], head.stored)
+    bits, stored, _, _, _, end = _head(raw)
+    data = raw[end:]  # type: ignore[index]
+    if bits & SIGNED:
+        return Inspected(None, stored, max(1, len(data) - signing.SIZE))
+    return Inspected(_from_plain(_decompressed(data, limit) if bits & COMPRESSED else data)[0], stored)
 
 
 def tags_of(raw: object) -> Versions | None:
     """Return the versions of the tags of an entry; None without tags. Raise `Foreign`."""
-    return _head(raw).tags if type(raw) is bytes and len(raw) > 1 and raw[1] & TAGGED else None
+    return _head(raw)[4] if type(raw) is bytes and len(raw) > 1 and raw[1] & TAGGED else None
 
 
 def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
@@ -146,11 +145,11 @@ def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
     """
     if type(raw) is int or type(raw) is float:
         return raw
-    old = _head(raw)
-    head = packed_head(old.bits & (ENTRY | SIGNED | COMPRESSED), stored, ttl, old.tags)
-    if not old.bits & SIGNED:
-        return head + raw[old.end :]  # type: ignore[index]
-    data = _verified(context, raw, old)
+    bits, _, _, _, tags, end = _head(raw)
+    head = packed_head(bits & (ENTRY | SIGNED | COMPRESSED), stored, ttl, tags)
+    if not bits & SIGNED:
+        return head + raw[end:]  # type: ignore[index]
+    data = _verified(context, raw, end)
     return head + signing.sign(context + head, data) + data
 
 
@@ -160,7 +159,7 @@ def _head(raw: object) -> Head:
         head = unpacked_head(raw)
     except UNREADABLE as error:
         raise Foreign("it is not an entry of this cache") from error
-    if not head.bits & ENTRY:
+    if not head[0] & ENTRY:
         raise Foreign("it is not an entry of this cache")
     return head
 
@@ -173,10 +172,11 @@ def _decompressed(data: bytes, limit: int) -> bytes:
         raise Foreign(f"it cannot be decompressed: {error}") from None
 
 
-def _verified(context: bytes, raw: Any, head: Head) -> bytes:
-    """Return the pickle of an entry. Raise `Foreign` unless this site has written it for this context and head."""
-    start = head.end + signing.SIZE
-    if not signing.is_signed(raw[head.end : start], context + raw[: head.end], raw[start:]):
+def _verified(context: bytes, raw: Any, end: int) -> bytes:
+    """Return the pickle of an entry. Raise `Foreign` unless this site has written it for this context and head, which
+    has this `end`."""
+    start = end + signing.SIZE
+    if not signing.is_signed(raw[end:start], context + raw[:end], raw[start:]):
         raise Foreign("its signature is invalid")
     return raw[start:]  # type: ignore[no-any-return]
 

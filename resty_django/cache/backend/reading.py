@@ -103,7 +103,7 @@ class Reader:
         store = self._store
         versions, moment = {key: store.lru.version(key) for key in keys}, store.index.moment
         raws, errors = yield from store.raw_many(keys)
-        valid = yield from store.valid({**raws, **errors})
+        valid = yield from store.valid({**raws, **errors} if errors else raws)
         values: dict[str, Any] = {}
         for key in keys:
             if key in valid:
