@@ -19,10 +19,10 @@ from django.db import connection
 from django.test import override_settings
 
 from resty_django.ids import next_id, stop
-from resty_django.ids import service as services
 from resty_django.ids.errors import IdError, TooFast, TooManyNames
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.service import IdService, requests
+from resty_django.ids.service import id_service, requests
+from resty_django.ids.service.id_service import IdService
 from tests.servers import free_port
 
 from .conftest import ROOT
@@ -140,7 +140,7 @@ def test_new_names_share_transactions_and_fail_alone(make_rule: Any) -> None:
 
 
 def test_the_number_of_new_names_is_counted_as_they_come_and_go(order: IdRule, monkeypatch: Any) -> None:
-    monkeypatch.setattr(services, "MAX_PENDING_NAMES", 20)
+    monkeypatch.setattr(id_service, "MAX_PENDING_NAMES", 20)
 
     def waiting() -> int:
         return sum(not counter.known for counter in ids.counters.values())
