@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class Counters(Protocol):
-    """What the thread needs of the service: its clock, and where its results go."""
+    """The service as the thread sees it: its clock, and the receiver of results."""
 
     clock: Clock
     refresh_seconds: float
