@@ -112,7 +112,7 @@ class Levels(ABC):
         for dictionary in (self.shm, self.miss):
             if dictionary is not None and missing:
                 keys = {self.prefix + key: key for key in missing}
-                values = yield Step(dictionary.get_many, dictionary.aget_many, (keys, on_error))
+                values = yield Step(dictionary.get_many, dictionary.aget_many, (list(keys), on_error))
                 raws.update({keys[name]: raw for name, raw in values.items()})
                 missing = [key for key in missing if key not in raws]
         return raws, errors

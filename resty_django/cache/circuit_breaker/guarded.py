@@ -124,32 +124,14 @@ class GuardedDict:
         """Make a call after a failure: raise at once if its kind is bypassed, or else find out whether the store can be
         used again."""
         breaker = self.breaker
-        tries = breaker.down and self._is_affected(kind)
-        if tries and breaker.is_open():
-            raise breaker.bypassed()
-        try:
-            result = call(*args)
-        except self._faults as error:
-            breaker.fail(error, kind is Kind.READ)
-            raise
-        if tries:
-            breaker.recover()
-        return result
+        with breaker.trying(breaker.down and self._is_affected(kind), self._faults, kind is Kind.READ):
+            return call(*args)
 
     async def aguard(self, call: AsyncCall, args: tuple[Any, ...], kind: Kind) -> Any:
         """Do the same as `guard`."""
         breaker = self.breaker
-        tries = breaker.down and self._is_affected(kind)
-        if tries and breaker.is_open():
-            raise breaker.bypassed()
-        try:
-            result = await call(*args)
-        except self._faults as error:
-            breaker.fail(error, kind is Kind.READ)
-            raise
-        if tries:
-            breaker.recover()
-        return result
+        with breaker.trying(breaker.down and self._is_affected(kind), self._faults, kind is Kind.READ):
+            return await call(*args)
 
     def _is_affected(self, kind: Kind) -> bool:
         breaker = self.breaker

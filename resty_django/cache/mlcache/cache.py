@@ -122,6 +122,8 @@ class MLCache:
         self._find = self.lru.items.get
         self._to_end = self.lru.items.move_to_end
         self._now = self.lru.clock
+        self.in_l1 = self.lru.get
+        """Returns the value in L1, without counting the call; None if L1 does not have it."""
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -195,17 +197,6 @@ class MLCache:
         """Do the same as `get_with`."""
         answer = self._get_from_l1(key) or await self._aget_beyond_l1(key, callback, args, options, unwrap=True)
         return answer[0]
-
-    def in_l1(self, key: str) -> Any:
-        """Return the value in L1, without counting the call; None if L1 does not have it."""
-        item = self._find(key)
-        if item is None or item[1] < self._now():
-            return None
-        try:
-            self._to_end(key)
-        except KeyError:  # just deleted by another thread
-            return None
-        return item[0]
 
     def count_l1(self, hits: int) -> None:
         """Count values that `in_l1` has returned."""

@@ -32,10 +32,13 @@ SIGNED: Final = 32
 TAGGED: Final = 64
 
 SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
-_BASES: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
+_BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (str, str.__str__),
     (int, int.__int__),
     (float, float.__float__),
+    (bytes, bytes),
+    (bytearray, bytes),
+    (memoryview, bytes),
 )
 _HEAD: Final = struct.Struct("<BBdd")
 _read_head: Final = _HEAD.unpack_from
@@ -179,15 +182,21 @@ def plain(value: Any) -> Any:
 def _scalar(value: Any) -> Any:
     if type(value) in SCALARS:
         return value
+    converted = base_value(value)
+    if converted is None:
+        raise BadValue(
+            f"A value of type {type(value).__name__} cannot be cached. Use None, str, numbers, bool, bytes, or "
+            "lists and dicts of these, or set a serializer for the cache."
+        )
+    return converted
+
+
+def base_value(value: Any) -> Any:
+    """Return a str, a number or bytes as its base type, and what contains bytes as bytes; None for anything else."""
     for base, convert in _BASES:
         if isinstance(value, base):
             return convert(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise BadValue(
-        f"A value of type {type(value).__name__} cannot be cached. Use None, str, numbers, bool, bytes, or "
-        "lists and dicts of these, or set a serializer for the cache."
-    )
+    return None
 
 
 def key_text(key: object) -> str:
