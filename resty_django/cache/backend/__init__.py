@@ -121,7 +121,7 @@ class MLCacheBackend(BaseCache):
         values = self.reader.find_many(names.values())
         missing = [self._checked(name) for name in dict.fromkeys(names.values()) if name not in values]
         if missing:
-            values |= yield from self.reader.read_many(missing)
+            values |= yield from self.store.or_else({}, self.reader.read_many(missing))
         return {key: values[name] for key, name in names.items() if name in values}
 
     get_many, aget_many = twins(_get_many)
@@ -180,11 +180,14 @@ class MLCacheBackend(BaseCache):
 
     def _ttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
         """Return the seconds until the key expires, rounded up; None if it never does, 0 if it does not exist."""
-        return _rounded_up((yield from self.store.remaining(self._name(key, version))), 1)
+        return _rounded_up((yield from self._remaining(key, version)), 1)
 
     def _pttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
         """Like `ttl`, in milliseconds."""
-        return _rounded_up((yield from self.store.remaining(self._name(key, version))), 1000)
+        return _rounded_up((yield from self._remaining(key, version)), 1000)
+
+    def _remaining(self, key: Any, version: int | None) -> Steps[float | None]:
+        return self.store.or_else(0.0, self.store.remaining(self._name(key, version)))
 
     ttl, attl = twins(_ttl)
     pttl, apttl = twins(_pttl)
@@ -238,10 +241,10 @@ class MLCacheBackend(BaseCache):
         tags: Tags = (),
     ) -> Steps[bool]:
         """Store a value if the key does not exist. `tags`: see `invalidate_tags`."""
-        return self.store.add(self._name(key, version), value, self._life(timeout), tags)
+        return self.store.or_else(False, self.store.add(self._name(key, version), value, self._life(timeout), tags))
 
     def _touch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> Steps[bool]:
-        return self.store.touch(self._name(key, version), self._life(timeout))
+        return self.store.or_else(False, self.store.touch(self._name(key, version), self._life(timeout)))
 
     def _delete(self, key: Any, version: int | None = None) -> Steps[bool]:
         return self.store.delete(self._name(key, version))
