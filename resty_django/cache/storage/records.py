@@ -70,8 +70,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 Head = tuple[int, float, float, float, Versions | None, int]
-"""The parts in front of a value: bits, time of storing, time to live, `took`, tags, and the position of the value. A plain
-tuple for speed."""
+"""The parts in front of a value: bits, time of storing, time to live, `took`, tags, and the position of the value. A
+plain tuple for speed."""
 
 
 def packed_head(bits: int, stored: float, ttl: float, tags: Versions | None, took: float = 0.0) -> bytes:

@@ -308,9 +308,12 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                     self._look_at_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
-                    if record is None or not self._live(record, int(self._clock() * 1000)):
+                    if record is None:
                         return False
-                    if (FRONT(record)[1], self._payload(txn, record)) != expected:
+                    expires, kind, form, generation = FRONT(record)
+                    if generation != self._flushes[0] or 0 < expires <= self._clock() * 1000:
+                        return False
+                    if (kind, self._payload(txn, record) if form else record[SIZE:]) != expected:
                         return False
                     self._remove(txn, name, record)
                 return True
