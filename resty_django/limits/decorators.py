@@ -22,6 +22,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, Literal, Self, Unpack, cast
 
+from resty_django.callables import caller
 from resty_django.durations import Duration, parse_duration
 
 from .bans.rule import BanOptions, ban_rule
@@ -37,7 +38,7 @@ from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, 
 from .limiters.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
 from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
-from .statistics.catalog import DECORATOR, caller, limits_by_user
+from .statistics.catalog import DECORATOR, limits_by_user
 from .statistics.counting import DecisionCounter
 
 DELAY: Final = 0.1

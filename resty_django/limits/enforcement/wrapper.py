@@ -11,8 +11,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponseBase
 
+from resty_django.callables import caller
+
 from ..overrides.current import current
-from ..statistics.catalog import caller
 from .enforcer import Enforcer
 from .headers import add_headers
 from .keys import digest

@@ -21,7 +21,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.callables import acall, call, plain_function
+from resty_django.callables import acall, call, caller, plain_function
 from resty_django.conf import conf
 from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps, arun, run
@@ -39,7 +39,7 @@ from ..limiters.validation import check_cost, not_negative, positive, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
-from ..statistics.catalog import QUOTA, add_limit, caller, series_name
+from ..statistics.catalog import QUOTA, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import STORES, LocalStore, Store, store_of
 from ..stores.circuit_breaker import PAUSE, CircuitBreaker

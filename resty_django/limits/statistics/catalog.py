@@ -7,9 +7,7 @@ Each limit is counted under the name of its series: a policy under its name, any
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
-from types import FrameType
 from typing import Any, Final, NamedTuple
 
 POLICY: Final = "policy"
@@ -27,8 +25,6 @@ MOST_PARTS: Final = 8
 """The maximum number of locations of a limit, and of limiters with different states, for example one for each tier."""
 LONGEST_SERIES: Final = 150
 LONGEST_TEXT: Final = 200
-
-_PACKAGE: Final = __name__.partition(".")[0]
 
 
 class Description(NamedTuple):
@@ -128,17 +124,6 @@ def counted_limits() -> dict[str, CountedLimit]:
 def counted_limit(series: str) -> CountedLimit | None:
     """Return a limit that this process has declared, or None. Policies are not listed."""
     return _limits.get(series)
-
-
-def caller() -> str:
-    """Return the line outside of this package that called it, as "shop.services:12"; "" if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] != _PACKAGE:
-            return f"{module}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 def _with(parts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -46,6 +46,10 @@ from ..clients.job import Job
 from ..clients.put_options import checked_options
 from ..clients.serialization import encode
 from ..errors import InvalidArgument, NotAllowed
+from ..job_classes import Runnable, is_allowed, refusal_of, register
+from ..middleware import Timeout
+from ..middleware.limits import Rate
+from ..middleware.retries import RetryPolicy
 from .canvas import ENQUEUE_OPTIONS, Signature, check_names, consequences_of, signatures_of
 from .consequences import Policy, checked_policy
 from .context import TaskContext, timing
@@ -56,14 +60,13 @@ from .message import (
     PutOptions,
     Reactions,
     Source,
+    TaskOptions,
     TaskReactions,
     call_of,
     data_of,
     dispatcher,
 )
-from .registry import Runnable, is_allowed, refusal_of, register
 from .results import AsyncResult
-from .retry import RetryPolicy
 from .schedule import Schedule
 
 P = ParamSpec("P")
@@ -77,48 +80,6 @@ NAME: Final = re.compile(r"[^\W\d_][\w.-]{0,199}")
 
 all_tasks: Final[WeakSet[Task[..., Any]]] = WeakSet()
 """All tasks of this process."""
-
-
-class TaskOptions(TaskReactions, total=False):
-    """Options of `@task`, except `bind`; see also `TaskReactions`.
-
-    - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that are waiting stay valid when
-      the function moves.
-    - `aliases`: earlier names and paths of the task, whose jobs it runs as well.
-    - `queue`: the queue of its jobs.
-    - `priority`: jobs with a higher priority run first.
-    - `retries`: how often it runs again after an exception or the loss of its worker. None: only after the loss of a
-      worker, up to 5 times.
-    - `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each.
-    - `retry_on`: the exceptions after which it runs again.
-    - `timeout`: maximum duration of a run in seconds.
-    - `unique`: enqueue nothing while a job with the same arguments waits or runs. True, or the names of the arguments
-      to compare.
-    - `tags`: tags of its jobs.
-    - `rate`: rate limit: "10/m", or the name of a policy of `resty_django.limits`.
-    - `every`: interval in seconds at which workers enqueue it.
-    - `cron`: five fields, such as "*/5 * * * *": the times at which workers enqueue it.
-    - `ignore_result`: discard the result.
-    - `result_ttl`: seconds for which the result is kept. None: the setting RESULT_TTL.
-    - `middleware`: worker middleware around each run.
-    """
-
-    name: str | None
-    aliases: Iterable[str]
-    queue: str
-    priority: int
-    retries: int | None
-    backoff: float | Sequence[float] | None
-    retry_on: type[Exception] | tuple[type[Exception], ...]
-    timeout: float | None
-    unique: bool | Sequence[str]
-    tags: Iterable[str]
-    rate: str | float | None
-    every: float | None
-    cron: str | None
-    ignore_result: bool
-    result_ttl: float | None
-    middleware: Iterable[Any]
 
 
 class Parameters:
@@ -429,9 +390,6 @@ class Task(Runnable, Generic[P, R]):
     @cached_property
     def middleware(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Return the middleware around each run, the outermost first."""
-        from ..worker.middleware import Timeout  # only workers need them
-        from ..worker.middleware.rate_limit import Rate
-
         rate = () if self.rate is None else (Rate(self.rate, self.name),)
         retry = (self.retry_policy,) if self.retry_policy.exceptions else ()
         timeout = () if self.timeout is None else (Timeout(self.timeout),)

@@ -26,8 +26,8 @@ from ..clients.job import Job
 from ..clients.replies import Group, JobRecord
 from ..clients.serialization import decode, encode
 from ..errors import InvalidArgument, ResultGone
-from ..worker.control import JobTimeout, RetryLater
-from ..worker.error_text import message_of
+from ..outcomes import JobTimeout, RetryLater
+from ..outcomes.error_text import message_of
 from .consequences import ANY, Consequences
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    from ..worker.executor import checkpoint, raise_in_thread  # sites that enqueue do not need it
+    from ..outcomes.interruption import checkpoint, raise_in_thread  # sites that enqueue do not need it
 
     thread, lock = threading.get_ident(), threading.Lock()
     states: list[str] = []

@@ -19,13 +19,13 @@ from resty_django.text import logger
 from ..clients import serialization
 from ..clients.transport import Request, Steps
 from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
+from ..middleware import chain
+from ..middleware.txid import bound_to
+from ..outcomes import ProcessDied, RequeueLater, RetryLater, Stopping
+from ..outcomes.error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
 from ..signals import job_failed
 from .commands import CompleteJob, EndCommand, FailJob, RequeueJob, RetryJob
-from .control import ProcessDied, RequeueLater, RetryLater, Stopping
-from .error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
 from .forks import confine_forks, exit_fork
-from .middleware import chain
-from .middleware.txid import bound_to
 from .running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED, RunningJob
 
 log = logger("resty_django.qless.worker")

@@ -18,14 +18,14 @@ from resty_django.text import logger
 from ..clients.serialization import readable
 from ..clients.transport import is_refusal
 from ..errors import CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob, QlessError
+from ..outcomes import JobTimeout
+from ..outcomes.error_text import LONGEST_MESSAGE
 from . import execution
 from .commands import CommandBatch, EndCommand
-from .control import JobTimeout
-from .error_text import LONGEST_MESSAGE
 from .executor import Pool
 from .heartbeat.leases import DOUBT, Leases
 from .heartbeat.process import SharedJobs
-from .run_times import RunTimes
+from .reports.run_times import RunTimes
 from .running_job import CONFIRMATION_MISSING, LEASE_VERIFIED, LOST, RETURNED, JobState, RunningJob
 
 log = logger("resty_django.qless.worker")

@@ -13,6 +13,7 @@ from ..clients.job import Job
 from ..clients.replies import JobRecord
 from ..clients.serialization import read, reader, text
 from ..errors import LostLock, UnreadableReply
+from .exit_codes import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from ..clients.client import Client
@@ -58,9 +59,9 @@ class WorkerJob(Job):
         """
         self._loop.inbox.put(partial(self._loop.in_flight.limit, self, seconds, kill_after))
 
-    def retire_worker(self, code: int) -> None:
-        """End this process after the running jobs; another one takes its place."""
-        self._loop.inbox.put(partial(self._loop.stop, None, code))
+    def retire_worker(self) -> None:
+        """End this process, which has grown too large, after the running jobs; another one takes its place."""
+        self._loop.inbox.put(partial(self._loop.stop, None, OUT_OF_MEMORY))
 
     def has_hooks(self) -> bool:
         return bool(self._hooks)

@@ -17,18 +17,17 @@ from resty_django.text import logger
 
 from ..clients.transport import Request, is_refusal
 from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
+from ..outcomes import Stopping
+from ..outcomes.error_text import message_of
 from . import execution
 from .commands import CommandBatch, FailJob
-from .control import Stopping
-from .error_text import message_of
 from .executor import Pool
 from .exit_codes import GAVE_BACK, OK, TIMED_OUT
 from .handlers import REFUSED, resolve_handler
 from .in_flight import InFlightJobs
 from .job import WorkerJob, jobs_of
 from .options import Options
-from .poll_schedule import PollSchedule
-from .reservers import Reserver
+from .reservers import PollSchedule, Reserver
 from .running_job import RETURNED, RunningJob
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from resty_django.redis import StoreError
 from resty_django.text import logger
 
 from ...errors import QlessError
-from .blocked_stacks import BlockedStacks, StackDump
+from ..reports.blocked_stacks import BlockedStacks, StackDump
 from .leases import DEFAULT, RENEWALS
 
 if TYPE_CHECKING:

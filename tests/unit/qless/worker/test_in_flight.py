@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from resty_django.qless.errors import LostLock, NoSuchJob
+from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.worker.commands import CompleteJob, RequeueJob
-from resty_django.qless.worker.control import JobTimeout
 from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import REFUSED
 from resty_django.qless.worker.in_flight import InFlightJobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resty_django.qless.worker.poll_schedule import SHORTEST, PollSchedule
+from resty_django.qless.worker.reservers import SHORTEST, PollSchedule
 
 
 def test_all_queues_are_due_at_first() -> None:

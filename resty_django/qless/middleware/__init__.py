@@ -9,14 +9,11 @@ class SendInvoice:
 
 from __future__ import annotations
 
-from .database import adatabase, database
+from .bounds import MemoryBound, Timeout
+from .connections import Reconnect, adatabase, database
 from .error_reporting import Report
-from .memory_limit import MemoryBound
-from .policy_limit import Limit
-from .reconnect import Reconnect
-from .requeue import Requeue
-from .retry import Retry
-from .timeout import Timeout
+from .limits import Limit
+from .retries import Requeue, Retry
 from .txid import transaction
 
 __all__ = [

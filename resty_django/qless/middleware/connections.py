@@ -1,6 +1,6 @@
-"""Closes stale database connections before and after a job, as Django does around a request. Always active.
+"""Connections around a job: to Django's databases, as around a request (always active), and to other servers.
 
-Each thread has its own connections. So threads that an async job uses are covered by `JobThreads`.
+Each thread has its own connections to databases. So threads that an async job uses are covered by `JobThreads`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, reset_queries
+
+from resty_django.text import logger
+
+log = logger("resty_django.qless.worker")
 
 
 def database(job: Any) -> Generator[None, None, None]:
@@ -52,3 +56,31 @@ def _between_checks(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
 def _close_old() -> None:
     reset_queries()
     close_old_connections()
+
+
+class Reconnect:
+    """Calls `alive(connection)` for each connection before a job; if it raises or is false, calls `renew(connection)`.
+
+    The defaults call `connection.ping()` and `connection.close()`. They suit redis-py and similar clients, which
+    reconnect on their next call. For sync jobs.
+    """
+
+    def __init__(
+        self,
+        *connections: Any,
+        alive: Callable[[Any], object] = lambda connection: connection.ping(),
+        renew: Callable[[Any], object] = lambda connection: connection.close(),
+    ) -> None:
+        self.connections = connections
+        self.alive, self.renew = alive, renew
+
+    def __call__(self, job: Any) -> Generator[None, None, None]:
+        for connection in self.connections:
+            try:
+                is_alive = self.alive(connection)
+            except Exception as error:
+                log.info("renewing a connection before job %s: %s", job.jid, error)
+                is_alive = False
+            if not is_alive:
+                self.renew(connection)
+        yield
