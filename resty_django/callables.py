@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -79,7 +79,7 @@ def completed(value: Any) -> Any:
     Raises `TypeError` for a generator, since its code has not run.
     """
     if not inspect.isawaitable(value):
-        return _refuse_generator(value)
+        return _refuse_generator(value) if isinstance(value, Generator | AsyncGenerator) else value
     try:
         return async_to_sync(acompleted)(value)
     finally:
@@ -91,7 +91,7 @@ async def acompleted(value: Any) -> Any:
     """Do the same for asyncio."""
     while inspect.isawaitable(value):
         value = await value
-    return _refuse_generator(value)
+    return _refuse_generator(value) if isinstance(value, Generator | AsyncGenerator) else value
 
 
 def original(error: BaseException) -> BaseException:

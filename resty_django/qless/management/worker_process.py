@@ -25,10 +25,10 @@ from ..errors import DuplicateTask
 from ..job_classes import discover
 from ..search.index import Indexer
 from ..tasks.schedule import Scheduler
+from ..worker import heartbeat as heartbeat_process
 from ..worker.executor import Pool
 from ..worker.exit_codes import CONFIG, DIED
 from ..worker.forks import terminate_forks_at_end
-from ..worker.heartbeat import process as heartbeat_process
 from ..worker.listener import Listener
 from ..worker.loop import MAX_JOBS_PER_POP, WorkerLoop
 from ..worker.options import Options

@@ -9,12 +9,12 @@ class SendInvoice:
 
 from __future__ import annotations
 
+from .always import adatabase, database, transaction
 from .bounds import MemoryBound, Timeout
-from .connections import Reconnect, adatabase, database
+from .connections import Reconnect
 from .error_reporting import Report
 from .limits import Limit
 from .retries import Requeue, Retry
-from .txid import transaction
 
 __all__ = [
     "Limit",

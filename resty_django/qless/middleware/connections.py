@@ -1,61 +1,13 @@
-"""Connections around a job: to Django's databases, as around a request (always active), and to other servers.
-
-Each thread has its own connections to databases. So threads that an async job uses are covered by `JobThreads`.
-"""
+"""Renewal of connections to other servers that may have broken since the last job."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator
 from typing import Any
-
-from asgiref.sync import sync_to_async
-from django.db import close_old_connections, reset_queries
 
 from resty_django.text import logger
 
 log = logger("resty_django.qless.worker")
-
-
-def database(job: Any) -> Generator[None, None, None]:
-    """Close connections that are broken or have reached their maximum age; with DEBUG, clear the query log."""
-    _close_old()
-    try:
-        yield
-    finally:
-        close_old_connections()
-
-
-async def adatabase(job: Any) -> AsyncGenerator[None, None]:
-    """Do the same for async jobs, in the thread in which their `sync_to_async` runs."""
-    await sync_to_async(_close_old)()
-    try:
-        yield
-    finally:
-        await sync_to_async(close_old_connections)()
-
-
-class JobThreads(ThreadPoolExecutor):
-    """The default executor of a loop that runs jobs, for `to_thread` and `sync_to_async(thread_sensitive=False)`.
-
-    Stale database connections of its threads are closed before and after each function.
-    """
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return super().submit(_between_checks, fn, *args, **kwargs)
-
-
-def _between_checks(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    _close_old()
-    try:
-        return function(*args, **kwargs)
-    finally:
-        close_old_connections()
-
-
-def _close_old() -> None:
-    reset_queries()
-    close_old_connections()
 
 
 class Reconnect:

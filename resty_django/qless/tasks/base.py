@@ -37,7 +37,7 @@ import msgspec
 from asgiref.sync import iscoroutinefunction
 from django.utils.functional import cached_property
 
-from resty_django.callables import acompleted, completed, is_generator_function
+from resty_django.callables import acompleted, is_generator_function
 from resty_django.conf import conf
 from resty_django.txid import current
 
@@ -223,7 +223,8 @@ class Task(Runnable, Generic[P, R]):
         return f"<{type(self).__name__} {self.path}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*self._with_context(None, [*args], kwargs), **kwargs)  # type: ignore[no-any-return]
+        arguments = self._with_context(None, [*args], kwargs) if self.bind else args
+        return self.function(*arguments, **kwargs)  # type: ignore[no-any-return]
 
     # --- enqueuing: at once, on commit, or later as a signature ---
 
@@ -396,15 +397,23 @@ class Task(Runnable, Generic[P, R]):
         return (*rate, *retry, *timeout, *self._own_middleware)
 
     def _perform(self, job: Job) -> Any:
-        args, kwargs = job.client.run(call_of(job))
-        return completed(self.function(*self._with_context(job, args, kwargs), **kwargs))
+        args, kwargs, first = call_of(job)
+        if first is not None:
+            args.insert(0, job.client.run(first))
+        if self.bind:
+            args = self._with_context(job, args, kwargs)
+        return self.function(*args, **kwargs)
 
     async def _aperform(self, job: Job) -> Any:
-        args, kwargs = await job.client.arun(call_of(job))
-        return await acompleted(self.function(*self._with_context(job, args, kwargs), **kwargs))
+        args, kwargs, first = call_of(job)
+        if first is not None:
+            args.insert(0, await job.client.arun(first))
+        if self.bind:
+            args = self._with_context(job, args, kwargs)
+        return await acompleted(self.function(*args, **kwargs))
 
     def _with_context(self, job: Job | None, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-        return [TaskContext(self, job, args, kwargs), *args] if self.bind else args
+        return [TaskContext(self, job, args, kwargs), *args]
 
 
 class AsyncTask(Task[P, R]):

@@ -326,10 +326,11 @@ def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
 
 
 class Call(NamedTuple):
-    """The arguments of a task call."""
+    """The arguments of a task call. `first`: how to get another one, which comes before `args`; None: there is none."""
 
     args: list[Any]
     kwargs: dict[str, Any]
+    first: Steps[Any] | None
 
 
 def data_of(
@@ -346,12 +347,12 @@ def data_of(
     return data
 
 
-def call_of(job: Job) -> Steps[Call]:
+def call_of(job: Job) -> Call:
     """Return the arguments for the task of a job. Raises `TaskExpired`, `ResultGone`, `UnreadableReply`."""
     data = job.data
     try:
         args, kwargs, expires = data["args"], data["kwargs"], data.get("expires")
-        call = Call([*args], {**kwargs})
+        args, kwargs = [*args], {**kwargs}
     except (TypeError, KeyError, AttributeError):
         raise UnreadableReply(
             f'The data of {job.jid} does not look like {{"args": [...], "kwargs": {{...}}}}. '
@@ -359,15 +360,14 @@ def call_of(job: Job) -> Steps[Call]:
         ) from None
     if expires is not None and job.client.clock() > expires:
         raise _expired(job, data)
+    first: Steps[Any] | None = None
     if data.get("from") is not None:
-        call.args.insert(0, (yield from _result(data["from"], bool(data.get("allow_failure")))))
+        first = _result(data["from"], bool(data.get("allow_failure")))
     elif data.get("from_group") is not None:
-        call.args.insert(
-            0, (yield from _group_results(job.client, data["from_group"], bool(data.get("allow_failure"))))
-        )
+        first = _group_results(job.client, data["from_group"], bool(data.get("allow_failure")))
     elif data.get("pass") is not None:
-        call.args.insert(0, _passed(data))
-    return call
+        args.insert(0, _passed(data))
+    return Call(args, kwargs, first)
 
 
 def _expired(job: Job, data: Mapping[str, Any]) -> TaskExpired:

@@ -22,7 +22,7 @@ from resty_django import extras
 from ..clients.client import Client
 from ..clients.default import default_client, use_clock
 from ..errors import UnreadableReply
-from ..middleware.connections import adatabase, database
+from ..middleware.always import adatabase, database
 from ..outcomes import JobTimeout
 from ..outcomes.interruption import checkpoint, raise_in_thread
 from ..tasks.message import dispatcher

@@ -15,7 +15,7 @@ from typing import Any, Final
 from resty_django.text import logger
 
 from ..clients.worker_reports import Frame
-from ..middleware.connections import JobThreads
+from ..middleware.always import JobThreads
 from ..outcomes.interruption import checkpoint, raise_in_thread
 from . import execution
 from .reports import stacks

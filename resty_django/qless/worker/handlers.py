@@ -14,9 +14,8 @@ from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 
 from ..job_classes import find, function_of
+from ..middleware.always import adatabase, database, transaction
 from ..middleware.chain import Middleware
-from ..middleware.connections import adatabase, database
-from ..middleware.txid import transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,28 +63,28 @@ class WorkerJob(Job):
         """End this process, which has grown too large, after the running jobs; another one takes its place."""
         self._loop.inbox.put(partial(self._loop.stop, None, OUT_OF_MEMORY))
 
-    def has_hooks(self) -> bool:
-        return bool(self._hooks)
-
 
 def jobs_of(client: Client, loop: WorkerLoop, reply: bytes) -> tuple[list[WorkerJob], dict[str, UnreadableReply]]:
     """Return the jobs in the reply to a pop, and the errors of unreadable jobs by jid.
 
     Raises `UnreadableReply` if it is not a list of jobs.
     """
+    jobs: list[WorkerJob] = []
     if reply == b"{}":
-        return [], {}
+        return jobs, {}
     try:
-        return [WorkerJob(client, record, loop) for record in read(reply, _JOBS)], {}
+        for record in read(reply, _JOBS):
+            jobs.append(WorkerJob(client, record, loop))
+        return jobs, {}
     except UnreadableReply as error:
-        jobs, unreadable = [], {}
+        unreadable = {}
         try:
             records = [(str(record["jid"]), json.dumps(record)) for record in json.loads(text(reply))]
         except (ValueError, TypeError, KeyError, RecursionError):
             raise error from None
-        for jid, record in records:
+        for jid, encoded in records:
             try:
-                jobs.append(WorkerJob(client, read(record.encode(), _JOB), loop))
+                jobs.append(WorkerJob(client, read(encoded.encode(), _JOB), loop))
             except (UnreadableReply, msgspec.ValidationError) as problem:
                 unreadable[jid] = UnreadableReply(str(problem))
         return jobs, unreadable

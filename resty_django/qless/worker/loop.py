@@ -68,6 +68,8 @@ class WorkerLoop:
         self.before_poll: Callable[[str], None] = lambda queue: None
         """Called with each queue before it is polled."""
         self._client = client
+        self._call: Final = client.call_many
+        """Returns the replies, including errors. Raises `StoreDown`; the requests may have been executed then."""
         self._options = options
         self._reserver = reserver
         self._schedule = PollSchedule(options.queues, options.interval)
@@ -211,36 +213,39 @@ class WorkerLoop:
         batch = self.in_flight.build_batch(now)
         polls = self._add_pop(batch, now)
         if batch.requests:
-            self._apply_replies(batch, self._send_batch(batch))
-        if polls:
+            self._send_batch(batch)
+        if polls and len(self.in_flight.running) < self.slots:
             self._reserve_more(now)
         if self.short_queues and self.inbox.empty():
             self._fetch_due_times(now)
-        self._tidy()
+        if self.in_flight.tidy_needed:
+            self._tidy()
         if self._down_since is not None:
             log.warning("the job queue's server can be used again after %.1f s", time.monotonic() - self._down_since)
             self._down_since, self._pause = None, 0.0
 
     def _add_pop(self, batch: CommandBatch, now: float) -> bool:
         """Add the pop of the next queue to the batch. Return whether there was one to add."""
-        queue, count = self._next_pop(now, batch.ends)
-        if queue is None:
-            return False
-        batch.add(partial(self._apply_pop, queue, count, now), ("pop", queue, self.name, count))
-        return True
+        free = self._free_slots(batch.ends)
+        if free:
+            for queue in self._reserver.order():
+                if self._schedule.poll_at[queue] <= now:
+                    self._reserver.asked(queue)
+                    self.before_poll(queue)
+                    batch.add(partial(self._apply_pop, queue, free, now), ("pop", queue, self.name, free))
+                    return True
+        return False
 
-    def _send_batch(self, batch: CommandBatch) -> list[Any]:
+    def _send_batch(self, batch: CommandBatch) -> None:
+        """Send the batch, and process the replies."""
         try:
-            return self._call_safely(batch.requests)
+            replies = self._call_safely(batch.requests)
         except StoreError:
             self.in_flight.on_reply_missing(batch)
             raise
-
-    def _apply_replies(self, batch: CommandBatch, replies: list[Any]) -> None:
         self.in_flight.apply_replies(batch, replies)
-        orphans = self.in_flight.take_orphans()
         _raise_fault(replies)
-        if orphans:  # the reply to a pop was lost
+        if self.in_flight.orphans and (orphans := self.in_flight.take_orphans()):  # the reply to a pop was lost
             self._give_back(orphans)
 
     def _reserve_more(self, now: float) -> None:
@@ -277,10 +282,6 @@ class WorkerLoop:
                 replies.append(InvalidArgument(f"{request[0]} cannot be sent: {message_of(error)}"))
         return replies
 
-    def _call(self, requests: list[Request]) -> list[Any]:
-        """Return the replies, including errors. Raises `StoreDown`; the requests may have been executed then."""
-        return self._client.call_many(requests)
-
     def _on_server_down(self, error: StoreError) -> None:
         now = time.monotonic()
         if self._down_since is None:
@@ -292,17 +293,6 @@ class WorkerLoop:
             self.in_flight.drop_expired(now)
 
     # --- reserving ---
-
-    def _next_pop(self, now: float, ending: int) -> tuple[str | None, int]:
-        """Return the queue to poll, and the number of jobs to request."""
-        free = self._free_slots(ending)
-        if free:
-            for queue in self._reserver.order():
-                if self._schedule.is_due(queue, now):
-                    self._reserver.asked(queue)
-                    self.before_poll(queue)
-                    return queue, free
-        return None, 0
 
     def _apply_pop(self, queue: str, count: int, now: float, reply: Any) -> None:
         try:
@@ -329,10 +319,10 @@ class WorkerLoop:
 
     def _start(self, job: WorkerJob, queue: str, now: float) -> None:
         try:
-            handler, refusal = resolve_handler(job.klass, queue), None
+            handler, refusal = resolve_handler(job._record.klass, queue), None
         except BaseException as error:  # importing a module may even raise SystemExit
             handler, refusal = REFUSED, error
-        running = RunningJob(job, job.jid, queue, handler, now, 0.0, 0.0)
+        running = RunningJob(job, job._record.jid, queue, handler, now, 0.0, 0.0)
         self.in_flight.add(running, now)
         if refusal is None:
             self.pool.start(running)

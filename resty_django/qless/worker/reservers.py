@@ -75,24 +75,22 @@ class PollSchedule:
 
     def __init__(self, queues: Iterable[str], interval: float) -> None:
         self._interval = interval
-        self._poll_at = dict.fromkeys(queues, 0.0)
-        self._refusals = dict.fromkeys(self._poll_at, 0)
-
-    def is_due(self, queue: str, now: float) -> bool:
-        return self._poll_at[queue] <= now
+        self.poll_at = dict.fromkeys(queues, 0.0)
+        """The next poll of each queue."""
+        self._refusals = dict.fromkeys(self.poll_at, 0)
 
     def next(self) -> float:
         """Return the time of the next poll of any queue."""
-        return min(self._poll_at.values())
+        return min(self.poll_at.values())
 
     def on_job_available(self, queue: str) -> None:
         """Poll the queue at once: a job was put."""
-        if queue in self._poll_at:
-            self._poll_at[queue] = 0.0
+        if queue in self.poll_at:
+            self.poll_at[queue] = 0.0
 
     def poll_all(self) -> None:
         """Poll all queues at once: notifications may have been missed."""
-        self._poll_at = dict.fromkeys(self._poll_at, 0.0)
+        self.poll_at = dict.fromkeys(self.poll_at, 0.0)
 
     def on_full_reply(self, queue: str) -> None:
         """Record that a poll returned as many jobs as requested: there may be more."""
@@ -101,11 +99,11 @@ class PollSchedule:
     def on_job_finished(self, queue: str) -> None:
         """Record that a job has ended: a limit on running jobs may allow another one now."""
         if self._refusals.get(queue):
-            self._poll_at[queue] = 0.0
+            self.poll_at[queue] = 0.0
 
     def on_short_reply(self, queue: str, now: float) -> None:
         """Record that a poll returned fewer jobs than requested."""
-        self._poll_at[queue] = now + self._interval
+        self.poll_at[queue] = now + self._interval
 
     def set_due(self, queue: str, seconds: float | None, now: float) -> None:
         """Record when the server expects a job to be available: in `seconds`, or None for an empty queue."""
@@ -115,4 +113,4 @@ class PollSchedule:
         else:
             pause = min(SHORTEST * 2 ** min(self._refusals[queue], 20), self._interval)
             self._refusals[queue] += 1
-        self._poll_at[queue] = now + pause
+        self.poll_at[queue] = now + pause

@@ -16,8 +16,7 @@ from ...clients.client import Client
 from ...errors import LostLock, QlessError
 from ...outcomes import JobTimeout
 from ...outcomes.interruption import checkpoint, raise_in_thread
-from ...worker.heartbeat.leases import RENEWALS
-from ...worker.running_job import RunningJob
+from ...worker.running_job import RENEWALS, RunningJob
 
 if TYPE_CHECKING:
     from .runner import BorrowedJob

@@ -23,7 +23,7 @@ from resty_django.text import logger
 
 from ...clients.default import default_client
 from ...clients.replies import JobRecord
-from ...middleware.connections import JobThreads
+from ...middleware.always import JobThreads
 from .. import execution
 from ..forks import HANDLED, terminate_forks_at_end
 from ..handlers import REFUSED, resolve_handler

@@ -24,7 +24,7 @@ from .stacks import encode_stacks, of_blocked_worker
 
 if TYPE_CHECKING:
     from ...clients.client import Client
-    from ..heartbeat.process import SharedJobs
+    from ..heartbeat import SharedJobs
 
 log = logger("resty_django.qless.worker")
 

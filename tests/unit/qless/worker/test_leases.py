@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resty_django.qless.worker.heartbeat.leases import Leases
+from resty_django.qless.worker.in_flight import Leases
 
 
 def test_lengths_of_leases_come_from_the_configuration() -> None:
