@@ -16,7 +16,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, ModuleType
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from django.apps import AppConfig, apps
@@ -67,15 +67,6 @@ class Runnable:
 
 
 JobTarget: TypeAlias = "type | FunctionType | Runnable"
-
-
-class Performed(Protocol):
-    """A job that `perform` runs."""
-
-    @property
-    def klass(self) -> str: ...
-    @property
-    def queue_name(self) -> str: ...
 
 
 _paths: Final[dict[str, str]] = {}
@@ -265,12 +256,12 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Any], Any]:
     )
 
 
-def perform(job: Performed) -> Any:
+def perform(job: Any) -> Any:
     """Run a job and return its function's return value. A coroutine function runs in a new event loop."""
     return call(function_of(find(job.klass), job.queue_name), job)
 
 
-async def aperform(job: Performed) -> Any:
+async def aperform(job: Any) -> Any:
     """Do the same for asyncio; a sync function runs in Django's thread for sync code."""
     return await acall(function_of(find(job.klass), job.queue_name), job)
 

@@ -44,7 +44,7 @@ from resty_django.txid import current
 from ..clients.client import Client
 from ..clients.job import Job
 from ..clients.put_options import checked_options
-from ..clients.serialization import encode
+from ..clients.serialization import encode, ordered
 from ..errors import InvalidArgument, NotAllowed
 from ..job_classes import Runnable, is_allowed, refusal_of, register
 from ..middleware import Timeout
@@ -122,7 +122,7 @@ class Parameters:
         bound = self.bind(args, kwargs, None if source is None else source.value)
         bound.apply_defaults()
         try:
-            identity = [self._name, [[name, _ordered(bound.arguments[name])] for name in names]]
+            identity = [self._name, [[name, ordered(bound.arguments[name])] for name in names]]
             text = msgspec.json.encode(msgspec.json.decode(encode(identity)), order="deterministic")
         except TypeError as error:
             raise InvalidArgument(str(error)) from None
@@ -134,15 +134,6 @@ class Parameters:
         """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
         them."""
         return self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
-
-
-def _ordered(value: Any) -> Any:
-    """Return a value whose sets are lists in the order of their JSON: a set's own order differs between processes."""
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(_ordered, value), key=encode)
-    if isinstance(value, (list, tuple)):
-        return [*map(_ordered, value)]
-    return {key: _ordered(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class Task(Runnable, Generic[P, R]):

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 from resty_django.conf import conf
 
 from ..clients.client import Client
-from ..clients.default import default_client
 from ..clients.replies import Group
 from ..clients.serialization import decode
 from ..clients.transport import Steps, sync_and_async
@@ -27,6 +26,7 @@ from .results import (
     STATES,
     SUCCESS,
     AsyncResult,
+    TaskResult,
     pauses,
     value_of,
 )
@@ -46,14 +46,14 @@ class GroupProgress(NamedTuple):
     total: int
 
 
-class GroupResult:
+class GroupResult(TaskResult):
     """The results of a group's tasks, in the group's order. `GroupResult(id)` finds a group again.
 
     Each attribute queries the server. Async methods begin with `a`. `parent`: in a chain, the result of the step before
     the group.
     """
 
-    __slots__ = ("_results", "client", "id", "parent")
+    __slots__ = ("_results",)
 
     def __init__(
         self,
@@ -63,27 +63,13 @@ class GroupResult:
         results: Sequence[AsyncResult[Any]] | None = None,
         parent: AsyncResult[Any] | GroupResult | None = None,
     ) -> None:
-        self.id = id
-        self.client: Client = default_client() if client is None else client
+        super().__init__(id, client=client, parent=parent)
         self._results = None if results is None else tuple(results)
-        self.parent = parent
 
     @classmethod
     def restore(cls, id: str, client: Client | None = None) -> GroupResult:
         """Return the results of the group with this ID."""
         return cls(id, client=client)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}>"
-
-    def __str__(self) -> str:
-        return self.id
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GroupResult) and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
 
     def __iter__(self) -> Iterator[AsyncResult[Any]]:
         return iter(self.results)

@@ -48,11 +48,8 @@ class Progress(NamedTuple):
     message: str
 
 
-class AsyncResult(Generic[R]):
-    """The result of the task with this ID. Each attribute queries the server. Async methods begin with `a`.
-
-    `parent`: in a chain, the result of the previous task.
-    """
+class TaskResult:
+    """What results of tasks and of groups have in common."""
 
     __slots__ = ("client", "id", "parent")
 
@@ -70,10 +67,19 @@ class AsyncResult(Generic[R]):
         return self.id
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AsyncResult) and self.id == other.id
+        return isinstance(other, type(self)) and self.id == other.id
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+class AsyncResult(TaskResult, Generic[R]):
+    """The result of the task with this ID. Each attribute queries the server. Async methods begin with `a`.
+
+    `parent`: in a chain, the result of the previous task.
+    """
+
+    __slots__ = ()
 
     # --- state ---
 

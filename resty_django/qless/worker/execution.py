@@ -17,7 +17,7 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients import serialization
-from ..clients.transport import Request, Steps
+from ..clients.transport import Request
 from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
 from ..middleware import chain
 from ..middleware.always import bound_to
@@ -56,14 +56,13 @@ def run(running: RunningJob) -> None:
         finish(running, error)
     else:
         finish(running, None, result)
-    if job._hooks:
-        steps = _hooked_steps(running)
-        if steps is not None:
-            try:
-                job.client.run(steps)
-                running.command = None
-            except Exception as error:
-                _on_hook_error(running, error)
+    command = running.command
+    if job._hooks and command is not None:  # the hooks run where the job ran, not in the worker loop
+        try:
+            job.client.run(job._changing(command.name, command.request))
+            running.command = None
+        except Exception as error:
+            _on_hook_error(running, error)
 
 
 async def arun(running: RunningJob) -> None:
@@ -87,22 +86,13 @@ async def arun(running: RunningJob) -> None:
         finish(running, original(error))
     else:
         finish(running, None, result)
-    if job._hooks:
-        steps = _hooked_steps(running)
-        if steps is not None:
-            try:
-                await job.client.arun(steps)
-                running.command = None
-            except Exception as error:
-                _on_hook_error(running, error)
-
-
-def _hooked_steps(running: RunningJob) -> Steps[Any] | None:
-    """Return the steps that end a job with hooks. They are taken where the job ran, not by the worker loop."""
     command = running.command
-    if command is None:
-        return None
-    return running.job._changing(command.name, command.request)  # type: ignore[no-any-return]
+    if job._hooks and command is not None:  # the hooks run where the job ran, not in the worker loop
+        try:
+            await job.client.arun(job._changing(command.name, command.request))
+            running.command = None
+        except Exception as error:
+            _on_hook_error(running, error)
 
 
 def _on_hook_error(running: RunningJob, error: Exception) -> None:

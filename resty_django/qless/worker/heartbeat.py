@@ -143,10 +143,7 @@ class StandInHeartbeats:
             return False
         try:
             self._send(jid)
-        except (
-            QlessError,
-            StoreError,
-        ):  # the job has ended or is lost; or the server is down, which the next check retries
+        except (QlessError, StoreError):  # the job has ended or is lost; or the server is down: the next check retries
             return False
         return True
 
