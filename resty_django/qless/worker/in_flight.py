@@ -58,7 +58,8 @@ class Leases:
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
-        self._lengths = dict.fromkeys(self._queues, DEFAULT_LEASE)
+        self.lengths = dict.fromkeys(self._queues, DEFAULT_LEASE)
+        """Seconds of a lease by queue."""
         self._check_interval = LONGEST_CHECK
         self.next_check = 0.0
         """When to check for leases to renew."""
@@ -66,11 +67,11 @@ class Leases:
     @property
     def shortest(self) -> float:
         """Seconds of the shortest lease."""
-        return min(self._lengths.values(), default=DEFAULT_LEASE)
+        return min(self.lengths.values(), default=DEFAULT_LEASE)
 
     def renew(self, running: RunningJob, now: float) -> None:
         """Record that a call sent at `now` renewed the lease."""
-        length = self._lengths.get(running.queue, DEFAULT_LEASE)
+        length = self.lengths.get(running.queue, DEFAULT_LEASE)
         running.renew_at = now + length / RENEWALS
         running.lease_end = now + length
 
@@ -88,10 +89,10 @@ class Leases:
     def apply_lengths(self, replies: Sequence[Any], now: float) -> None:
         """Process the replies to `length_requests`."""
         common = _seconds(replies[0]) or DEFAULT_LEASE
-        self._lengths = {
+        self.lengths = {
             queue: _seconds(reply) or common for queue, reply in zip(self._queues, replies[1:], strict=True)
         }
-        self._check_interval = min(LONGEST_CHECK, max(SHORTEST_CHECK, min(self._lengths.values()) / 12))
+        self._check_interval = min(LONGEST_CHECK, max(SHORTEST_CHECK, min(self.lengths.values()) / 12))
         self.next_check = min(self.next_check, now + self._check_interval)
 
 

@@ -68,8 +68,6 @@ class WorkerLoop:
         self.before_poll: Callable[[str], None] = lambda queue: None
         """Called with each queue before it is polled."""
         self._client = client
-        self._call: Final = client.call_many
-        """Returns the replies, including errors. Raises `StoreDown`; the requests may have been executed then."""
         self._options = options
         self._reserver = reserver
         self._schedule = PollSchedule(options.queues, options.interval)
@@ -253,7 +251,7 @@ class WorkerLoop:
             batch = CommandBatch()
             if not self._add_pop(batch, now):
                 return
-            replies = self._call(batch.requests)
+            replies = self._client.call_many(batch.requests)
             batch.apply(replies)
             _raise_fault(replies)
 
@@ -262,12 +260,15 @@ class WorkerLoop:
         for _ in range(MAX_TIDY_CALLS):
             if not self.in_flight.tidy_needed or not self.inbox.empty():
                 break
-            self.in_flight.tidy_needed = self._call([("tidy", self.name)]) == [1]
+            self.in_flight.tidy_needed = self._client.call_many([("tidy", self.name)]) == [1]
 
     def _call_safely(self, requests: list[Request]) -> list[Any]:
-        """Do the same as `_call`, but if a request cannot be sent, send each one alone; its reply is then the error."""
+        """Return the replies, including errors. If a request cannot be sent, send each alone; its error is its reply.
+
+        Raises `StoreDown`; the requests may have been executed then.
+        """
         try:
-            return self._call(requests)
+            return self._client.call_many(requests)
         except StoreError:
             raise
         except Exception as error:
@@ -275,7 +276,7 @@ class WorkerLoop:
         replies: list[Any] = []
         for request in requests:
             try:
-                replies += self._call([request])
+                replies += self._client.call_many([request])
             except StoreError:
                 raise
             except Exception as error:
@@ -315,7 +316,7 @@ class WorkerLoop:
             log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(unreadable))
             group = f"{queue}-{UnreadableReply.__name__}"
             failures = [FailJob(jid, self.name, group, message_of(error)) for jid, error in unreadable.items()]
-            self._call([failure.request for failure in failures])
+            self._client.call_many([failure.request for failure in failures])
 
     def _start(self, job: WorkerJob, queue: str, now: float) -> None:
         try:
@@ -336,7 +337,7 @@ class WorkerLoop:
         for queue in queues:
             self.before_poll(queue)  # jobs put from here on are in the reply or trigger a notification
         wall_clock = time.time()
-        for queue, reply in zip(queues, self._call([("due", queue) for queue in queues]), strict=True):
+        for queue, reply in zip(queues, self._client.call_many([("due", queue) for queue in queues]), strict=True):
             if not isinstance(reply, SERVER_ERRORS):
                 self._schedule.set_due(queue, None if reply is None else float(reply) - wall_clock, now)
 
@@ -344,11 +345,11 @@ class WorkerLoop:
 
     def _give_back(self, jids: list[str]) -> None:
         """Return jobs that are still locked to their queues, ahead of all others and with all their retries."""
-        replies = self._call([("heartbeat", jid, self.name) for jid in jids])
+        replies = self._client.call_many([("heartbeat", jid, self.name) for jid in jids])
         _raise_fault(replies)
         locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, SERVER_ERRORS)]
         if locked:
-            _raise_fault(self._call([("timeout", jid) for jid in locked]))
+            _raise_fault(self._client.call_many([("timeout", jid) for jid in locked]))
             log.info("returned to their queues: %s", ", ".join(locked))
 
     def _abort(self) -> None:

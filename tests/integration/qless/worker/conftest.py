@@ -177,7 +177,7 @@ class InProcessWorker:
         return self.loop.snapshot()
 
     def lease(self, queue: str) -> float:
-        return self.loop.in_flight.leases.length(queue)
+        return self.loop.in_flight.leases.lengths[queue]
 
     def check_leases(self) -> None:
         """At once, and not when it is time."""

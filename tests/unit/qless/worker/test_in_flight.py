@@ -138,4 +138,4 @@ def test_each_job_that_only_the_server_knows_is_found_once(in_flight: InFlightJo
             *("config.get", "config.get", "workers", "tidy")
         ]
         assert in_flight.take_orphans() == expected
-    assert in_flight.leases.length("q") == 30.0
+    assert in_flight.leases.lengths["q"] == 30.0
