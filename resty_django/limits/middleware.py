@@ -16,14 +16,14 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponseBase
 
-from .enforcement.enforcer import Passed
-from .enforcement.headers import add_headers
-from .enforcement.request_limits import LimitCheck
-from .enforcement.settings import request_settings
-from .enforcement.waiting import await_turn, wait_turn
+from .callers.settings import request_settings
 from .policies import registry
 from .policies.enforcers import enforcer_for
-from .policies.spec import BadPolicy
+from .requests.check import LimitCheck
+from .requests.enforcer import Passed
+from .requests.headers import add_headers
+from .requests.waiting import await_turn, wait_turn
+from .specs.policy_validation import BadPolicy
 
 _CHECK = "_resty_limits"
 _PASSED = "_resty_limit_passed"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from resty_django.conf import validators
 from resty_django.conf.schema import Fault, above, at_least, between, duration, one_of, section, setting
 
-from .limiters.units import whole_rate
+from .arguments.units import whole_rate
+
+LOGIN_GUARD: Final = "resty_django.limits.login.LoginGuard"
+"""The path of the login guard in AUTHENTICATION_BACKENDS."""
 
 
 def _failures(value: str) -> str | None:

@@ -45,18 +45,20 @@ with extras.needed("Throttles for Django REST framework need"):
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
 
-from .bans.rule import BanOptions, ban_rule
-from .enforcement import keys
-from .enforcement.chosen_rates import ChosenRates, RateFunction, Tiers
-from .enforcement.enforcer import Enforcer, Passed
-from .enforcement.headers import add_headers
-from .enforcement.request_limits import LimitCheck, RequestLimit
-from .enforcement.response import Refusal, problem_response
-from .enforcement.settings import request_settings
+from .arguments.units import parse_rate, split_amount, split_rates, whole_rate
+from .callers import keys
+from .callers.settings import request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from .limiters.units import parse_rate, split_amount, split_rates, whole_rate
+from .refusals import Refusal
+from .requests.check import LimitCheck
+from .requests.chosen_rates import ChosenRates, RateFunction, Tiers
+from .requests.enforcer import Enforcer, Passed
+from .requests.headers import add_headers
+from .requests.request_limit import RequestLimit
+from .requests.response import problem_response
+from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import THROTTLE
 from .statistics.counting import DecisionCounter
 

@@ -19,12 +19,12 @@ from resty_django.durations import parse_duration
 from resty_django.numbers import grouped
 from resty_django.translated_errors import translated
 
-from ..enforcement.chosen_rates import tier_problem
 from ..models import LimitOverride, LimitPolicy
-from ..overrides.spec import is_known
 from ..policies import simulation
-from ..policies.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
-from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
+from ..requests.chosen_rates import tier_problem
+from ..specs.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
+from ..specs.override import is_known
+from ..specs.policy import ALL_NUMBERS, NUMBERS, PolicySpec
 
 LONGEST_INTERVAL = 86_400.0
 MOST_NAMES = 5

@@ -29,8 +29,8 @@ from resty_django.text import printable
 from ..models import QuotaUsage
 from ..quotas import changes, registry, rows
 from ..quotas.periods import Period
-from ..quotas.quota import row_key
 from ..quotas.rows import MOST_GRANTED
+from ..quotas.store import row_key
 from .key_forms import stored_forms
 
 TEMPLATES: Final = "admin/resty_limits/quotausage"

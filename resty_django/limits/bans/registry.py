@@ -17,10 +17,10 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import NoMemory, SharedDictError, shdicts
 from resty_django.text import logger
 
-from ..enforcement.names import counted_key
+from ..callers.names import counted_key
+from ..specs.ban import BanRule
 from ..stores import STORES
 from ..stores.circuit_breaker import CircuitBreaker
-from .rule import BanRule
 
 log = logger("resty_django.limits")
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Final, Unpack
 
 from resty_django.forks import after_fork
 
-from ..algorithms import Decided, concurrency
-from ..algorithms.decision import Decision
+from ..algorithms import Algorithm, Decided, Operation, concurrency
+from ..arguments.validation import check_cost, milliseconds, not_negative, positive, whole
+from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
-from .base import LOCAL, Algorithm, Limiter, LimiterOptions, Operation
-from .validation import check_cost, milliseconds, not_negative, positive, whole
+from .base import LOCAL, Limiter, LimiterOptions
 
 MAX_LEASES: Final = 2**16
 """The maximum cost of a request whose slots have leases: together they take a mebibyte."""
@@ -45,7 +45,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         Operation(concurrency.uncommit, "uncommit"),
     )
     _leaving: ClassVar = Operation(concurrency.leaving, "leaving")
-    give_back = _leaving
+    give_back: ClassVar[Operation | None] = _leaving
     _renew: ClassVar = Operation(concurrency.renew, "renew")
 
     def __init__(

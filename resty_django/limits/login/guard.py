@@ -13,17 +13,17 @@ from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.sansio import Step, Steps
 
-from ..algorithms.decision import Decision
-from ..apps import LOGIN_GUARD
+from ..arguments.units import whole_rate
 from ..bans.banning import Banning
-from ..bans.rule import BanRule
-from ..enforcement.names import LOGIN_BANS, normalized, spelling
-from ..enforcement.response import Refusal
-from ..enforcement.settings import request_settings
-from ..limiters.units import whole_rate
+from ..callers.names import LOGIN_BANS, normalized, spelling
+from ..callers.settings import request_settings
+from ..decision import Decision
 from ..overrides.current import current, now
 from ..overrides.override_set import Override
-from ..overrides.spec import LOGIN_SERIES
+from ..refusals import Refusal
+from ..settings import LOGIN_GUARD
+from ..specs.ban import BanRule
+from ..specs.override import LOGIN_SERIES
 
 LABEL: Final = "login"
 

@@ -1,4 +1,4 @@
-"""The quotas of the current customer.
+"""The quotas of the current customer, for code and as a page.
 
 from resty_django import limits
 
@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..enforcement import keys
-from ..enforcement.chosen_rates import Tiers, asking
+from ..callers import keys
+from ..requests.chosen_rates import Tiers, asking
 from . import registry
 from .quota import Quota, Usage
 
+TEMPLATE: Final = "resty_limits/usage.html"
 SHARED: Final = frozenset({"all", "path", "view"})
 """Parts of keys that do not identify a customer."""
 
@@ -74,3 +80,10 @@ def _usage_of(quota: Quota, key: str, limit: int) -> Usage:
 
 async def _ausage_of(quota: Quota, key: str, limit: int) -> Usage:
     return await quota.ausage(key, limit=limit)
+
+
+@never_cache
+@require_safe
+def usage_page(request: HttpRequest) -> HttpResponse:
+    """Show the usage of the request's customer, with the template `resty_limits/usage.html`."""
+    return render(request, TEMPLATE, {"usages": usage(request)})

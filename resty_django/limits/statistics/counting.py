@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..algorithms.decision import Decision
+from ..decision import Decision
 from .catalog import add_limit
 from .reporter import stats
 

@@ -29,8 +29,8 @@ from resty_django.shdict import SharedDict, SharedDictError, shdicts
 from resty_django.shdict.base import Change
 from resty_django.text import logger
 
-from ..algorithms.decision import Decision
-from ..enforcement.keys import plain
+from ..callers.keys import plain
+from ..decision import Decision
 from .background import background
 from .catalog import Description, counted_limit
 from .events import REFUSED, SHADOWED, Event

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resty_django.durations import UNITS, parse_duration
-from resty_django.limits.limiters.units import parse_rate, split_rate
+from resty_django.limits.arguments.units import parse_rate, split_rate
 
 
 @pytest.mark.parametrize(

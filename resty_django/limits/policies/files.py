@@ -24,12 +24,12 @@ from django.utils import timezone
 from resty_django.suggestions import did_you_mean
 from resty_django.text import one_line
 
-from .limiters.base import Limiter
-from .models import Editable, LimitOverride, LimitPolicy
-from .overrides.spec import known_limiters
-from .policies.invalidation import changed_together
-from .policies.lines import lines_of
-from .policies.spec import build, rate_specs
+from ..limiters.base import Limiter
+from ..models import Editable, LimitOverride, LimitPolicy
+from ..specs.lines import lines_of
+from ..specs.policy import build, rate_specs
+from ..statistics.catalog import known_limiters
+from .invalidation import changed_together
 
 MODELS: Final[dict[str, type[Editable]]] = {model._meta.label_lower: model for model in (LimitPolicy, LimitOverride)}
 MAX_CHARACTERS: Final = 10 * 1024 * 1024

@@ -16,8 +16,8 @@ from resty_django.suggestions import did_you_mean
 from resty_django.text import printable
 from resty_django.translated_errors import translated
 
-from ..enforcement.client_address import parse_address, parse_network
-from ..enforcement.names import LOGIN_BANS
+from ..callers.client_address import parse_address, parse_network
+from ..callers.names import LOGIN_BANS
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .rates import ADVICE, BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate, units_of
@@ -82,31 +82,15 @@ class OverrideSpec:
 FIELDS: Final = tuple(field.name for field in fields(OverrideSpec))
 
 
-def known_limiters(series: str) -> Iterable[Any]:
-    """Return the limiters of a limit that this process has loaded."""
-    from ..policies import registry
-
-    if catalog.kind_and_name(series)[0] == catalog.POLICY:
-        policy = registry.all_policies().get(series)
-        return () if policy is None else policy.limiters
-    if catalog.kind_and_name(series)[0] == catalog.QUOTA:
-        from ..quotas.registry import find_quota
-
-        counted = find_quota(catalog.kind_and_name(series)[1])
-        return () if counted is None else (counted,)
-    limit = catalog.counted_limit(series)
-    return () if limit is None else tuple(limit.limiters.values())
-
-
 def is_missing_policy(series: str) -> bool:
     """Return whether this is the name of a policy that does not exist."""
     is_policy = series != ALL_LIMITS and catalog.kind_and_name(series)[0] == catalog.POLICY
-    return is_policy and not tuple(known_limiters(series))
+    return is_policy and not tuple(catalog.known_limiters(series))
 
 
 def is_known(series: str) -> bool:
     """Return whether a limit has this name in the statistics; True if the store does not answer."""
-    if series in LOGIN_SERIES.values() or any(True for _ in known_limiters(series)):
+    if series in LOGIN_SERIES.values() or any(True for _ in catalog.known_limiters(series)):
         return True
     try:
         return series in stats.names()
@@ -114,7 +98,7 @@ def is_known(series: str) -> bool:
         return True
 
 
-def find_problems(spec: OverrideSpec, limiters: Limiters = known_limiters) -> dict[str, str]:
+def find_problems(spec: OverrideSpec, limiters: Limiters = catalog.known_limiters) -> dict[str, str]:
     """Return a message for each field that is not valid, in the names of `OverrideSpec`."""
     return dict(_problems(spec, limiters))
 

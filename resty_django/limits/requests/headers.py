@@ -15,16 +15,11 @@ from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import quote
 
-from ..algorithms.decision import Decision
+from ..callers.settings import DRAFT, LEGACY
+from ..decision import Decision
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
-DRAFT: Final = 1
-"""The flag of the fields of the draft."""
-LEGACY: Final = 2
-"""The flag of the `X-RateLimit` fields."""
-SELECTIONS: Final = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
-"""The flags of each value of the setting HEADERS."""
 LARGEST: Final = 999_999_999_999_999
 """The largest integer of RFC 9651; larger numbers are reported as this one."""
 _UNESCAPED: Final = " " + "".join(sorted({*string.ascii_letters, *string.digits, *string.punctuation} - {"%"}))

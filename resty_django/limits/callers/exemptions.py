@@ -1,15 +1,17 @@
-"""Exemptions from limits: by network, permission or function."""
+"""The requests to which a limit applies: exemptions by network, permission or function, and methods."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from resty_django.callables import plain_function, plain_value
 from resty_django.users import user_of
 
 from .client_address import Networks
 from .settings import request_settings
+
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 
 
 class Exemption:
@@ -66,3 +68,9 @@ class Exemption:
         if self.networks and request_settings().clients.address(request.META) in self.networks:
             return True
         return self.function is not None and bool(plain_value(self.function(request), "exempt of a limit"))
+
+
+def limited_methods(methods: Iterable[str]) -> frozenset[str]:
+    """Return the methods to which a limit for `methods` applies: GET includes HEAD, which runs the same view."""
+    names = frozenset(methods)
+    return names | {"HEAD"} if "GET" in names else names

@@ -11,13 +11,14 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponseBase
 
+from ..callers.keys import digest
+from ..callers.settings import request_settings
 from ..overrides.current import current
 from ..statistics.catalog import caller
+from .check import LimitCheck
 from .enforcer import Enforcer
 from .headers import add_headers
-from .keys import digest
-from .request_limits import SHORTEST_SLEEP, LimitCheck, RequestLimit
-from .settings import request_settings
+from .request_limit import SHORTEST_SLEEP, RequestLimit
 from .waiting import await_turn, wait_turn
 
 V = TypeVar("V", bound=Callable[..., Any])

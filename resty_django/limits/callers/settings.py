@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 
 from .client_address import ClientResolver, Networks
-from .headers import SELECTIONS
+
+DRAFT: Final = 1
+"""The flag of the header fields `RateLimit` and `RateLimit-Policy`, which a draft of the IETF defines."""
+LEGACY: Final = 2
+"""The flag of the `X-RateLimit` fields."""
+SELECTIONS: Final = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
+"""The flags of each value of the setting HEADERS."""
 
 
 class RequestSettings:

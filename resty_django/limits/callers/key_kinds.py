@@ -16,7 +16,7 @@ from .keys import MISSING, hashed, plain
 from .settings import request_settings
 
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {"user": ("user",), "address": ("ip",)}
-"""The roles of keys of each kind, see `resty_django.limits.enforcement.keys.Key`."""
+"""The roles of keys of each kind, see `resty_django.limits.callers.keys.Key`."""
 
 
 def roles_of(key_kind: str | None, title: str) -> tuple[str, ...]:

@@ -21,8 +21,9 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
 
+from .check import LimitCheck
 from .enforcer import Enforcer
-from .request_limits import LimitCheck, RequestLimit
+from .request_limit import RequestLimit
 
 log = logger("resty_django.limits")
 

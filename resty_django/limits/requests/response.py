@@ -1,11 +1,9 @@
-"""Responses to refused requests, as HTML or JSON, with signal and log line."""
+"""Responses to refused requests, as HTML or JSON."""
 
 from __future__ import annotations
 
 import json
-import random
-from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.http import HttpResponse
 from django.template import TemplateDoesNotExist, loader
@@ -14,10 +12,9 @@ from django.utils.translation import get_language, gettext, ngettext
 
 from resty_django.text import logger
 
-from ..algorithms.decision import Decision
-from ..signals import request_refused
+from ..callers.settings import request_settings
+from ..refusals import Refusal
 from .headers import retry_after, shown_name
-from .settings import request_settings
 
 log = logger("resty_django.limits")
 
@@ -45,43 +42,6 @@ PAGE: Final = """<!doctype html>
 </html>
 """
 """The page if no template is found."""
-
-
-class Refusal(NamedTuple):
-    """A refusal by a limit.
-
-    `name`: the full name of the limit. `label`: the name that clients see. `sender`: the class of its limiter. `key`:
-    the key of the request. `status`: the status of the response (None: the setting STATUS). `violated`: the labels of
-    all limits that refuse the request (empty: only this one). `banned`: whether the key is banned or blocked.
-    """
-
-    name: str
-    label: str
-    sender: type[Any]
-    key: str
-    decision: Decision
-    status: int | None = None
-    violated: tuple[str, ...] = ()
-    banned: bool = False
-
-
-def announce(request: Any, refusal: Refusal) -> None:
-    """Log a refusal and send the signal."""
-    _log(request, refusal)
-    if request_refused.has_listeners(refusal.sender):
-        request_refused.send_robust(**_signal(request, refusal))
-
-
-async def aannounce(request: Any, refusal: Refusal) -> None:
-    """Run `announce` without blocking on receivers of the signal."""
-    _log(request, refusal)
-    if request_refused.has_listeners(refusal.sender):
-        await request_refused.asend_robust(**_signal(request, refusal))
-
-
-def would_refuse(request: Any, refusal: Refusal) -> None:
-    """Log a refusal in shadow mode."""
-    _log(request, refusal, "would be refused")
 
 
 def response_to(request: Any, refusal: Refusal) -> HttpResponse:
@@ -158,35 +118,3 @@ def _builtin_page(title: str, seconds: int | None) -> str:
 def _advice(seconds: int) -> str:
     text = ngettext("Please try again in %(seconds)s second.", "Please try again in %(seconds)s seconds.", seconds)
     return text % {"seconds": seconds}
-
-
-def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
-    return {
-        "sender": refusal.sender,
-        "request": request,
-        "decision": refusal.decision,
-        "name": refusal.name,
-        "key": refusal.key,
-    }
-
-
-def _log(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
-    """Log a refusal, or only the share LOG_REFUSALS of them."""
-    share = request_settings().section.log_refusals
-    if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
-        return
-    txid = getattr(request, "txid", None)
-    never = refusal.decision.retry_after == inf
-    log.warning(
-        "%s by %s: %s %s of %s; %s%s",
-        outcome,
-        refusal.name,
-        request.method,
-        request.path,
-        refusal.key,
-        ("blocked" if refusal.banned else "its cost can never pass")
-        if never
-        else f"would pass in {refusal.decision.retry_after:.3f} s",
-        f" [{txid}]" if txid else "",
-        extra={"request": request, "limit": refusal.name, "key": refusal.key, "txid": txid},
-    )

@@ -17,16 +17,16 @@ from typing import Any, TypeAlias
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..algorithms.decision import CombinedDecision, Decision
+from ..callers import keys
+from ..callers.settings import request_settings
+from ..decision import CombinedDecision, Decision
 from ..errors import CostTooHigh, LimitError
 from ..limiters.combined import acombine, combine
 from ..limiters.descriptions import in_english
 from ..overrides.current import UNREAD, current, now
-from ..overrides.limits import with_rate
-from . import keys
+from .check import LimitCheck
 from .headers import AdvertisedLimit
-from .request_limits import SHORTEST_SLEEP, LimitCheck, RequestLimit
-from .settings import request_settings
+from .request_limit import SHORTEST_SLEEP, RequestLimit
 
 KeyedLimits: TypeAlias = list[tuple[RequestLimit, str]]
 Passed: TypeAlias = tuple[AdvertisedLimit, Decision]
@@ -192,7 +192,7 @@ class Enforcer:
                     check.banned = True
                     return []
             elif not override.lifts:
-                deciding.append((with_rate(limit, override.rate), key))
+                deciding.append((limit.with_rate(override.rate), key))
             elif self._one_suffices:
                 return []
         return deciding

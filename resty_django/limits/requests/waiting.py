@@ -16,9 +16,10 @@ from typing import Final
 
 from resty_django.sansio import Step, Steps, arun, run
 
+from ..callers.settings import request_settings
 from ..limiters.waiting import WaitingCounter
-from .request_limits import SHORTEST_SLEEP, LimitCheck, LimitResult
-from .settings import request_settings
+from .check import LimitCheck, LimitResult
+from .request_limit import SHORTEST_SLEEP
 
 waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: request_settings().max_waiting)
 

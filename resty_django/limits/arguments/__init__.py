@@ -1,0 +1,1 @@
+"""Arguments of limits: rates as text, and validation with errors that name the wrong argument. Pure."""
