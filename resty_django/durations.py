@@ -1,4 +1,4 @@
-"""The parser for durations in settings, options and arguments: "10m", "1h30m", "500ms", numbers, timedeltas. Pure."""
+"""The parsers for durations and counts in a time, in settings, options and arguments: "10m", "500ms", "5/15m". Pure."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def gettext_noop(text: str) -> str:
 
 
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
+_RATE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)", re.IGNORECASE)
 _SPAN: Final = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
 
 
@@ -79,3 +80,36 @@ def _seconds(text: str) -> float:
         message = gettext_noop('%(text)r is not a duration such as "1h", "90s" or "500ms".')
         raise BadText(message, text=text[:LONGEST_TEXT])
     return total
+
+
+def split_rate(rate: str) -> tuple[float, float]:
+    """Return the requests and the seconds of a rate: (5, 3600) for "5 per hour". Raise `ValueError`."""
+    match = _RATE.fullmatch(rate) if len(rate) <= LONGEST_TEXT else None
+    if match is None:
+        message = gettext_noop('%(rate)r is not a rate such as "200/s", "30/m", "5 per hour" or "10/30s".')
+        raise BadText(message, rate=rate[:LONGEST_TEXT])
+    try:
+        count, seconds = float(match[1]), parse_duration(match[2])
+    except ValueError:
+        message = gettext_noop(
+            '%(rate)r is not a rate: %(unit)r is not a unit of time. Use ms, s, m, h, d or w, as in "10/s".'
+        )
+        raise BadText(message, rate=rate, unit=match[2]) from None
+    if not (count > 0 and seconds > 0):
+        message = gettext_noop("%(rate)r is not a rate: the number and the time must be greater than 0.")
+        raise BadText(message, rate=rate)
+    return count, seconds
+
+
+def whole_rate(rate: str | float) -> tuple[int, float]:
+    """Return the requests and the seconds of a rate with a whole number: (5000, 3600) for "5000/h".
+
+    Raise `ValueError`, or `TypeError` if it is not a string.
+    """
+    if not isinstance(rate, str):
+        raise TypeError(f'{rate!r} is not a number of requests in a time. Write "5000/h", or pass per= as well.')
+    count, seconds = split_rate(rate)
+    if not count.is_integer():
+        message = gettext_noop('%(rate)r is not a whole number of requests in a time, such as "5000/h".')
+        raise BadText(message, rate=rate)
+    return int(count), seconds

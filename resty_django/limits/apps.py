@@ -34,8 +34,8 @@ class LimitsConfig(appconfig.RestyAppConfig):
 
     def ready(self) -> None:
         super().ready()
+        from .callers.names import LOGIN_GUARD
         from .policies import invalidation
-        from .settings import LOGIN_GUARD
 
         invalidation.connect()
         if LOGIN_GUARD in settings.AUTHENTICATION_BACKENDS:

@@ -26,7 +26,7 @@ from django.utils.module_loading import import_string
 from resty_django.conf import conf
 from resty_django.conf.schema import see_key
 
-from .settings import LOGIN_GUARD
+from .callers.names import LOGIN_GUARD
 
 LIMIT_MIDDLEWARE: Final = "resty_django.limits.middleware.LimitMiddleware"
 LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"

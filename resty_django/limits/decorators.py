@@ -22,15 +22,15 @@ from functools import partial
 from math import inf
 from typing import Any, Final, Literal, Self, Unpack, cast
 
-from resty_django.durations import Duration, parse_duration
+from resty_django.durations import Duration, parse_duration, whole_rate
 
-from .arguments.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
-from .arguments.validation import unknown_option
 from .callers import keys
 from .callers.exemptions import Exemption
 from .limiters.base import Limiter
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters.units import parse_rate, refill_of, split_amount, split_rates
+from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
 from .requests.chosen_rates import ChosenRates, Rate, RateFunction, Tiers
 from .requests.enforcer import EitherEnforcer, Enforcer

@@ -22,8 +22,6 @@ from resty_django.callables import plain_function, plain_value
 from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
 
-from .arguments.units import split_amount, split_rates
-from .arguments.validation import unknown_option
 from .bans.banning import Banning
 from .callers.key_kinds import roles_of, stored_key
 from .callers.keys import digest
@@ -33,6 +31,8 @@ from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
 from .limiters.descriptions import in_english
 from .limiters.rate import IDLE, TokenBucket
+from .limiters.units import split_amount, split_rates
+from .limiters.validation import unknown_option
 from .limiters.waiting import Wait, WaitingCounter, counter_of_calls
 from .overrides.current import current
 from .overrides.limits import overridden_calls

@@ -45,12 +45,14 @@ with extras.needed("Throttles for Django REST framework need"):
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
 
-from .arguments.units import parse_rate, split_amount, split_rates, whole_rate
+from resty_django.durations import whole_rate
+
 from .callers import keys
 from .callers.settings import request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters.units import parse_rate, split_amount, split_rates
 from .refusals import Refusal
 from .requests.check import LimitCheck
 from .requests.chosen_rates import ChosenRates, RateFunction, Tiers

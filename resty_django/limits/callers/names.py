@@ -9,6 +9,8 @@ from typing import Final
 
 from .keys import plain
 
+LOGIN_GUARD: Final = "resty_django.limits.login.LoginGuard"
+"""The path of the login guard in AUTHENTICATION_BACKENDS."""
 LOGIN_BANS: Final = {"address_and_name": "login-address-and-name", "address": "login-address", "name": "login-name"}
 """The names of the login guard's bans, by setting, in the order of their checks."""
 LONGEST_NAME: Final = 1000

@@ -15,12 +15,12 @@ from resty_django.shdict.codec import decode_key
 from resty_django.text import logger
 
 from ..algorithms import Algorithm, Decided, Operation
-from ..arguments.validation import check_cost, unknown_option
 from ..decision import Decision
 from ..errors import CostTooHigh, ForeignData, NotFound, StoreFailed
 from ..stores import STORES, LocalStore, Store, store_of
 from ..stores.circuit_breaker import PAUSE, CircuitBreaker
 from .slots import Slot, aacquire, acquire
+from .validation import check_cost, unknown_option
 
 log = logger("resty_django.limits")
 

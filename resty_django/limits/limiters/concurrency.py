@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final, Unpack
 from resty_django.forks import after_fork
 
 from ..algorithms import Algorithm, Decided, Operation, concurrency
-from ..arguments.validation import check_cost, milliseconds, not_negative, positive, whole
 from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
 from .base import LOCAL, Limiter, LimiterOptions
+from .validation import check_cost, milliseconds, not_negative, positive, whole
 
 MAX_LEASES: Final = 2**16
 """The maximum cost of a request whose slots have leases: together they take a mebibyte."""

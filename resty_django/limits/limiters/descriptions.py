@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.numbers import grouped
 
-from ..arguments.units import passing_rate, slower
+from .units import passing_rate, slower
 
 _RATES: Final = ((1, "s"), (60, "min"), (3600, "h"), (86_400, "day"))
 _PERIODS: Final = {

@@ -21,11 +21,11 @@ from resty_django.conf.schema import SETTING
 from resty_django.durations import parse_duration
 
 from ..algorithms import Algorithm, Operation, fixed_window, leaky_bucket, sliding_window, token_bucket
-from ..arguments.units import passing_rate, refill_of, slower
-from ..arguments.validation import LONGEST, MOST, check_cost, not_negative, positive, whole_limit, window_ms
 from ..decision import Decision
 from . import descriptions
 from .base import Limiter, LimiterOptions
+from .units import passing_rate, refill_of, slower
+from .validation import LONGEST, MOST, check_cost, not_negative, positive, whole_limit, window_ms
 
 SITE: Final = "site"
 """The `max_wait` of a token bucket that uses the setting LIMITS MAX_WAIT."""

@@ -13,9 +13,9 @@ from resty_django.conf import conf
 from resty_django.forks import after_fork
 from resty_django.text import logger
 
-from ..arguments.validation import whole
 from ..decision import CombinedDecision, Decision
 from ..errors import TooManyWaiting
+from .validation import whole
 
 log = logger("resty_django.limits")
 

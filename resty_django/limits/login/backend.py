@@ -21,9 +21,8 @@ from django.http import HttpRequest
 from resty_django.sansio import arun, run
 from resty_django.text import logger
 
-from ..callers.names import spelling
+from ..callers.names import LOGIN_GUARD, spelling
 from ..refusals import Refusal, aannounce, announce
-from ..settings import LOGIN_GUARD
 from . import guard
 
 log = logger("resty_django.limits")

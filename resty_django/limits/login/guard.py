@@ -11,17 +11,16 @@ from django.http import HttpRequest
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
+from resty_django.durations import whole_rate
 from resty_django.sansio import Step, Steps
 
-from ..arguments.units import whole_rate
 from ..bans.banning import Banning
-from ..callers.names import LOGIN_BANS, normalized, spelling
+from ..callers.names import LOGIN_BANS, LOGIN_GUARD, normalized, spelling
 from ..callers.settings import request_settings
 from ..decision import Decision
 from ..overrides.current import current, now
 from ..overrides.override_set import Override
 from ..refusals import Refusal
-from ..settings import LOGIN_GUARD
 from ..specs.ban import BanRule
 from ..specs.override import LOGIN_SERIES
 

@@ -24,11 +24,11 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import SharedDict
 from resty_django.text import logger
 
-from ..arguments.validation import check_cost, positive, whole
 from ..callers import keys
 from ..decision import Decision
 from ..errors import StoreFailed
 from ..limiters.base import ON_ERROR
+from ..limiters.validation import check_cost, positive, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override

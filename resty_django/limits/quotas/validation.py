@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..arguments.validation import not_negative, whole
+from ..limiters.validation import not_negative, whole
 from ..requests.chosen_rates import RateFunction, Tiers
 
 

@@ -14,14 +14,14 @@ from typing import Any, Final, Literal
 from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from resty_django.durations import parse_duration
+from resty_django.durations import parse_duration, whole_rate
 from resty_django.numbers import grouped
 
-from ..arguments.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..limiters.descriptions import joined
 from ..limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from ..limiters.units import parse_rate, refill_of, split_amount, split_rates
 from .lines import NO_LIMIT, TIERS, tiers_of
 
 ALGORITHMS: Final[Mapping[str, str | Promise]] = {

@@ -14,11 +14,11 @@ from resty_django.numbers import grouped
 from resty_django.suggestions import did_you_mean
 from resty_django.translated_errors import translated
 
-from ..arguments.units import parse_rate, split_rates
 from ..callers import keys
 from ..callers.client_address import Networks
 from ..callers.exemptions import METHODS
 from ..errors import CostTooHigh
+from ..limiters.units import parse_rate, split_rates
 from .lines import (
     EXEMPTIONS,
     LINE_FIELDS,

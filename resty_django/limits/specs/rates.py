@@ -7,13 +7,14 @@ from typing import Any, Final, Protocol, runtime_checkable
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from resty_django.durations import split_rate, whole_rate
 from resty_django.numbers import grouped
 from resty_django.translated_errors import translated
 
-from ..arguments.units import parse_rate, refill_of, split_amount, split_rate, whole_rate
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from ..limiters.units import parse_rate, refill_of, split_amount
 from .policy import LONGEST_SPAN, MOST
 
 NONE: Final = "none"

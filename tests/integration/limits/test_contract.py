@@ -28,8 +28,8 @@ from resty_django.limits import (
     TokenBucket,
 )
 from resty_django.limits.algorithms import FRAME
-from resty_django.limits.arguments.units import parse_rate
-from resty_django.limits.arguments.validation import LEAST, LONGEST, MOST
+from resty_django.limits.limiters.units import parse_rate
+from resty_django.limits.limiters.validation import LEAST, LONGEST, MOST
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import MIB, Clock

@@ -20,7 +20,6 @@ from django.views import View
 
 from resty_django.cache import cache_view, cached
 from resty_django.limits import LeakyBucket, Limited, LocalStore, TokenBucket, limited
-from resty_django.limits.arguments.units import refill_of
 from resty_django.limits.callers.keys import make
 from resty_django.limits.decorators import (
     DecoratorOptions,
@@ -33,6 +32,7 @@ from resty_django.limits.decorators import (
     limit_req,
     limit_window,
 )
+from resty_django.limits.limiters.units import refill_of
 from resty_django.limits.policies import registry
 from resty_django.limits.quotas.quota import Quota
 from resty_django.limits.refusals import request_refused

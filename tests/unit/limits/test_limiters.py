@@ -30,7 +30,7 @@ from resty_django.limits import (
     TokenBucket,
 )
 from resty_django.limits.algorithms import FRAME
-from resty_django.limits.arguments.units import refill_of
+from resty_django.limits.limiters.units import refill_of
 from resty_django.shdict import BadKey
 from tests.dictionaries import Clock
 

@@ -30,7 +30,7 @@ class Rate:
 
     def _make_limit(self) -> Limit:
         from resty_django.limits import LeakyBucket
-        from resty_django.limits.arguments.units import parse_rate
+        from resty_django.limits.limiters.units import parse_rate
 
         def key(job: Any) -> str:
             return self.name

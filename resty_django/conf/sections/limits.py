@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from resty_django.conf import validators
-from resty_django.conf.schema import Fault, above, at_least, between, duration, one_of, section, setting
+from resty_django.durations import whole_rate
 
-from .arguments.units import whole_rate
-
-LOGIN_GUARD: Final = "resty_django.limits.login.LoginGuard"
-"""The path of the login guard in AUTHENTICATION_BACKENDS."""
+from .. import validators
+from ..schema import Fault, above, at_least, between, duration, one_of, section, setting
 
 
 def _failures(value: str) -> str | None:

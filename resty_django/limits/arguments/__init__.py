@@ -1,1 +1,0 @@
-"""Arguments of limits: rates as text, and validation with errors that name the wrong argument. Pure."""
