@@ -15,6 +15,7 @@ from .limiters.combined import together
 from .overrides.current import current, now
 from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
+from .policies import registry
 from .refusals import announcing
 from .statistics.catalog import JOB, add_limit
 from .statistics.reporter import stats
@@ -71,8 +72,6 @@ class JobLimit:
     def _limiters(self) -> tuple[Any, ...]:
         if not isinstance(self._source, str):
             return (self._source,)
-        from .policies import registry
-
         policy = registry.get_policy(self._source)
         if policy is None:
             raise LookupError(f"Unknown limit policy {self._source!r}. Create it, or fix the name in the middleware.")

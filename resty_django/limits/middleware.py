@@ -16,7 +16,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponseBase
 
-from .callers.settings import request_settings
+from .callers import request_settings
 from .policies import registry
 from .policies.enforcers import enforcer_for
 from .requests.check import LimitCheck
@@ -60,7 +60,7 @@ class LimitMiddleware:
         passed: Passed | None = request.__dict__.pop(_PASSED, None)
         if passed is not None:
             advertised, decision = passed
-            fields = request_settings().headers
+            fields = request_settings.current.headers
             if fields:
                 add_headers(response.headers, advertised, decision, fields)
             return response
@@ -91,7 +91,7 @@ class LimitMiddleware:
         if check.refused is not None:
             return check.refuse()
         setattr(request, _CHECK, check)
-        if check.delay and not wait_turn(check, request_settings().max_delay):
+        if check.delay and not wait_turn(check, request_settings.current.max_delay):
             _pop_check(request)
             return check.refuse()
         return None

@@ -11,7 +11,7 @@ from django.dispatch import Signal
 from resty_django.sansio import Step, Steps
 from resty_django.text import logger, one_line
 
-from .callers.settings import request_settings
+from .callers import request_settings
 from .decision import Decision
 from .errors import Limited, TooManyWaiting
 from .statistics.catalog import JOB
@@ -105,7 +105,9 @@ def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
 
 
 def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
-    if not _is_logged():
+    """Log a refusal, or only the share LOG_REFUSALS of them."""
+    share = request_settings.current.section.log_refusals
+    if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     txid = getattr(request, "txid", None)
     never = refusal.decision.retry_after == inf
@@ -125,14 +127,10 @@ def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> No
 
 
 def _log_call(name: str, key: str, seconds: float) -> None:
-    if not _is_logged():
+    """Log a refusal, or only the share LOG_REFUSALS of them."""
+    share = request_settings.current.section.log_refusals
+    if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     outcome = "will not pass later either" if seconds == inf else f"would pass in {seconds:.3f} s"
     shown = f" of {one_line(key, LONGEST_KEY)}" if key else ""
     log.warning("refused by %s: a call%s; %s", name, shown, outcome, extra={"limit": name, "key": key})
-
-
-def _is_logged() -> bool:
-    """Return whether a refusal is among the share LOG_REFUSALS that is logged."""
-    share = request_settings().section.log_refusals
-    return share >= 1 or random.random() < share  # noqa: S311 (a sample of log lines)

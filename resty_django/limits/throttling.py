@@ -47,8 +47,7 @@ with extras.needed("Throttles for Django REST framework need"):
 
 from resty_django.durations import whole_rate
 
-from .callers import keys
-from .callers.settings import request_settings
+from .callers import keys, request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
@@ -118,7 +117,7 @@ class LimitThrottle(BaseThrottle):
         check = enforcer.decide(request, getattr(view, "kwargs", {}))
         if check is None:
             return True
-        reports = request_settings().headers
+        reports = request_settings.current.headers
         if isinstance(check, tuple):
             if reports:
                 _report_with(view, (check,))
@@ -292,7 +291,7 @@ def _refuse(view: Any, refusal: Refusal) -> None:
 
     if isinstance(view, views.APIView):
         setattr(view, REFUSALS, (*getattr(view, REFUSALS, ()), refusal))
-        if request_settings().section.problem_json and view.get_exception_handler() is views.exception_handler:
+        if request_settings.current.section.problem_json and view.get_exception_handler() is views.exception_handler:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
@@ -313,7 +312,7 @@ def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
 
     def finalize_response(*args: Any, **kwargs: Any) -> Any:
         response = finalize(*args, **kwargs)
-        fields = request_settings().headers
+        fields = request_settings.current.headers
         for advertised, decision in reported:
             add_headers(response.headers, advertised, decision, fields)
         return response

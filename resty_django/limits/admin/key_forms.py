@@ -16,10 +16,10 @@ from django.http import HttpRequest
 
 from resty_django.text import printable
 
+from ..callers import request_settings
 from ..callers.client_address import parse_address
 from ..callers.keys import plain
 from ..callers.names import normalized
-from ..callers.settings import request_settings
 
 LONGEST_NAME: Final = 150
 PREFIXES: Final = ("ip:", "user:")
@@ -30,7 +30,7 @@ def forms_of(key: str) -> frozenset[str]:
     """Return the forms in which a key may be stored: unchanged, as a hash, as a name, an address as its network."""
     address = parse_address(key)
     forms = {key, plain(key), normalized(key) or key}
-    return frozenset(forms if address is None else {*forms, request_settings().clients.name_of(address)})
+    return frozenset(forms if address is None else {*forms, request_settings.current.clients.name_of(address)})
 
 
 def stored_forms(key: str) -> list[str]:

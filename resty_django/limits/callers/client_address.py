@@ -112,21 +112,21 @@ class ClientResolver:
         texts = tuple(proxies)
         self._unix = UNIX in texts
         self._proxies = Networks(text for text in texts if text != UNIX)
-        self._direct = not texts
         self._header = f"HTTP_{header.upper().replace('-', '_')}"
         self._rfc7239 = self._header == "HTTP_FORWARDED"
         self._scope_header = header.lower().replace("_", "-").encode("latin-1")
         self._shift = 128 - ipv6_prefix
         self._suffix = f"/{ipv6_prefix}"
         self.name_of = lru_cache(REMEMBERED)(self._name_of)
-        self._direct_name = lru_cache(REMEMBERED)(self._direct_name_of)
+        self.direct_name_of = None if texts else lru_cache(REMEMBERED)(self._direct_name_of)
+        """Returns `name` for `REMOTE_ADDR`; None if there are proxies."""
 
     def address(self, meta: Mapping[str, Any]) -> Address | None:
         """Return the client's address, or None for a Unix socket that is not trusted or has no address."""
         text = meta.get("REMOTE_ADDR") or ""
         text = "" if text == UNIX_ADDRESS else text
         client = parse_address(text) if text else None
-        if self._direct or not (client in self._proxies if text else self._unix):
+        if self.direct_name_of or not (client in self._proxies if text else self._unix):
             return client
         for entry in self._entries(meta):
             if self._unix and entry.strip() == UNIX_ADDRESS:
@@ -141,8 +141,8 @@ class ClientResolver:
 
     def name(self, meta: Mapping[str, Any]) -> str:
         """Return the client's name for keys: an IPv4 address, an IPv6 network ("2001:db8::/64"), or ""."""
-        if self._direct:
-            return self._direct_name(meta.get("REMOTE_ADDR") or "")
+        if self.direct_name_of:
+            return self.direct_name_of(meta.get("REMOTE_ADDR") or "")
         return self.name_of(self.address(meta))
 
     def meta(self, scope: Mapping[str, Any]) -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from resty_django.callables import plain_function, plain_value
 from resty_django.users import user_of
 
+from . import request_settings
 from .client_address import Networks
-from .settings import request_settings
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 
@@ -65,7 +65,7 @@ class Exemption:
 
     def _exempts(self, request: Any) -> bool:
         """Return whether the request is exempt regardless of the permissions of its user."""
-        if self.networks and request_settings().clients.address(request.META) in self.networks:
+        if self.networks and request_settings.current.clients.address(request.META) in self.networks:
             return True
         return self.function is not None and bool(plain_value(self.function(request), "exempt of a limit"))
 

@@ -23,7 +23,7 @@ from resty_django.callables import plain_function, plain_value
 from resty_django.suggestions import did_you_mean
 from resty_django.users import load_user, user_of
 
-from .settings import request_settings
+from . import request_settings
 
 Part: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
 KeySpec: TypeAlias = "Key | str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]]"
@@ -199,7 +199,11 @@ def _imported(path: str) -> Part:
 
 
 def _ip(request: Any, kwargs: Mapping[str, Any]) -> str:
-    return request_settings().clients.name(request.META) or MISSING
+    clients = request_settings.current.clients
+    direct_name_of = clients.direct_name_of
+    if direct_name_of is None:
+        return clients.name(request.META) or MISSING
+    return direct_name_of(request.META.get("REMOTE_ADDR") or "") or MISSING
 
 
 def client_address(source: HttpRequest | Mapping[str, Any]) -> str:
@@ -211,7 +215,7 @@ def client_address(source: HttpRequest | Mapping[str, Any]) -> str:
 
         await limiter.ahit(client_address(self.scope))
     """
-    clients = request_settings().clients
+    clients = request_settings.current.clients
     return clients.name(clients.meta(source) if isinstance(source, Mapping) else source.META) or MISSING
 
 

@@ -15,8 +15,8 @@ from resty_django.durations import whole_rate
 from resty_django.sansio import Step, Steps
 
 from ..bans.banning import Banning
+from ..callers import request_settings
 from ..callers.names import LOGIN_BANS, LOGIN_GUARD, normalized, spelling
-from ..callers.settings import request_settings
 from ..decision import Decision
 from ..overrides.current import current, now
 from ..overrides.override_set import Override
@@ -79,7 +79,7 @@ def keys_of(request: HttpRequest | None, name: str, form: Callable[[str], str] =
     name = form(name)
     address = ""
     if request is not None:
-        settings = request_settings()
+        settings = request_settings.current
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return {}
         address = settings.clients.name(request.META)

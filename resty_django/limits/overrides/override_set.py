@@ -9,10 +9,10 @@ from math import inf
 from time import time_ns
 from typing import Final, NamedTuple
 
+from ..callers import request_settings
 from ..callers.client_address import parse_address, parse_network
 from ..callers.keys import MISSING, plain
 from ..callers.names import counted_key
-from ..callers.settings import request_settings
 from ..decision import Decision
 from ..specs.override import ALL_LIMITS, KINDS, LOGIN_SERIES
 from ..specs.rates import BLOCKED, NONE
@@ -151,7 +151,7 @@ class OverrideSet:
 def _forms(override: Override) -> Iterable[str]:
     """Return the forms in which keys of limits contain the key of an override."""
     if override.kind == _ADDRESS:
-        return (request_settings().clients.name_of(parse_address(override.key)),)
+        return (request_settings.current.clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
     if override.limit in LOGIN_SERIES.values():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
+from functools import partial
 from time import time_ns
 from typing import Any, Final, NamedTuple
 
@@ -407,26 +408,22 @@ class Quota:
         yield from self.blocks.changing(key, period, syncing(counted.numbers))
 
     def _grant(self, key: object, units: int) -> Steps[int]:
+        from . import changes
+
         text = row_key(key)
         period = yield from self._calendar.period(text, self._now())
-        granted = yield Step(self._grant_in_row, sync_to_async(self._grant_in_row), (text, period, units))
+        grant = partial(changes.grant, self, text, period, units, self.limit or 0)
+        granted = yield Step(grant, sync_to_async(grant), ())
         return int(granted.after)
 
-    def _grant_in_row(self, key: str, period: Period, units: int) -> Any:
+    def _reset(self, key: object) -> Steps[int]:
         from . import changes
 
-        return changes.grant(self, key, period, units, self.limit or 0)
-
-    def _reset(self, key: object) -> Steps[int]:
         text = row_key(key)
         period = yield from self._calendar.period(text, self._now())
-        used = yield Step(self._reset_row, sync_to_async(self._reset_row), (text, period))
+        reset = partial(changes.reset, self, text, period)
+        used = yield Step(reset, sync_to_async(reset), ())
         return used or 0
-
-    def _reset_row(self, key: str, period: Period) -> int | None:
-        from . import changes
-
-        return changes.reset(self, key, period)
 
     def _refund(self, key: object, cost: int) -> Steps[bool]:
         text = row_key(key)

@@ -8,6 +8,7 @@ for usage in limits.usage(request):
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
@@ -53,7 +54,7 @@ def _usage(request: Any) -> Steps[list[Usage]]:
         limit = yield from _limit(quota, request)
         override = yield from quota.overriding(key)
         if limit is not None and not (override is not None and override.lifts):
-            usages.append((yield Step(_usage_of, _ausage_of, (quota, key, limit))))
+            usages.append((yield Step(partial(quota.usage, key, limit=limit), partial(quota.ausage, key, limit=limit))))
     return usages
 
 
@@ -72,14 +73,6 @@ def _limit(quota: Quota, request: Any) -> Steps[int | None]:
     if isinstance(choice, Tiers):
         return choice.rate_of((yield asking(choice.resolver(), request)))  # type: ignore[no-any-return]
     return (yield asking(choice, request))  # type: ignore[no-any-return]
-
-
-def _usage_of(quota: Quota, key: str, limit: int) -> Usage:
-    return quota.usage(key, limit=limit)
-
-
-async def _ausage_of(quota: Quota, key: str, limit: int) -> Usage:
-    return await quota.ausage(key, limit=limit)
 
 
 @never_cache

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django.http import HttpResponseBase
@@ -15,7 +15,7 @@ from resty_django.callables import plain_value
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
 
-from ..callers.settings import request_settings
+from ..callers import request_settings
 from ..decision import Decision
 from ..errors import LimitError, NotFound
 from ..limiters.concurrency import Concurrency
@@ -36,9 +36,15 @@ class LimitResult(NamedTuple):
     key: str
     decision: Decision
 
-    def refusal(self) -> Refusal:
-        limit = self.limit
-        return Refusal(limit.name, limit.label, type(limit.limiter), self.key, self.decision, limit.status)
+    def refusal(self, results: Iterable[LimitResult] = (), banned: bool = False) -> Refusal:
+        """Return the refusal by this limit. `results`: of all limits. `banned`: as in `Refusal`."""
+        violated: dict[str, None] = {}
+        for limit, _, decision in results:
+            if not (decision.allowed or limit.advises):
+                violated[limit.label] = None
+        limit, key, decision = self
+        sender = type(limit.limiter)
+        return Refusal(limit.name, limit.label, sender, key, decision, limit.status, tuple(violated), banned)
 
 
 class RequestLimits(list[LimitResult]):
@@ -360,7 +366,7 @@ class LimitCheck:
 
     def set_headers(self, headers: Any) -> None:
         """Set the header fields of all decisions in the `headers` of a response."""
-        fields = request_settings().headers
+        fields = request_settings.current.headers
         if fields:
             for limit, _, decision in self.results:
                 if not (limit.shadow or decision.failed):
@@ -368,26 +374,24 @@ class LimitCheck:
 
     def refuse(self) -> HttpResponseBase:
         """Return the response to a refused request."""
-        refusal = self._refusal()
+        assert self.refused is not None  # noqa: S101 (for the type checker)
+        refusal = self.refused.refusal(self.results, self.banned)
         announce(self._request, refusal)
         return self.finish(response_to(self._request, refusal))
 
     async def arefuse(self) -> HttpResponseBase:
         """Run `refuse` without blocking the event loop."""
-        refusal = self._refusal()
+        assert self.refused is not None  # noqa: S101 (for the type checker)
+        refusal = self.refused.refusal(self.results, self.banned)
         await aannounce(self._request, refusal)
         return await self.afinish(response_to(self._request, refusal))
 
     def announce(self) -> Refusal:
         """Log the refusal, send the signal, and return the refusal."""
-        refusal = self._refusal()
+        assert self.refused is not None  # noqa: S101 (for the type checker)
+        refusal = self.refused.refusal(self.results, self.banned)
         announce(self._request, refusal)
         return refusal
-
-    def _refusal(self) -> Refusal:
-        assert self.refused is not None  # noqa: S101 (for the type checker)
-        exceeded = (limit.label for limit, _, decision in self.results if not (decision.allowed or limit.advises))
-        return self.refused.refusal()._replace(violated=tuple(dict.fromkeys(exceeded)), banned=self.banned)
 
 
 def _limits_of(request: Any) -> RequestLimits:

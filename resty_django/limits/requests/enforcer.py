@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..callers import keys
-from ..callers.settings import request_settings
+from ..callers import keys, request_settings
 from ..decision import CombinedDecision, Decision
 from ..errors import CostTooHigh, LimitError
 from ..limiters.combined import acombine, combine
@@ -71,7 +70,7 @@ class Enforcer:
         Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
         """
         single = self._single
-        if single is not None and request_settings().exempt is None:  # the steps take longer than the decision
+        if single is not None and request_settings.current.exempt is None:  # the steps take longer than the decision
             only_key = single.key.of(request, kwargs)
             if only_key is None:
                 return None
@@ -109,7 +108,7 @@ class Enforcer:
         That takes less time than a `LimitCheck`.
         """
         limit = self.plain
-        if limit is None or request_settings().exempt is not None:
+        if limit is None or request_settings.current.exempt is not None:
             return self.check(request, kwargs)
         key = limit.key.of(request, kwargs)
         if key is None:
@@ -168,7 +167,7 @@ class Enforcer:
             limit.limiter.check(limit.cost)
 
     def _applicable(self, request: Any) -> Sequence[RequestLimit]:
-        settings = request_settings()
+        settings = request_settings.current
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return ()
         if not self._selecting:

@@ -8,6 +8,7 @@ selects the fields.
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Mapping
 from math import ceil, inf
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from urllib.parse import quote
 
-from ..callers.settings import DRAFT, LEGACY
+from ..callers.request_settings import DRAFT, LEGACY
 from ..decision import Decision
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
@@ -25,6 +26,7 @@ LARGEST: Final = 999_999_999_999_999
 _UNESCAPED: Final = " " + "".join(sorted({*string.ascii_letters, *string.digits, *string.punctuation} - {"%"}))
 
 
+@functools.lru_cache(1024)
 def shown_name(name: str) -> str:
     """Return the name of a limit in printable ASCII, as clients see it; other characters and "%" become "%XX"."""
     return quote(name, safe=_UNESCAPED, errors="surrogatepass")
@@ -118,4 +120,5 @@ def _tighter(remaining: int, reset: int, store: Mapping[str, tuple[str, str]]) -
 
 def retry_after(decision: Decision) -> int | None:
     """Return the `Retry-After` of a refusal in seconds, rounded up, at least 1; None if it can never pass."""
-    return _whole(decision.retry_after) if decision.retry_after < inf else None
+    seconds = decision.retry_after
+    return max(1, min(ceil(seconds), LARGEST)) if seconds < inf else None

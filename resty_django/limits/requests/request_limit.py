@@ -42,6 +42,7 @@ class RequestLimit:
     __slots__ = (
         "acts_on_passes",
         "advertised",
+        "advises",
         "ban",
         "block",
         "cost",
@@ -54,6 +55,8 @@ class RequestLimit:
         "methods",
         "name",
         "nodelay",
+        "obeys_max_wait",
+        "queues",
         "record",
         "series",
         "shadow",
@@ -105,6 +108,12 @@ class RequestLimit:
         self.ban = None if ban is None else self._banning(ban)
         self.acts_on_passes = self.holds_slot or count_when is not None or not block
         """Whether a request that passes at once needs more than being recorded."""
+        self.advises = shadow or not block
+        """Whether the limit refuses nothing, and so must not affect the decisions of other limits."""
+        self.obeys_max_wait = isinstance(limiter, TokenBucket) and limiter.max_wait is None
+        """Whether the setting MAX_WAIT limits the time that a request waits: for token buckets without a `max_wait`."""
+        self.queues = not (isinstance(limiter, TokenBucket) and limiter.max_wait == inf)
+        """Whether the setting MAX_WAITING limits the number of waiting requests: unless `max_wait` is infinite."""
         self.advertised = AdvertisedLimit(self.label, limiter)
 
     def _banning(self, rule: BanRule) -> Banning:
@@ -125,21 +134,6 @@ class RequestLimit:
         """Whether the limit applies to every request and only has to decide."""
         selective = self.methods or self.when or self.exemption or self.count_when or self.ban or not self.block
         return self.cost == 1 and not (selective or self.holds_slot or self.shadow or self.obeys_max_wait)
-
-    @property
-    def advises(self) -> bool:
-        """Whether the limit refuses nothing, and so must not affect the decisions of other limits."""
-        return self.shadow or not self.block
-
-    @property
-    def queues(self) -> bool:
-        """Whether the setting MAX_WAITING limits the number of waiting requests: unless `max_wait` is infinite."""
-        return not (isinstance(self.limiter, TokenBucket) and self.limiter.max_wait == inf)
-
-    @property
-    def obeys_max_wait(self) -> bool:
-        """Whether the setting MAX_WAIT limits the time that a request waits: for token buckets without a `max_wait`."""
-        return isinstance(self.limiter, TokenBucket) and self.limiter.max_wait is None
 
     def applies_to(self, request: Any) -> bool:
         """Return whether the limit applies to the request's method and according to `when`, for any client."""

@@ -12,7 +12,7 @@ from django.utils.translation import get_language, gettext, ngettext
 
 from resty_django.text import logger
 
-from ..callers.settings import request_settings
+from ..callers import request_settings
 from ..refusals import Refusal
 from .headers import retry_after, shown_name
 
@@ -46,7 +46,7 @@ PAGE: Final = """<!doctype html>
 
 def response_to(request: Any, refusal: Refusal) -> HttpResponse:
     """Return a page if the client prefers HTML, else a problem in JSON (RFC 9457)."""
-    section = request_settings().section
+    section = request_settings.current.section
     kind = request.get_preferred_type(TYPES) or PROBLEM_JSON
     if "json" in kind:
         return problem_response(refusal, PROBLEM_JSON if section.problem_json else kind)
@@ -64,25 +64,20 @@ def response_to(request: Any, refusal: Refusal) -> HttpResponse:
 def problem_response(refusal: Refusal, content_type: str = PROBLEM_JSON) -> HttpResponse:
     """Return a problem in JSON (RFC 9457)."""
     seconds = retry_after(refusal.decision)
-    kind, title = _problem_type(refusal)
+    title = gettext("Too many requests")
+    if refusal.decision.failed:  # ON_ERROR is "closed"
+        kind, title = "temporary-reduced-capacity", gettext("Temporarily unavailable")
+    else:
+        kind = "abnormal-usage-detected" if refusal.banned else "quota-exceeded"
     problem = {
         "type": f"{PROBLEM_TYPES}{kind}",
         "title": title,
-        "status": refusal.status or request_settings().section.status,
+        "status": refusal.status or request_settings.current.section.status,
         "detail": gettext("This request can never pass.") if seconds is None else _advice(seconds),
         "retry_after": seconds,
-        "violated-policies": [shown_name(label) for label in refusal.violated or (refusal.label,)],
+        "violated-policies": list(map(shown_name, refusal.violated or (refusal.label,))),
     }
     return _finished(HttpResponse(json.dumps(problem), content_type=content_type, status=problem["status"]), seconds)
-
-
-def _problem_type(refusal: Refusal) -> tuple[str, str]:
-    """Return the problem type and its title."""
-    if refusal.decision.failed:  # ON_ERROR is "closed"
-        return "temporary-reduced-capacity", gettext("Temporarily unavailable")
-    if refusal.banned:
-        return "abnormal-usage-detected", gettext("Too many requests")
-    return "quota-exceeded", gettext("Too many requests")
 
 
 def _finished(response: HttpResponse, seconds: int | None) -> HttpResponse:

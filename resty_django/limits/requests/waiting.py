@@ -16,12 +16,12 @@ from typing import Final
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..callers.settings import request_settings
+from ..callers import request_settings
 from ..limiters.waiting import WaitingCounter
 from .check import LimitCheck, LimitResult
 from .request_limit import SHORTEST_SLEEP
 
-waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: request_settings().max_waiting)
+waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: request_settings.current.max_waiting)
 
 
 def wait_turn(check: LimitCheck, longest: float) -> bool:
@@ -59,7 +59,7 @@ def _too_long(check: LimitCheck) -> LimitResult | None:
             limit.obeys_max_wait
             and not limit.advises
             and limit.delay_of(decision)
-            and decision.delay > request_settings().max_wait
+            and decision.delay > request_settings.current.max_wait
         ):
             return result
     return None

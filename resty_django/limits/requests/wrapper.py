@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponseBase
 
+from ..callers import request_settings
 from ..callers.keys import digest
-from ..callers.settings import request_settings
 from ..overrides.current import current
 from ..statistics.catalog import caller
 from .check import LimitCheck
@@ -86,7 +86,7 @@ def _fast_path(
 
     def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
         request = args[0] if hasattr(args[0], "META") else args[1]
-        settings = request_settings()
+        settings = request_settings.current
         if settings.exempt is not None:
             return call(enforcer, view, args, kwargs, longest)
         key = key_of(request, kwargs)
@@ -131,7 +131,7 @@ def _respond(
     if check.refused is not None:
         return check.refuse()
     try:
-        if check.delay and not wait_turn(check, request_settings().max_delay if longest is None else longest):
+        if check.delay and not wait_turn(check, request_settings.current.max_delay if longest is None else longest):
             return check.refuse()
         response = view(*args, **kwargs)
     except BaseException:

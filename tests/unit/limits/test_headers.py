@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.callers.settings import SELECTIONS
+from resty_django.limits.callers.request_settings import SELECTIONS
 from resty_django.limits.decision import Decision
 from resty_django.limits.limiters.concurrency import Concurrency
 from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket

@@ -39,23 +39,21 @@ class RequestSettings:
         self.exempt = Networks(section.exempt_networks) or None
 
 
-_cached: RequestSettings | None = None
+current: RequestSettings
+"""The settings in force. Read for every request, so it is an attribute of this module."""
 
 
-def request_settings() -> RequestSettings:
-    """Return the current settings. Called for every request, so it is fast."""
-    return _cached or _read()
-
-
-def _read() -> RequestSettings:
-    global _cached
-    settings = _cached = RequestSettings()
+def __getattr__(name: str) -> RequestSettings:
+    """Prepare the settings when `current` is first read, and after they have changed."""
+    global current
+    if name != "current":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    settings = current = RequestSettings()
     return settings
 
 
 def _forget() -> None:
-    global _cached
-    _cached = None
+    globals().pop("current", None)
 
 
 on_change(_forget, SETTING)
