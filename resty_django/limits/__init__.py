@@ -11,6 +11,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from resty_django.deferred import deferred
+from resty_django.job_limits import provide
+
 if TYPE_CHECKING:
     from .callers.keys import client_address
     from .decision import CombinedDecision, Decision
@@ -114,6 +117,8 @@ _MODULES: Final = {
     "stores.circuit_breaker": "current_outages",
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+provide(deferred(f"{__name__}.jobs.JobLimits"))
 
 
 def __getattr__(name: str) -> Any:

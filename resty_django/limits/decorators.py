@@ -22,6 +22,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, Literal, Self, Unpack, cast
 
+from resty_django.callables import caller
 from resty_django.durations import Duration, parse_duration, whole_rate
 
 from .callers import keys
@@ -37,7 +38,7 @@ from .requests.enforcer import EitherEnforcer, Enforcer
 from .requests.request_limit import RequestLimit
 from .requests.wrapper import ViewDecorator
 from .specs.ban import BanOptions, ban_rule
-from .statistics.catalog import DECORATOR, caller, limits_by_user
+from .statistics.catalog import DECORATOR, limits_by_user
 from .statistics.counting import DecisionCounter
 
 DELAY: Final = 0.1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Final
 
 from resty_django.sansio import Step, Steps, arun, run
@@ -12,6 +11,8 @@ from .decision import CombinedDecision, Decision
 from .errors import Limited
 from .limiters.base import Limiter
 from .limiters.combined import together
+from .limiters.rate import LeakyBucket
+from .limiters.units import parse_rate
 from .overrides.current import current, now
 from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
@@ -22,6 +23,21 @@ from .statistics.reporter import stats
 
 RECHECK: Final = 60.0
 """Seconds after which a blocked job is tried again: somebody may have lifted the block."""
+
+
+class JobLimits:
+    """Makes limits of jobs for the job queue, see `resty_django.job_limits`."""
+
+    def limit(self, source: Any, location: str, key_kind: str | None) -> JobLimit:
+        """Return the limit by a limiter, or by the policy of this name."""
+        return JobLimit(source, location, key_kind)
+
+    def rate(self, rate: str | float, name: str, location: str) -> JobLimit:
+        """Return the limit by a rate, which spreads the jobs evenly, or by the policy of this name."""
+        if isinstance(rate, str) and "/" not in rate and " per " not in rate:
+            return JobLimit(rate, location)
+        parsed = parse_rate(rate)
+        return JobLimit(LeakyBucket(parsed, burst=parsed, prefix="qless:", name=name), location)
 
 
 class JobLimit:
@@ -43,7 +59,7 @@ class JobLimit:
             self._series = add_limit(JOB, name, source, location, self._roles)
 
     def slot(self, key: object, wait: float | None) -> JobSlot:
-        """Return a slot for `with` or `async with`. Entering it raises `Limited`; `LookupError` for a wrong name."""
+        """Return a slot. Entering it raises `LookupError` for a wrong name."""
         return JobSlot(self, key if self._key_kind is None else stored_key(key, self._key_kind), wait)
 
     def entering(self, key: object, wait: float | None) -> Steps[Any]:
@@ -103,18 +119,28 @@ class JobSlot:
         self._wait = wait
         self._slot: Any = None
 
-    def __enter__(self) -> None:
-        self._slot = run(self._limit.entering(self._key, self._wait))
+    def enter(self) -> float | None:
+        """Enter the slot; return None, or if the limit refuses it, the seconds until the next attempt."""
+        try:
+            self._slot = run(self._limit.entering(self._key, self._wait))
+        except Limited as refusal:
+            return max(refusal.decision.retry_after, refusal.decision.delay)
+        return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    async def aenter(self) -> float | None:
+        """Do the same for asyncio."""
+        try:
+            self._slot = await arun(self._limit.entering(self._key, self._wait))
+        except Limited as refusal:
+            return max(refusal.decision.retry_after, refusal.decision.delay)
+        return None
+
+    def leave(self) -> None:
+        """Free the slot."""
         if self._slot is not None:
-            self._slot.__exit__(kind, error, tb)
+            self._slot.__exit__(None, None, None)
 
-    async def __aenter__(self) -> None:
-        self._slot = await arun(self._limit.entering(self._key, self._wait))
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def aleave(self) -> None:
+        """Do the same for asyncio."""
         if self._slot is not None:
-            await self._slot.__aexit__(kind, error, tb)
+            await self._slot.__aexit__(None, None, None)

@@ -33,7 +33,18 @@ class Bound(NamedTuple):
     trace: Trace | None
 
 
-_bound: Final[ContextVar[Bound | None]] = ContextVar("resty_django.txid", default=None)
+class BoundLater:
+    """The same for a new txid that is made when it is needed first, which for most jobs is never."""
+
+    trace = None
+
+    @property
+    def txid(self) -> str:
+        made: dict[str, str] = self.__dict__
+        return made.get("txid") or made.setdefault("txid", new_txid())  # one, also for several threads
+
+
+_bound: Final[ContextVar[Bound | BoundLater | None]] = ContextVar("resty_django.txid", default=None)
 
 
 def current() -> str | None:
@@ -56,13 +67,13 @@ def current_trace() -> Trace | None:
 class Binding:
     """A context manager that makes a txid and a trace current for its block, and restores the previous ones afterwards.
 
-    It can be reused after its block ends. Enter and exit it in the same thread or task.
+    It can be reused after its block ends. Enter and exit it in the same thread or task. `txid`: None for a new one.
     """
 
     __slots__ = ("_bound", "_token")
 
-    def __init__(self, txid: str, trace: Trace | None) -> None:
-        self._bound = Bound(txid, trace)
+    def __init__(self, txid: str | None, trace: Trace | None = None) -> None:
+        self._bound = BoundLater() if txid is None else Bound(txid, trace)
 
     def __enter__(self) -> None:
         self._token = _bound.set(self._bound)
@@ -84,12 +95,11 @@ class bound:
 
     def __enter__(self) -> str:
         txid = self._txid or new_txid()
-        self._binding = Binding(txid, self._trace)
-        self._binding.__enter__()
+        self._token = _bound.set(Bound(txid, self._trace))
         return txid
 
     def __exit__(self, *exc_info: object) -> None:
-        self._binding.__exit__(*exc_info)
+        _bound.reset(self._token)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         return _within(function, lambda: bound(self._txid, self._trace), "@bound()")

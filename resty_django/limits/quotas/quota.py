@@ -19,6 +19,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from resty_django.callables import caller
 from resty_django.conf import conf
 from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps, arun, run
@@ -35,7 +36,7 @@ from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
 from ..requests.chosen_rates import RateFunction, Tiers
 from ..requests.headers import LARGEST
-from ..statistics.catalog import QUOTA, add_limit, caller, series_name
+from ..statistics.catalog import QUOTA, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
 from ..stores.circuit_breaker import PAUSE, CircuitBreaker

@@ -11,10 +11,11 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpResponseBase
 
+from resty_django.callables import caller
+
 from ..callers import request_settings
 from ..callers.keys import digest
 from ..overrides.current import current
-from ..statistics.catalog import caller
 from .check import LimitCheck
 from .enforcer import Enforcer
 from .headers import add_headers

@@ -7,10 +7,8 @@ Each limit is counted under the name of its series: a policy under its name, any
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
 from collections.abc import Callable, Iterable
-from types import FrameType
 from typing import Any, Final, NamedTuple
 
 POLICY: Final = "policy"
@@ -28,8 +26,6 @@ MOST_PARTS: Final = 8
 """The maximum number of locations of a limit, and of limiters with different states, for example one for each tier."""
 LONGEST_SERIES: Final = 150
 LONGEST_TEXT: Final = 200
-
-_PACKAGE: Final = __name__.partition(".")[0]
 
 
 class Description(NamedTuple):
@@ -144,17 +140,6 @@ def known_limiters(series: str) -> Iterable[Any]:
         return _finders[kind](name)
     limit = counted_limit(series)
     return () if limit is None else tuple(limit.limiters.values())
-
-
-def caller() -> str:
-    """Return the line outside of this package that called it, as "shop.services:12"; "" if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] != _PACKAGE:
-            return f"{module}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 def _with(parts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.tables import Column, Row, Table, table
 
-from ..clients.outcomes import Callback, Outcome
+from ..clients.put_options import Callback, Outcome
 from . import formatting
 from .job_lists import fetch_jobs
 from .rows import state_of

@@ -13,8 +13,7 @@ from django.views.decorators.http import require_safe
 from resty_django.admin.base import object_page
 from resty_django.admin.tables import Column, Row, Table, table
 
-from ..clients.failures import latest_failures
-from ..clients.figures import Totals, by_class, summed
+from ..clients.figures import Totals, by_class, latest_failures, summed
 from ..models import JobClass
 from . import charts, formatting
 from .base import JobsAdmin

@@ -18,7 +18,7 @@ from resty_django.admin.charts import Series, sparkline
 from resty_django.admin.operations import Operation
 from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
-from ..clients.failures import LatestFailures, latest_failures
+from ..clients.figures import LatestFailures, latest_failures
 from ..models import FailureGroup, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin

@@ -22,7 +22,7 @@ from resty_django.text import printable
 
 from ..clients.graph import groups_of
 from ..clients.job import Job
-from ..clients.outcomes import Outcome
+from ..clients.put_options import Outcome
 from ..clients.recurring import RecurringJob
 from ..clients.replies import Result
 from ..clients.serialization import encode

@@ -31,10 +31,10 @@ from resty_django.text import printable
 
 from ..clients.job import Job
 from ..clients.recurring import PAUSE, RecurringJob, is_paused, of_reply
+from ..job_classes import discover_once, is_allowed
 from ..models import token
 from ..tasks.abandoned import Declared, of_tasks
 from ..tasks.eager import DEFAULT_RETRIES
-from ..tasks.registry import discover_once, is_allowed
 from ..tasks.schedule import CRON, is_cron_paused, latest_jids, next_times, scheduled
 from . import formatting
 from .job_lists import fetch_jobs, redis_command, sorted_set

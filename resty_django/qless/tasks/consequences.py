@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from resty_django.suggestions import did_you_mean
 
-from ..clients.outcomes import POLICIES
+from ..clients.put_options import POLICIES
 from ..clients.serialization import encode
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from resty_django.text import one_line
 
 from ...checks import check_tasks
 from ...clients.default import default_client
-from ...worker.display import LiveDisplay, Terminal
 from ...worker.options import Options
 from ...worker.options import options as worker_options
-from ...worker.supervisor import Supervisor
+from ..live_display import LiveDisplay, Terminal
+from ..supervisor import Supervisor
 
 
 class Command(BaseCommand):

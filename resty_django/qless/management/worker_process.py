@@ -22,23 +22,22 @@ from ..archive import runner as archive
 from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import DuplicateTask
+from ..job_classes import discover
 from ..search.index import Indexer
-from ..tasks.registry import discover
 from ..tasks.schedule import Scheduler
-from .executor import Pool
-from .exit_codes import CONFIG, DIED
-from .forks import terminate_forks_at_end
-from .heartbeat import process as heartbeat_process
-from .heartbeat.liveness import LivenessReporter
-from .listener import Listener
-from .loop import MAX_JOBS_PER_POP, WorkerLoop
-from .options import Options
-from .processes.child import JobProcess
-from .processes.fork_server import ForkServer
-from .processes.pool import ProcessPool
-from .processes.slot_memory import make_memory
-from .remote_control import RemoteControl
-from .site_events import start_events
+from ..worker import heartbeat as heartbeat_process
+from ..worker.executor import Pool
+from ..worker.exit_codes import CONFIG, DIED
+from ..worker.forks import terminate_forks_at_end
+from ..worker.listener import Listener
+from ..worker.loop import MAX_JOBS_PER_POP, WorkerLoop
+from ..worker.options import Options
+from ..worker.processes.child import JobProcess, start_events
+from ..worker.processes.fork_server import ForkServer
+from ..worker.processes.pool import ProcessPool
+from ..worker.processes.slot_memory import make_memory
+from ..worker.reports.liveness import LivenessReporter
+from ..worker.reports.remote_control import RemoteControl
 
 log = logger("resty_django.qless.worker")
 

@@ -18,10 +18,10 @@ from django.db import connections
 from resty_django.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
-from .exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT
-from .loop import ABORT_TIMEOUT
-from .main import NOW, PAUSE, QUIT, RESUME, STOP, serve
-from .options import Options
+from ..worker.exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT
+from ..worker.loop import ABORT_TIMEOUT
+from ..worker.options import Options
+from .worker_process import NOW, PAUSE, QUIT, RESUME, STOP, serve
 
 log = logger("resty_django.qless.worker")
 

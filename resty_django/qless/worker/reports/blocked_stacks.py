@@ -20,11 +20,11 @@ from resty_django.text import logger
 from ...clients.worker_reports import STACKS
 from ...errors import QlessError
 from ..processes.fork_server import DUMP_STACK
-from ..stacks import encode_stacks, of_blocked_worker
+from .stacks import encode_stacks, of_blocked_worker
 
 if TYPE_CHECKING:
     from ...clients.client import Client
-    from .process import SharedJobs
+    from ..heartbeat import SharedJobs
 
 log = logger("resty_django.qless.worker")
 

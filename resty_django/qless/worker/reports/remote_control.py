@@ -24,8 +24,8 @@ from resty_django.conf import conf
 from resty_django.redis import StoreError
 from resty_django.text import logger
 
-from ..clients.serialization import readable
-from ..clients.worker_reports import (
+from ...clients.serialization import readable
+from ...clients.worker_reports import (
     QUIET,
     RESUME,
     SCALE,
@@ -36,16 +36,16 @@ from ..clients.worker_reports import (
     encode_report,
     request_of,
 )
-from ..errors import QlessError
-from .exit_codes import STOPPED
-from .loop import WorkerLoop
-from .options import Options
-from .running_job import RunningJob
+from ...errors import QlessError
+from ..exit_codes import STOPPED
+from ..loop import WorkerLoop
+from ..options import Options
+from ..running_job import RunningJob
+from .run_times import UsualTimes
 from .stacks import encode_stacks
-from .usual_times import UsualTimes
 
 if TYPE_CHECKING:
-    from ..clients.client import Client
+    from ...clients.client import Client
 
 log = logger("resty_django.qless.worker")
 

@@ -1,12 +1,13 @@
-"""Time limit for a job."""
+"""Bounds of a job: the time it takes, and the memory of its process."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from types import EllipsisType
 from typing import Any
 
-from ...clients.put_options import checked_options
+from ..clients.put_options import checked_options
 
 
 class Timeout:
@@ -29,3 +30,25 @@ class Timeout:
         seconds = self.seconds(job) if callable(self.seconds) else self.seconds
         job.limit(seconds, self.kill_after)
         yield
+
+
+class MemoryBound:
+    """Replaces this process when it uses more than `limit` bytes of memory after a job."""
+
+    def __init__(self, limit: int) -> None:
+        if limit <= 0:
+            raise ValueError("MemoryBound() needs a number of bytes greater than 0.")
+        self.limit = limit
+
+    def __call__(self, job: Any) -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            if resident() > self.limit:
+                job.retire_worker()
+
+
+def resident() -> int:
+    """Return the resident memory of this process in bytes."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

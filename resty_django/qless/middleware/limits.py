@@ -1,4 +1,4 @@
-"""Rate and concurrency limits for jobs across all workers, by queue or by job data."""
+"""Rate and concurrency limits for jobs across all workers: by queue, by job data, or for the jobs of a task."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Final, Protocol
 
-from resty_django.callables import acompleted, call
+from resty_django.callables import acompleted, call, caller
+from resty_django.job_limits import JobLimit, JobSlot, job_limits
 
-from ..control import RequeueLater
+from ..outcomes import RequeueLater
 from .chain import Around
 
 MIN_DELAY: Final = 1.0
@@ -40,16 +41,13 @@ class Limit:
         *,
         wait: float = 1.0,
         key_kind: str | None = None,
-        location: str = "",
     ) -> None:
-        from resty_django.limits.statistics.catalog import caller
-
         self.limiter = limiter
         self.key = key
         self.wait = wait
         self.key_kind = key_kind
-        self._location = location or caller()
-        self._job_limit: Any = None
+        self._location = caller()
+        self._limit: JobLimit | None = None
 
     def __call__(self, job: Any) -> Around:
         try:
@@ -59,38 +57,46 @@ class Limit:
         return self._aaround(job)
 
     def _around(self, job: Any) -> Generator[None, None, None]:
-        from resty_django.limits.errors import Limited
-
         slot = self._slot(call(self.key, job))
-        try:
-            slot.__enter__()
-        except Limited as refusal:
-            raise self._later(job, refusal) from None
+        _requeue_if_refused(job, slot.enter())
         try:
             yield
         finally:
-            slot.__exit__(None, None, None)
+            slot.leave()
 
     async def _aaround(self, job: Any) -> AsyncGenerator[None, None]:
-        from resty_django.limits.errors import Limited
-
         slot = self._slot(await acompleted(self.key(job)))
-        try:
-            await slot.__aenter__()
-        except Limited as refusal:
-            raise self._later(job, refusal) from None
+        _requeue_if_refused(job, await slot.aenter())
         try:
             yield
         finally:
-            await slot.__aexit__(None, None, None)
+            await slot.aleave()
 
-    def _slot(self, key: object) -> Any:
-        if self._job_limit is None:
-            from resty_django.limits.jobs import JobLimit
+    def _slot(self, key: object) -> JobSlot:
+        if self._limit is None:
+            self._limit = self._make_limit()
+        return self._limit.slot(key, self.wait)
 
-            self._job_limit = JobLimit(self.limiter, self._location, self.key_kind)
-        return self._job_limit.slot(key, self.wait)
+    def _make_limit(self) -> JobLimit:
+        return job_limits().limit(self.limiter, self._location, self.key_kind)
 
-    @staticmethod
-    def _later(job: Any, refusal: Any) -> RequeueLater:
-        return RequeueLater(max(refusal.decision.retry_after, refusal.decision.delay, MIN_DELAY), job.retries_left)
+
+class Rate(Limit):
+    """Limits jobs to `rate`: a text such as "10/m", or the name of a policy of `resty_django.limits`.
+
+    `name`: the key under which they are counted. Jobs are spread evenly. A job that would have to wait longer than a
+    second is requeued for later.
+    """
+
+    def __init__(self, rate: str | float, name: str) -> None:
+        super().__init__(str(rate), lambda job: name)
+        self.rate = rate
+        self.name = name
+
+    def _make_limit(self) -> JobLimit:
+        return job_limits().rate(self.rate, self.name, self._location)
+
+
+def _requeue_if_refused(job: Any, seconds: float | None) -> None:
+    if seconds is not None:
+        raise RequeueLater(max(seconds, MIN_DELAY), job.retries_left)

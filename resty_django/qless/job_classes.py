@@ -14,23 +14,20 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from django.apps import AppConfig, apps
-from django.utils.module_loading import import_string, module_has_submodule
+from django.utils.module_loading import module_has_submodule
 
 from resty_django.callables import acall, call
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
 from resty_django.text import logger
 
-from ..errors import DuplicateTask, MethodMissing, MethodType, NotAllowed
-
-if TYPE_CHECKING:
-    from ..clients.job import Job
+from .errors import DuplicateTask, MethodMissing, MethodType, NotAllowed
 
 log = logger("resty_django.qless.tasks")
 
@@ -43,23 +40,19 @@ _PACKAGE: Final = __name__.partition(".")[0]
 NAMES: Final = ("perform", "process")
 """Methods of a job class that run its jobs, unless it has a method with the queue's name."""
 
-SCHEMES: Final = {
-    "celery": "resty_django.qless.integrations.celery.celery_task",
-    "celery-send": "resty_django.qless.integrations.celery.celery_send",
-}
-"""Prefixes of class names, before a colon, and the function that looks up the name after it."""
+SOURCES: Final = ("from", "from_group", "pass")
+"""Fields in the data of a task's job for the source of its first argument, see tasks/message.py."""
 
-ADAPTERS: Final = {
-    "django.tasks.base.Task": "resty_django.qless.integrations.django_tasks.runner.DjangoTask",
-    "django_tasks.base.Task": "resty_django.qless.integrations.django_tasks.runner.DjangoTask",
-}
-"""Types of objects that are not functions, and the function that wraps one in a `Runnable`."""
+_schemes: Final[dict[str, Callable[[str], JobTarget]]] = {}
+"""Functions that look up a name, by the prefix that class names have before a colon, such as "celery"."""
+_adapters: Final[dict[str, Callable[[Any], Runnable]]] = {}
+"""Functions that wrap an object that is not a function, by the dotted path of its type."""
 
 
 class Runnable:
     """An object that runs jobs and is neither a class nor a function, such as a task. `__module__`: its module."""
 
-    perform: Callable[[Job], Any]
+    perform: Callable[[Any], Any]
     """Runs a job; may be a coroutine function."""
     middleware: Iterable[Any] = ()
     """The middleware of the worker around each job."""
@@ -98,6 +91,21 @@ def register(target: Runnable, path: str, names: Iterable[str]) -> None:
     _paths.update(dict.fromkeys((path, *names), path))
     _targets[path] = target
     find.cache_clear()
+
+
+def register_scheme(scheme: str, find_name: Callable[[str], JobTarget]) -> None:
+    """Let `find_name` look up the names in classes of the form `scheme:name`."""
+    _schemes[scheme] = find_name
+
+
+def register_adapter(kind: str, wrap: Callable[[Any], Runnable]) -> None:
+    """Let `wrap` make a `Runnable` of objects whose type has the dotted path `kind`."""
+    _adapters[kind] = wrap
+
+
+def has_source(data: Mapping[str, Any]) -> bool:
+    """Return whether the data of a job name the source of an argument, which comes before those in the data."""
+    return any(data.get(name) is not None for name in SOURCES)
 
 
 def discover() -> dict[str, Exception]:
@@ -139,7 +147,7 @@ def allowed() -> tuple[str, ...]:
 def is_allowed(klass: str) -> bool:
     """Return whether jobs of this class may run, judging by its name: nothing is imported."""
     scheme, colon, _ = klass.partition(":")
-    if colon and scheme in SCHEMES:
+    if colon and scheme in _schemes:
         return True
     return any(klass.startswith(f"{root}.") for root in allowed())
 
@@ -177,8 +185,8 @@ def refusal_of(klass: str) -> str:
 def find(klass: str) -> JobTarget:
     """Return the class, function or task of this name. Raises `NotAllowed`, or `ImportError` if it does not exist."""
     scheme, colon, name = klass.partition(":")
-    if colon and scheme in SCHEMES:
-        return import_string(SCHEMES[scheme])(name)  # type: ignore[no-any-return]
+    if colon and scheme in _schemes:
+        return _schemes[scheme](name)
     named = _named(klass)
     if named is not None:
         return named
@@ -224,7 +232,7 @@ def _at_path(klass: str) -> JobTarget:
     return target
 
 
-def function_of(target: JobTarget, queue: str) -> Callable[[Job], Any]:
+def function_of(target: JobTarget, queue: str) -> Callable[[Any], Any]:
     """Return the function that runs jobs of a queue.
 
     For a class, this is the static or class method with the queue's name, else `perform`, else `process`. Raises
@@ -248,21 +256,21 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Job], Any]:
     )
 
 
-def perform(job: Job) -> Any:
+def perform(job: Any) -> Any:
     """Run a job and return its function's return value. A coroutine function runs in a new event loop."""
     return call(function_of(find(job.klass), job.queue_name), job)
 
 
-async def aperform(job: Job) -> Any:
+async def aperform(job: Any) -> Any:
     """Do the same for asyncio; a sync function runs in Django's thread for sync code."""
     return await acall(function_of(find(job.klass), job.queue_name), job)
 
 
 def _adapted(target: Any) -> Any:
     for kind in type(target).__mro__:
-        adapter = ADAPTERS.get(f"{kind.__module__}.{kind.__qualname__}")
-        if adapter is not None:
-            return import_string(adapter)(target)
+        wrap = _adapters.get(f"{kind.__module__}.{kind.__qualname__}")
+        if wrap is not None:
+            return wrap(target)
     return target
 
 

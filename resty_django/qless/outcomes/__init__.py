@@ -1,4 +1,4 @@
-"""Exceptions that a job or its middleware raises to choose how the job ends.
+"""Ends of runs: the exceptions that a job or its middleware raises to choose how the job ends.
 
 raise RetryLater(30)    # again in 30 seconds; one retry less
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 from resty_django.text import logger
 
-from ..control import Outcome
+from ..outcomes import Outcome
 
 log = logger("resty_django.qless.worker")
 

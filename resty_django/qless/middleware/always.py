@@ -1,4 +1,4 @@
-"""Closes stale database connections before and after a job, as Django does around a request. Always active.
+"""Middleware that is always active: the transaction ID, and Django's database connections, as around a request.
 
 Each thread has its own connections. So threads that an async job uses are covered by `JobThreads`.
 """
@@ -12,10 +12,29 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, reset_queries
 
+from resty_django.txid import InvalidTxid, parse
+from resty_django.txid.context import Binding
+
+
+def transaction(job: Any) -> Generator[None, None, None]:
+    """Run a job under the txid of the code that put it."""
+    with bound_to(job):
+        yield
+
+
+def bound_to(job: Any) -> Binding:
+    """Return a context manager that runs a block with the txid of the job; with a new one if it has no valid txid."""
+    txid = job.txid
+    try:
+        return Binding(None if txid is None else parse(txid).txid)
+    except InvalidTxid:
+        return Binding(None)
+
 
 def database(job: Any) -> Generator[None, None, None]:
     """Close connections that are broken or have reached their maximum age; with DEBUG, clear the query log."""
-    _close_old()
+    reset_queries()
+    close_old_connections()
     try:
         yield
     finally:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..clients.serialization import readable
-from ..clients.worker_reports import Frame, JobStack, WorkerStacks
+from ...clients.serialization import readable
+from ...clients.worker_reports import Frame, JobStack, WorkerStacks
 
 MAX_FRAMES: Final = 60
 """Maximum number of frames of a stack: the innermost ones."""
@@ -26,7 +26,7 @@ LONGEST_PATH, LONGEST_SOURCE = 500, 200
 _DUMPED: Final = re.compile(r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 """A frame as `faulthandler` writes it."""
 _THREAD: Final = re.compile(r"^(?:Current t|T)hread .*$", re.MULTILINE)
-_EXECUTOR: Final = str(Path(__file__).with_name("executor.py"))
+_EXECUTOR: Final = str(Path(__file__).parents[1] / "executor.py")
 _MARK, _END = "Task (most recent call first):\n", "End of task\n"
 
 

@@ -15,7 +15,7 @@ from resty_django.text import one_line
 
 from ..clients.default import client
 from ..errors import QlessError
-from .running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED
+from ..worker.running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED
 
 if TYPE_CHECKING:
     from .supervisor import Supervisor

@@ -9,15 +9,12 @@ class SendInvoice:
 
 from __future__ import annotations
 
-from .database import adatabase, database
+from .always import adatabase, database, transaction
+from .bounds import MemoryBound, Timeout
+from .connections import Reconnect
 from .error_reporting import Report
-from .memory_limit import MemoryBound
-from .policy_limit import Limit
-from .reconnect import Reconnect
-from .requeue import Requeue
-from .retry import Retry
-from .timeout import Timeout
-from .txid import transaction
+from .limits import Limit
+from .retries import Requeue, Retry
 
 __all__ = [
     "Limit",

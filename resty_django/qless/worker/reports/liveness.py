@@ -15,7 +15,7 @@ from ...errors import QlessError
 
 if TYPE_CHECKING:
     from ...clients.client import Client
-    from ..remote_control import RemoteControl
+    from .remote_control import RemoteControl
 
 log = logger("resty_django.qless.worker")
 

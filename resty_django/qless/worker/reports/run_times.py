@@ -8,20 +8,43 @@ from typing import TYPE_CHECKING, Final
 
 from resty_django.redis import StoreError
 
-from ..clients.figures import summed
-from ..clients.worker_reports import LATE_AFTER
-from ..errors import QlessError
-from .run_times import MIN_RUNS, RunTimes
+from ...clients.figures import summed
+from ...clients.worker_reports import LATE_AFTER
+from ...errors import QlessError
 
 if TYPE_CHECKING:
-    from ..clients.client import Client
+    from ...clients.client import Client
 
 DAYS: Final = 2
 """Number of days, the current one included, whose figures count."""
 KEPT: Final = 600.0
 """Seconds for which the figures of a class are not requested again."""
-MAX_CLASSES: Final = 100
+MAX_REQUESTED: Final = 100
 """Maximum number of classes that are requested within `KEPT` seconds."""
+MAX_CLASSES: Final = 500
+"""Maximum number of classes whose times a worker keeps; further ones are not recorded."""
+MIN_RUNS: Final = 3
+"""Runs after which the mean of a class counts as usual."""
+LEAST_WEIGHT: Final = 0.05
+"""The weight of a run in the mean: at first all runs weigh the same, later the last twenty or so count most."""
+
+
+class RunTimes:
+    """The mean duration of the runs by class. One thread records; any thread may read."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, tuple[int, float]] = {}
+
+    def record(self, klass: str, seconds: float) -> None:
+        runs, mean = self._means.get(klass, (0, 0.0))
+        if runs or len(self._means) < MAX_CLASSES:
+            runs += 1
+            self._means[klass] = (runs, mean + (seconds - mean) * max(1 / runs, LEAST_WEIGHT))
+
+    def usual(self, klass: str) -> float | None:
+        """Return the mean of a class in seconds; None if it has run too few times."""
+        runs, mean = self._means.get(klass, (0, 0.0))
+        return mean if runs >= MIN_RUNS else None
 
 
 class UsualTimes:
@@ -48,7 +71,7 @@ class UsualTimes:
         if now - requested_at < KEPT:
             return median
         self._medians = {name: entry for name, entry in self._medians.items() if now - entry[0] < KEPT}
-        if len(self._medians) >= MAX_CLASSES:
+        if len(self._medians) >= MAX_REQUESTED:
             return None
         median = self._request(klass)
         self._medians[klass] = (now, median)

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Final
 from resty_django.redis import StoreError
 from resty_django.text import logger
 
-from ...errors import QlessError
-from .blocked_stacks import BlockedStacks, StackDump
-from .leases import DEFAULT, RENEWALS
+from ..errors import QlessError
+from .reports.blocked_stacks import BlockedStacks, StackDump
+from .running_job import DEFAULT_LEASE, RENEWALS
 
 if TYPE_CHECKING:
-    from ...clients.client import Client
+    from ..clients.client import Client
 
 log = logger("resty_django.qless.worker")
 
@@ -54,7 +54,7 @@ class SharedJobs:
         self._memory = mmap.mmap(-1, SLOT * (jobs + 1))
         self._free = list(range(jobs, 0, -1))
         self._slots: dict[str, int] = {}
-        self.record_check(time.monotonic(), DEFAULT)
+        self.record_check(time.monotonic(), DEFAULT_LEASE)
 
     def record_check(self, now: float, lease: float) -> None:
         """Record that the worker has checked its jobs; their leases last at least `lease` seconds."""
@@ -143,10 +143,7 @@ class StandInHeartbeats:
             return False
         try:
             self._send(jid)
-        except (
-            QlessError,
-            StoreError,
-        ):  # the job has ended or is lost; or the server is down, which the next check retries
+        except (QlessError, StoreError):  # the job has ended or is lost; or the server is down: the next check retries
             return False
         return True
 
