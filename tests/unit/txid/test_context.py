@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from resty_django.txid import InvalidTxid, bound, carry, current, current_trace, is_txid
+from resty_django.txid import InvalidTxid, bound, carry, context, current, current_trace, is_txid
 from resty_django.txid.traceparent import begin
 
 ID = "cbpvimguo4hkaps9lf6g"
