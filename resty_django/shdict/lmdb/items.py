@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from ..codec import LIST, decode, encode_key
-from ..errors import NoMemory, WrongKind
+from ..codec import LIST, encode_key
+from ..errors import NoMemory
 from .environment import Environment, StoreError
 from .records import (
     COUNT,
@@ -158,11 +158,6 @@ class ItemStore(Environment):
     def _live(self, record: bytes, now: int) -> bool:
         expires, _, _, generation = FRONT(record)
         return generation == self._flushes[0] and not 0 < expires <= now
-
-    def _value(self, kind: int, payload: bytes) -> Any:
-        if kind == LIST:
-            raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
-        return decode(kind, payload)
 
     def _evict(self, name: bytes, need: int, safe: bool) -> None:
         """Free `need` bytes in separate transactions, sparing the item `name`. Raise `NoMemory`."""
