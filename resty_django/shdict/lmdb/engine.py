@@ -280,7 +280,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
 
     def incr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
         is_small_int = type(by) is int and -LARGE < by < LARGE
-        if not is_small_int or init_ttl or (init is not None and type(init) is not int):
+        if not (is_small_int or type(by) is float) or (init_ttl if init is None else type(init) is not int):
             check_addition(by, init, init_ttl)
         name = name_of(key)
         life = milliseconds(init_ttl) if init_ttl else 0

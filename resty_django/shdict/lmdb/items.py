@@ -111,16 +111,15 @@ class ItemStore(Environment):
     # --- transactions, for calls that are not on a hot path ---
 
     def _read(self, key: object, look: Callable[[Txn, bytes], R]) -> R:
-        name = name_of(key)
-        return self._snapshot(lambda txn: look(txn, name))
+        return self._snapshot(look, name_of(key))
 
-    def _snapshot(self, look: Callable[[Txn], R]) -> R:
-        """Return what a function finds in a read transaction."""
+    def _snapshot(self, look: Callable[..., R], *args: object) -> R:
+        """Return what a function finds in a read transaction, which it takes before `args`."""
         tries = 0
         while True:
             try:
                 with self._begin(self._items) as txn:
-                    return look(txn)
+                    return look(txn, *args)
             except StoreError as error:
                 tries = self._recover(error, tries)
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import islice
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from ..codec import BYTES
 from .environment import StoreError
-from .items import ItemStore
+from .items import ItemStore, NoSpace
 from .records import PAGE, Txn, order_key
 
 LONGEST: Final = 1800
@@ -63,12 +64,17 @@ class JournalMixin(ItemStore):
 
     def append(self, *entries: bytes) -> None:
         """Append entries to the journal. Raise `NoMemory`."""
-
-        def append(txn: Txn) -> None:
-            for entry in entries:
-                self._append(txn, entry)
-
-        self._transaction(append, safe=False)
+        tries = 0
+        while True:
+            try:
+                if monotonic() >= self._look_at:
+                    self._look_at_files()
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    for entry in entries:
+                        self._append(txn, entry)
+                return
+            except (NoSpace, StoreError) as error:
+                tries = self._mend(error, tries, b"", safe=False)
 
     def journal_end(self) -> int:
         """Return the number of the last entry; 0 if there has never been one."""
@@ -84,7 +90,7 @@ class JournalMixin(ItemStore):
 
     def read_journal(self, position: int) -> Entries:
         """Return the entries after the number `position`, at most `BATCH`."""
-        return self._snapshot(lambda txn: self._entries(txn, position))
+        return self._snapshot(self._entries, position)
 
     def _entries(self, txn: Txn, position: int) -> Entries:
         cursor = txn.cursor(self._journal)

@@ -23,10 +23,10 @@ class WholeMixin(JournalMixin):
         keys: dict[str, None] = {}
         start = 0
         while start >= 0:
-            start = self._snapshot(partial(self._keys_from, keys, start, limit))
+            start = self._snapshot(self._keys_from, keys, start, limit)
         return list(keys)
 
-    def _keys_from(self, keys: dict[str, None], start: int, limit: int, txn: Txn) -> int:
+    def _keys_from(self, txn: Txn, keys: dict[str, None], start: int, limit: int) -> int:
         """Add the keys of a window of items from number `start` on. Return the start of the next window, or -1."""
         now = int(self._clock() * 1000)
         cursor = txn.cursor(self._order)
@@ -49,7 +49,7 @@ class WholeMixin(JournalMixin):
         start, end = 0, self._snapshot(self._newest)
         while 0 <= start <= end:
             keys: dict[str, None] = {}
-            start = self._snapshot(partial(self._keys_from, keys, start, 0))
+            start = self._snapshot(self._keys_from, keys, start, 0)
             yield from filter(key_pattern.matches, keys)
 
     def _newest(self, txn: Txn) -> int:
