@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from resty_django.shdict import SharedDict
 
 from .base import Batch, Channel
+
+if TYPE_CHECKING:
+    from resty_django.shdict.lmdb import LmdbDict
+    from resty_django.shdict.redis import RedisDict
 
 __all__ = ["Batch", "Channel", "channel_of"]
 
@@ -12,15 +18,9 @@ __all__ = ["Batch", "Channel", "channel_of"]
 def channel_of(dictionary: SharedDict, keep: int) -> Channel:
     """Return a dictionary's channel: in its memory, or a stream of about `keep` events next to it in Redis."""
     if dictionary.engine == "redis":
-        from resty_django.shdict.redis import RedisDict
-
         from .stream import StreamChannel
 
-        assert isinstance(dictionary, RedisDict)  # noqa: S101
-        return StreamChannel(dictionary, keep)
-    from resty_django.shdict.lmdb import LmdbDict
-
+        return StreamChannel(cast("RedisDict", dictionary), keep)
     from .memory import MemoryChannel
 
-    assert isinstance(dictionary, LmdbDict)  # noqa: S101
-    return MemoryChannel(dictionary)
+    return MemoryChannel(cast("LmdbDict", dictionary))
