@@ -60,29 +60,27 @@ class ScriptCaller:
 
     def _call(self, script: Script, key: object, args: Sent = (), entry: Entry = None) -> Any:
         """Call a script for one key."""
-        keys: tuple[bytes, ...] = (self._prefix + encode_key(key),)
-        if entry is not None:
-            keys += (entry.key,)
-            args += entry.args()
-        if self._clock is not None:
-            args += self._clock_args()
         try:
-            return script(connection(self.alias), keys, args)
+            return script(connection(self.alias), *self._sent(key, args, entry))
         except StoreError as error:
             raise self._fault(error) from error
 
     async def _acall(self, script: Script, key: object, args: Sent = (), entry: Entry = None) -> Any:
         """Do the same for asyncio."""
+        try:
+            return await script.run(async_connection(self.alias), *self._sent(key, args, entry))
+        except StoreError as error:
+            raise self._fault(error) from error
+
+    def _sent(self, key: object, args: Sent, entry: Entry) -> tuple[tuple[bytes, ...], Sent]:
+        """Return the keys and the arguments of a call."""
         keys: tuple[bytes, ...] = (self._prefix + encode_key(key),)
         if entry is not None:
             keys += (entry.key,)
             args += entry.args()
         if self._clock is not None:
             args += self._clock_args()
-        try:
-            return await script.run(async_connection(self.alias), keys, args)
-        except StoreError as error:
-            raise self._fault(error) from error
+        return keys, args
 
     def _each(
         self, script: Script, names: Iterable[bytes], args: Sent = (), entry: Entry = None
