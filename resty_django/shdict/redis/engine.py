@@ -324,10 +324,10 @@ class RedisDict(ScriptCaller, SharedDict):
     def _get_keys(self, limit: int) -> Steps[list[str]]:
         names: dict[bytes, None] = {}
         with self._faults():
-            client, following = yield from self._scan()
-            while not 0 < limit <= len(names) and (batch := (yield following)):
+            client, next_batch = yield from self._scan()
+            while not 0 < limit <= len(names) and (batch := (yield next_batch)):
                 names.update(_true((yield Step(LIVE.each, LIVE.run_each, (client, batch, self._clock_args())))))
-        return self._keys(names)[: limit or None]
+        return self._keys(list(names)[: limit or None])
 
     def flush_all(self, entry: Entry = None) -> None:
         run(self._flush_all(entry))
@@ -337,8 +337,8 @@ class RedisDict(ScriptCaller, SharedDict):
 
     def _flush_all(self, entry: Entry) -> Steps[None]:
         with self._faults():
-            client, following = yield from self._scan()
-            while batch := (yield following):
+            client, next_batch = yield from self._scan()
+            while batch := (yield next_batch):
                 yield Step(FLUSH.each, FLUSH.run_each, (client, batch, (self._stale, *self._clock_args())))
             if entry is not None:
                 yield Step(APPEND, APPEND.run, (client, (entry.key, entry.key), entry.args()))
@@ -352,8 +352,8 @@ class RedisDict(ScriptCaller, SharedDict):
     def _flush_expired(self, limit: int) -> Steps[int]:
         freed = 0
         with self._faults():
-            client, following = yield from self._scan()
-            while batch := (yield following):
+            client, next_batch = yield from self._scan()
+            while batch := (yield next_batch):
                 while batch:
                     if limit and freed >= limit:
                         return freed
@@ -390,8 +390,8 @@ class RedisDict(ScriptCaller, SharedDict):
     def _stats(self) -> Steps[Stats]:
         keys = 0
         with self._faults():
-            _, following = yield from self._scan()
-            while batch := (yield following):
+            _, next_batch = yield from self._scan()
+            while batch := (yield next_batch):
                 keys += len(batch)
         return Stats(keys, *(yield from self._memory()), None)
 
