@@ -21,7 +21,7 @@ from resty_django.shdict import SharedDict, UnknownDict, shdicts
 from resty_django.text import logger
 
 from . import handlers
-from .channel import Channel, channel_of
+from .channels import Channel, channel_of
 from .errors import BadOption, EventError
 from .listener import Listener, Starter, TaskListener, ThreadListener
 from .names import events

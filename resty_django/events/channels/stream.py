@@ -15,7 +15,7 @@ from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailab
 from resty_django.shdict.redis import RedisDict
 from resty_django.shdict.redis.wire import StreamEntry
 
-from .channel import Batch, Channel
+from .base import Batch, Channel
 
 FIELD: Final = b"e"
 NOTHING: Final = b"0-0"

@@ -13,8 +13,8 @@ from resty_django.shdict import NoMemory
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.lmdb.journal import begin_of
 
-from .channel import Batch, Channel
-from .wire import NOT_EVENT
+from ..wire import NOT_EVENT
+from .base import Batch, Channel
 
 PATIENCE: Final = 1.0
 SHARE: Final = 2

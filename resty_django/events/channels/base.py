@@ -78,20 +78,3 @@ class Channel(ABC):
 
     async def aclaim(self, unique: str, pid: int, seconds: float) -> bool:
         return bool(await self.dictionary.aadd(f"unique:{unique}", pid, seconds))
-
-
-def channel_of(dictionary: SharedDict, keep: int) -> Channel:
-    """Return a dictionary's channel: in its memory, or a stream of about `keep` events next to it in Redis."""
-    if dictionary.engine == "redis":
-        from resty_django.shdict.redis import RedisDict
-
-        from .stream import StreamChannel
-
-        assert isinstance(dictionary, RedisDict)  # noqa: S101
-        return StreamChannel(dictionary, keep)
-    from resty_django.shdict.lmdb import LmdbDict
-
-    from .memory import MemoryChannel
-
-    assert isinstance(dictionary, LmdbDict)  # noqa: S101
-    return MemoryChannel(dictionary)
