@@ -21,6 +21,9 @@ UNITS: Final = {
 }
 """The number of seconds in each unit. "m" is a minute, as in nginx's `30r/m`."""
 
+DURATION: Final = 'a number of seconds, a timedelta or a text such as "90s", "10m" or "1h30m",'
+"""For messages about options that are durations."""
+
 LONGEST_TEXT: Final = 60
 """The maximum number of characters of a rate or duration."""
 
@@ -62,6 +65,22 @@ def parse_duration(span: str | float | timedelta) -> float:
     if not 0 <= seconds < math.inf:
         raise BadText(gettext_noop("A duration must be at least 0 and finite, not %(text)r."), text=span)
     return seconds
+
+
+def is_number(value: object) -> bool:
+    """Return whether it is a finite number other than True and False."""
+    kind = type(value)
+    return (kind is float or kind is int) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def seconds_of(value: Any) -> float | None:
+    """Return an option in seconds, also a negative number; None if it is not a duration."""
+    if is_number(value):
+        return value  # type: ignore[no-any-return]
+    try:
+        return parse_duration(value) if isinstance(value, str | timedelta) else None
+    except ValueError:
+        return None
 
 
 def _seconds(text: str) -> float:

@@ -62,11 +62,11 @@ def _losses(obj: Cache) -> dict[str, Any]:
     """Return what a purge deletes: dictionaries, other caches in them, and the counts if they are stored there."""
     caches = all_caches()
     purged = caches[obj.name]
-    dictionaries = set(items.dictionaries_of(_usable_cache(purged)))
+    dictionaries = set(_usable_cache(purged).dictionaries)
     neighbours = [
         f"{name} ({kind_of(info)})"
         for name, info in caches.items()
-        if name != obj.name and info.cache is not None and dictionaries & set(items.dictionaries_of(info.cache))
+        if name != obj.name and info.cache is not None and dictionaries & set(info.cache.dictionaries)
     ]
     counts_go = purged.counter is not None and purged.counter.dictionary in dictionaries
     places = [dictionary_text(dictionary) for dictionary in dictionaries]

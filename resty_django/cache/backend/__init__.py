@@ -371,10 +371,10 @@ class MLCacheBackend(BaseCache):
 
     def clear(self) -> None:
         """Empty the whole dictionary of LOCATION, including other programs' items."""
-        run(self.store.clear())
+        run(self.store.flush(True))
 
     async def aclear(self) -> None:
-        await arun_shielded(self.store.clear())
+        await arun_shielded(self.store.flush(True))
 
     # --- in addition to Django's ---
 
