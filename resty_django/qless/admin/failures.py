@@ -22,13 +22,15 @@ from ..clients.failures import LatestFailures, latest_failures
 from ..models import FailureGroup, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin
-from .bulk import JobLists
-from .failure_report import FailureContext, failure_context
 from .forms import NameForm
-from .job_export import with_export
-from .job_lists import JobFilter, JobList, fetch_jobs
-from .operations import OPERATIONS
-from .rows import jobs_table
+from .job_lists.export import with_export
+from .job_lists.filters import JobFilter
+from .job_lists.lists import JobList
+from .job_lists.rows import jobs_table
+from .jobs.bulk import JobLists
+from .jobs.failure_report import FailureContext, failure_context
+from .jobs.operations import OPERATIONS
+from .redis_reads import fetch_jobs
 
 COLUMNS: Final = (
     Column("group", gettext_lazy("Failure group")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
@@ -25,12 +25,11 @@ from ..clients.replies import Group
 from ..models import JobGroup
 from . import formatting
 from .base import JobsAdmin
-from .callbacks import callbacks_table
-from .glossary import GROUP_STATE_HELP
-from .job_export import jobs_sheet
-from .job_lists import fetch_jobs
-from .rows import COLUMNS as JOB_COLUMNS
-from .rows import gone_row, job_rows
+from .job_lists.export import jobs_sheet
+from .job_lists.rows import COLUMNS as JOB_COLUMNS
+from .job_lists.rows import gone_row, job_rows
+from .jobs.callbacks import callbacks_table
+from .redis_reads import fetch_jobs
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Group"), sorts=False),
@@ -41,6 +40,12 @@ COLUMNS: Final = (
     Column("left", gettext_lazy("Left"), number=True, sorts=False),
     Column("created", gettext_lazy("Created"), time=True),
 )
+GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
+    "open": gettext_lazy("Members are still being added."),
+    "running": gettext_lazy("Not all members have ended."),
+    "complete": gettext_lazy("All members are complete or were skipped."),
+    "failed": gettext_lazy("All members have ended. At least one of them has failed or was canceled."),
+}
 MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
 

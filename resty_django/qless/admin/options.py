@@ -33,7 +33,7 @@ from ..tasks.schedule import CRON_PAUSED
 from . import formatting
 from .base import JobsAdmin
 from .forms import PriorityField, SeenForm
-from .job_lists import redis_command
+from .redis_reads import redis_command
 
 MAX_NUMBER: Final = 10**15
 
