@@ -262,7 +262,7 @@ class PageAdmin(ModelAdmin[Model]):
         try:
             target = self.target(obj)
             form = operation.form(request.POST if request.method == "POST" else None, target)
-            context = {**operation.explain(target), **context}
+            explained = operation.explain(target) if operation.explain else {}
         except errors as error:
             self.message_user(request, format_html(_("Not possible: {}"), str(error)), messages.ERROR)
             return HttpResponseRedirect(reverse(self.url_name("change"), args=[quote(obj.pk)]))
@@ -290,6 +290,7 @@ class PageAdmin(ModelAdmin[Model]):
             "media": self.media + form.media,
             "preserved_filters": self.get_preserved_filters(request),
             "live": False,
+            **explained,
             **context,
         }
         return self.page(request, operation.template, context)

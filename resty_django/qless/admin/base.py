@@ -109,6 +109,8 @@ class JobsAdmin(BulkAdmin[M]):
     refusals: ClassVar = (QlessError, StoreError)
     object_route = "<path:object_id>"
     live: ClassVar[bool] = True
+    client: ClassVar[Any] = staticmethod(default_client)
+    """Returns the qless client of the settings."""
 
     class Media:
         css: ClassVar = {"all": ["resty_qless/admin.css"]}
@@ -228,8 +230,3 @@ class JobsAdmin(BulkAdmin[M]):
         """Return the names that contain the URL parameter `name`, ignoring case."""
         search_text = request.GET.get("name", "").strip().casefold()
         return [name for name in names if search_text in name.casefold()]
-
-    @staticmethod
-    def client() -> Any:
-        """Return the qless client of the settings."""
-        return default_client()

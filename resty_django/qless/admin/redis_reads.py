@@ -10,19 +10,20 @@ from resty_django.admin.tables import PAGE_SIZE
 from ..clients.job import Job, job_list
 from ..clients.replies import QueueCounts
 from ..clients.serialization import as_list, decode, read, reader, scores, text
-from ..clients.transport import RedisCommand, Steps
+from ..clients.transport import RedisCommand, Steps, checked
 
 _COUNTS: Final = reader(QueueCounts)
 
 
 def fetch_jobs(client: Any, jids: Sequence[str]) -> tuple[list[Job], list[str]]:
     """Return the jobs with these jids in the same order, fetched in pages, and the jids of jobs that do not exist."""
-    chunks = [("multiget", *jids[start : start + PAGE_SIZE]) for start in range(0, len(jids), PAGE_SIZE)]
-    jobs: list[Job] = []
-    for reply in client.call_many(chunks) if chunks else ():
-        if isinstance(reply, Exception):
-            raise reply
-        jobs += job_list(client, reply)
+    if len(jids) <= PAGE_SIZE:
+        jobs = job_list(client, client.call("multiget", *jids)) if jids else []
+    else:
+        chunks = [("multiget", *jids[start : start + PAGE_SIZE]) for start in range(0, len(jids), PAGE_SIZE)]
+        jobs = [job for reply in client.call_many(chunks) for job in job_list(client, checked(reply))]
+    if len(jobs) == len(jids):
+        return jobs, []
     found_jids = {job.jid for job in jobs}
     return jobs, [jid for jid in jids if jid not in found_jids]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -45,13 +44,11 @@ def _operation(
         if not applies(job):
             text = gettext("The job's state does not allow this: %(state)s.")
             raise QlessError(text % {"state": formatting.state_name(job.state)})
-        outcome = run_many({job.jid: job}, data, 0)
-        if outcome.errors:
-            raise QlessError(outcome.errors[0])
+        default_client().call(*request(job, {**data, "delay": 0}))
         argument = data.get(field, "")
         detail = f" ({printable(str(argument), 200)})" if argument != "" else ""
         message = format_html("{} {}{}.", done, formatting.short(job.jid), detail)
-        return replace(outcome.changes[job.jid], message=message)
+        return Change(f"{label} {argument}".strip() + ".", message, gone=name == "cancel")
 
     def run_many(jobs: Mapping[str, Job], data: dict[str, Any], before: int) -> Outcome:
         change = Change(f"{label} {data.get(field, '')}".strip() + ".", gone=name == "cancel")
