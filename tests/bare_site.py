@@ -61,6 +61,7 @@ from django.test import Client, override_settings  # noqa: E402
 from django.urls import path, reverse  # noqa: E402
 
 from resty_django import metrics, redis  # noqa: E402
+from resty_django.conf.sections.core import SharedDictSettings  # noqa: E402
 from resty_django.extras import MissingExtra  # noqa: E402
 from resty_django.ids.engine.rule import compile_rule  # noqa: E402
 from resty_django.ids.errors import BadRule  # noqa: E402
@@ -70,7 +71,6 @@ from resty_django.qless import client as jobs  # noqa: E402
 from resty_django.qless import task  # noqa: E402
 from resty_django.shdict import shdicts  # noqa: E402
 from resty_django.shdict.handler import make  # noqa: E402
-from resty_django.shdict.settings import SharedDictSettings  # noqa: E402
 from tests.wheel.parts import PARTS  # noqa: E402
 
 

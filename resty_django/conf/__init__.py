@@ -7,7 +7,7 @@
 
 A section is read on first use and kept until a setting changes, so `override_settings` works. A wrong key, type or
 value raises `ImproperlyConfigured` on use; `manage.py check` reports it earlier. All durations are seconds, all sizes
-bytes. To add a section: a frozen dataclass in the app's `settings.py` and one line in `Conf`.
+bytes. To add a section: a frozen dataclass in `sections`, and one line in `Conf`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,14 @@ from django.core.signals import setting_changed
 
 from .raw import ALWAYS_CACHES, ALWAYS_DICTS, raw_section, raw_settings
 from .schema import SETTING, Problem, unknown_key, wrong_type
-from .sections import NamedSections, Section
+from .section import NamedSections, Section
 
 if TYPE_CHECKING:
-    from resty_django.cache.settings import CacheSettings
-    from resty_django.events.settings import EventsSettings
-    from resty_django.ids.settings import IdsSettings
-    from resty_django.limits.settings import LimitsSettings
-    from resty_django.metrics.settings import MetricsSettings
-    from resty_django.qless.settings import QlessSettings
-    from resty_django.shdict.settings import SharedDictSettings
-    from resty_django.txid.settings import TxidSettings
+    from .sections.cache import CacheSettings
+    from .sections.core import EventsSettings, MetricsSettings, SharedDictSettings, TxidSettings
+    from .sections.ids import IdsSettings
+    from .sections.limits import LimitsSettings
+    from .sections.qless import QlessSettings
 
 T = TypeVar("T")
 
@@ -38,22 +35,18 @@ T = TypeVar("T")
 class Conf:
     """The typed settings. Each attribute is a section; access may raise `ImproperlyConfigured`."""
 
-    ids: Section[IdsSettings] = Section("IDS", "resty_django.ids.settings.IdsSettings", "resty_django.ids")
+    ids: Section[IdsSettings] = Section("IDS", "ids.IdsSettings", "resty_django.ids")
     shared_dicts: NamedSections[SharedDictSettings] = NamedSections(
-        "SHARED_DICTS", "resty_django.shdict.settings.SharedDictSettings", "resty_django", ALWAYS_DICTS
+        "SHARED_DICTS", "core.SharedDictSettings", "resty_django", ALWAYS_DICTS
     )
-    events: Section[EventsSettings] = Section("EVENTS", "resty_django.events.settings.EventsSettings", "resty_django")
-    limits: Section[LimitsSettings] = Section(
-        "LIMITS", "resty_django.limits.settings.LimitsSettings", "resty_django.limits"
-    )
-    txid: Section[TxidSettings] = Section("TXID", "resty_django.txid.settings.TxidSettings", "resty_django")
+    events: Section[EventsSettings] = Section("EVENTS", "core.EventsSettings", "resty_django")
+    limits: Section[LimitsSettings] = Section("LIMITS", "limits.LimitsSettings", "resty_django.limits")
+    txid: Section[TxidSettings] = Section("TXID", "core.TxidSettings", "resty_django")
     caches: NamedSections[CacheSettings] = NamedSections(
-        "CACHES", "resty_django.cache.settings.CacheSettings", "resty_django.cache", ALWAYS_CACHES
+        "CACHES", "cache.CacheSettings", "resty_django.cache", ALWAYS_CACHES
     )
-    qless: Section[QlessSettings] = Section("QLESS", "resty_django.qless.settings.QlessSettings", "resty_django.qless")
-    metrics: Section[MetricsSettings] = Section(
-        "METRICS", "resty_django.metrics.settings.MetricsSettings", "resty_django"
-    )
+    qless: Section[QlessSettings] = Section("QLESS", "qless.QlessSettings", "resty_django.qless")
+    metrics: Section[MetricsSettings] = Section("METRICS", "core.MetricsSettings", "resty_django")
 
     def __init__(self) -> None:
         self.cache: dict[str, Any] = {}
@@ -92,7 +85,7 @@ def top_problems() -> list[Problem]:
 def all_problems() -> list[Problem]:
     """Return all problems of the settings, section by section.
 
-    The defaults are valid, so sections that the site does not set are skipped, and their apps are not imported.
+    The defaults are valid, so sections that the site does not set are skipped, and their dataclasses are not imported.
     """
     problems = top_problems()
     for key, section in SECTIONS.items():

@@ -7,8 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from resty_django.conf.sections.core import EventsSettings
+
 from .errors import BadOption
-from .settings import EventsSettings
 
 _ABOVE_ZERO: Final = frozenset({"timeout"})
 _WHOLE: Final = frozenset({"retries"})

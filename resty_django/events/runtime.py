@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import ReferenceType, ref
 
 from resty_django.conf import conf
+from resty_django.conf.sections.core import EventsSettings
 from resty_django.forks import after_fork
 from resty_django.shdict import SharedDict, UnknownDict, shdicts
 from resty_django.text import logger
@@ -26,7 +27,6 @@ from .listener import Listener, Starter, TaskListener, ThreadListener
 from .names import events
 from .options import Options
 from .service import UNKNOWN, EventService, Follower, Outcome
-from .settings import EventsSettings
 
 log = logger("resty_django.events")
 

@@ -29,9 +29,9 @@ from django.core.exceptions import ImproperlyConfigured
 from resty_django import extras
 from resty_django.conf import conf, raw_section
 from resty_django.conf.schema import key_text, see_key
+from resty_django.conf.sections.qless import QlessSettings
 
 from .errors import CLAUSE, QlessError
-from .settings import QlessSettings
 
 JOBS_HISTORY: Final = 604_800
 """The default of the option jobs-history, in seconds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from django.test import override_settings
 from pytest_django import Settings
 
 from resty_django import address
+from resty_django.cache import MLCache
+from resty_django.cache.storage.compression import ALGORITHMS
 from resty_django.conf import SECTIONS, all_problems, conf, on_change
 from resty_django.conf.schema import see_key
-from resty_django.events.settings import EventsSettings
-from resty_django.ids.settings import IdsSettings, UdpSettings
-from resty_django.shdict.settings import SharedDictSettings
+from resty_django.conf.sections.cache import CacheSettings
+from resty_django.conf.sections.core import EventsSettings, SharedDictSettings
+from resty_django.conf.sections.ids import IdsSettings, UdpSettings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -341,14 +344,23 @@ def test_on_change_calls_back_for_the_named_settings_alone() -> None:
     assert calls == ["changed", "changed"]
 
 
-def test_a_section_that_is_not_set_does_not_import_its_app() -> None:
+def test_a_section_that_is_not_set_is_not_imported() -> None:
     code = (
         "import sys\n"
         "from django.conf import settings\n"
         "settings.configure(RESTY_DJANGO={})\n"
         "from resty_django.conf import all_problems\n"
         "assert all_problems() == []\n"
-        "print([name for name in sys.modules if name.endswith('.settings')])"
+        "print([name for name in sys.modules if name.startswith('resty_django.conf.sections.')])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={}, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_compression_has_the_same_defaults_and_algorithms_in_the_settings_and_in_a_cache(settings: Settings) -> None:
+    parameters = inspect.signature(MLCache).parameters
+    for name in ("compress_above", "decompress_limit"):
+        assert getattr(CacheSettings(), name) == parameters[name].default
+    for name in ALGORITHMS:
+        settings.RESTY_DJANGO = {"CACHES": {"default": {"COMPRESS": name}}}
+        assert conf.caches["default"].compress == name

@@ -9,10 +9,10 @@ from django.utils.module_loading import import_string
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
+from resty_django.conf.sections.cache import CacheSettings
 from resty_django.suggestions import did_you_mean
 
 from ..errors import UnknownCache
-from ..settings import CacheSettings
 from .cache import MLCache
 
 T = TypeVar("T")

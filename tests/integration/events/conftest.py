@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
 from resty_django.events.channel import Channel, channel_of
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
-from resty_django.events.settings import EventsSettings
 from resty_django.shdict import SharedDict
 from tests import processes
 from tests.dictionaries import empty_dictionary

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import NoRoom
 from resty_django.events.memory import MemoryChannel
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
-from resty_django.events.settings import EventsSettings
 from resty_django.shdict import NoMemory
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from resty_django import events
+from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
-from resty_django.events.settings import EventsSettings
 from resty_django.events.stream import StreamChannel
 from resty_django.redis import connection
 from resty_django.shdict import NoMemory, SharedDictError, Unavailable

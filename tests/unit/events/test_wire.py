@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import BadEvent, BadOption, NotEncodable, UnknownEvent, event_list, events
 from resty_django.events.options import Options
-from resty_django.events.settings import EventsSettings
 from resty_django.events.wire import Event, check, decode, encode
 from resty_django.sansio import Step, Steps, arun, run
 

@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Section(Generic[T]):
     """One section: an attribute of `Conf` that is read from Django's settings on first use.
 
-    `cls` is the dotted path of its dataclass. It is defined in its app's `settings.py` and imported on first use, so
-    that this package does not import the apps.
+    `cls` is the path of its dataclass in `sections`, which is imported on first use: a site that leaves a section out
+    does not pay for it.
     """
 
     def __init__(self, key: str, cls: str, app: str) -> None:
@@ -43,7 +43,7 @@ class Section(Generic[T]):
     @cached_property
     def cls(self) -> type[Any]:
         """Return the dataclass of the section or of its named sections."""
-        cls: type[Any] = import_string(self._path)
+        cls: type[Any] = import_string(f"{__package__}.sections.{self._path}")
         return cls
 
     def decode(self, raw: object) -> tuple[T | None, list[Problem]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from resty_django.conf import validators
-from resty_django.conf.schema import Fault, Needs, above, at_least, between, duration, section, setting
+from .. import validators
+from ..schema import Fault, Needs, above, at_least, between, duration, section, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from resty_django.conf import validators
-from resty_django.conf.schema import Fault, above, at_least, between, duration, one_of, section, setting
+from resty_django.limits.limiters.units import whole_rate
 
-from .limiters.units import whole_rate
+from .. import validators
+from ..schema import Fault, above, at_least, between, duration, one_of, section, setting
 
 
 def _failures(value: str) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resty_django.conf import validators
-from resty_django.conf.schema import above, at_least, between, duration, one_of, section, setting
+from .. import validators
+from ..schema import above, at_least, between, duration, one_of, section, setting
 
 POOLS = ("threads", "processes")
 """Where workers run sync jobs."""

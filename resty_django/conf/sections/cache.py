@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resty_django.conf import validators
-from resty_django.conf.schema import above, at_least, duration, one_of, section, setting
-
-from .storage.compression import ABOVE, ALGORITHMS, LIMIT
+from .. import validators
+from ..schema import above, at_least, duration, one_of, section, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +54,9 @@ class CacheSettings:
     ipc: bool = setting(True)
     serializer: str | None = setting(None, check=validators.dotted_path)
     l1_serializer: str | None = setting(None, check=validators.dotted_path)
-    compress: str | None = setting(None, check=one_of(*ALGORITHMS))
-    compress_above: int = setting(ABOVE, check=at_least(0))
-    decompress_limit: int = setting(LIMIT, check=at_least(1))
+    compress: str | None = setting(None, check=one_of("zlib", "zstd"))
+    compress_above: int = setting(1024, check=at_least(0))
+    decompress_limit: int = setting(64 * 1024 * 1024, check=at_least(1))
     failures: tuple[str, ...] = setting((), check=validators.dotted_paths)
     on_error: str = setting("source", check=one_of("source", "raise"))
     outage_ttl: float = duration(5.0, check=above(0))

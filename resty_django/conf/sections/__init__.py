@@ -1,0 +1,1 @@
+"""The dataclasses of the sections, which the parts of the package read through `conf`."""
