@@ -25,6 +25,7 @@ from resty_django.text import one_line, printable
 
 from .base import Model, ReadOnlyAdmin
 from .formatting import number
+from .lists import PicksContext
 from .operations import Change, Operation, Refused
 
 MAX_SELECTED: Final = 500
@@ -155,6 +156,21 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             for operation in operations or self.operations
             if operation.done and self.may(request, operation.permission)
         ]
+
+    def picks_context(
+        self, request: HttpRequest, total: int | None, operations: Sequence[Operation[Any]] = (), url: str = ""
+    ) -> PicksContext:
+        """Return the context of a list with check boxes, of this class or with the operations at `url`.
+
+        `total`: the number of its rows, on all pages.
+        """
+        query = f"?{request.GET.urlencode()}" if request.GET else ""
+        return {
+            "bulk": url or reverse(self.url_name("bulk")) + query,
+            "picks_label": _("Action for selected rows"),
+            "operations": self.offered(request, operations),
+            "select_all": total,
+        }
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def bulk_view(self, request: HttpRequest) -> HttpResponse:

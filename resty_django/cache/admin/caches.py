@@ -17,11 +17,20 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.export import query_without
-from resty_django.admin.formatting import number
+from resty_django.admin.formatting import number, unavailable
 from resty_django.admin.forms import DeleteForm
 from resty_django.admin.operations import Change, Operation
 from resty_django.admin.statistics import Key, key_of, why
-from resty_django.admin.tables import Listing, changed, filter_form, heads_of, listing, order_of
+from resty_django.admin.tables import (
+    Listing,
+    Row,
+    changed,
+    filter_form,
+    heads_of,
+    listed_table,
+    listing,
+    order_of,
+)
 from resty_django.shdict import SharedDictError
 from resty_django.shdict.facts import facts_of as dictionary_facts
 
@@ -122,15 +131,26 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         rows = [Figures(cache) for cache in facts().caches]
-        caches = listing(request, columns.LIST, rows)
-        context = {
-            "title": capfirst(self.opts.verbose_name_plural),
-            "listing": caches,
-            "filter": filter_form(request),
-            "troubles": troubles(),
-            "exports": [caches.sheet("caches")],
-        }
-        return self.page(request, f"{TEMPLATES}/list.html", context)
+        note = _(
+            "Calls in the last hour, in all processes, by level. Processes flush their counts about once per second, "
+            "together with calls that reach the source."
+        )
+        caches = listed_table(
+            listing(request, columns.LIST, rows),
+            self._row,
+            caption=capfirst(self.opts.verbose_name_plural),
+            export="caches",
+            note=note,
+        )
+        return self.list_page(request, caches, notes=troubles(), filter=filter_form(request), live=True)
+
+    def _row(self, figures: Figures) -> Row:
+        cells = {"name": self.link(figures.name), "kind": figures.kind}
+        if figures.error:
+            return Row(cells | {"error": unavailable(figures.error)})
+        shares = {level.kind: level.hour_share for level in figures.levels}
+        spark = format_html('<span class="resty-spark">{}</span>', figures.spark)
+        return Row(cells | {"calls": figures.calls, "hits": figures.hits, **shares, "error": spark})
 
     @object_page
     def change_view(self, request: HttpRequest, obj: Cache) -> HttpResponse:

@@ -58,6 +58,7 @@ class GroupContext(TypedDict):
     operations: Sequence[Operation[Any]]
     select_all: int
     quick_operations: Sequence[tuple[str, str, bool]]
+    actions: Sequence[tuple[str, str, bool]]
 
 
 class FailureGroupAdmin(JobsAdmin[FailureGroup]):
@@ -155,6 +156,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             "quick_operations": self._quick_operations(request, _("Retry all"), _("Move all"), _("Cancel all"))
             if count
             else [],
+            "actions": [(formatting.url("failuregroup", group, "history"), _("History"), False)],
         }
 
     def _quick_operations(self, request: HttpRequest, *labels: str | None) -> list[tuple[str, str, bool]]:

@@ -113,9 +113,7 @@ class JobAdmin(NewJob):
             job_filter = JobFilter.from_query(request.GET)
         except QueryError as error:
             search["error"] = str(error)
-            return self.page(
-                request, f"{TEMPLATES}/list.html", {"title": _("Jobs"), "filters": {"q": text}, "search": search}
-            )
+            return self.list_page(request, None, filters={"q": text}, search=search)
         if job_filter.state and job_filter.state not in formatting.STATES:
             job_filter = replace(job_filter, state="")
         table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))

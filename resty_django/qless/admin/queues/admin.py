@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from resty_django.admin.base import object_page
 from resty_django.admin.charts import Chart, Series, sparkline
+from resty_django.admin.lists import PicksContext
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ...clients.figures import completed_by_queue
@@ -24,7 +25,7 @@ from ...facts import QueueFacts, facts, stats_of_days
 from ...models import Queue, token
 from ...overview import notes_of
 from .. import charts, formatting
-from ..base import TEMPLATES, JobsAdmin, PicksContext
+from ..base import TEMPLATES, JobsAdmin
 from ..forms import NameForm, queues_of
 from ..job_lists.export import with_export
 from ..job_lists.filters import JobFilter
