@@ -96,6 +96,20 @@ def _finish(request: HttpRequest, response: HttpResponse) -> HttpResponse | None
     return unchanged
 
 
+def viewer_page(view: Callable[[Any, HttpRequest], HttpResponse]) -> Callable[..., Any]:
+    """Make a page from a function of the admin and the request. Only GET and HEAD are allowed, and only for users who
+    may view the model."""
+
+    @method_decorator(require_safe)
+    @wraps(view)
+    def page(admin: PageAdmin[Any], request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if not admin.has_view_or_change_permission(request):
+            raise PermissionDenied
+        return view(admin, request)
+
+    return page
+
+
 def object_page(view: Callable[[Any, HttpRequest, Any], HttpResponse]) -> Callable[..., HttpResponse]:
     """Make the page of an object from a function of the admin, the request and the object. Only GET and HEAD are
     allowed, and only for users who may view the object."""
@@ -363,3 +377,15 @@ class ReadOnlyAdmin(PageAdmin[Model]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("changelist", self.changelist_view, ""),
+            *self.extra_urls(),
+            self.page_url("history", self.history_view),
+            self.page_url("change", self.change_view),
+        ]
+
+    def extra_urls(self) -> list[URLPattern]:
+        """Return the URLs of operations; subclasses extend this hook."""
+        return self.operation_urls()

@@ -15,7 +15,7 @@ from django.contrib import messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -145,9 +145,6 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         if name not in targets:
             raise Refused(self.missing or _("It no longer exists."))
         return targets[name]
-
-    def bulk_url(self, name: str = "bulk") -> URLPattern:
-        return self.page_url(name, self.bulk_view, f"{name}/")
 
     def offered(self, request: HttpRequest, operations: Sequence[Operation[Any]] = ()) -> list[Operation[Any]]:
         """Return the operations on many objects that the user may do."""

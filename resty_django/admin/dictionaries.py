@@ -7,18 +7,16 @@ from typing import Any, ClassVar, Final
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
 from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 from resty_django.shdict.facts import facts, facts_of
 
-from .base import ReadOnlyAdmin, object_page
+from .base import ReadOnlyAdmin, object_page, viewer_page
 from .formatting import number, unavailable
 from .forms import DeleteForm, FlushForm
 from .operations import Change, Operation
@@ -91,21 +89,13 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     ) -> SharedDictionary | None:
         return SharedDictionary(name=object_id) if object_id in shdicts else None
 
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("changelist", self.changelist_view, ""),
-            self.page_url("delete_key", self.delete_key_view),
-            *self.operation_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
-        ]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("delete_key", self.delete_key_view), *self.operation_urls()]
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         try:
             rows, error = [Figures(each) for each in facts()], ""
         except ImproperlyConfigured as fault:

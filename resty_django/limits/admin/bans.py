@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, Self
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import BulkAdmin
 from resty_django.admin.formatting import date_time, local_time, number
 from resty_django.admin.operations import Change, Operation
@@ -96,20 +93,12 @@ class BanAdmin(BulkAdmin[KeyBan]):
             return None
         return None if ban is None else self.row(ban.name, ban)
 
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("changelist", self.changelist_view, ""),
-            self.page_url("lift_selected", self.bulk_view, "lift/"),
-            *self.operation_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
-        ]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("lift_selected", self.bulk_view, "lift/"), *self.operation_urls()]
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show the bans in force. URL parameters: `find`, a text in key, limit or reason; `o`, the order."""
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
         error = ""
         bans: list[Ban] = []
         not_stored = 0

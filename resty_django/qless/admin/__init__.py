@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
 
 from resty_django import extras
-from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.base import ReadOnlyAdmin, viewer_page
 from resty_django.admin.deferred import DeferredAdmin
 
 from ..errors import CLAUSE
@@ -55,11 +52,9 @@ class MissingRedisAdmin(ReadOnlyAdmin[Queue]):
     def get_urls(self) -> list[URLPattern]:
         return [self.page_url("changelist", self.changelist_view, "")]
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show the command that installs the package (status 503, as for any page whose store is unavailable)."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         context = {"title": _("Background jobs are not available"), "missing": extras.MissingExtra(CLAUSE, "redis")}
         return self.page(request, "admin/resty_qless/missing.html", context, status=503)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from django import forms
 from django.contrib.admin.utils import quote, unquote
-from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
@@ -73,11 +73,6 @@ class JobsAdmin(BulkAdmin[M]):
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("resty_qless.view_job")
 
-    def check_view_permission(self, request: HttpRequest) -> None:
-        """Raise `PermissionDenied` if the user lacks `resty_qless.view_job`."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-
     def permissions_of(self, request: HttpRequest) -> dict[str, bool]:
         """Return the user's permissions by codename, for templates: `may.cancel_job`."""
         return {codename: self.may(request, codename) for codename in PERMISSIONS}
@@ -100,17 +95,9 @@ class JobsAdmin(BulkAdmin[M]):
     def row(self, name: str, target: Any) -> Named:
         return self.model.from_name(name)
 
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("changelist", self.changelist_view, ""),
-            *self.extra_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
-        ]
-
     def extra_urls(self) -> list[URLPattern]:
-        """Return the URLs of operations; subclasses override this hook."""
-        return []
+        bulk = self.page_url("bulk", self.bulk_view, "bulk/")
+        return [*([bulk] if any(operation.done for operation in self.operations) else []), *super().extra_urls()]
 
     def page_url(self, name: str, view: Callable[..., Any], route: str | None = None) -> URLPattern:
         """Extend `PageAdmin.page_url` with an error page for failures of the store."""

@@ -8,14 +8,11 @@ from itertools import count
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
@@ -93,13 +90,9 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
     operations = OPERATIONS_ON_GROUPS
     missing = gettext_lazy("This group does not exist: it has expired, or never existed.")
 
-    def extra_urls(self) -> list[URLPattern]:
-        return self.operation_urls()
-
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show groups, newest first. URL parameters: `o`, "created" for oldest first; `p`."""
-        self.check_view_permission(request)
         client = self.client()
         total = client.groups.list(0, 1).total
         position, oldest_first = pager(request, total), order_of(request, COLUMNS) == ("created", False)

@@ -8,12 +8,10 @@ from itertools import count
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.tables import (
     MAX_SORTED,
     PAGE_SIZE,
@@ -62,10 +60,9 @@ def _contains(row: Row, text: str) -> bool:
 
 
 class TagAdmin(JobsAdmin[Tag]):
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """List tags, the most used first. URL parameters: `name`, a text in the tag; `o`; `p`."""
-        self.check_view_permission(request)
         client = self.client()
         total = redis_command(client, "ZCOUNT", "tags", 2, "+inf")
         order, text = order_of(request, COLUMNS), filter_of(request, "name").casefold()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from django.utils.translation import gettext_lazy as _
@@ -89,7 +89,7 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
             ("group",),
             NEWEST_FIRST,
             lambda: failed_jids(client, group, 0, 1)[0],
-            lambda start, count: failed_jids(client, group, start, count)[1],
+            partial(_failed, client, group),
         )
     if tag := job_filter.tag:
         return ListSource(
@@ -121,7 +121,7 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
             ("queue", "state"),
             STATE_ORDERS[state],
             lambda: getattr(queue.counts(), state),
-            functools.partial(queue.jobs.in_state, state),
+            partial(queue.jobs.in_state, state),
         )
     if state == "complete":
         return ListSource(("state",), NEWEST_FIRST, lambda: _completed(client), client.jobs.complete)
@@ -143,7 +143,11 @@ def _all_failed(client: Any) -> ListSource:
         ("state",),
         BY_GROUP,
         lambda: sum(client.jobs.failed().values()),
-        lambda start, count: _all_failed_jids(client, start, count),
+        lambda start, count: _across(
+            ((length, partial(_failed, client, group)) for group, length in sorted(client.jobs.failed().items())),
+            start,
+            count,
+        ),
         first_jobs=FirstJobs(
             NEWEST_FIRST,
             max_merged(len(groups)),
@@ -164,7 +168,11 @@ def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSo
         ("state",),
         BY_QUEUE,
         lambda: sum(counts.values()),
-        lambda start, count: _by_queue(client, state, counts, start, count),
+        lambda start, count: _across(
+            ((length, partial(client.queues[name].jobs.in_state, state)) for name, length in counts.items()),
+            start,
+            count,
+        ),
         countable=False,
         first_jobs=FirstJobs(
             STATE_ORDERS[state],
@@ -183,14 +191,6 @@ def _all_jobs(client: Any) -> ListSource:
     parts += [_all_failed(client), complete]
     lengths = [part.total() for part in parts]
 
-    def jids(start: int, count: int) -> list[str]:
-        listed: list[str] = []
-        for part, length in zip(parts, lengths, strict=True):
-            if start < length and len(listed) < count:
-                listed += part.jids(start, min(count - len(listed), length - start))
-            start = max(0, start - length)
-        return listed
-
     def first_jids(count: int, reverse: bool) -> list[str]:
         listed: list[str] = []
         for part in reversed(parts) if reverse else parts:
@@ -204,7 +204,7 @@ def _all_jobs(client: Any) -> ListSource:
         (),
         BY_STATE,
         lambda: sum(lengths),
-        jids,
+        lambda start, count: _across(zip(lengths, (part.jids for part in parts), strict=True), start, count),
         countable=False,
         first_jobs=FirstJobs(
             ListOrder(_("The most urgent first, completed jobs last"), _("Completed jobs first, the most urgent last")),
@@ -215,12 +215,17 @@ def _all_jobs(client: Any) -> ListSource:
     )
 
 
-def _by_queue(client: Any, state: str, counts: Mapping[str, int], start: int, count: int) -> list[str]:
-    """Return a part of the jobs in a state, queue by queue. `counts`: their numbers by queue."""
+def _failed(client: Any, group: str, start: int, count: int) -> list[str]:
+    return failed_jids(client, group, start, count)[1]
+
+
+def _across(parts: Iterable[tuple[int, Callable[[int, int], list[str]]]], start: int, count: int) -> list[str]:
+    """Return a part of several lists, one after the other. `parts`: the length of each, and its function of a start and
+    a count."""
     jids: list[str] = []
-    for name, length in counts.items():
+    for length, part in parts:
         if start < length and len(jids) < count:
-            jids += client.queues[name].jobs.in_state(state, start, min(count - len(jids), length - start))
+            jids += part(start, min(count - len(jids), length - start))
         start = max(0, start - length)
     return jids
 
@@ -228,13 +233,3 @@ def _by_queue(client: Any, state: str, counts: Mapping[str, int], start: int, co
 def _worker_jids(client: Any, name: str) -> list[str]:
     worker = client.workers[name]
     return list(dict.fromkeys((*worker.stalled, *worker.jobs)))
-
-
-def _all_failed_jids(client: Any, start: int, count: int) -> list[str]:
-    """Return jids of all failure groups, in order of the groups' names."""
-    jids: list[str] = []
-    for group, length in sorted(client.jobs.failed().items()):
-        if start < length and len(jids) < count:
-            jids += failed_jids(client, group, start, count - len(jids))[1]
-        start = max(0, start - length)
-    return jids

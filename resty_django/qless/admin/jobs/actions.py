@@ -76,9 +76,9 @@ class JobActions(JobsAdmin[JobRow]):
     operations = (*OPERATIONS.values(), *OPERATIONS_ON_GRAPHS)
     missing = gettext_lazy("This job does not exist: it was canceled or has expired.")
 
-    def action_urls(self) -> list[URLPattern]:
+    def extra_urls(self) -> list[URLPattern]:
         return [
-            *self.operation_urls(),
+            *super().extra_urls(),
             self.page_url("undepend", self.undepend_view),
             self.page_url("clone", partial(self.operation_view, operation=CLONE)),
         ]

@@ -8,13 +8,10 @@ from dataclasses import replace
 from typing import Any, Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.formatting import percent
 from resty_django.admin.tables import Table, changed
 from resty_django.conf import conf
@@ -94,14 +91,10 @@ class JobContext(TypedDict):
 
 
 class JobAdmin(NewJob):
-    def extra_urls(self) -> list[URLPattern]:
-        return [self.bulk_url(), *self.stuck_urls(), *self.start_urls(), *self.action_urls()]
-
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show jobs. URL parameters: `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`,
         `cursor`; a `q` that is a jid redirects to its job."""
-        self.check_view_permission(request)
         client, text = self.client(), request.GET.get("q", "").strip()
         job = client.jobs.get(text) if text else None
         if job is not None:

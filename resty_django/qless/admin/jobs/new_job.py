@@ -27,8 +27,8 @@ from .stuck import StuckList
 
 
 class NewJob(StuckList):
-    def start_urls(self) -> list[URLPattern]:
-        return [self.page_url("start", self.start_view, "start/")]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("start", self.start_view, "start/"), *super().extra_urls()]
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def start_view(self, request: HttpRequest) -> HttpResponse:

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
+from resty_django.admin.base import viewer_page
 from resty_django.admin.export import Sheet
 from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, order_of, sort, table
 
@@ -56,14 +55,13 @@ class StuckList(JobActions):
             return stuck_url(name_of(request.GET.get("queue", "")))
         return super().list_address(request)
 
-    def stuck_urls(self) -> list[URLPattern]:
-        return [self.page_url("stuck", self.stuck_view, "stuck/")]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("stuck", self.stuck_view, "stuck/"), *super().extra_urls()]
 
-    @method_decorator(require_safe)
+    @viewer_page
     def stuck_view(self, request: HttpRequest) -> HttpResponse:
         """Show stuck jobs. URL parameters: `queue` (without it, the first 100 jobs that wait in each queue are
         examined), `cursor`; `o` sorts the jobs of a page."""
-        self.check_view_permission(request)
         client, queue = self.client(), name_of(request.GET.get("queue", ""))
         cursor = request.GET.get("cursor", "")
         stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)

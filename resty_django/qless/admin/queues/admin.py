@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, reverse
-from django.utils.decorators import method_decorator
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.lists import PicksContext
 from resty_django.admin.tables import Column, Row, Table, table
@@ -76,14 +74,8 @@ class StatisticsTab(TypedDict):
     by_day: bool
 
 
-class RecurringTab(PicksContext):
-    """The queue's recurring jobs."""
-
-    table: Table
-
-
 class JobsTab(PicksContext):
-    """The queue's jobs in one state."""
+    """The queue's recurring jobs, or its jobs in one state."""
 
     table: Table
 
@@ -91,14 +83,10 @@ class JobsTab(PicksContext):
 class QueueAdmin(JobsAdmin[Queue]):
     operations = OPERATIONS_ON_QUEUES
 
-    def extra_urls(self) -> list[URLPattern]:
-        return [self.bulk_url(), *self.operation_urls()]
-
     # --- pages --------------------------------------------------------------------------------------------------------
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.check_view_permission(request)
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         client = self.client()
         now = facts(client, detailed=MAX_CHARTS)
         unserved = coverage(client, now.counts, now.life)
@@ -172,7 +160,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         client = self.client()
         tab = request.GET.get("tab", "stats")
         tab = tab if tab in TABS else "stats"
-        tab_context: StatisticsTab | RecurringTab | JobsTab
+        tab_context: StatisticsTab | JobsTab
         if tab == "stats":
             tab_context = _statistics_tab(request, client, row.name)
         elif tab == "recurring":
@@ -196,7 +184,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
         }
 
-    def _recurring_tab(self, request: HttpRequest, client: Any, name: str) -> RecurringTab:
+    def _recurring_tab(self, request: HttpRequest, client: Any, name: str) -> JobsTab:
         jobs = recurring_table(request, client, [name])
         bulk = f"{reverse('admin:resty_qless_recurringjob_bulk')}{formatting.query_of({'queue': token(name)})}"
         return {"table": jobs, **self.picks_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}

@@ -10,13 +10,11 @@ from typing import Any, Final, TypedDict
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils import timezone
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.formatting import NONE
 
 from ...clients.recurring import RecurringJob
@@ -117,11 +115,10 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
     missing = gettext_lazy("This recurring job no longer exists.")
 
     def extra_urls(self) -> list[URLPattern]:
-        return [self.bulk_url(), *self.operation_urls(), self.page_url("edit", self.edit_view)]
+        return [*super().extra_urls(), self.page_url("edit", self.edit_view)]
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.check_view_permission(request)
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         client = self.client()
         queues = [entry.name for entry in client.queues.counts() if entry.recurring]
         declared = of_tasks(client)

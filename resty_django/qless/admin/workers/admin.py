@@ -7,15 +7,12 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.template.backends.utils import csrf_input
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.tables import (
     order_of,
     sheet_of,
@@ -45,16 +42,12 @@ TO_LIST: Final = "list"
 class WorkerAdmin(JobsAdmin[Worker]):
     operations = OPERATIONS_ON_WORKERS
 
-    def extra_urls(self) -> list[URLPattern]:
-        return [self.bulk_url(), *self.operation_urls()]
-
     def url_after(self, request: HttpRequest, obj: Any, gone: bool = False) -> str:
         """Return to the list if the operation came from there."""
         return super().url_after(request, obj, gone or TO_LIST in request.GET)
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.check_view_permission(request)
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         client = self.client()
         now = client.clock()
         counts = client.workers.counts()
