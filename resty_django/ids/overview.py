@@ -21,7 +21,7 @@ from .errors import BadRule
 from .forecast import FURTHEST_SECONDS
 from .forecast_order import annotate_runs_out
 from .models import IdCounter, IdRule
-from .stats import Issued, issued
+from .service.stats import Issued, issued
 
 LOW: Final = 0.1
 """The share of a cycle's numbers below which the numbers left count as low."""

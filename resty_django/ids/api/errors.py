@@ -21,7 +21,7 @@ from resty_django.api.errors import exception_handler as any_exception_handler
 
 from .. import service
 from ..errors import BadRule, Exhausted, IdError, TooFast, Unavailable, UnknownRule
-from ..reasons import reason_of
+from ..service.reasons import reason_of
 from ..store import database
 
 RETRY_SECONDS = 1

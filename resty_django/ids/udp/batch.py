@@ -14,7 +14,7 @@ import struct
 import time
 from time import perf_counter_ns
 
-from ..service import IdService
+from ..service.id_service import IdService
 from .server import Address, UdpServer
 
 _HEADER = struct.Struct(

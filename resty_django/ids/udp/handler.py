@@ -16,7 +16,7 @@ from resty_django.conf import conf
 from .. import store
 from ..engine.counter import Retired, unavailable
 from ..errors import BadCount, BadRequest, IdError, NotExist, Unavailable, UnknownRule
-from ..service import IdService
+from ..service.id_service import IdService
 from . import protocol
 from .access import Nonces
 from .signing import sign, verify
@@ -198,7 +198,7 @@ class RequestHandler:
         number = counter.position if counter is not None else None
         if number is None:
             if request.position is None:
-                request.position = self._service.reservations.lookup(loaded.row.pk, request.app)
+                request.position = self._service.reservations.requests.lookup(loaded.row.pk, request.app)
                 raise Pending(request.position, request)
             try:
                 stored = request.position.result(0)

@@ -22,7 +22,7 @@ from resty_django.text import logger
 
 from ..engine.counter import unavailable
 from ..errors import IdError
-from ..service import IdService
+from ..service.id_service import IdService
 from .access import AccessControl
 from .handler import Ignored, Pending, Request, RequestHandler
 from .stats import Stats

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.stats import series
+from resty_django.ids.service.stats import series
 from resty_django.sansio import run
 from tests.staff import signed_in
 

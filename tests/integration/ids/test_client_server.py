@@ -12,7 +12,7 @@ import pytest
 from resty_django.ids import errors
 from resty_django.ids.client import AsyncIdClient, IdClient, MonitorReply, NodesDown
 from resty_django.ids.models import IdRule
-from resty_django.ids.service import IdService
+from resty_django.ids.service.id_service import IdService
 from resty_django.ids.udp.server import UdpServer, bind
 from tests.threads import serving
 

@@ -18,11 +18,11 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
-from resty_django.ids import next_id, reservations, stop
-from resty_django.ids import service as services
+from resty_django.ids import next_id, stop
 from resty_django.ids.errors import IdError, TooFast, TooManyNames
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.service import IdService
+from resty_django.ids.service import id_service, requests
+from resty_django.ids.service.id_service import IdService
 from tests.servers import free_port
 
 from .conftest import ROOT
@@ -132,7 +132,7 @@ def test_new_names_share_transactions_and_fail_alone(make_rule: Any) -> None:
         assert outcomes.count("TooManyNames") == 40 - 30 - 1
         assert set(outcomes) == {"", "TooManyNames"}
         assert (outcomes[7], outcomes[40]) == ("", "")
-        assert [len(batch) for batch in batches] == [reservations.NEW_BATCH, 40 - reservations.NEW_BATCH, 1]
+        assert [len(batch) for batch in batches] == [requests.NEW_BATCH, 40 - requests.NEW_BATCH, 1]
         assert IdCounter.objects.filter(rule__name="order").count() == 31
         assert next_id("order", "name7") == "000000050"
         with pytest.raises(TooManyNames):
@@ -140,7 +140,7 @@ def test_new_names_share_transactions_and_fail_alone(make_rule: Any) -> None:
 
 
 def test_the_number_of_new_names_is_counted_as_they_come_and_go(order: IdRule, monkeypatch: Any) -> None:
-    monkeypatch.setattr(services, "MAX_PENDING_NAMES", 20)
+    monkeypatch.setattr(id_service, "MAX_PENDING_NAMES", 20)
 
     def waiting() -> int:
         return sum(not counter.known for counter in ids.counters.values())

@@ -26,7 +26,7 @@ from resty_django.ids.errors import (
     TooManyNames,
 )
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.service import IdService
+from resty_django.ids.service.id_service import IdService
 
 MakeRule = Callable[..., IdRule]
 real = [pytest.mark.db, pytest.mark.django_db(transaction=True)]

@@ -16,8 +16,8 @@ from django.db import transaction
 from django.test.utils import override_settings
 
 from resty_django.ids import anext_id, next_id, next_ids, stop
-from resty_django.ids.issue_log import IssueLog, open_log
 from resty_django.ids.models import IdRule
+from resty_django.ids.service.issue_log import IssueLog, open_log
 from tests.threads import together
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]

@@ -12,7 +12,7 @@ from django.db import transaction
 from resty_django.ids import next_id, next_ids, service
 from resty_django.ids.models import IdRule
 from resty_django.ids.overview import facts
-from resty_django.ids.stats import StatsReporter, issued, series
+from resty_django.ids.service.stats import StatsReporter, issued, series
 from resty_django.shdict import SharedDictError, shdicts
 from tests.integration.ids.admin_tools import add_issued, make_counter
 from tests.threads import together

@@ -20,7 +20,7 @@ from resty_django.ids.forecast import Outlook, Progress, forecast
 from resty_django.ids.health import probe
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.overview import runs_out
-from resty_django.ids.service import IdService
+from resty_django.ids.service.id_service import IdService
 from resty_django.ids.store import Store
 from tests.integration.ids.admin_tools import COUNTERS
 from tests.servers import eventually
@@ -82,7 +82,7 @@ def test_a_fast_counter_of_several_processes_is_forecast(make_rule: MakeRule, se
         for service in services:
             service.next_many("order", 250)
     for service in services:  # a reservation in progress would write the window that it has read
-        assert eventually(lambda: service.reservations.waiting == 0)  # noqa: B023
+        assert eventually(lambda: len(service.reservations.requests) == 0)  # noqa: B023
         service.reservations.submit(lambda: None).result(10)
     hours_pass(1)
     ((_, seconds),) = runs_out()

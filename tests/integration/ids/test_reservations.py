@@ -13,10 +13,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from resty_django.ids import monitor, next_id, reservations, stop
+from resty_django.ids import monitor, next_id, stop
 from resty_django.ids.errors import NotExist, Unavailable
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.service import IdService, service
+from resty_django.ids.service import IdService, requests, service
 from resty_django.ids.udp import server as udp
 from resty_django.ids.udp.server import UdpServer, bind
 from tests.threads import serving
@@ -48,24 +48,24 @@ def test_lookups_have_a_bound_and_equal_ones_are_one(order: IdRule) -> None:
         refused = 0
         for n in range(25_000):
             try:
-                ids.reservations.lookup(order.pk, f"app{n % 12_500}")
+                ids.reservations.requests.lookup(order.pk, f"app{n % 12_500}")
             except Unavailable:
                 refused += 1
-        assert ids.reservations.waiting == reservations.MAX_LOOKUPS
-        assert refused == 25_000 - 2 * reservations.MAX_LOOKUPS
+        assert len(ids.reservations.requests) == requests.MAX_LOOKUPS
+        assert refused == 25_000 - 2 * requests.MAX_LOOKUPS
 
 
 def test_a_request_for_the_rules_joins_the_one_that_waits(order: IdRule) -> None:
     with held() as ids:
-        waiting = {ids.reservations.refresh() for _ in range(10_000)}
+        waiting = {ids.reservations.requests.refresh() for _ in range(10_000)}
         assert len(waiting) == 1
-        assert ids.reservations.waiting == 1
+        assert len(ids.reservations.requests) == 1
 
 
 def test_reservations_come_before_lookups(order: IdRule) -> None:
     done: list[str] = []
     with held() as ids:
-        lookups = [ids.reservations.lookup(order.pk, f"app{n}") for n in range(50)]
+        lookups = [ids.reservations.requests.lookup(order.pk, f"app{n}") for n in range(50)]
         for future in lookups:
             future.add_done_callback(lambda _: done.append("lookup"))
         ids.counter("order", "new").refill(5).add_done_callback(lambda _: done.append("reservation"))
@@ -76,7 +76,7 @@ def test_reservations_come_before_lookups(order: IdRule) -> None:
 
 def test_changed_rules_are_read_though_reservations_never_end(order: IdRule) -> None:
     with held() as ids:
-        look = ids.reservations.refresh()
+        look = ids.reservations.requests.refresh()
         repeated = threading.Event()
 
         def reserve(number: int = 0) -> None:
@@ -101,7 +101,7 @@ def test_many_lookups_are_few_queries(order: IdRule) -> None:
     )  # fmt: skip
     queries: list[int] = []
     with held() as ids:
-        lookups = {n: ids.reservations.lookup(order.pk, f"app{n}") for n in range(600)}
+        lookups = {n: ids.reservations.requests.lookup(order.pk, f"app{n}") for n in range(600)}
         read_positions = ids.reservations.read_positions
 
         def counted() -> None:
@@ -111,7 +111,7 @@ def test_many_lookups_are_few_queries(order: IdRule) -> None:
 
         ids.reservations.read_positions = counted  # type: ignore[method-assign]
     positions = {n: future.result(20) for n, future in lookups.items()}
-    assert sum(queries) <= 600 // reservations.LOOKUP_BATCH
+    assert sum(queries) <= 600 // requests.LOOKUP_BATCH
     assert {n for n, position in positions.items() if position is not None} == set(range(300))
     assert all(position == (n, 0) for n, position in positions.items() if position is not None)
 
@@ -123,7 +123,7 @@ def connection_of_the_thread() -> Any:
 def test_lookups_that_nobody_waits_for_any_more_cost_nothing(order: IdRule, settings: Any) -> None:
     settings.RESTY_DJANGO = {"IDS": {"WAIT": 0.05}}
     with held() as ids:
-        late = ids.reservations.lookup(order.pk, "app")
+        late = ids.reservations.requests.lookup(order.pk, "app")
         time.sleep(0.2)
     with pytest.raises(Unavailable):
         late.result(10)
@@ -132,8 +132,8 @@ def test_lookups_that_nobody_waits_for_any_more_cost_nothing(order: IdRule, sett
 
 def test_a_stop_refuses_what_waits(order: IdRule) -> None:
     with held() as ids:
-        futures: list[Any] = [ids.reservations.lookup(order.pk, f"app{n}") for n in range(100)]
-        futures += [ids.reservations.refresh(), ids.counter("order", "new").refill(5)]
+        futures: list[Any] = [ids.reservations.requests.lookup(order.pk, f"app{n}") for n in range(100)]
+        futures += [ids.reservations.requests.refresh(), ids.counter("order", "new").refill(5)]
         stop(timeout=0.1)
         for future in futures:
             with pytest.raises(Unavailable):
@@ -170,4 +170,4 @@ def test_a_flood_of_monitor_requests_holds_up_no_ids(order: IdRule, settings: An
             client.settimeout(30)
             client.send(b'{"action":"get","rule_name":"order","app_name":"new"}')
             assert b'"code":0' in client.recv(65536)
-        assert server.service.reservations.waiting <= reservations.MAX_LOOKUPS
+        assert len(server.service.reservations.requests) <= requests.MAX_LOOKUPS

@@ -17,8 +17,8 @@ from resty_django.database import LimitedConnection, limited_settings
 from resty_django.ids import next_id, stop
 from resty_django.ids.errors import IdError
 from resty_django.ids.models import IdRule
-from resty_django.ids.reservations import MARGIN
 from resty_django.ids.service import service
+from resty_django.ids.service.reservations import MARGIN
 from tests.integration.ids.conftest import served
 from tests.servers import eventually
 from tests.tcpproxy import Proxy

@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from resty_django.ids.engine.counter import unavailable
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.service import IdService
+from resty_django.ids.service.id_service import IdService
 from resty_django.ids.udp.access import AccessControl, Nonces
 from resty_django.ids.udp.batch import BatchServer, available
 from resty_django.ids.udp.server import UdpServer, bind

@@ -16,7 +16,8 @@ from django.test.utils import override_settings
 from resty_django.ids import next_id
 from resty_django.ids.engine.cycle import DAY
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.service import IdService, service
+from resty_django.ids.service import service
+from resty_django.ids.service.id_service import IdService
 from resty_django.ids.store import Store
 from tests.dictionaries import Clock
 from tests.integration.ids.conftest import away

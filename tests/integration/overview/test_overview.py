@@ -106,7 +106,7 @@ def test_ids_given_out_are_counted_without_slowing_them(django_capture_on_commit
     id_service.issued_before["order"] = 9
     assert id_service.stats_reporter.flush()
     assert id_service.stats_reporter.flush()
-    from resty_django.ids.stats import issued
+    from resty_django.ids.service.stats import issued
 
     series = issued(["order", "never"])
     assert series["order"].total == 9
@@ -115,7 +115,7 @@ def test_ids_given_out_are_counted_without_slowing_them(django_capture_on_commit
 
 
 def test_counts_that_cannot_be_handed_in_are_kept(settings: Any) -> None:
-    from resty_django.ids.stats import StatsReporter, issued
+    from resty_django.ids.service.stats import StatsReporter, issued
 
     counts = {"order": 4}
     handing = StatsReporter(lambda: counts)

@@ -15,8 +15,7 @@ machine brings those to everybody at once.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -36,7 +35,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from resty_django.ids import reservations as desk_module
 from resty_django.ids.engine.counter import Counter
 from resty_django.ids.engine.cycle import DAY, WEEK, Reset
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
@@ -45,8 +43,10 @@ from resty_django.ids.engine.template import Template
 from resty_django.ids.engine.wall_clock import wall_of
 from resty_django.ids.errors import Exhausted, IdError, Unavailable
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.reservations import ReservationThread
-from resty_django.ids.service import IdService
+from resty_django.ids.service import reservations as desk_module
+from resty_django.ids.service.id_service import IdService
+from resty_django.ids.service.requests import Requests
+from resty_django.ids.service.reservations import ReservationThread
 from resty_django.ids.store import Store
 from tests.unit.ids.memory_store import ManualReserver, MemoryStore
 
@@ -376,12 +376,25 @@ class RecordingStore(Store):
         return grant
 
 
+class LateRequests(Requests):
+    """Orders wait; the rules are read at once."""
+
+    def __init__(self, read_rules: Callable[[], Any]) -> None:
+        super().__init__()
+        self._read_rules = read_rules
+
+    def refresh(self) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(self._read_rules())
+        return future
+
+
 class LateReservations(ReservationThread):
     """The reservation thread without a thread: orders wait until the machine does them, the rest is done at once."""
 
     def __init__(self, service: IdService, store: Store) -> None:
         super().__init__(service, store)
-        self.orders: deque[tuple[Counter, Future[None]]] = deque()
+        self.requests = LateRequests(service.refresh)
 
     def start(self) -> None: ...
 
@@ -396,16 +409,8 @@ class LateReservations(ReservationThread):
         future.set_result(work())
         return future
 
-    def refresh(self) -> Future[Any]:
-        return self.submit(self._service.refresh)
-
-    def order(self, counter: Counter) -> Future[None]:
-        future: Future[None] = Future()
-        self.orders.append((counter, future))
-        return future
-
     def work_once(self) -> IdError | None:
-        counter, future = self.orders.popleft()
+        counter, future, _ = (self.requests.orders or self.requests.names).popleft()
         try:
             self._reserve(counter)
         except IdError as error:
@@ -491,7 +496,7 @@ class ServiceMachine(World):
     @rule(index=which)
     def commit(self, index: int) -> None:
         site = self.process(index)
-        if site.reservations.orders:
+        if len(site.reservations.requests):
             with site.settings():
                 error = site.reservations.work_once()
             assert error is None or isinstance(error, Exhausted)

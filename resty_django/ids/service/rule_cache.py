@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from resty_django.text import logger
 
-from . import declared
-from .engine.rule import Compiled, compile_rule
-from .errors import BadRule
-from .models import IdRule, fix_anchors
-from .store import database
+from .. import declared
+from ..engine.rule import Compiled, compile_rule
+from ..errors import BadRule
+from ..models import IdRule, fix_anchors
+from ..store import database
 
 log = logger("resty_django.ids")
 

@@ -1,13 +1,8 @@
-"""The ID service of a process: the rules and counters in memory, and the functions that return IDs.
-
-Each process has one `IdService` (`service()`). A forked child starts without one, because the numbers that its parent
-has reserved belong to the parent.
-"""
+"""The rules and counters of a process, and the IDs that it issues from them."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import threading
 import time
@@ -19,15 +14,15 @@ from django.db import Error as DatabaseError
 from django.db import connections
 
 from resty_django.conf import conf
-from resty_django.forks import after_fork
 from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
 
-from . import gapless, issue_log, store
-from .engine.counter import Clock, Counter, Retired, unavailable
-from .engine.cycle import ENDLESS
-from .engine.rule import Compiled, check_name
-from .errors import BadCount, IdError, NeedsTransaction, NotExist, TooManyNames, Unavailable, UnknownRule
+from .. import store
+from ..engine.counter import Clock, Counter, Retired, unavailable
+from ..engine.cycle import ENDLESS
+from ..engine.rule import Compiled, check_name
+from ..errors import BadCount, IdError, NeedsTransaction, NotExist, TooManyNames, Unavailable, UnknownRule
+from . import gapless, issue_log
 from .reservations import ReservationThread
 from .rule_cache import LoadedRule, RuleSet, load_rules
 from .stats import StatsReporter
@@ -164,7 +159,7 @@ class IdService:
         counter = self._counters[key] = Counter(
             compiled,
             app,
-            self.reservations,
+            self.reservations.requests,
             self.clock,
             max_segment=conf.ids.max_segment,
             shown=self._shown.get(key),
@@ -190,7 +185,7 @@ class IdService:
             position = (
                 store.position(loaded.row.pk, app)
                 if conf.ids.eager
-                else _result(self.reservations.lookup(loaded.row.pk, app), deadline)
+                else _result(self.reservations.requests.lookup(loaded.row.pk, app), deadline)
             )
         except DatabaseError as error:
             raise unavailable() from error
@@ -276,7 +271,7 @@ class IdService:
         self._start()
         self._tried_at = time.monotonic()
         try:
-            rule_set: RuleSet = _result(self.reservations.refresh(), time.monotonic() + self._wait)
+            rule_set: RuleSet = _result(self.reservations.requests.refresh(), time.monotonic() + self._wait)
             return rule_set
         except DatabaseError as error:
             if self.rule_set is not None:
@@ -313,7 +308,7 @@ class IdService:
         """Let the reservation thread read changed rules, if the service is running."""
         if self.rule_set is None or conf.ids.eager or not self.reservations.running:
             return None
-        return self.reservations.refresh()
+        return self.reservations.requests.refresh()
 
     # --- start and stop -------------------------------------------------------------------------------------------
 
@@ -435,90 +430,3 @@ def _shielded(future: Future[T]) -> Future[T]:
 
     future.add_done_callback(hand_on)
     return outer
-
-
-_service: IdService | None = None
-_service_lock = threading.Lock()
-
-
-def service() -> IdService:
-    """Return the service of this process."""
-    global _service
-    running = _service
-    if running is None:
-        with _service_lock:
-            running = _service
-            if running is None:
-                running = _service = IdService()
-    return running
-
-
-def stop(timeout: float = 5.0) -> None:
-    """Stop the service of this process and return its unused numbers; the next request starts a new one."""
-    global _service
-    with _service_lock:
-        old, _service = _service, None
-    if old is not None:
-        old.stop(timeout)
-
-
-def _after_fork() -> None:
-    global _service, _service_lock
-    _service = None
-    _service_lock = threading.Lock()
-
-
-after_fork(_after_fork)
-atexit.register(stop)
-
-
-def next_id(rule: str, app: str = "", salt: str = "") -> str:
-    """Return the next ID of a rule for an application name.
-
-    `salt` is passed to rules that show one. A gapless rule needs an open transaction; if it is rolled back, its number
-    is, too. Raise these classes of `resty_django.ids.errors`: UnknownRule, BadName, BadSalt, Exhausted, Unavailable,
-    TooManyNames, TooFast, StepChanged, NeedsTransaction, RuleFailed, BadRule.
-
-        next_id("order", app="shop")    # "O261121000042"
-    """
-    ids = _service or service()
-    counter = ids._counters.get((rule, app))
-    if counter is not None and ids._log is None:
-        try:
-            issued_id = counter.attempt(salt)
-            if issued_id is not None:
-                return issued_id
-        except Retired:
-            ids.forget(counter)
-    return ids.next(rule, app, salt)
-
-
-def next_ids(rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-    """Return the next `count` IDs of a rule, never fewer; `count` is at most IDS["MAX_COUNT"].
-
-    Raise BadCount, and the errors of `next_id`.
-
-        next_ids("order", 2, app="shop")    # ["O261121000043", "O261121000044"]
-    """
-    return service().next_many(rule, count, app, salt)
-
-
-async def anext_id(rule: str, app: str = "", salt: str = "") -> str:
-    """Return the next ID like `next_id`, without blocking the event loop."""
-    (issued_id,) = await service().anext_many(rule, 1, app, salt)
-    return issued_id
-
-
-async def anext_ids(rule: str, count: int, app: str = "", salt: str = "") -> list[str]:
-    """Return the next `count` IDs like `next_ids`, without blocking the event loop."""
-    return await service().anext_many(rule, count, app, salt)
-
-
-def monitor(rule: str, app: str = "") -> MonitorReply:
-    """Return the position of a counter. Raise UnknownRule, NotExist or Unavailable."""
-    return service().monitor(rule, app)
-
-
-async def amonitor(rule: str, app: str = "") -> MonitorReply:
-    """Return the position of a counter like `monitor`, without blocking the event loop."""
-    return await sync_to_async(service().monitor, thread_sensitive=conf.ids.eager)(rule, app)

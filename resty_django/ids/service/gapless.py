@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from django.db import transaction
 
-from . import store
-from .engine.counter import Clock
-from .engine.rule import Compiled, ScriptRule, check_name
-from .engine.segment import Grant
-from .errors import BadCount, NeedsTransaction, RuleFailed
+from .. import store
+from ..engine.counter import Clock
+from ..engine.rule import Compiled, ScriptRule, check_name
+from ..engine.segment import Grant
+from ..errors import BadCount, NeedsTransaction, RuleFailed
 from .rule_cache import LoadedRule
 
 Done = Callable[[str, str, list[str]], object]

@@ -19,10 +19,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from django.db import Error as DatabaseError
 from django.db import connections
@@ -31,14 +30,12 @@ from resty_django.conf import conf
 from resty_django.database import LimitedConnection
 from resty_django.text import logger
 
-from .engine.counter import Counter, unavailable
-from .engine.segment import Grant
-from .errors import Exhausted, IdError, TooFast, Unavailable
+from ..engine.counter import Clock, Counter, unavailable
+from ..engine.segment import Grant
+from ..errors import Exhausted, IdError, TooFast, Unavailable
+from ..store import Store, database, positions
 from .reasons import LOCKED, reason_of
-from .store import Position, Store, database, positions
-
-if TYPE_CHECKING:
-    from .service import IdService
+from .requests import LOOKUP_BATCH, NEW_BATCH, Job, Order, Requests
 
 log = logger("resty_django.ids")
 
@@ -46,57 +43,36 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds of the pause after a database failure: the first time, and at most. Doubles with each failure."""
 REFUSED_FOR = 1.0
 """Seconds for which no new reservation is tried for an exhausted counter or a refused name."""
-MAX_LOOKUPS: Final = 1000
-"""The maximum number of counters whose positions can be requested at the same time."""
-LOOKUP_BATCH: Final = 200
-"""The maximum number of counters whose positions are read with one query."""
-NEW_BATCH: Final = 25
-"""The maximum number of counters that one transaction creates; reservations of other counters wait for it."""
-REFRESH_PATIENCE: Final = 0.2
-"""The maximum number of seconds for which reservations delay the reading of changed rules."""
 MARGIN: Final = 0.5
 """Seconds beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its checks."""
+REFRESH_PATIENCE: Final = 0.2
+"""The maximum number of seconds for which reservations delay the reading of changed rules."""
 HURRY: Final = 1.0
 """Seconds that an operation may take while the service stops."""
 
 T = TypeVar("T")
 
 
-class Order(NamedTuple):
-    """A reservation for a counter. After `deadline` (monotonic seconds), nobody waits for it."""
+class Counters(Protocol):
+    """The service as the thread sees it: its clock, and the receiver of results."""
 
-    counter: Counter
-    future: Future[None]
-    deadline: float
+    clock: Clock
+    refresh_seconds: float
 
-
-class Job(NamedTuple):
-    """A unit of work, with the reservations that it makes."""
-
-    work: Callable[[], Any]
-    future: Future[Any]
-    orders: Sequence[Order] = ()
-
-
-class Lookup(NamedTuple):
-    future: Future[Position | None]
-    deadline: float
+    @property
+    def loaded(self) -> bool: ...
+    def refresh(self) -> Any: ...
+    def reserved(self, counter: Counter) -> None: ...
+    def forget(self, counter: Counter) -> None: ...
 
 
 class ReservationThread:
-    """The thread and its queues. Call `start` once; `stop` ends the thread."""
+    """The thread. Call `start` once; `stop` ends the thread."""
 
-    def __init__(self, service: IdService, store: Store) -> None:
+    def __init__(self, service: Counters, store: Store) -> None:
         self._service = service
         self._store = store
-        self._changed = threading.Condition()
-        self._tasks: deque[Job] = deque()
-        self._orders: deque[Order] = deque()  # of counters that this process has used
-        self._names: deque[Order] = deque()  # of counters that may be in the database
-        self._found: deque[Order] = deque()  # of counters that are in the database
-        self._admitted: deque[Order] = deque()  # of counters to create
-        self._lookups: dict[tuple[int, str], Lookup] = {}
-        self._reading: tuple[Future[Any], float] | None = None
+        self.requests = Requests()
         self._job: Job | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,13 +96,13 @@ class ReservationThread:
 
     def stop(self, timeout: float) -> None:
         """End the thread after the current job, within `timeout` seconds. Refuse waiting requests."""
-        with self._changed:
+        with self.requests.changed:
             self._stopping.set()
-            self._changed.notify()
+            self.requests.changed.notify()
         thread = self._thread
         if thread is not None and not self.current:
             thread.join(timeout)
-        self._refuse_all()
+        self.requests.refuse_all()
 
     @property
     def running(self) -> bool:
@@ -136,12 +112,6 @@ class ReservationThread:
     def current(self) -> bool:
         """Whether the caller is running on this thread."""
         return self._thread is threading.current_thread()
-
-    @property
-    def waiting(self) -> int:
-        """The number of waiting requests."""
-        orders = map(len, (self._orders, self._names, self._found, self._admitted))
-        return len(self._tasks) + sum(orders) + len(self._lookups) + (self._reading is not None)
 
     @property
     def _left_behind(self) -> bool:
@@ -161,38 +131,8 @@ class ReservationThread:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run `work` on the thread, with its connection, before all waiting requests. Return a future of its result."""
         future: Future[T] = Future()
-        with self._changed:
-            self._tasks.append(Job(lambda: self._connected(work), future))
-            self._changed.notify()
+        self.requests.add(Job(lambda: self._connected(work), future))
         return future
-
-    def order(self, counter: Counter) -> Future[None]:
-        """Reserve a segment for `counter`, which has at most one order at a time."""
-        order = Order(counter, Future(), time.monotonic() + conf.ids.wait)
-        with self._changed:
-            (self._orders if counter.known else self._names).append(order)
-            self._changed.notify()
-        return order.future
-
-    def lookup(self, rule_id: int, app: str) -> Future[Position | None]:
-        """Read the position of a counter, after all reservations. Raise Unavailable if too many requests wait."""
-        key = rule_id, app
-        with self._changed:
-            lookup = self._lookups.get(key)
-            if lookup is None:
-                if len(self._lookups) >= MAX_LOOKUPS:
-                    raise Unavailable("Too many requests for counter positions are waiting. Try again shortly.")
-                lookup = self._lookups[key] = Lookup(Future(), time.monotonic() + conf.ids.wait)
-                self._changed.notify()
-            return lookup.future
-
-    def refresh(self) -> Future[Any]:
-        """Read the rules soon. Return a future with the rules, or the error, of a read that began after this call."""
-        with self._changed:
-            if self._reading is None:
-                self._reading = Future(), time.monotonic()
-                self._changed.notify()
-            return self._reading[0]
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -213,39 +153,40 @@ class ReservationThread:
 
     def _next(self) -> Job | None:
         """Wait for the next job and return it, or None when the thread must end."""
-        with self._changed:
+        with self.requests.changed:
             while True:
                 job = self._choose(time.monotonic())
                 if job is not None or self._stopping.is_set():
                     self._job = job
                     return job
-                self._changed.wait(max(0.0, max(self._refresh_at, self._closed_until) - time.monotonic()))
+                self.requests.changed.wait(max(0.0, max(self._refresh_at, self._closed_until) - time.monotonic()))
 
     def _choose(self, now: float) -> Job | None:
-        if self._tasks:
-            return self._tasks.popleft()
+        requests = self.requests
+        if requests.tasks:
+            return requests.tasks.popleft()
         if self._stopping.is_set():
             return None
-        if self._reading is not None and (not self._orders or now - self._reading[1] > REFRESH_PATIENCE):
-            (future, _), self._reading = self._reading, None
+        if requests.reading is not None and (not requests.orders or now - requests.reading[1] > REFRESH_PATIENCE):
+            (future, _), requests.reading = requests.reading, None
             return Job(self._read_rules, future)
         if now >= self._refresh_at and now >= self._closed_until:
             return Job(self._read_rules, Future())
-        if self._orders:
-            return self._reservation(self._orders.popleft())
-        waiting = [orders for orders in (self._names, self._found, self._admitted) if orders]
+        if requests.orders:
+            return self._reservation(requests.orders.popleft())
+        waiting = [orders for orders in (requests.names, requests.found, requests.admitted) if orders]
         oldest = min(waiting, key=lambda orders: orders[0].deadline, default=None)
-        if oldest is self._names:
+        if oldest is requests.names:
             return self._batch(self._look_up, [oldest.popleft() for _ in range(min(LOOKUP_BATCH, len(oldest)))])
-        if oldest is self._found:
+        if oldest is requests.found:
             return self._batch(self._reserve_found, [oldest.popleft()])
-        if oldest is self._admitted:
+        if oldest is requests.admitted:
             rule = oldest[0].counter.rule
             batch: list[Order] = []
             while oldest and len(batch) < NEW_BATCH and oldest[0].counter.rule is rule:
                 batch.append(oldest.popleft())
             return self._batch(self._create, batch)
-        if self._lookups:
+        if requests.lookups:
             return Job(self.read_positions, Future())
         return None
 
@@ -257,7 +198,7 @@ class ReservationThread:
         return Job(lambda: work(orders), Future(), orders)
 
     def _end(self, job: Job, *, result: Any = None, error: Exception | None = None) -> None:
-        with self._changed:
+        with self.requests.changed:
             if self._job is job:
                 self._job = None
         with contextlib.suppress(InvalidStateError):  # the watchdog has ended it
@@ -265,21 +206,6 @@ class ReservationThread:
                 job.future.set_result(result)
             else:
                 job.future.set_exception(error)
-
-    def _refuse_all(self) -> None:
-        with self._changed:
-            queues = (self._tasks, self._orders, self._names, self._found, self._admitted)
-            futures: list[Future[Any]] = [item.future for queue in queues for item in queue]
-            futures += [lookup.future for lookup in self._lookups.values()]
-            if self._reading is not None:
-                futures.append(self._reading[0])
-            for queue in queues:
-                queue.clear()
-            self._lookups.clear()
-            self._reading = None
-        for future in futures:
-            with contextlib.suppress(InvalidStateError):
-                future.set_exception(unavailable())
 
     # --- the work ----------------------------------------------------------------------------------------------------
 
@@ -323,14 +249,14 @@ class ReservationThread:
             return
         for order in orders:
             if (order.counter.rule_id, order.counter.app) in stored:
-                self._found.append(order)
+                self.requests.found.append(order)
                 continue
             try:
                 self._store.admit()
             except TooFast as error:
                 self._end_orders([order], error)
             else:
-                self._admitted.append(order)
+                self.requests.admitted.append(order)
 
     def _reserve_found(self, orders: list[Order]) -> None:
         for order in self._expected(orders):
@@ -358,7 +284,7 @@ class ReservationThread:
         self.reserve_seconds += time.monotonic() - started
         for order, result in zip(orders, results, strict=True):
             if result is None:
-                self._found.append(order)
+                self.requests.found.append(order)
             elif isinstance(result, IdError):
                 self._end_orders([order], result)
             else:
@@ -417,17 +343,11 @@ class ReservationThread:
 
     def read_positions(self) -> None:
         """Read the positions that were requested first, up to the limit of one query; expired requests fail."""
-        with self._changed:
-            keys = list(self._lookups)[:LOOKUP_BATCH]
-            lookups = {key: self._lookups.pop(key) for key in keys}
-        now = time.monotonic()
-        late = [key for key, lookup in lookups.items() if now > lookup.deadline]
-        for key in late:
-            lookups.pop(key).future.set_exception(unavailable())
+        lookups = self.requests.next_lookups()
         if not lookups:
             return
         try:
-            if now < self._closed_until:
+            if time.monotonic() < self._closed_until:
                 raise unavailable()
             stored = self._connected(lambda: positions(lookups))
         except Exception as error:
@@ -529,7 +449,7 @@ class ReservationThread:
         log.error("The database driver has been hanging for %.1f s; starting a new reservation thread", waited)
         self.failures += 1
         self.last_error = f"the database driver has been hanging for {waited:.1f} s"
-        with self._changed:
+        with self.requests.changed:
             job, self._job = self._job, None
             self._begin()
         if job is not None:
