@@ -49,10 +49,12 @@ def logger(name: str) -> logging.Logger:
 def _escaped(text: str, longest: int, allowed: str) -> str:
     if text.isprintable() and len(text) <= longest:
         return text
-    escaped = "".join(
-        char if char.isprintable() or char in allowed else char.encode("unicode_escape").decode()
-        for char in text[:longest]
-    )
+    escaped = text[:longest]
+    if not escaped.isprintable():
+        escaped = "".join(
+            char if char.isprintable() or char in allowed else char.encode("unicode_escape").decode()
+            for char in escaped
+        )
     return escaped if len(text) <= longest else escaped + "…"
 
 

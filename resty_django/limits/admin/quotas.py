@@ -192,14 +192,8 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}
 
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("changelist", self.changelist_view, ""),
-            self.page_url("grant_key", self.grant_key_view, "grant/"),
-            *self.operation_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
-        ]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("grant_key", self.grant_key_view, "grant/"), *self.operation_urls()]
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return BY_QUOTA if request.GET.get(QuotaFilter.parameter_name) else self.ordering
