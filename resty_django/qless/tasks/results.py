@@ -49,7 +49,7 @@ class Progress(NamedTuple):
 
 
 class TaskResult:
-    """What results of tasks and of groups have in common."""
+    """The common part of the results of tasks and groups: their identity."""
 
     __slots__ = ("client", "id", "parent")
 
