@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.utils.module_loading import import_string
 
 T = TypeVar("T")
 
@@ -120,3 +121,12 @@ def _refuse_generator(value: Any) -> Any:
             "Iterate over it in the function, or return a list."
         )
     return value
+
+
+def deferred(path: str) -> Callable[..., Any]:
+    """Return a function that imports and calls the one at the dotted `path`, for parts that are rarely used."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return import_string(path)(*args, **kwargs)
+
+    return call

@@ -28,7 +28,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from resty_django.database import outside_transactions
-from resty_django.history import add_entries
+from resty_django.database.history import add_entries
 from resty_django.text import one_line
 
 from .export import (

@@ -118,7 +118,7 @@ class Levels(ABC):
         return raws, errors
 
     def valid(self, raws: Mapping[str, Any]) -> Steps[dict[str, Any]]:
-        """Return the records of these items by key, without those of which a tag was invalidated."""
+        """Return the records of these items by key, without the ones with an invalidated tag."""
         decoded = {key: self.record(raw, key) for key, raw in raws.items()}
         tags = {key: record.tags for key, record in decoded.items() if record is not None and record.tags}
         revoked = (yield from self.tags.revoked(tags)) if tags else ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from resty_django.deferred import deferred
+from resty_django.callables import deferred
 from resty_django.job_limits import provide
 
 if TYPE_CHECKING:

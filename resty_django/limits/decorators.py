@@ -23,7 +23,7 @@ from math import inf
 from typing import Any, Final, Literal, Self, Unpack, cast
 
 from resty_django.callables import caller
-from resty_django.durations import Duration, parse_duration, whole_rate
+from resty_django.text.durations import Duration, parse_duration, whole_rate
 
 from .callers import keys
 from .callers.exemptions import Exemption

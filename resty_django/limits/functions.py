@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from asgiref.sync import iscoroutinefunction
 
 from resty_django.callables import plain_function, plain_value
-from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
+from resty_django.text.durations import Duration, parse_duration
 
 from .bans.banning import Banning
 from .callers.key_kinds import roles_of, stored_key

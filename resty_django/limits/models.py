@@ -9,7 +9,7 @@ from django.db import models, router
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.fields import ExactCharField
+from resty_django.database.fields import ExactCharField
 from resty_django.models import Model, NoRows
 from resty_django.text import one_line
 

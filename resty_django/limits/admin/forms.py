@@ -15,9 +15,8 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.statistics import key_of
 from resty_django.admin.versions import VersionedForm
-from resty_django.durations import parse_duration
-from resty_django.numbers import grouped
-from resty_django.translated_errors import translated
+from resty_django.text.durations import parse_duration
+from resty_django.text.localized import grouped, translated
 
 from ..models import LimitOverride, LimitPolicy
 from ..policies import simulation

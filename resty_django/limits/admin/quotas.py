@@ -23,8 +23,8 @@ from django.views.decorators.http import require_http_methods
 from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.formatting import date_time, local_time, number
 from resty_django.admin.operations import Change, Operation, Refused
-from resty_django.numbers import grouped
 from resty_django.text import printable
+from resty_django.text.localized import grouped
 
 from ..models import QuotaUsage
 from ..quotas import changes, registry, rows

@@ -8,9 +8,9 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
-from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import SharedDictError
+from resty_django.text.localized import grouped
 
 from ..decision import Decision
 from ..errors import StoreFailed

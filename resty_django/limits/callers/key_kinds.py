@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from . import request_settings
 from .client_address import parse_address

@@ -20,7 +20,7 @@ from django.http import HttpRequest
 from django.utils.module_loading import import_string
 
 from resty_django.callables import plain_function, plain_value
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 from resty_django.users import load_user, user_of
 
 from . import request_settings

@@ -7,7 +7,7 @@ from math import inf
 from time import time_ns
 from typing import Any, ClassVar, Final, Unpack
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from ..algorithms import Algorithm, Decided, Operation, concurrency
 from ..decision import Decision

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, Unpack
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
-from resty_django.durations import parse_duration
+from resty_django.text.durations import parse_duration
 
 from ..algorithms import Algorithm, Operation, fixed_window, leaky_bucket, sliding_window, token_bucket
 from ..decision import Decision

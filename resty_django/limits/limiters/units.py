@@ -6,7 +6,7 @@ import math
 import re
 from typing import Final
 
-from resty_django.durations import LONGEST_TEXT, BadText, gettext_noop, split_rate
+from resty_django.text.durations import LONGEST_TEXT, BadText, gettext_noop, split_rate
 
 from .validation import MOST, positive
 

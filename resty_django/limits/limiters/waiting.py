@@ -10,7 +10,7 @@ from typing import Final, Self
 from weakref import WeakSet
 
 from resty_django.conf import conf
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..decision import CombinedDecision, Decision

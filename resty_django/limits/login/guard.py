@@ -11,8 +11,8 @@ from django.http import HttpRequest
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
-from resty_django.durations import whole_rate
 from resty_django.sansio import Step, Steps
+from resty_django.text.durations import whole_rate
 
 from ..bans.banning import Banning
 from ..callers import request_settings

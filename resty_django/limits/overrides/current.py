@@ -15,7 +15,7 @@ from time import time_ns
 from typing import Any, Final
 
 from resty_django.conf import conf
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..specs.override import EVERYWHERE

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from resty_django.sansio import Steps, arun, run
-from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
+from resty_django.text.suggestions import did_you_mean
 
 from ..limiters.base import Limiter
 from ..requests.check import LimitCheck

@@ -21,8 +21,8 @@ from django.core.exceptions import ValidationError
 from django.db import models, router, transaction
 from django.utils import timezone
 
-from resty_django.suggestions import did_you_mean
 from resty_django.text import one_line
+from resty_django.text.suggestions import did_you_mean
 
 from ..limiters.base import Limiter
 from ..models import Editable, LimitOverride, LimitPolicy

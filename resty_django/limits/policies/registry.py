@@ -28,7 +28,7 @@ from django.utils import timezone
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.database import LimitedConnection, limit_connection
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..overrides.current import COLUMNS, current

@@ -21,10 +21,10 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.callables import caller
 from resty_django.conf import conf
-from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import SharedDict
 from resty_django.text import logger
+from resty_django.text.localized import grouped
 
 from ..callers import keys
 from ..decision import Decision

@@ -18,8 +18,8 @@ from django.utils.translation import gettext, gettext_noop
 from resty_django.callables import acall, call
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps, arun, run
-from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
+from resty_django.text.suggestions import did_you_mean
 
 from .check import LimitCheck
 from .enforcer import Enforcer

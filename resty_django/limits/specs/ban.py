@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
-from resty_django.durations import Duration, parse_duration
+from resty_django.text.durations import Duration, parse_duration
 
 DAY: Final = 86_400.0
 MOST_DOUBLINGS: Final = 60

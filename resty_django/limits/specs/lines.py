@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from resty_django.numbers import grouped
+from resty_django.text.localized import grouped
 
 NO_LIMIT: Final = "none"
 """The rate of a tier without a limit."""

@@ -12,9 +12,9 @@ from django.utils.translation import gettext, gettext_lazy
 
 from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
-from resty_django.suggestions import did_you_mean
 from resty_django.text import printable
-from resty_django.translated_errors import translated
+from resty_django.text.localized import translated
+from resty_django.text.suggestions import did_you_mean
 
 from ..callers.client_address import parse_address, parse_network
 from ..callers.names import LOGIN_BANS

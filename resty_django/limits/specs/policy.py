@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from resty_django.durations import parse_duration, whole_rate
-from resty_django.numbers import grouped
+from resty_django.text.durations import parse_duration, whole_rate
+from resty_django.text.localized import grouped
 
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from django.utils.translation import gettext
 
-from resty_django.durations import parse_duration
-from resty_django.numbers import grouped
-from resty_django.suggestions import did_you_mean
-from resty_django.translated_errors import translated
+from resty_django.text.durations import parse_duration
+from resty_django.text.localized import grouped, translated
+from resty_django.text.suggestions import did_you_mean
 
 from ..callers import keys
 from ..callers.client_address import Networks

@@ -7,9 +7,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from resty_django.durations import split_rate, whole_rate
-from resty_django.numbers import grouped
-from resty_django.translated_errors import translated
+from resty_django.text.durations import split_rate, whole_rate
+from resty_django.text.localized import grouped, translated
 
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
