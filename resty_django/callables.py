@@ -10,11 +10,15 @@ import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.utils.module_loading import import_string
 
 T = TypeVar("T")
+
+_COMPLETED: Final = frozenset({type(None), str, int, float, bool, bytes, list, tuple, dict, set})
+"""Frequent types of results that need not be awaited."""
 
 
 def caller() -> str:
@@ -60,7 +64,8 @@ def plain_value(value: T, name: str) -> T:
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """Return the result of a plain function, or of a coroutine function in a new event loop."""
-    return completed(function(*args))
+    value = function(*args)
+    return value if type(value) in _COMPLETED else completed(value)
 
 
 async def acall(function: Callable[..., Any], *args: Any) -> Any:
@@ -116,3 +121,12 @@ def _refuse_generator(value: Any) -> Any:
             "Iterate over it in the function, or return a list."
         )
     return value
+
+
+def deferred(path: str) -> Callable[..., Any]:
+    """Return a function that imports and calls the one at the dotted `path`, for parts that are rarely used."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return import_string(path)(*args, **kwargs)
+
+    return call

@@ -55,9 +55,9 @@ def _check(cache: CacheFacts) -> Iterator[Finding]:
 
 
 def _dictionaries(info: CacheInfo) -> list[SharedDict]:
-    if isinstance(info.cache, Store):
-        return [info.cache.dictionary]
-    return [] if info.cache is None else [*info.cache.dictionaries, info.cache.locks]
+    if info.cache is None:
+        return []
+    return [*info.cache.dictionaries, *([] if isinstance(info.cache, Store) else [info.cache.locks])]
 
 
 def _channels(caches: Iterable[CacheInfo]) -> Iterator[Finding]:

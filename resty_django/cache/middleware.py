@@ -58,7 +58,7 @@ class UpdateMiddleware:
                 with self._noting_failure(identity):
                     run(to_poll(channel, TIMEOUT))
         for cache in _in_use():
-            cache.flush_counts()
+            cache.counter.flush_due()
         return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
@@ -67,7 +67,7 @@ class UpdateMiddleware:
                 with self._noting_failure(identity):
                     await arun(to_poll(channel, TIMEOUT))
         for cache in _in_use():
-            await cache.aflush_counts()
+            await cache.counter.aflush_due()
         return await self.get_response(request)  # type: ignore[no-any-return]
 
     def _may_poll(self, identity: object) -> bool:

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from .algorithms.decision import CombinedDecision, Decision
-from .enforcement.key_kinds import roles_of, stored_key
+from .callers.key_kinds import roles_of, stored_key
+from .decision import CombinedDecision, Decision
 from .errors import Limited
 from .limiters.base import Limiter
 from .limiters.combined import together
@@ -16,7 +16,8 @@ from .limiters.units import parse_rate
 from .overrides.current import current, now
 from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
-from .refused_calls import announcing
+from .policies import registry
+from .refusals import announcing
 from .statistics.catalog import JOB, add_limit
 from .statistics.reporter import stats
 
@@ -36,7 +37,7 @@ class JobLimit:
     """A limit of jobs.
 
     `source`: a limiter, or the name of a policy. `location`: its place in the code. `key_kind`: what the keys are, see
-    `resty_django.limits.enforcement.key_kinds`.
+    `resty_django.limits.callers.key_kinds`.
     """
 
     def __init__(self, source: Any, location: str = "", key_kind: str | None = None) -> None:
@@ -80,8 +81,6 @@ class JobLimit:
     def _limiters(self) -> tuple[Any, ...]:
         if not isinstance(self._source, str):
             return (self._source,)
-        from .policies import registry
-
         policy = registry.get_policy(self._source)
         if policy is None:
             raise LookupError(f"Unknown limit policy {self._source!r}. Create it, or fix the name in the middleware.")

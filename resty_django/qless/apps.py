@@ -30,7 +30,7 @@ class QlessConfig(appconfig.RestyAppConfig):
 
     def ready(self) -> None:
         super().ready()
-        from resty_django.deferred import deferred
+        from resty_django.callables import deferred
 
         from .job_classes import register_adapter, register_scheme
 

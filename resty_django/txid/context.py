@@ -2,6 +2,10 @@
 
 It is stored in a context variable, so each thread and each asyncio task has its own. New asyncio tasks,
 `asyncio.to_thread` and `sync_to_async` inherit it; pass it to other threads with `carry`.
+
+A run of `manage.py` has one txid, created on first use outside of any request, job or `bound` block. The program name
+decides whether the process is a command: see `TXID["COMMANDS"]`. Server processes have no such txid, so their log lines
+never carry an unrelated one.
 """
 
 from __future__ import annotations
@@ -16,9 +20,10 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django.callables import is_async, is_generator_function, plain_value
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
 
 from .codec import parse
-from .command import run_txid
 from .generator import txid as new_txid
 from .traceparent import Trace
 
@@ -45,6 +50,7 @@ class BoundLater:
 
 
 _bound: Final[ContextVar[Bound | BoundLater | None]] = ContextVar("resty_django.txid", default=None)
+_of_runs: Final[dict[str, str]] = {}
 
 
 def current() -> str | None:
@@ -56,6 +62,20 @@ def current() -> str | None:
         return run_txid(sys.argv[0] if sys.argv else "")
     except ImproperlyConfigured:  # with invalid settings, log lines have no txid
         return None
+
+
+@functools.lru_cache(maxsize=16)
+def run_txid(program: str) -> str | None:
+    """Return the txid of this run, shared with forked children; None if the program is not a command.
+
+    The result is kept until a setting changes, because each log line needs it. Raise `ImproperlyConfigured`.
+    """
+    if not any(program == command or program.endswith(f"/{command}") for command in conf.txid.commands):
+        return None
+    return _of_runs.get(program) or _of_runs.setdefault(program, new_txid())
+
+
+on_change(run_txid.cache_clear, SETTING)
 
 
 def current_trace() -> Trace | None:

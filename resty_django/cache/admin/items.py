@@ -13,8 +13,9 @@ from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
 
-from ..backend import entries, tagged
+from ..backend import entries
 from ..backend.store import Store
+from ..levels import Levels
 from ..mlcache.cache import MLCache
 from ..statistics.reporter import OWN
 from ..storage import records
@@ -72,18 +73,13 @@ class Details:
     note: str = ""
 
 
-def dictionaries_of(cache: Cache) -> tuple[SharedDict, ...]:
-    return (cache.dictionary,) if isinstance(cache, Store) else cache.dictionaries
-
-
-def prefix_of(cache: Cache) -> str:
-    """Return the prefix of a cache's keys in L2."""
-    return "" if isinstance(cache, Store) else f"{cache.name}:"
+def levels_of(cache: Cache) -> Levels:
+    return cache if isinstance(cache, Store) else cache.levels
 
 
 def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Rows:
     """Return the keys with a prefix, sorted. Raise `SharedDictError`."""
-    prefix = prefix_of(cache)
+    prefix = levels_of(cache).prefix
     matches, unseen = _matches(cache, begin)
     pages = max(1, -(-len(matches) // PAGE))
     page = min(max(1, page), pages)
@@ -95,10 +91,10 @@ def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Row
 
 def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
     """Return the names of keys with a prefix and their dictionaries, and whether not all keys were examined."""
-    prefix = prefix_of(cache)
+    prefix = levels_of(cache).prefix
     matches: dict[str, SharedDict] = {}
     unseen = False
-    for dictionary in dictionaries_of(cache):
+    for dictionary in cache.dictionaries:
         names = dictionary.get_keys(LOOKED_AT)
         unseen = unseen or len(names) >= LOOKED_AT
         for name in names:
@@ -116,8 +112,8 @@ def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
 
 def find(cache: Cache, key: str) -> Details | None:
     """Return an item, even if it has expired but is still stored. Raise `SharedDictError`."""
-    name = prefix_of(cache) + key
-    for dictionary in dictionaries_of(cache):
+    name = levels_of(cache).prefix + key
+    for dictionary in cache.dictionaries:
         item = _item(dictionary, name)
         if item is not None:
             life = None if item.stale else dictionary.ttl(name)
@@ -144,7 +140,7 @@ def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
     if item is not None:
         stale = item.stale
         if not isinstance(cache, Store):
-            record = records.decode(item.value, limit=_limit(cache))
+            record = records.decode(item.value, limit=levels_of(cache).compressor.limit)
             stale = stale or (record is not None and record.stale)
         yield "L2, stale" if stale else "L2"
 
@@ -152,7 +148,7 @@ def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
 def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where: str) -> Details:
     if isinstance(cache, Store):
         return _of_django(cache, item, size, life, levels, where)
-    record = records.decode(item.value, limit=_limit(cache))
+    record = records.decode(item.value, limit=levels_of(cache).compressor.limit)
     if record is None:
         return _foreign(item, size, life, levels, where)
     note = _("Shown as encoded by the cache's serializer.") if cache.serializer and record.value is not None else ""
@@ -160,15 +156,10 @@ def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where:
     return Details(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
 
 
-def _limit(cache: Cache) -> int:
-    """Return the maximum bytes of a decompressed value."""
-    return cache.options.decompress_limit if isinstance(cache, Store) else cache.decompress_limit
-
-
 def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, where: str) -> Details:
     try:
         raw = item.value
-        entry = entries.inspect(tagged.split(raw).entry if tagged.is_tagged(raw) else raw, _limit(cache))
+        entry = entries.inspect(raw, levels_of(cache).compressor.limit)
     except entries.Foreign:
         return _foreign(item, size, life, levels, where)
     age = duration(max(0.0, cache.clock() - entry.stored)) if entry.stored else ""
@@ -214,7 +205,7 @@ def invalidate_tag(cache: Cache, tag: str) -> None:
 def purge(cache: Cache, free: bool) -> None:
     """Delete everything in a cache's dictionaries, and notify the other processes. Errors as in `delete`."""
     if isinstance(cache, Store):
-        run(cache.clear())
+        run(cache.flush(True))
         _check(cache)
     else:
         cache.purge(free, on_error="raise")

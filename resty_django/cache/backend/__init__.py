@@ -28,10 +28,10 @@ from django.utils.module_loading import import_string
 from resty_django.callables import acall
 from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
-from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import arun, run
 from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
+from resty_django.text.durations import Duration, parse_duration
 
 from ..statistics.counts import Stats
 from ..storage.records import key_text
@@ -371,10 +371,10 @@ class MLCacheBackend(BaseCache):
 
     def clear(self) -> None:
         """Empty the whole dictionary of LOCATION, including other programs' items."""
-        run(self.store.clear())
+        run(self.store.flush(True))
 
     async def aclear(self) -> None:
-        await arun_shielded(self.store.clear())
+        await arun_shielded(self.store.flush(True))
 
     # --- in addition to Django's ---
 

@@ -6,17 +6,15 @@
 | None, str, bool, bytes; lists and dicts of all these | head and msgpack | the value, or a copy to copy from |
 | anything else | head, signature, pickle | the value if it is immutable, else the pickle |
 
-The head consists of a mark, the time of storing and the time to live. The mark says whether the msgpack or the pickle
-is compressed; a signature covers the compressed bytes, and is verified before they are decompressed. A pickle is loaded
-only if its signature, over its context, head and bytes, is valid, and it has not expired according to its head. Readers
-never share a mutable object.
+The head is the head of a record (`storage.records`), with the tags, if any; a number with tags becomes msgpack, so that
+`incr` refuses it. A signature covers the compressed bytes, and is verified before they are decompressed. A pickle is
+loaded only if its signature, over its context, head and bytes, is valid, and it has not expired according to its head.
+Readers never share a mutable object.
 """
 
 from __future__ import annotations
 
-import math
 import pickle
-import struct
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -27,16 +25,10 @@ import msgspec
 from django.utils.safestring import SafeString
 
 from ..storage.compression import LIMIT, Compressor, NotDecompressed, decompressed
-from ..storage.records import UNREADABLE
+from ..storage.records import COMPRESSED, ENTRY, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
+from ..storage.tag_encoding import Versions
 from . import signing
 
-PLAIN: Final = 0xC2
-SIGNED: Final = 0xC3
-PLAIN_COMPRESSED: Final = 0xC5
-SIGNED_COMPRESSED: Final = 0xC6
-"""Marks. 0xC4 is the mark of entries with tags."""
-_MARKS: Final = (PLAIN, SIGNED, PLAIN_COMPRESSED, SIGNED_COMPRESSED)
-_UNSIGNED: Final = (PLAIN, PLAIN_COMPRESSED)
 PROTOCOL: Final = 5
 """The latest pickle protocol that all supported Python versions can read."""
 
@@ -48,10 +40,6 @@ SKEW: Final = 60.0
 _KEYS: Final = frozenset({str, int})
 _LARGE: Final = 2**63
 
-_HEAD: Final = struct.Struct("<Bdd")
-_SIZE: Final = _HEAD.size
-_DATA: Final = _SIZE + signing.SIZE
-"""Offset of the pickle."""
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
@@ -70,13 +58,14 @@ class L1Value(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry from L2. `value`: for the current reader; `l1_value`: for L1. `stored`: time of storing in seconds;
-    `ttl`: seconds, 0: forever."""
+    """An entry from L2. `value`: for the current reader; `l1_value`: for L1, which stores no numbers (None). `stored`:
+    time of storing in seconds; `ttl`: seconds, 0: forever. `tags`: their versions when it was stored."""
 
     value: Any
-    l1_value: L1Value
+    l1_value: L1Value | None
     stored: float
     ttl: float
+    tags: Versions | None = None
 
 
 class Inspected(NamedTuple):
@@ -88,57 +77,65 @@ class Inspected(NamedTuple):
 
 
 def encode(
-    context: bytes, value: Any, stored: float, ttl: float, compressor: Compressor | None = None
+    context: bytes,
+    value: Any,
+    stored: float,
+    ttl: float,
+    versions: Versions | None = None,
+    compressor: Compressor | None = None,
 ) -> int | float | bytes:
-    """Return the entry for L2. `context`: the data to which the signature binds a pickle.
+    """Return the entry for L2. `context`: the data to which the signature binds a pickle. `versions`: of its tags.
 
     Raise pickle's errors for values that it does not support.
     """
-    if type(value) is float or (type(value) is int and -_LARGE <= value < _LARGE):
+    if not versions and (type(value) is float or (type(value) is int and -_LARGE <= value < _LARGE)):
         return value
-    return encode_as_bytes(context, value, stored, ttl, compressor)
-
-
-def encode_as_bytes(
-    context: bytes, value: Any, stored: float, ttl: float, compressor: Compressor | None = None
-) -> bytes:
-    """Like `encode`, but return bytes for numbers, too."""
-    body = _plain(value)
-    data = pickle.dumps(value, PROTOCOL) if body is None else body
-    smaller = None if compressor is None else compressor.compressed(data)
-    if body is not None:
-        mark = PLAIN if smaller is None else PLAIN_COMPRESSED
-        return _HEAD.pack(mark, stored, ttl) + (smaller or body)
-    mark = SIGNED if smaller is None else SIGNED_COMPRESSED
-    return _signed(context, _HEAD.pack(mark, stored, ttl), smaller or data)
+    body, bits = _plain(value), ENTRY
+    if body is None:
+        body, bits = pickle.dumps(value, PROTOCOL), ENTRY | SIGNED
+    smaller = None if compressor is None or len(body) <= compressor.above else compressor.compressed(body)
+    if smaller is not None:
+        body, bits = smaller, bits | COMPRESSED
+    head = packed_head(bits, stored, ttl, versions)
+    return head + signing.sign(context + head, body) + body if bits & SIGNED else head + body
 
 
 def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry:
-    """Return the value that `encode` received with this context; numbers are not encoded. Raise `Foreign`.
+    """Return the value that `encode` received with this context. Raise `Foreign`.
 
     `now`: the current time of the clock used for `stored`. `limit`: the largest value that is decompressed. An expired
     pickle that was stored again counts as foreign.
     """
-    mark, stored, ttl = _head(raw)
-    if mark in _UNSIGNED:
-        value, l1_value = _from_plain(_body(mark, raw[_SIZE:], limit))  # type: ignore[index]
+    if type(raw) is int or type(raw) is float:
+        return Entry(raw, None, 0.0, 0.0)
+    bits, stored, ttl, _, tags, end = _head(raw)
+    if not bits & SIGNED:
+        data = raw[end:]  # type: ignore[index]
+        value, l1_value = _from_plain(_decompressed(data, limit) if bits & COMPRESSED else data)
     else:
-        data = _body(mark, _verified(context, raw), limit)
+        data = _verified(context, raw, end)
+        if bits & COMPRESSED:
+            data = _decompressed(data, limit)
         if ttl and stored + ttl + SKEW < now:
             raise Foreign("it had expired before it was read")
         value, l1_value = _from_pickle(data)
-    return Entry(value, l1_value, stored, ttl)
+    return Entry(value, l1_value, stored, ttl, tags)
 
 
 def inspect(raw: object, limit: int = LIMIT) -> Inspected:
     """Return the contents of an entry, without loading a pickle. Raise `Foreign`."""
     if type(raw) is int or type(raw) is float:
         return Inspected(raw, 0.0)
-    mark, stored, _ = _head(raw)
-    body = raw[_SIZE:]  # type: ignore[index]
-    if mark not in _UNSIGNED:
-        return Inspected(None, stored, max(1, len(body) - signing.SIZE))
-    return Inspected(_from_plain(_body(mark, body, limit))[0], stored)
+    bits, stored, _, _, _, end = _head(raw)
+    data = raw[end:]  # type: ignore[index]
+    if bits & SIGNED:
+        return Inspected(None, stored, max(1, len(data) - signing.SIZE))
+    return Inspected(_from_plain(_decompressed(data, limit) if bits & COMPRESSED else data)[0], stored)
+
+
+def tags_of(raw: object) -> Versions | None:
+    """Return the versions of the tags of an entry; None without tags. Raise `Foreign`."""
+    return _head(raw)[4] if type(raw) is bytes and len(raw) > 1 and raw[1] & TAGGED else None
 
 
 def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
@@ -148,39 +145,40 @@ def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
     """
     if type(raw) is int or type(raw) is float:
         return raw
-    mark = _head(raw)[0]
-    head = _HEAD.pack(mark, stored, ttl)
-    return head + raw[_SIZE:] if mark in _UNSIGNED else _signed(context, head, _verified(context, raw))  # type: ignore[index]
+    bits, _, _, _, tags, end = _head(raw)
+    head = packed_head(bits & (ENTRY | SIGNED | COMPRESSED), stored, ttl, tags)
+    if not bits & SIGNED:
+        return head + raw[end:]  # type: ignore[index]
+    data = _verified(context, raw, end)
+    return head + signing.sign(context + head, data) + data
 
 
-def _head(raw: object) -> tuple[int, float, float]:
-    if type(raw) is bytes and len(raw) > _SIZE and raw[0] in _MARKS:
-        mark, stored, ttl = _HEAD.unpack_from(raw)
-        if 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
-            return mark, stored, ttl
-    raise Foreign("it is not an entry of this cache")
+def _head(raw: object) -> Head:
+    """Return the head of an entry. Raise `Foreign`."""
+    try:
+        head = unpacked_head(raw)
+    except UNREADABLE as error:
+        raise Foreign("it is not an entry of this cache") from error
+    if not head[0] & ENTRY:
+        raise Foreign("it is not an entry of this cache")
+    return head
 
 
-def _body(mark: int, data: bytes, limit: int) -> bytes:
+def _decompressed(data: bytes, limit: int) -> bytes:
     """Return the msgpack or the pickle. Raise `Foreign`."""
-    if mark in (PLAIN, SIGNED):
-        return data
     try:
         return decompressed(data, limit)
     except NotDecompressed as error:
         raise Foreign(f"it cannot be decompressed: {error}") from None
 
 
-def _signed(context: bytes, head: bytes, data: bytes) -> bytes:
-    return head + signing.sign(context + head, data) + data
-
-
-def _verified(context: bytes, raw: Any) -> bytes:
-    """Return the pickle of an entry. Raise `Foreign` unless this site has written it for this context and head."""
-    head, signature, data = raw[:_SIZE], raw[_SIZE:_DATA], raw[_DATA:]
-    if not signing.is_signed(signature, context + head, data):
+def _verified(context: bytes, raw: Any, end: int) -> bytes:
+    """Return the pickle of an entry. Raise `Foreign` unless this site has written it for this context and head, which
+    has this `end`."""
+    start = end + signing.SIZE
+    if not signing.is_signed(raw[end:start], context + raw[:end], raw[start:]):
         raise Foreign("its signature is invalid")
-    return data  # type: ignore[no-any-return]
+    return raw[start:]  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> bytes | None:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from resty_django.sansio import Step, Steps, arun, run
-from resty_django.shdict import NoMemory, SharedDictError, Unavailable, Unreadable, WrongKind
-from resty_django.text import logger
+from resty_django.shdict import NoMemory, Unavailable, Unreadable, WrongKind
 
 from ..statistics.reporter import OWN
-from ..storage.tag_encoding import Versions
 from ..tags.versions import ITEMS
-from . import entries, tagged
-from .entries import Foreign
+from .entries import Entry
 from .store import LOADING, LOCK, Store
-
-log = logger("resty_django.cache")
 
 _OTHERS: Final = (OWN, LOCK, LOADING, ITEMS)
 """Prefixes of items in the dictionary that are not entries."""
@@ -47,45 +42,53 @@ class Reader:
     def read(self, key: str) -> tuple[Any] | None:
         """Return the value in L2 as a 1-tuple, after storing it in L1; None if L2 has none."""
         store = self._store
-        version = store.lru.version(key)
+        version, moment = store.lru.version(key), store.index.moment
         try:
             try:
                 raw = store.shm.get(key)
-            except WrongKind:
-                raw = ()
-            except Unreadable:
-                store.shm.delete(key)
-                raw = ()
-            reply = self.decode(key, raw, version)
-            if reply is None and raw is not None:
-                reply = _reply(key, run(self._decode_tagged({key: raw}, {key: version})))
+            except (WrongKind, Unreadable) as error:
+                raw = error
+            entry = None if raw is None else store.record(raw, key)
+            if entry is not None and not entry.tags:
+                store.counts.l2 += 1
+                store.keep(key, entry, version)
+                reply: tuple[Any] | None = (entry.value,)
+            elif raw is None:
+                store.counts.misses += 1
+                reply = None
+            else:
+                reply = run(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
             store.missed(error)
             store.counts.misses += 1
             return None
-        store.flush_counts()
+        store.counter.flush_due()
         return reply
 
     async def aread(self, key: str) -> tuple[Any] | None:
         """Do the same as `read`."""
         store = self._store
-        version = store.lru.version(key)
+        version, moment = store.lru.version(key), store.index.moment
         try:
             try:
                 raw = await store.shm.aget(key)
-            except WrongKind:
-                raw = ()
-            except Unreadable:
-                await store.shm.adelete(key)
-                raw = ()
-            reply = self.decode(key, raw, version)
-            if reply is None and raw is not None:
-                reply = _reply(key, await arun(self._decode_tagged({key: raw}, {key: version})))
+            except (WrongKind, Unreadable) as error:
+                raw = error
+            entry = None if raw is None else store.record(raw, key)
+            if entry is not None and not entry.tags:
+                store.counts.l2 += 1
+                store.keep(key, entry, version)
+                reply: tuple[Any] | None = (entry.value,)
+            elif raw is None:
+                store.counts.misses += 1
+                reply = None
+            else:
+                reply = await arun(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
             store.missed(error)
             store.counts.misses += 1
             return None
-        await store.aflush_counts()
+        await store.counter.aflush_due()
         return reply
 
     def read_many(self, keys: Sequence[str]) -> Steps[dict[str, Any]]:
@@ -98,83 +101,39 @@ class Reader:
 
     def _read_many(self, keys: Sequence[str]) -> Steps[dict[str, Any]]:
         store = self._store
-        versions = {key: store.lru.version(key) for key in keys}
-        foreign: dict[str, Any] = {}
-        unreadable: list[str] = []
-
-        def on_error(key: str, error: SharedDictError) -> None:
-            foreign[key] = ()
-            if isinstance(error, Unreadable):
-                unreadable.append(key)
-
-        raws = yield Step(store.shm.get_many, store.shm.aget_many, (keys, on_error))
-        raws.update(foreign)
+        versions, moment = {key: store.lru.version(key) for key in keys}, store.index.moment
+        raws, errors = yield from store.raw_many(keys)
+        valid = yield from store.valid({**raws, **errors} if errors else raws)
         values: dict[str, Any] = {}
-        others: dict[str, Any] = {}
         for key in keys:
-            raw = raws.get(key)
-            reply = self.decode(key, raw, versions[key])
-            if reply is not None:
-                values[key] = reply[0]
-            elif raw is not None:
-                others[key] = raw
-        if others:
-            values |= yield from self._decode_tagged(others, versions)
-        if unreadable:
-            yield Step(store.shm.delete_many, store.shm.adelete_many, (unreadable,))
+            if key in valid:
+                store.counts.l2 += 1
+                store.keep(key, valid[key], versions[key], moment)
+                values[key] = valid[key].value
+            else:
+                yield from self._absent(key, raws.get(key, errors.get(key)))
         if store.counter.is_due():
             yield from store.counter.flush()
         return values
 
-    def decode(self, key: str, raw: Any, version: int) -> tuple[Any] | None:
+    def _settle(self, key: str, raw: Any, entry: Entry | None, version: int, moment: int) -> Steps[tuple[Any] | None]:
+        """Return the value of an entry if its tags are current. `raw`: the item in L2, or the error of its read."""
         store = self._store
-        if raw is None:
-            store.counts.misses += 1
-            return None
-        if type(raw) is int or type(raw) is float:
+        if entry is not None and (yield from store.tags.are_current(entry.tags or {})):
             store.counts.l2 += 1
-            return (raw,)
-        try:
-            entry = entries.decode(store.context_of(key), raw, store.clock(), store.compressor.limit)
-        except Foreign as error:
-            if tagged.is_tagged(raw):
-                return None
-            log.warning("The entry of the key %r in %r counts as absent: %s", key, store.shm, error)
-            store.counts.misses += 1
-            return None
-        store.counts.l2 += 1
-        store.keep(key, entry, version)
-        return (entry.value,)
+            store.keep(key, entry, version, moment)
+            return (entry.value,)
+        yield from self._absent(key, raw)
+        return None
 
-    def _decode_tagged(self, raws: Mapping[str, Any], versions: Mapping[str, int]) -> Steps[dict[str, Any]]:
-        """Return the values of entries with tags by key. Drop those with an invalidated tag, and entries of others.
-
-        `versions`: the versions of the keys in L1 before the entries were read.
-        """
+    def _absent(self, key: str, raw: Any) -> Steps[None]:
+        """Count a miss. Delete an entry with an invalidated tag, and what this cache has not written, except a list."""
         store = self._store
-        moment = store.index.moment
-        found: dict[str, tuple[entries.Entry, Versions]] = {}
-        for key, raw in raws.items():
-            if tagged.is_tagged(raw):
-                try:
-                    parts = tagged.split(raw)
-                    entry = tagged.decode(store.context_of(key), parts, store.clock(), store.compressor.limit)
-                    found[key] = entry, parts.versions
-                except Foreign as error:
-                    log.warning("The entry of the key %r in %r counts as absent: %s", key, store.shm, error)
-                    store.counts.misses += 1
-        revoked = (yield from store.tags.revoked({key: tags for key, (_, tags) in found.items()})) if found else set()
-        values: dict[str, Any] = {}
-        for key, raw in raws.items():
-            if key in found and key not in revoked:
-                entry, tags = found[key]
-                store.counts.l2 += 1
-                store.keep(key, entry, versions[key], tags, moment)
-                values[key] = entry.value
-            else:
-                store.counts.misses += key in revoked
-                yield Step(store.drop, store.adrop, (key, raw))
-        return values
+        store.counts.misses += 1
+        if isinstance(raw, Unreadable):
+            yield Step(store.shm.delete, store.shm.adelete, (key,))
+        elif raw is not None and not isinstance(raw, WrongKind):
+            yield Step(store.shm.delete_if, store.shm.adelete_if, (key, raw))
 
     def keys(self, pattern: str) -> Iterator[str]:
         """Yield the keys in L2 that match a pattern, without locks and counts."""
@@ -199,10 +158,6 @@ class Reader:
         store = self._store
         if store.breaker.reads_down and store.breaker.is_open():
             raise store.breaker.bypassed()
-
-
-def _reply(key: str, values: Mapping[str, Any]) -> tuple[Any] | None:
-    return (values[key],) if key in values else None
 
 
 def _is_entry(name: str) -> bool:

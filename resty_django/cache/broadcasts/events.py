@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -119,20 +119,10 @@ def events_breaker() -> StoreBreaker:
     return breaker_of(channel.dictionary)
 
 
-@contextmanager
-def polling() -> Iterator[None]:
-    """Wrap a poll. Raise `resty_django.events.Unavailable` at once while the store is down."""
+def polling() -> AbstractContextManager[None]:
+    """Wrap a poll. Raise `resty_django.shdict.Unavailable` at once while the store is down."""
     breaker = events_breaker()
-    tries = breaker.reads_down
-    if tries and breaker.is_open():
-        raise Unavailable(str(breaker.bypassed()))
-    try:
-        yield
-    except Unavailable as error:
-        breaker.fail(error, reading=True)
-        raise
-    if tries:
-        breaker.recover()
+    return breaker.trying(breaker.reads_down, (Unavailable,), reading=True)
 
 
 def poll_events(timeout: float) -> None:

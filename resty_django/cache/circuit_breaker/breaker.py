@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
@@ -22,7 +22,7 @@ from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
 from resty_django.events.errors import NoRoom
 from resty_django.events.errors import Unavailable as EventsUnavailable
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.shdict import NoMemory, SharedDict, Unavailable
 from resty_django.text import logger
 
@@ -81,6 +81,20 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         """Return the error of a call that does not try the store."""
         kind = NoMemory if self.full else Unavailable
         return kind(f"The store {self.name} is bypassed until it can be used again: {self._error}")
+
+    @contextmanager
+    def trying(self, is_down: bool, faults: tuple[type[Exception], ...], reading: bool) -> Iterator[None]:
+        """Wrap a call. `is_down`: whether calls of its kind are bypassed: raise at once, or find out whether the store
+        answers again. `faults`: errors that open the circuit, for a read (`reading`) also for reads."""
+        if is_down and self.is_open():
+            raise self.bypassed()
+        try:
+            yield
+        except faults as error:
+            self.fail(error, reading)
+            raise
+        if is_down:
+            self.recover()
 
     def fail(self, error: Exception, reading: bool) -> None:
         """Open the circuit after a failed call: for writes, and after a read also for reads."""

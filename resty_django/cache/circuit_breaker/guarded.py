@@ -23,6 +23,38 @@ class Kind(enum.Enum):
     DELETE = "delete"
 
 
+def _guarded(name: str, kind: Kind, repeat: bool = False) -> tuple[Call, AsyncCall]:
+    """Return the methods `name` and `a<name>` of a `GuardedDict`. `repeat`: make a call twice if the connection was
+    closed before it, which happens to each connection of a pool after a restart of the server."""
+    twin = f"a{name}"
+
+    def call(self: GuardedDict, *args: Any) -> Any:
+        method = getattr(self.dictionary, name)
+        if self.breaker.down and self._is_affected(kind):
+            return self.guard(method, args, kind)
+        try:
+            return method(*args)
+        except self._faults as error:
+            if repeat and has_lost_connection(error):
+                return self.guard(method, args, kind)
+            self.breaker.fail(error, kind is Kind.READ)
+            raise
+
+    async def acall(self: GuardedDict, *args: Any) -> Any:
+        method = getattr(self.dictionary, twin)
+        if self.breaker.down and self._is_affected(kind):
+            return await self.aguard(method, args, kind)
+        try:
+            return await method(*args)
+        except self._faults as error:
+            if repeat and has_lost_connection(error):
+                return await self.aguard(method, args, kind)
+            self.breaker.fail(error, kind is Kind.READ)
+            raise
+
+    return call, acall
+
+
 class GuardedDict:
     """The calls of a shared dictionary that caches make. While the store is down, they raise `Unavailable` at once.
 
@@ -67,6 +99,20 @@ class GuardedDict:
 
         return get, aget
 
+    get_stale, aget_stale = _guarded("get_stale", Kind.READ, repeat=True)
+    ttl, attl = _guarded("ttl", Kind.READ, repeat=True)
+    get_many, aget_many = _guarded("get_many", Kind.READ, repeat=True)
+    add, aadd = _guarded("add", Kind.STORE)
+    set, aset = _guarded("set", Kind.STORE, repeat=True)
+    set_many, aset_many = _guarded("set_many", Kind.STORE, repeat=True)
+    update, aupdate = _guarded("update", Kind.STORE)
+    incr, aincr = _guarded("incr", Kind.STORE)
+    delete, adelete = _guarded("delete", Kind.DELETE, repeat=True)
+    delete_if, adelete_if = _guarded("delete_if", Kind.DELETE)
+    delete_many, adelete_many = _guarded("delete_many", Kind.DELETE, repeat=True)
+    flush_all, aflush_all = _guarded("flush_all", Kind.DELETE)
+    flush_expired, aflush_expired = _guarded("flush_expired", Kind.DELETE)
+
     def __repr__(self) -> str:
         return repr(self.dictionary)
 
@@ -74,132 +120,22 @@ class GuardedDict:
         """Return any other call of the dictionary, which is not guarded."""
         return getattr(self.dictionary, name)
 
-    def guard(self, call: Call, args: tuple[Any, ...], kind: Kind, repeat: bool = False) -> Any:
-        """Make a call, unless its kind is bypassed. `repeat`: make it twice if the connection was closed before it.
-
-        That happens to each connection of a pool after a restart of the server.
-        """
+    def guard(self, call: Call, args: tuple[Any, ...], kind: Kind) -> Any:
+        """Make a call after a failure: raise at once if its kind is bypassed, or else find out whether the store can be
+        used again."""
         breaker = self.breaker
-        tries = breaker.down and self._is_affected(kind)
-        if tries and breaker.is_open():
-            raise breaker.bypassed()
-        try:
-            result = call(*args)
-        except self._faults as error:
-            if repeat and not tries and has_lost_connection(error):
-                return self.guard(call, args, kind)
-            breaker.fail(error, kind is Kind.READ)
-            raise
-        if tries:
-            breaker.recover()
-        return result
+        with breaker.trying(breaker.down and self._is_affected(kind), self._faults, kind is Kind.READ):
+            return call(*args)
 
-    async def aguard(self, call: AsyncCall, args: tuple[Any, ...], kind: Kind, repeat: bool = False) -> Any:
+    async def aguard(self, call: AsyncCall, args: tuple[Any, ...], kind: Kind) -> Any:
         """Do the same as `guard`."""
         breaker = self.breaker
-        tries = breaker.down and self._is_affected(kind)
-        if tries and breaker.is_open():
-            raise breaker.bypassed()
-        try:
-            result = await call(*args)
-        except self._faults as error:
-            if repeat and not tries and has_lost_connection(error):
-                return await self.aguard(call, args, kind)
-            breaker.fail(error, kind is Kind.READ)
-            raise
-        if tries:
-            breaker.recover()
-        return result
+        with breaker.trying(breaker.down and self._is_affected(kind), self._faults, kind is Kind.READ):
+            return await call(*args)
 
     def _is_affected(self, kind: Kind) -> bool:
         breaker = self.breaker
         return breaker.reads_down or kind is Kind.STORE or (kind is Kind.DELETE and not breaker.full)
-
-    def get_stale(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.get_stale, args, Kind.READ, repeat=True)
-
-    async def aget_stale(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.aget_stale, args, Kind.READ, repeat=True)
-
-    def ttl(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.ttl, args, Kind.READ, repeat=True)
-
-    async def attl(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.attl, args, Kind.READ, repeat=True)
-
-    def add(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.add, args, Kind.STORE)
-
-    async def aadd(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.aadd, args, Kind.STORE)
-
-    def set(self, *args: Any) -> Any:
-        if self.breaker.down:
-            return self.guard(self.dictionary.set, args, Kind.STORE)
-        try:
-            return self.dictionary.set(*args)
-        except self._faults as error:
-            if has_lost_connection(error):
-                return self.guard(self.dictionary.set, args, Kind.STORE)
-            self.breaker.fail(error, reading=False)
-            raise
-
-    async def aset(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.aset, args, Kind.STORE, repeat=True)
-
-    def delete(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.delete, args, Kind.DELETE, repeat=True)
-
-    async def adelete(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.adelete, args, Kind.DELETE, repeat=True)
-
-    def delete_if(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.delete_if, args, Kind.DELETE)
-
-    async def adelete_if(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.adelete_if, args, Kind.DELETE)
-
-    def update(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.update, args, Kind.STORE)
-
-    async def aupdate(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.aupdate, args, Kind.STORE)
-
-    def incr(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.incr, args, Kind.STORE)
-
-    async def aincr(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.aincr, args, Kind.STORE)
-
-    def get_many(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.get_many, args, Kind.READ, repeat=True)
-
-    async def aget_many(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.aget_many, args, Kind.READ, repeat=True)
-
-    def set_many(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.set_many, args, Kind.STORE, repeat=True)
-
-    async def aset_many(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.aset_many, args, Kind.STORE, repeat=True)
-
-    def delete_many(self, *args: Any) -> Any:
-        return self.guard(self.dictionary.delete_many, args, Kind.DELETE, repeat=True)
-
-    async def adelete_many(self, *args: Any) -> Any:
-        return await self.aguard(self.dictionary.adelete_many, args, Kind.DELETE, repeat=True)
-
-    def flush_all(self, *args: Any) -> None:
-        self.guard(self.dictionary.flush_all, args, Kind.DELETE)
-
-    async def aflush_all(self, *args: Any) -> None:
-        await self.aguard(self.dictionary.aflush_all, args, Kind.DELETE)
-
-    def flush_expired(self) -> Any:
-        return self.guard(self.dictionary.flush_expired, (), Kind.DELETE)
-
-    async def aflush_expired(self) -> Any:
-        return await self.aguard(self.dictionary.aflush_expired, (), Kind.DELETE)
 
 
 def has_lost_connection(error: Exception) -> bool:

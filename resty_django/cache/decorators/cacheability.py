@@ -11,9 +11,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.http import parse_http_date_safe
 
 from resty_django.callables import plain_function
+from resty_django.text.durations import is_number
 
 from ..errors import BadOption
-from ..mlcache.options import checked, is_number
+from ..mlcache.options import checked
 
 ALLOWED: Final = frozenset({"authorization", "cookies", "no-store", "private", "session"})
 STATUSES: Final = (200, 301, 308)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Unpack
 from weakref import WeakSet, WeakValueDictionary
 
 from resty_django import extras
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.sansio import Steps, arun, run
 from resty_django.shdict import (
     SharedDict,
@@ -17,8 +16,7 @@ from resty_django.shdict import (
 )
 from resty_django.text import logger
 
-from ..broadcasts.announce import is_outage
-from ..broadcasts.channel import Channel, listen, to_poll
+from ..broadcasts.channel import Channel, listen
 from ..broadcasts.events import EventChannel
 from ..circuit_breaker.guarded import guarded
 from ..errors import BadOption, ChannelFailed, NoChannel
@@ -29,7 +27,7 @@ from ..storage.lru import LRU
 from ..storage.records import key_text
 from ..storage.shielding import arun_shielded
 from .bulk import Bulk, Results, check_concurrency, chunks, in_tasks, in_threads
-from .levels import Levels
+from .levels import RecordLevels
 from .loading import Callback, Loader
 from .options import CacheOptions, Options
 from .reading import Reader
@@ -96,19 +94,26 @@ class MLCache:
         """The L2 dictionaries: for values, and for cached None if it is a separate one."""
         locks = shm if shm_locks is None else _dictionary(name, "shm_locks", shm_locks)
         stats = locks if shm_stats is None else _dictionary(name, "shm_stats", shm_stats)
-        if clock is None:  # records in Redis are read on other machines, records in LMDB only on this one
-            clock = time.time if shm.engine == "redis" else time.monotonic
         self.locks = locks
-        self.clock = clock
         self.serializer = serializer
         self.lru = _shared_lru(name, lru_size) if lru is None else lru
         self.channel = _channel(name, self.lru, ipc, shm)
         self.counter = Counter(name, stats)
-        compressor = Compressor(compress, compress_above, decompress_limit, lambda: self.counter.now)
-        guarded_miss = None if miss is None else guarded(miss)
-        self.levels = Levels(name, self.lru, guarded(shm), guarded_miss, clock, serializer, self.counter, compressor)
-        self.loader = Loader(self.levels, guarded(locks))
-        self._writer = Writer(self.levels, self.loader, self.dictionaries, self.channel, self.options)
+        compressor = Compressor(compress, compress_above, decompress_limit, self.counter.now)
+        self.levels = RecordLevels(
+            name,
+            self.lru,
+            self.dictionaries,
+            self.channel,
+            self.counter,
+            compressor,
+            self.options.on_error,
+            clock,
+            serializer,
+        )
+        self.clock = self.levels.clock
+        self.loader = Loader(self.levels, guarded(locks), self.options)
+        self._writer = Writer(self.levels, self.loader, self.options)
         self._reader = Reader(self.levels, self.loader, self.options)
         self._get_from_l1 = self._reader.get_from_l1
         self._get_beyond_l1 = self._reader.get_beyond_l1
@@ -117,6 +122,8 @@ class MLCache:
         self._find = self.lru.items.get
         self._to_end = self.lru.items.move_to_end
         self._now = self.lru.clock
+        self.in_l1 = self.lru.get
+        """Returns the value in L1, without counting the call; None if L1 does not have it."""
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -191,17 +198,6 @@ class MLCache:
         answer = self._get_from_l1(key) or await self._aget_beyond_l1(key, callback, args, options, unwrap=True)
         return answer[0]
 
-    def in_l1(self, key: str) -> Any:
-        """Return the value in L1, without counting the call; None if L1 does not have it."""
-        item = self._find(key)
-        if item is None or item[1] < self._now():
-            return None
-        try:
-            self._to_end(key)
-        except KeyError:  # just deleted by another thread
-            return None
-        return item[0]
-
     def count_l1(self, hits: int) -> None:
         """Count values that `in_l1` has returned."""
         self._counts.l1 += hits
@@ -247,7 +243,7 @@ class MLCache:
 
         def work(position: int) -> None:
             with results.noting_errors(position):
-                results.note(position, run(self._reader.load(*operations[position])))
+                results.note(position, run(self.loader.load(self.loader.request(*operations[position]))))
 
         in_threads(chunks(results.missing(), concurrency), work)
         return results.all()
@@ -261,7 +257,7 @@ class MLCache:
 
         async def work(position: int) -> None:
             with results.noting_errors(position):
-                results.note(position, await arun(self._reader.load(*operations[position])))
+                results.note(position, await arun(self.loader.load(self.loader.request(*operations[position]))))
 
         await in_tasks(chunks(results.missing(), concurrency), work)
         return results.all()
@@ -383,13 +379,11 @@ class MLCache:
 
     def flush_counts(self) -> None:
         """Flush the counts of this process, if that is due. An unavailable dictionary is not an error."""
-        if self.counter.is_due():
-            run(self.counter.flush())
+        self.counter.flush_due()
 
     async def aflush_counts(self) -> None:
         """Do the same as `flush_counts`."""
-        if self.counter.is_due():
-            await arun(self.counter.flush())
+        await self.counter.aflush_due()
 
     def _update(self, timeout: float) -> Steps[None]:
         channel = self._writer.require_channel("update")
@@ -399,17 +393,7 @@ class MLCache:
             )
         if self.counter.is_due():
             yield from self.counter.flush()
-        try:
-            yield from to_poll(channel, timeout)
-        except ChannelFailed as failed:
-            if self.options.on_error == "raise" or not is_outage(failed):
-                raise
-
-    def after_fork(self) -> None:
-        """Drop the parent's state in a forked child."""
-        self.counter.after_fork()
-        self._reader.counts = self._counts = self.counter.now
-        self.loader.refresher.after_fork()
+        yield from self.levels.update(timeout)
 
 
 def _dictionary(cache: str, option: str, dictionary: SharedDict | str) -> SharedDict:
@@ -456,7 +440,7 @@ def live_caches() -> list[MLCache]:
 
 def _after_fork() -> None:
     for cache in live_caches():
-        cache.after_fork()
+        cache.loader.refresher.after_fork()
 
 
 after_fork(_after_fork)

@@ -1,4 +1,4 @@
-"""L1, the memory of this process, and L2, a shared dictionary, of one cache.
+"""The levels of an `MLCache`: records in L2, and values in L1, also while the store of L2 is down.
 
 Methods that may wait are generators of steps; see `loading`.
 """
@@ -22,17 +22,16 @@ from resty_django.shdict import (
 from resty_django.shdict.base import Entry
 from resty_django.text import logger
 
-from ..circuit_breaker.guarded import breaker_behind
+from ..broadcasts.channel import Channel
 from ..errors import BadValue, SerializerFailed
+from ..levels import Levels
 from ..serialization.values import typed, unpack
 from ..statistics.reporter import Counter
 from ..storage import records
 from ..storage.compression import Compressor
 from ..storage.lru import FOREVER, LRU
 from ..storage.records import Record
-from ..storage.shielding import forget_if_interrupted
-from ..tags.index import index_of
-from ..tags.versions import TagSnapshot, TagVersions
+from ..tags.versions import TagSnapshot
 from .early import EarlyRecomputation
 from .options import Options
 from .results import L1, STALE, Answer, Serializer
@@ -74,45 +73,31 @@ class L2Record(NamedTuple):
     moment: int
 
 
-class Levels:
-    """Finds, stores and forgets the values of one cache.
-
-    `name`: prefix of the keys in L2. `miss`: the dictionary for cached None, if separate. It and `shm` are guarded
-    (`circuit_breaker.guarded`). `compressor`: compresses the values in L2. `clock`: seconds, the same in all processes
-    that share the dictionaries.
-    """
+class RecordLevels(Levels):
+    """Finds, stores and forgets the values of one `MLCache`. Arguments: see `Levels`; `serializer`: see `MLCache`."""
 
     def __init__(
         self,
         name: str,
-        l1: LRU,
-        shm: SharedDict,
-        miss: SharedDict | None,
-        clock: Callable[[], float],
-        serializer: Serializer | None,
+        lru: LRU,
+        dictionaries: Sequence[SharedDict],
+        channel: Channel | None,
         counter: Counter,
         compressor: Compressor,
+        on_error: str,
+        clock: Callable[[], float] | None,
+        serializer: Serializer | None,
     ) -> None:
-        self.name = name
-        self.l1 = l1
-        self.shm = shm
-        self.miss = miss
-        self.clock = clock
-        self.breaker = breaker_behind(shm)
-        self.prefix = f"{name}:"
-        self.tags = TagVersions(shm, name)
-        self.index = index_of(l1)
+        super().__init__(name, f"{name}:", lru, dictionaries, channel, counter, compressor, on_error, clock)
         self._serializer = serializer
-        self.counter = counter
-        self._compressor = compressor
-        self.early = EarlyRecomputation(clock)
-        self._one_clock = clock is l1.clock
+        self.early = EarlyRecomputation(self.clock)
+        self._one_clock = self.clock is lru.clock
 
     # --- from L2 to L1 ---
 
     def record(self, raw: Any, key: str) -> Record | None:
         """Decode the bytes in L2. If no cache has written them, return None and log it."""
-        record = records.decode(raw, unpack, self._compressor.limit)
+        record = records.decode(raw, unpack, self.compressor.limit)
         if record is None:
             log.warning("The record of the key %r in %r cannot be read; it counts as absent", key, self.shm)
         elif self._serializer is not None and record.value is not None:
@@ -124,10 +109,6 @@ class Levels:
                 return None
             return Record(value, record.stored, record.ttl, record.stale, record.tags, record.took)
         return record
-
-    def unreadable(self, key: str, error: Unreadable) -> None:
-        """Log that an item in L2 counts as absent."""
-        log.warning("The record of the key %r in %r cannot be read; it counts as absent: %s", key, self.shm, error)
 
     def promote(
         self, key: str, record: Record, serialize: Function | None, version: int, moment: int = 0, early: float = 0.0
@@ -144,15 +125,15 @@ class Levels:
             if end <= now:
                 return value
             if not self._one_clock:
-                shift = self.l1.clock() - now
+                shift = self.lru.clock() - now
                 now, end = now + shift, end + shift
             item = (value, (end if end < now + ttl else now + ttl) - early, 0)
         else:
             item = (value, FOREVER, 0)
         if record.tags:
-            self.index.put(self.l1, key, item, version, record.tags, moment)
+            self.index.put(self.lru, key, item, version, record.tags, moment)
         else:
-            self.l1.put(key, item, version)
+            self.lru.put(key, item, version)
         return value
 
     def keep(
@@ -170,12 +151,13 @@ class Levels:
         `version`: the version of the key in L1 before the value was stored in L2. `tagged`: the value's tags from
         before its source was called. `early`: as in `promote`.
         """
-        value = serialized(value, serialize)
-        item = (value, self.l1.clock() + ttl - early if ttl else FOREVER, 0)
+        if serialize is not None:
+            value = serialized(value, serialize)
+        item = (value, self.lru.clock() + ttl - early if ttl else FOREVER, 0)
         if tagged is None:
-            self.l1.replace(key, item, version)
+            self.lru.replace(key, item, version)
         else:
-            self.index.replace(self.l1, key, item, version, tagged.versions, tagged.moment)
+            self.index.replace(self.lru, key, item, version, tagged.versions, tagged.moment)
         return value
 
     def keep_many(
@@ -193,7 +175,7 @@ class Levels:
                 else:
                     self.keep(key, entry.value, entry.ttl, options.l1_serializer, entry.version, tagged)
             except SerializerFailed as error:
-                self.l1.delete(key)
+                self.lru.delete(key)
                 errors.append(error)
         if errors:
             raise errors[0]
@@ -211,22 +193,22 @@ class Levels:
         value = serialized(value, options.l1_serializer)
         seconds = min(ttl, options.outage_ttl) if ttl else options.outage_ttl
         if version is None:
-            self.l1.delete(key)
-        item = (value, self.l1.clock() + seconds, KEPT)
+            self.lru.delete(key)
+        item = (value, self.lru.clock() + seconds, KEPT)
         if tagged is None:
-            self.l1.put(key, item, version)
+            self.lru.put(key, item, version)
         else:
-            current = self.l1.version(key) if version is None else version
-            self.index.put(self.l1, key, item, current, tagged.versions, tagged.moment)
+            current = self.lru.version(key) if version is None else version
+            self.index.put(self.lru, key, item, current, tagged.versions, tagged.moment)
         return value
 
     def from_l1(self, key: str, options: Options) -> Answer | None:
         """Return the value in L1 if it expired at most `stale_if_outage` ago."""
-        item = self.l1.items.get(key)
+        item = self.lru.items.get(key)
         if item is None:
             return None
         value, expires, flags = item
-        overdue = self.l1.clock() - expires
+        overdue = self.lru.clock() - expires
         if overdue <= 0:
             return value, L1
         return (value, STALE) if not flags and overdue < options.stale_if_outage else None
@@ -234,37 +216,24 @@ class Levels:
     def resurrected(self, key: str, options: Options, version: int | None) -> tuple[Any] | None:
         """Return the expired value in L1 as a 1-tuple, after storing it again; None if L1 has none. `version`: as in
         `keep_in_outage`."""
-        item = self.l1.items.get(key)
+        item = self.lru.items.get(key)
         ttl = options.resurrect_ttl
         if item is None or ttl is None:
             return None
         seconds = min(ttl, options.outage_ttl) if ttl else options.outage_ttl
-        self.l1.put(key, (item[0], self.l1.clock() + seconds, KEPT), version)
+        self.lru.put(key, (item[0], self.lru.clock() + seconds, KEPT), version)
         return (item[0],)
-
-    def count_storeless(self) -> None:
-        """Count a call that is answered without the store."""
-        self.breaker.calls += 1
-        self.counter.now.storeless += 1
 
     # --- tags ---
 
-    def snapshot(self, tags: Collection[str]) -> Steps[TagSnapshot | None]:
-        """Return the tags with their versions, for a value that is read afterwards; None without tags."""
-        if not tags:
-            return None
+    def snapshot(self, tags: Collection[str]) -> Steps[TagSnapshot]:
+        """Return the tags with their versions, for a value that is read afterwards."""
         moment = self.index.moment
         return TagSnapshot((yield from self.tags.load(tags)), moment)
 
-    def storeless_snapshot(self, tags: Collection[str]) -> TagSnapshot | None:
-        """Return the tags for a value that is only stored in L1; None without tags."""
-        return TagSnapshot(dict.fromkeys(tags, 0), self.index.moment) if tags else None
-
-    def invalidate(self, tags: Collection[str], entry: Entry = None) -> Steps[None]:
-        """Invalidate tags in L2 and L1."""
-        with forget_if_interrupted(partial(self.index.invalidate, self.l1, tags)):
-            yield from self.tags.delete(tags, entry)
-        self.index.invalidate(self.l1, tags)
+    def storeless_snapshot(self, tags: Collection[str]) -> TagSnapshot:
+        """Return the tags for a value that is only stored in L1."""
+        return TagSnapshot(dict.fromkeys(tags, 0), self.index.moment)
 
     # --- L2 ---
 
@@ -272,7 +241,7 @@ class Levels:
         """Return the record in L2; of two expired records, the one stored later. A record with an invalidated tag
         counts as expired."""
         name = self.prefix + key
-        version, moment = self.l1.version(key), self.index.moment
+        version, moment = self.lru.version(key), self.index.moment
         stale: list[tuple[Record, bool]] = []
         replaceable: dict[SharedDict, bytes] = {}
         for dictionary in (self.shm, self.miss):
@@ -306,63 +275,40 @@ class Levels:
 
     def look_many(self, keys: Iterable[str]) -> Steps[dict[str, L2Record | SharedDictError]]:
         """Return the valid records in L2 by key, or `WrongKind` for a list. Unreadable ones are absent."""
-        versions = {key: self.l1.version(key) for key in keys}
+        versions = {key: self.lru.version(key) for key in keys}
         moment = self.index.moment
-        raws, errors = yield from self._raw_many(list(versions))
-        decoded = {key: self.record(raw, key) for key, raw in raws.items()}
-        tags = {key: record.tags for key, record in decoded.items() if record is not None and record.tags}
-        revoked = (yield from self.tags.revoked(tags)) if tags else ()
-        return errors | {
-            key: L2Record(record, versions[key], moment)
-            for key, record in decoded.items()
-            if record is not None and key not in revoked
-        }
-
-    def _raw_many(self, missing: Sequence[str]) -> Steps[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return the bytes in L2 by key, and the errors of lists."""
-        raws: dict[str, Any] = {}
-        errors: dict[str, Any] = {}
-
-        def on_error(name: str, error: SharedDictError) -> None:
-            key = name.removeprefix(self.prefix)
-            if isinstance(error, Unreadable):
-                self.unreadable(key, error)
-            else:
-                errors[key] = error
-
-        for dictionary in (self.shm, self.miss):
-            if dictionary is not None and missing:
-                names = [self.prefix + key for key in missing]
-                values = yield Step(dictionary.get_many, dictionary.aget_many, (names, on_error))
-                raws.update((name.removeprefix(self.prefix), raw) for name, raw in values.items())
-                missing = [key for key in missing if key not in raws]
-        return raws, errors
+        raws, errors = yield from self.raw_many(list(versions))
+        for key in [key for key, error in errors.items() if isinstance(error, Unreadable)]:
+            self.unreadable(key, errors.pop(key))
+        valid = yield from self.valid(raws)
+        return {**errors, **{key: L2Record(record, versions[key], moment) for key, record in valid.items()}}
 
     def encoded(
         self, value: Any, ttl: float, stale: bool = False, tagged: TagSnapshot | None = None, took: float = 0.0
     ) -> tuple[Any, bytes]:
         """Return a value as all levels return it, and its record. `took`: seconds of its callback, if it is to be
         replaced early. Raise `BadValue`."""
-        if not ttl:
-            took = 0.0
-        tags = None if tagged is None else tagged.versions
-        if self._serializer is None or value is None:
+        stored = value
+        if self._serializer is not None and value is not None:
+            try:
+                stored = self._serializer.encode(value)
+            except Exception as error:
+                raise BadValue(f"The serializer cannot encode a {type(value).__name__}: {error}") from error
+            stored = records.plain(stored)
+        else:
             try:
                 stored = value = records.plain(value)
             except BadValue:
                 value, stored = typed(value)
-            return value, records.encode(stored, self.clock(), ttl, stale, tags, self._compressor, took)
-        try:
-            data = self._serializer.encode(value)
-        except Exception as error:
-            raise BadValue(f"The serializer cannot encode a {type(value).__name__}: {error}") from error
-        return value, records.encode(records.plain(data), self.clock(), ttl, stale, tags, self._compressor, took)
+        tags = None if tagged is None else tagged.versions
+        return value, records.encode(stored, self.clock(), ttl, stale, tags, self.compressor, took if ttl else 0.0)
 
     def add(
         self, key: str, value: Any, record: bytes, ttl: float, replaceable: Mapping[SharedDict, bytes], tries: int
     ) -> Steps[Outcome]:
         """Store a value in L2, unless it has another one than those that are `replaceable`. Raise `NoMemory`."""
-        dictionary, name = self._dictionary_for(value), self.prefix + key
+        dictionary = self.shm if value is not None or self.miss is None else self.miss
+        name = self.prefix + key
         step = Step(dictionary.add, dictionary.aadd, (name, record, ttl))
         for place, raw in replaceable.items():
             if place is dictionary:
@@ -370,7 +316,11 @@ class Levels:
                 step = Step(dictionary.update, dictionary.aupdate, (name, replace))
             else:
                 yield Step(place.delete_if, place.adelete_if, (name, raw))
-        return (yield from _with_tries(step, tries))
+        try:
+            outcome: Outcome = yield step
+        except NoMemory as error:
+            outcome = yield from _again(step, tries - 1, error)
+        return outcome
 
     def set(self, key: str, value: Any, record: bytes, ttl: float, tries: int, entry: Entry = None) -> Steps[None]:
         """Store a value in L2, replacing any existing one. `entry`: the journal entry that invalidates it elsewhere.
@@ -381,74 +331,44 @@ class Levels:
         stored = (name, record, ttl, 0)
         try:
             if value is None and miss is not None:
-                yield from _with_tries(Step(miss.set, miss.aset, stored), tries)
-                yield Step(shm.delete, shm.adelete, (name, entry))
-                return
-            if miss is not None:
-                yield Step(miss.delete, miss.adelete, (name,))
-            step = Step(shm.set, shm.aset, (*stored, entry))
+                step = Step(miss.set, miss.aset, stored)
+            else:
+                if miss is not None:
+                    yield Step(miss.delete, miss.adelete, (name,))
+                step = Step(shm.set, shm.aset, (*stored, entry))
             try:
                 yield step
-            except NoMemory:
-                if tries == 1:
-                    raise
-                yield from _with_tries(step, tries - 1)
+            except NoMemory as error:
+                yield from _again(step, tries - 1, error)
+            if value is None and miss is not None:
+                yield Step(shm.delete, shm.adelete, (name, entry))
         except Exception:
             raise
         except BaseException:
-            self.l1.delete(key)  # as `forget_if_interrupted`
+            self.lru.delete(key)  # the value in L2 is unknown
             raise
 
     def set_many(self, values: Mapping[str, NewValue], entry: Entry) -> Steps[list[str]]:
         """Store values in L2, replacing existing ones. Return the keys for which there is no space. `entry`: as in
         `set`."""
         names = {key: self.prefix + key for key in values}
+        ttls = {name: values[key].ttl for key, name in names.items()}
         failed: list[str] = []
-        with forget_if_interrupted(partial(self.l1.delete_many, values)):
+        try:
             for dictionary in (self.miss, self.shm):
                 if dictionary is not None:
                     records = {
                         name: values[key].record if self._dictionary_for(values[key].value) is dictionary else None
                         for key, name in names.items()
                     }
-                    ttls = {name: values[key].ttl for key, name in names.items()}
                     carried = entry if dictionary is self.shm else None
                     failed += yield Step(dictionary.set_many, dictionary.aset_many, (records, ttls, 0, carried))
-        return [name.removeprefix(self.prefix) for name in failed]
-
-    def delete_many(self, keys: Sequence[str], entry: Entry) -> Steps[None]:
-        """Delete keys in both levels."""
-        names = [self.prefix + key for key in keys]
-        with forget_if_interrupted(partial(self.l1.delete_many, keys)):
-            if self.miss is not None:
-                yield Step(self.miss.delete_many, self.miss.adelete_many, (names,))
-            yield Step(self.shm.delete_many, self.shm.adelete_many, (names, entry))
-        self.l1.delete_many(keys)
-
-    def delete(self, key: str, entry: Entry = None) -> Steps[None]:
-        """Delete a key in both levels."""
-        name = self.prefix + key
-        try:
-            if self.miss is not None:
-                yield Step(self.miss.delete, self.miss.adelete, (name,))
-            yield Step(self.shm.delete, self.shm.adelete, (name, entry))
         except Exception:
             raise
         except BaseException:
-            self.l1.delete(key)  # as `forget_if_interrupted`
+            self.lru.delete_many(values)  # the values in L2 are unknown
             raise
-        self.l1.delete(key)
-
-    def flush(self, free: bool, entry: Entry = None) -> Steps[None]:
-        """Expire everything in the dictionaries, and empty L1. `free`: also free the memory."""
-        with forget_if_interrupted(self.l1.flush_all):
-            if self.miss is not None:
-                yield Step(self.miss.flush_all, self.miss.aflush_all)
-            yield Step(self.shm.flush_all, self.shm.aflush_all, (entry,))
-            for dictionary in (self.shm, self.miss):
-                if free and dictionary is not None:
-                    yield Step(dictionary.flush_expired, dictionary.aflush_expired)
-        self.l1.flush_all()
+        return [name.removeprefix(self.prefix) for name in failed]
 
     def _dictionary_for(self, value: Any) -> SharedDict:
         return self.shm if value is not None or self.miss is None else self.miss
@@ -467,17 +387,16 @@ def serialized(value: Any, serialize: Function | None) -> Any:
     return l1_value
 
 
-def _with_tries(step: Step, tries: int) -> Steps[Outcome]:
-    """Repeat a storing step; each attempt evicts more items. Raise `NoMemory` after the last."""
-    for attempt in range(1, tries + 1):
+def _again(step: Step, tries: int, error: NoMemory) -> Steps[Outcome]:
+    """Repeat a storing step that has raised this error; each attempt evicts more items. Raise the last error."""
+    for _ in range(tries):
         try:
             outcome: Outcome = yield step
-        except NoMemory:
-            if attempt == tries:
-                raise
+        except NoMemory as failure:
+            error = failure
         else:
             return outcome
-    raise AssertionError("tries is at least 1.")
+    raise error
 
 
 def _replaced(raw: bytes, record: bytes, ttl: float, stored: Any) -> Change | Keep:

@@ -32,6 +32,7 @@ from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import NoMemory, Outcome, SharedDict, SharedDictError, Unavailable
 from resty_django.text import logger
+from resty_django.text.durations import seconds_of
 
 from ..circuit_breaker.process_locks import process_locks
 from ..errors import BadOption, CallbackFailed, LockFailed, SourceError
@@ -39,8 +40,8 @@ from ..statistics.reporter import MAX_RUNS
 from ..storage.records import Record
 from ..tags.names import resolved
 from ..tags.versions import TagSnapshot, are_uncommitted
-from .levels import L2Records, Levels, serialized
-from .options import Options, seconds_of
+from .levels import L2Records, RecordLevels, serialized
+from .options import Options
 from .refresher import Refresher
 from .results import L2, L3, STALE, Answer, Fresh
 from .shared_errors import SharedErrors
@@ -57,13 +58,13 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class LoadRequest:
-    """One key to be loaded. Raises `BadOption`.
+    """One key to be loaded.
 
     `unwrap`: raise the callback's error itself in place of `CallbackFailed`. `stale`: an expired record that may be
     served in place of an answer of the source. `revoked`: one of its tags was invalidated. `replaceable`: records in L2
     that have not expired, but one of whose tags was invalidated, by dictionary; also `early`. `early`: a record in L2
     that is replaced before it expires. `took`: seconds of the callback. `version`: the version of the key in L1 before
-    the source is called. `storeless`: the store of L2 is down.
+    the source is called. `storeless`: the store of L2 is down. `uses_stale`: an expired value is of use.
     """
 
     key: str
@@ -78,30 +79,40 @@ class LoadRequest:
     replaceable: Mapping[SharedDict, bytes] = field(default_factory=dict)
     early: Record | None = None
     took: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not callable(self.callback):
-            raise BadOption(f"callback must be a function or a coroutine function, not {self.callback!r}.")
-
-    @property
-    def uses_stale(self) -> bool:
-        """Whether an expired value is of any use."""
-        return self.options.resurrect_ttl is not None or self.options.stale_while_revalidate > 0
+    uses_stale: bool = False
 
 
 class Loader:
-    """Loads values that are neither in L1 nor in L2. `locks`: the dictionary of the locks, guarded."""
+    """Loads values that are neither in L1 nor in L2. `locks`: the dictionary of the locks, guarded. `options`: of the
+    cache."""
 
-    def __init__(self, levels: Levels, locks: SharedDict) -> None:
+    def __init__(self, levels: RecordLevels, locks: SharedDict, options: Options) -> None:
         self.refresher = Refresher()
-        self.errors = SharedErrors(levels.prefix, locks, levels.l1)
+        self.errors = SharedErrors(levels.prefix, locks, levels.lru)
         self.timer = time.perf_counter
         self._levels = levels
         self._locks = locks
+        self._options = options
 
     def guarded(self) -> list[SharedDict]:
         """Return the guarded dictionaries: for values, for cached None and for locks."""
         return [store for store in (self._levels.shm, self._levels.miss, self._locks) if store is not None]
+
+    def request(
+        self,
+        key: str,
+        callback: Callback,
+        args: tuple[Any, ...],
+        changes: Mapping[str, Any],
+        unwrap: bool = False,
+        early: Record | None = None,
+    ) -> LoadRequest:
+        """Return the request of a call with changed options. Raise `BadOption`."""
+        if not callable(callback):
+            raise BadOption(f"callback must be a function or a coroutine function, not {callback!r}.")
+        options = self._options.changed(changes) if changes else self._options
+        uses_stale = options.resurrect_ttl is not None or options.stale_while_revalidate > 0
+        return LoadRequest(key, callback, args, options, unwrap, early=early, uses_stale=uses_stale)
 
     def load(self, request: LoadRequest) -> Steps[Answer]:
         """Return the value from the source, or what another process has stored meanwhile, or a stale one."""
@@ -110,7 +121,7 @@ class Loader:
         elif request.uses_stale:
             steps = self._load_or_refresh(request)
         else:
-            steps = self._load_locked(request, self._lock(request))
+            steps = self._load_locked(request, self._locks)
         return unwrapped(steps) if request.unwrap else steps
 
     def load_storeless(self, request: LoadRequest) -> Steps[Answer]:
@@ -134,8 +145,7 @@ class Loader:
         if request.stale is not None and not request.revoked and self._may_serve_stale(request.stale, request.options):
             yield self.refresher.start(request.key, lambda: self._refresh(request))
             return serialized(request.stale.value, request.options.l1_serializer), STALE
-        lock = self._lock(request)
-        return (yield from self._load_locked(request, lock))
+        return (yield from self._load_locked(request, self._locks))
 
     def _may_serve_stale(self, stale: Record, options: Options) -> bool:
         """Whether a value may be served as it is while it is refreshed. One that was purged may not."""
@@ -147,9 +157,8 @@ class Loader:
         return self.refresher.start(request.key, lambda: self._refresh(request))
 
     def _refresh(self, request: LoadRequest) -> Steps[None]:
-        lock = self._lock(request, timeout=0)
         try:
-            yield from self._load_locked(request, lock)
+            yield from self._load_locked(request, self._locks, timeout=0)
         except LockTimeout:
             pass  # another process refreshes it
         except Exception as error:
@@ -157,11 +166,10 @@ class Loader:
 
     # --- 4 to 6 and 8: under the lock ---
 
-    def _lock(self, request: LoadRequest, **options: Any) -> Lock:
-        return Lock(self._locks, jitter=JITTER, **{**request.options.lock_options, **options})
-
-    def _load_locked(self, request: LoadRequest, lock: Lock) -> Steps[Answer]:
-        if request.stale is None and not request.storeless:
+    def _load_locked(self, request: LoadRequest, locks: SharedDict, **changes: float) -> Steps[Answer]:
+        """Load the value under a lock in this dictionary. `changes`: of the lock's options."""
+        lock = Lock(locks, jitter=JITTER, **{**request.options.lock_options, **changes})
+        if request.options.error_ttl and request.stale is None and not request.storeless:
             error = yield from self.errors.find(request.key, request.options.error_ttl, request.storeless)
             if error is not None:
                 raise error
@@ -173,7 +181,7 @@ class Loader:
         except (LockError, SharedDictError) as error:
             if not isinstance(error, Unavailable | NoMemory) or request.options.on_error == "raise":
                 raise LockFailed(f"could not acquire callback lock: {error}") from error
-            return (yield from self._load_locked(request, self._process_lock(request)))
+            return (yield from self._load_locked(request, process_locks))
         try:
             answer = yield from self._find_or_load(request, timeout)
         except GeneratorExit:  # no further step is possible; the lock is released with its object
@@ -223,18 +231,15 @@ class Loader:
         self._go_storeless(request)
         answer = self._levels.from_l1(request.key, request.options)
         if answer is None:
-            answer = yield from self._load_locked(request, self._process_lock(request))
+            answer = yield from self._load_locked(request, process_locks)
         return answer
 
     def _go_storeless(self, request: LoadRequest) -> None:
         if not request.storeless:
             request.storeless = True
             if request.version is None:
-                request.version = self._levels.l1.version(request.key)
+                request.version = self._levels.lru.version(request.key)
             self._levels.count_storeless()
-
-    def _process_lock(self, request: LoadRequest) -> Lock:
-        return Lock(process_locks, jitter=JITTER, **request.options.lock_options)
 
     def _resurrected(self, request: LoadRequest) -> tuple[Any] | None:
         if not request.storeless:
@@ -264,9 +269,9 @@ class Loader:
     def _call_source(self, request: LoadRequest) -> Steps[Answer]:
         options, stale = request.options, request.stale
         tags = resolved(options.tags, request.args) if options.tags else ()
-        tagged = yield from self._tagged(request, tags)
+        tagged = (yield from self._tagged(request, tags)) if tags else None
         try:
-            value, ttl = yield from self._fetch_once(request)
+            value, ttl = yield from self._fetch_once(request) if options.error_ttl else self.fetch(request)
         except SourceError as error:
             resurrected = self._resurrected(request)
             if resurrected is None and (stale is None or options.resurrect_ttl is None):
@@ -356,7 +361,7 @@ class Loader:
         value, record = levels.encoded(value, ttl, stale, tagged, took)
         if request.storeless:
             return levels.keep_in_outage(key, value, ttl, options, request.version, tagged)
-        version = levels.l1.version(key)
+        version = levels.lru.version(key)
         try:
             outcome = yield from levels.add(key, value, record, ttl, request.replaceable, options.shm_set_tries)
         except Unavailable:
@@ -365,12 +370,11 @@ class Loader:
             self._go_storeless(request)
             return levels.keep_in_outage(key, value, ttl, options, request.version, tagged)
         except NoMemory as error:
-            if not levels.breaker.full:  # then the outage is logged
-                log.warning("The key %r of %r was not stored in L2: %s", key, levels.prefix, error)
+            levels.log_full(key, error)
         else:
             if outcome is Outcome.EXISTS:
                 return serialized(value, options.l1_serializer)
-        early = levels.early.seconds_of_new(key, record, ttl, took, options.early)
+        early = levels.early.seconds_of_new(key, record, ttl, took, options.early) if took else 0.0
         return levels.keep(key, value, ttl, options.l1_serializer, version, tagged, early)
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
-from resty_django.durations import Duration, parse_duration
 from resty_django.lock import Lock
-from resty_django.suggestions import did_you_mean
+from resty_django.text.durations import DURATION, Duration, is_number, parse_duration, seconds_of
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import BadOption
 from ..tags.names import Tags
 from ..tags.names import fault as tags_fault
 
 ON_ERROR: Final = ("source", "raise")
-DURATION: Final = 'a number of seconds, a timedelta or a text such as "90s", "10m" or "1h30m",'
 TIMES: Final = frozenset(
     {"ttl", "neg_ttl", "error_ttl", "resurrect_ttl", "stale_while_revalidate", "outage_ttl", "stale_if_outage"}
 )
@@ -109,22 +107,6 @@ def check(options: Mapping[str, Any]) -> None:
         fault = _CHECKS[name](value)
         if fault:
             raise BadOption(f"{name} must be {fault}, not {value!r}.")
-
-
-def is_number(value: object) -> bool:
-    """Return whether it is a finite number other than True and False."""
-    kind = type(value)
-    return (kind is float or kind is int) and math.isfinite(value)  # type: ignore[arg-type]
-
-
-def seconds_of(value: Any) -> float | None:
-    """Return a duration in seconds; None if it is none."""
-    if is_number(value):
-        return value  # type: ignore[no-any-return]
-    try:
-        return parse_duration(value) if isinstance(value, str | timedelta) else None
-    except ValueError:
-        return None
 
 
 def _seconds(value: Any) -> str:

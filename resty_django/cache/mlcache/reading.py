@@ -10,8 +10,8 @@ from resty_django.shdict import SharedDictError, Unavailable, Unreadable
 
 from ..storage.records import Record, key_text
 from .bulk import Operation, Results
-from .levels import L2Record, Levels
-from .loading import Callback, Loader, LoadRequest
+from .levels import L2Record, RecordLevels
+from .loading import Callback, Loader
 from .options import Options, check
 from .results import L1, L2, L3, MISS, STALE, Answer, Level, Peek
 
@@ -26,16 +26,16 @@ class Reader:
     """Finds the values of one cache, and counts the calls. The read of L2 is written out for sync code and for asyncio,
     because it is a hot path."""
 
-    def __init__(self, levels: Levels, loader: Loader, options: Options) -> None:
+    def __init__(self, levels: RecordLevels, loader: Loader, options: Options) -> None:
         self._levels = levels
         self._loader = loader
         self._options = options
         self._counter = levels.counter
         self.counts = levels.counter.now
-        self._find = levels.l1.items.get
-        self._to_end = levels.l1.items.move_to_end
-        self._now = levels.l1.clock
-        self._version = levels.l1.version
+        self._find = levels.lru.items.get
+        self._to_end = levels.lru.items.move_to_end
+        self._now = levels.lru.clock
+        self._version = levels.lru.version
         self._shm = levels.shm
         self._miss = levels.miss
         self._breaker = levels.breaker
@@ -69,11 +69,24 @@ class Reader:
         if answer is not None:
             return answer
         try:
-            answer = self._get_from_l2(text, options, callback, args)
-            if answer is _DOWN:
-                answer = run(self._get_storeless(text, callback, args, options, unwrap))
-            elif answer is None:
-                answer = _NOTHING if callback is None else run(self.load(text, callback, args, options, unwrap))
+            if options:
+                check(options)
+            name, version, record = self._prefix + text, self._version(text), None
+            try:
+                raw = self._shm.get(name)
+                if raw is None and self._miss is not None:
+                    raw = self._miss.get(name)
+                if raw is not None:
+                    record = self._record(raw, text)
+            except Unreadable as error:
+                self._levels.unreadable(text, error)
+            except Unavailable:
+                answer = self._down(options)
+            if record is not None and not record.tags and not record.took:
+                answer = self._promote_record(text, record, options, version)
+            else:
+                steps = self._beyond_l2(text, record, version, answer, callback, args, options, unwrap)
+                answer = run(steps)
         except Exception:
             self.counts.errors += 1
             raise
@@ -94,11 +107,24 @@ class Reader:
         if answer is not None:
             return answer
         try:
-            answer = await self._aget_from_l2(text, options, callback, args)
-            if answer is _DOWN:
-                answer = await arun(self._get_storeless(text, callback, args, options, unwrap))
-            elif answer is None:
-                answer = _NOTHING if callback is None else await arun(self.load(text, callback, args, options, unwrap))
+            if options:
+                check(options)
+            name, version, record = self._prefix + text, self._version(text), None
+            try:
+                raw = await self._shm.aget(name)
+                if raw is None and self._miss is not None:
+                    raw = await self._miss.aget(name)
+                if raw is not None:
+                    record = self._record(raw, text)
+            except Unreadable as error:
+                self._levels.unreadable(text, error)
+            except Unavailable:
+                answer = self._down(options)
+            if record is not None and not record.tags and not record.took:
+                answer = self._promote_record(text, record, options, version)
+            else:
+                steps = self._beyond_l2(text, record, version, answer, callback, args, options, unwrap)
+                answer = await arun(steps)
         except Exception:
             self.counts.errors += 1
             raise
@@ -122,68 +148,33 @@ class Reader:
             counts.misses += 1
         return self._counter.clock() >= self._counter.due_at and not self._breaker.down
 
-    def _get_storeless(
-        self, key: str, callback: Callback | None, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool
-    ) -> Steps[Answer]:
-        all_options = self._options.changed(options)
-        if callback is None:
-            self._levels.count_storeless()
-            return self._levels.from_l1(key, all_options) or _NOTHING
-        return (yield from self._loader.load_storeless(LoadRequest(key, callback, args, all_options, unwrap)))
-
-    def load(
-        self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any], unwrap: bool = False
-    ) -> Steps[Answer]:
-        return self._loader.load(LoadRequest(key, callback, args, self._options.changed(options), unwrap))
-
     # --- L2 ---
 
-    def _get_from_l2(
-        self, key: str, options: Mapping[str, Any], callback: Callback | None, args: tuple[Any, ...]
-    ) -> Answer | None:
-        """Return the value in L2, after storing it in L1; `_DOWN` if the store is down, unless that is to be raised."""
-        if options:
-            check(options)
-        name = self._prefix + key
-        version = self._version(key)
-        try:
-            raw = self._shm.get(name)
-            if raw is None and self._miss is not None:
-                raw = self._miss.get(name)
-        except Unreadable as error:
-            self._levels.unreadable(key, error)
-            return None
-        except Unavailable:
-            return self._down(options)
-        record = None if raw is None else self._record(raw, key)
-        if record is None:
-            return None
-        if record.tags or record.took:
-            return run(self._promote_checked(key, record, options, version, callback, args))
-        return self._promote_record(key, record, options, version)
-
-    async def _aget_from_l2(
-        self, key: str, options: Mapping[str, Any], callback: Callback | None, args: tuple[Any, ...]
-    ) -> Answer | None:
-        if options:
-            check(options)
-        name = self._prefix + key
-        version = self._version(key)
-        try:
-            raw = await self._shm.aget(name)
-            if raw is None and self._miss is not None:
-                raw = await self._miss.aget(name)
-        except Unreadable as error:
-            self._levels.unreadable(key, error)
-            return None
-        except Unavailable:
-            return self._down(options)
-        record = None if raw is None else self._record(raw, key)
-        if record is None:
-            return None
-        if record.tags or record.took:
-            return await arun(self._promote_checked(key, record, options, version, callback, args))
-        return self._promote_record(key, record, options, version)
+    def _beyond_l2(
+        self,
+        key: str,
+        record: Record | None,
+        version: int,
+        answer: Answer | None,
+        callback: Callback | None,
+        args: tuple[Any, ...],
+        options: Mapping[str, Any],
+        unwrap: bool,
+    ) -> Steps[Answer]:
+        """Return the value of a record that needs more than promotion, or else the one of the callback. `answer`:
+        `_DOWN` if the store is down."""
+        if record is not None:
+            answer = yield from self._promote_checked(key, record, options, version, callback, args)
+        if answer is not None and answer is not _DOWN:
+            return answer
+        loader = self._loader
+        if callback is not None:
+            request = loader.request(key, callback, args, options, unwrap)
+            return (yield from loader.load_storeless(request) if answer is _DOWN else loader.load(request))
+        if answer is _DOWN:
+            self._levels.count_storeless()
+            return self._levels.from_l1(key, self._options.changed(options)) or _NOTHING
+        return _NOTHING
 
     def _down(self, options: Mapping[str, Any]) -> Answer:
         """Return `_DOWN` while an error of L2 is handled, or reraise it."""
@@ -233,8 +224,7 @@ class Reader:
         """Start the callback in the background, if the record is due. L1 has it before, so as not to replace the new
         one."""
         if record.took and self._levels.early.is_due(key, record, options.get("early", self._options.early)):
-            request = LoadRequest(key, callback, args, self._options.changed(options), early=record)
-            yield self._loader.refresh_early(request)
+            yield self._loader.refresh_early(self._loader.request(key, callback, args, options, early=record))
 
     def peek(self, key: object, stale: bool) -> Steps[Peek | None]:
         try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar, cast, overload
+from dataclasses import asdict, fields
+from typing import Any, TypeVar, overload
 
 from django.utils.module_loading import import_string
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
 from resty_django.conf.sections.cache import CacheSettings
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import UnknownCache
 from .cache import MLCache
@@ -69,39 +70,16 @@ class MLCaches(dict[str, MLCache]):
 
 def create(name: str, settings: CacheSettings) -> MLCache:
     """Return a cache with these settings. Raise `ImportError` for a dotted path that does not exist."""
-    lock = settings.lock
+    values: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields(settings)}
     return MLCache(
         name,
-        settings.shm,
-        lru_size=settings.lru_size,
-        shm_miss=settings.shm_miss,
-        shm_locks=settings.shm_locks,
-        shm_stats=settings.shm_stats,
-        ipc="events" if settings.ipc else None,
-        serializer=_serializer(settings.serializer),
-        compress=cast("Literal['zlib', 'zstd'] | None", settings.compress),
-        compress_above=settings.compress_above,
-        decompress_limit=settings.decompress_limit,
-        ttl=settings.ttl,
-        neg_ttl=settings.neg_ttl,
-        error_ttl=settings.error_ttl,
-        resurrect_ttl=settings.resurrect_ttl,
-        stale_while_revalidate=settings.stale_while_revalidate,
-        jitter=settings.jitter,
-        shm_set_tries=settings.shm_set_tries,
-        l1_serializer=_imported(settings.l1_serializer),
-        failures=tuple(_imported(path) for path in settings.failures),
-        on_error=settings.on_error,
-        outage_ttl=settings.outage_ttl,
-        stale_if_outage=settings.stale_if_outage,
-        early=settings.early,
-        lock_options={
-            "exptime": lock.exptime,
-            "timeout": lock.timeout,
-            "step": lock.step,
-            "ratio": lock.ratio,
-            "max_step": lock.max_step,
-        },
+        values.pop("shm"),
+        ipc="events" if values.pop("ipc") else None,
+        serializer=_serializer(values.pop("serializer")),
+        l1_serializer=_imported(values.pop("l1_serializer")),
+        failures=tuple(map(_imported, values.pop("failures"))),
+        lock_options=asdict(values.pop("lock")),
+        **values,
     )
 
 

@@ -2,53 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from resty_django.sansio import Steps, run
-from resty_django.shdict import NoMemory, SharedDict, Unavailable
-from resty_django.text import logger
+from resty_django.sansio import Steps
+from resty_django.shdict import NoMemory, Unavailable
 
 from ..broadcasts.announce import announce
-from ..broadcasts.channel import INVALIDATIONS, MANY, PURGE, TAGS, Channel, carried, keys_text, parts_of
-from ..circuit_breaker.breaker import breaker_of
+from ..broadcasts.channel import Channel, carried, keys_text, parts_of
 from ..errors import NoChannel, SerializerFailed
 from ..storage.records import key_text
 from ..storage.shielding import as_one_step
-from ..tags.names import invalidated, resolved
-from ..tags.versions import TagSnapshot, TagVersions, are_uncommitted
-from .levels import Levels, NewValue, serialized
-from .loading import Callback, Loader, LoadRequest, lifetime, unwrapped
+from ..tags.names import resolved
+from ..tags.versions import TagSnapshot, are_uncommitted
+from .levels import NewValue, RecordLevels, serialized
+from .loading import Callback, Loader, lifetime, unwrapped
 from .options import Options, check
-
-log = logger("resty_django.cache")
 
 
 class Writer:
-    """Changes the values of one cache. Its methods are the steps of the methods of `MLCache` with the same names.
+    """Changes the values of one cache. Its methods are the steps of the methods of `MLCache` with the same names. A
+    cache without a channel raises `NoChannel`."""
 
-    `dictionaries`: of L2, not guarded. `channel`: notifies other processes (None: all calls raise `NoChannel`).
-    """
-
-    def __init__(
-        self,
-        levels: Levels,
-        loader: Loader,
-        dictionaries: Sequence[SharedDict],
-        channel: Channel | None,
-        options: Options,
-    ) -> None:
+    def __init__(self, levels: RecordLevels, loader: Loader, options: Options) -> None:
         self._name = levels.name
         self._levels = levels
-        self._lru = levels.l1
+        self._lru = levels.lru
         self._loader = loader
-        self._dictionaries = dictionaries
-        self._channel = channel
         self._options = options
-        self._invalidations = INVALIDATIONS + levels.name
-        self._many = MANY + levels.name
 
     def refresh(
         self,
@@ -59,7 +41,7 @@ class Writer:
         unwrap: bool = False,
     ) -> Steps[Any]:
         self.require_channel("refresh")
-        request = LoadRequest(key_text(key), callback, args, self._options.changed(options), unwrap)
+        request = self._loader.request(key_text(key), callback, args, options, unwrap)
         tagged = yield from self._snapshot(resolved(request.options.tags, args), request.options)
         fetch = self._loader.fetch(request)
         value, ttl = yield from unwrapped(fetch) if unwrap else fetch
@@ -88,17 +70,18 @@ class Writer:
             tagged = yield from self._snapshot(resolved(options.tags, ()), options)
         ttl = lifetime(value, options)
         took = took if options.early else 0.0
-        value, record = self._levels.encoded(value, ttl, tagged=tagged, took=took)
-        early = self._levels.early.seconds_of_new(text, record, ttl, took, options.early)
+        value, record = self._levels.encoded(value, ttl, False, tagged, took)
+        early = self._levels.early.seconds_of_new(text, record, ttl, took, options.early) if took else 0.0
         version = self._lru.version(text)
-        entry, broadcasts = carried(channel, self._invalidations, text)
+        levels = self._levels
+        entry, broadcasts = carried(channel, levels.invalidations, text)
         try:
-            yield from self._levels.set(text, value, record, ttl, options.shm_set_tries, entry)
+            yield from levels.set(text, value, record, ttl, options.shm_set_tries, entry)
         except (Unavailable, NoMemory) as error:
             if options.on_error == "raise":
                 raise
-            broadcasts = True
-            yield from self._forget_storeless(text, error)
+            broadcasts = False
+            yield from levels.forget_unstored((text,), error)
             keep = partial(self._levels.keep_in_outage, text, value, ttl, options, None, tagged)
         else:
             keep = partial(self._levels.keep, text, value, ttl, options.l1_serializer, version, tagged, early)
@@ -107,10 +90,10 @@ class Writer:
         except SerializerFailed:
             self._lru.delete(text)
             if broadcasts:
-                yield from announce(channel, self._invalidations, text, options.on_error)
+                yield from announce(channel, levels.invalidations, text, options.on_error)
             raise
         if broadcasts:
-            yield from announce(channel, self._invalidations, text, options.on_error)
+            yield from announce(channel, levels.invalidations, text, options.on_error)
         return l1_value
 
     def set_many(self, values: Mapping[Any, Any], changes: Mapping[str, Any]) -> Steps[list[Any]]:
@@ -139,7 +122,7 @@ class Writer:
     ) -> Steps[Sequence[str]]:
         """Store values with one broadcast. Return the keys for which L2 has no space."""
         data = keys_text(values)
-        entry, broadcasts = carried(channel, self._many, data)
+        entry, broadcasts = carried(channel, self._levels.many, data)
         failed: Sequence[str] = ()
         storeless = False
         try:
@@ -147,96 +130,43 @@ class Writer:
         except (Unavailable, NoMemory) as error:
             if options.on_error == "raise":
                 raise
-            broadcasts = storeless = True
-            for text in values:
-                yield from self._forget_storeless(text, error)
+            broadcasts, storeless = False, True
+            yield from self._levels.forget_unstored(values, error)
         for text in failed:
             del values[text]
         try:
             self._levels.keep_many(values, options, tagged, storeless)
         finally:
             if broadcasts:
-                yield from announce(channel, self._many, data, options.on_error)
+                yield from announce(channel, self._levels.many, data, options.on_error)
         return failed
 
-    def delete(self, key: object, on_error: str | None = None) -> Steps[None]:
-        channel, text = self.require_channel("delete"), key_text(key)
-        mode = self._on_error(on_error)
-        entry, broadcasts = carried(channel, self._invalidations, text)
-        try:
-            yield from self._levels.delete(text, entry)
-        except Unavailable as error:
-            if mode == "raise":
-                raise
-            broadcasts = True
-            yield from self._forget_storeless(text, error)
-        if broadcasts:
-            yield from announce(channel, self._invalidations, text, mode)
+    def delete(self, key: object, on_error: str | None = None) -> Steps[bool]:
+        self.require_channel("delete")
+        return self._levels.delete(key_text(key), _checked(on_error))
 
-    def delete_many(self, keys: Iterable[Any], on_error: str | None) -> Steps[None]:
-        channel, mode = self.require_channel("delete_many"), self._on_error(on_error)
-        for texts in parts_of(dict.fromkeys(map(key_text, keys))):
-            data = keys_text(texts)
-            entry, broadcasts = carried(channel, self._many, data)
-            try:
-                yield from self._levels.delete_many(texts, entry)
-            except Unavailable as error:
-                if mode == "raise":
-                    raise
-                broadcasts = True
-                for text in texts:
-                    yield from self._forget_storeless(text, error)
-            if broadcasts:
-                yield from announce(channel, self._many, data, mode)
+    def delete_many(self, keys: Iterable[Any], on_error: str | None) -> Steps[int]:
+        self.require_channel("delete_many")
+        return self._levels.delete_many(dict.fromkeys(map(key_text, keys)), _checked(on_error))
 
     def purge(self, flush_expired: bool, on_error: str | None = None) -> Steps[None]:
-        channel = self.require_channel("purge")
-        mode = self._on_error(on_error)
-        name = PURGE + self._name
-        entry, broadcasts = carried(channel, name, "")
-        try:
-            yield from self._levels.flush(flush_expired, entry)
-            self._loader.errors.copies.flush_all()
-        except Unavailable as error:
-            if mode == "raise":
-                raise
-            broadcasts = True
-            self._lru.flush_all()
-            self._remember(error, PURGE, partial(_flush, free=flush_expired), (name, ""))
-        if broadcasts:
-            yield from announce(channel, name, "", mode)
+        self.require_channel("purge")
+        yield from self._levels.flush(flush_expired, _checked(on_error))
+        self._loader.errors.copies.flush_all()
 
     def invalidate_tags(self, tags: tuple[object, ...], on_error: str | None = None) -> Steps[None]:
-        names = invalidated(tags)
-        channel = self.require_channel("invalidate_tags")
-        if names:
-            mode, event = self._on_error(on_error), (TAGS + self._name, json.dumps(names))
-            entry, broadcasts = carried(channel, *event)
-            try:
-                yield from self._levels.invalidate(names, entry)
-            except Unavailable as error:
-                if mode == "raise":
-                    raise
-                broadcasts = True
-                self._levels.count_storeless()
-                self._levels.index.invalidate(self._lru, names)
-                self._remember(error, event[1], partial(_delete_versions, name=self._name, tags=names), event)
-            if broadcasts:
-                yield from announce(channel, *event, mode)
-            yield from self._levels.counter.invalidated(names)
+        self.require_channel("invalidate_tags")
+        return self._levels.invalidate_tags(tags, _checked(on_error))
 
     def require_channel(self, call: str) -> Channel:
-        if self._channel is None:
+        channel = self._levels.channel
+        if channel is None:
             raise NoChannel(f"{call}() of the cache {self._name!r} needs a channel to other processes. Set ipc.")
-        return self._channel
-
-    def _on_error(self, on_error: str | None) -> str:
-        if on_error is None:
-            return self._options.on_error
-        check({"on_error": on_error})
-        return on_error
+        return channel
 
     def _snapshot(self, tags: Collection[str], options: Options) -> Steps[TagSnapshot | None]:
+        if not tags:
+            return None
         try:
             return (yield from self._levels.snapshot(tags))
         except (Unavailable, NoMemory):
@@ -244,45 +174,8 @@ class Writer:
                 raise
             return self._levels.storeless_snapshot(tags)
 
-    # --- while the store is down ---
 
-    def _forget_storeless(self, key: str, error: Exception) -> Steps[None]:
-        """Delete a key in L1, and in L2 as soon as possible, so that the store does not return an old value later."""
-        self._levels.count_storeless()
-        if isinstance(error, NoMemory) or self._levels.breaker.full:
-            if not self._levels.breaker.full:  # then the outage is logged
-                log.warning("The key %r of %r was not stored in L2: %s", key, self._levels.prefix, error)
-            try:
-                yield from self._levels.delete(key)
-                return
-            except Unavailable as unavailable:
-                error = unavailable
-        self._lru.delete(key)
-        name = self._levels.prefix + key
-        self._remember(error, name, lambda dictionary: dictionary.delete(name), (self._invalidations, key))
-
-    def _remember(
-        self, error: Exception, key: str, write: Callable[[SharedDict], object], event: tuple[str, str]
-    ) -> None:
-        """Have each dictionary that is down written, and the event broadcast, when its store answers again."""
-        for dictionary in self._dictionaries:
-            breaker = breaker_of(dictionary)
-            if breaker.down:
-                breaker.remember(error, (self._name, key), partial(self._write_later, write, dictionary, event))
-
-    def _write_later(
-        self, write: Callable[[SharedDict], object], dictionary: SharedDict, event: tuple[str, str]
-    ) -> None:
-        write(dictionary)
-        if self._channel is not None:
-            run(announce(self._channel, *event, "source"))
-
-
-def _flush(dictionary: SharedDict, free: bool) -> None:
-    dictionary.flush_all()
-    if free:
-        dictionary.flush_expired()
-
-
-def _delete_versions(dictionary: SharedDict, name: str, tags: Collection[str]) -> None:
-    run(TagVersions(dictionary, name).delete(tags))
+def _checked(on_error: str | None) -> str | None:
+    if on_error is not None:
+        check({"on_error": on_error})
+    return on_error

@@ -11,7 +11,7 @@ from django.utils.functional import LazyObject
 from msgspec.msgpack import Ext
 
 from ..errors import BadValue
-from ..storage.records import SCALARS
+from ..storage.records import SCALARS, base_value
 from . import classes, rows
 from .scalars import DECODERS, ENCODERS, Unsupported
 
@@ -22,14 +22,6 @@ OBJECT: Final = 10
 ROW: Final = 11
 
 _COLLECTIONS: Final[dict[type, int]] = {tuple: TUPLE, set: SET, frozenset: FROZENSET}
-_BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
-    (str, str.__str__),
-    (int, int.__int__),
-    (float, float.__float__),
-    (bytes, bytes),
-    (bytearray, bytes),
-    (memoryview, bytes),
-)
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -60,10 +52,8 @@ class _Conversion:
             return [item for item, _ in items], [stored for _, stored in items]
         if issubclass(kind, LazyObject):  # such as `request.user`
             return self.typed(value.__reduce__()[1][0], path)
-        for base, convert in _BASES:
-            if isinstance(value, base):
-                return (convert(value),) * 2
-        return value, self._object(value, path)
+        converted = base_value(value)
+        return (value, self._object(value, path)) if converted is None else (converted, converted)
 
     def in_row(self, value: Any, path: str) -> Any:
         """Return the stored form of the value of a model's field, whose type is kept."""
@@ -78,10 +68,8 @@ class _Conversion:
             return [self.in_row(item, f"{path}[{position}]") for position, item in enumerate(value)]
         if issubclass(kind, LazyObject):
             return self.in_row(value.__reduce__()[1][0], path)
-        for base, convert in _BASES:
-            if isinstance(value, base):
-                return convert(value)
-        return self._object(value, path)
+        converted = base_value(value)
+        return self._object(value, path) if converted is None else converted
 
     def _object(self, value: Any, path: str) -> Ext:
         kind = type(value)
@@ -111,10 +99,10 @@ class _Conversion:
     def _key(self, key: Any, path: str) -> Any:
         if type(key) in SCALARS:
             return key
-        for base, convert in _BASES:
-            if isinstance(key, base):
-                return convert(key)
-        raise _unsupported(key, path, "key")
+        converted = base_value(key)
+        if converted is None:
+            raise _unsupported(key, path, "key")
+        return converted
 
 
 def _subject(value: Any, path: str, noun: str = "value") -> str:

@@ -62,6 +62,10 @@ class Stats:
     def __iter__(self) -> Iterator[Any]:
         return (getattr(self, name) for name in self.__slots__)
 
+    def reset(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
 
 class Slow(NamedTuple):
     """A key's longest callback: its duration in seconds, its end in epoch seconds, and the number of runs."""

@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
+from weakref import WeakSet
 
 from resty_django.minute_series.records import Counts
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
-from resty_django.sansio import Steps
+from resty_django.processes.forks import after_fork
+from resty_django.sansio import Steps, arun, run
 from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text import logger
 
@@ -88,12 +90,15 @@ class Counter:
         self._series = _series(self._guarded, lambda: self.wall())
         self.due_at = clock() + PERIOD
         self._pause = Pause()
+        self.now = Stats()
+        """The counts up to now, always the same object."""
         self.tags = TagHistory(name, self._guarded, lambda: self.wall())
         self.after_fork()
+        _live.add(self)
 
     def after_fork(self) -> None:
         """Count from zero in a forked child; the parent flushes its own counts."""
-        self.now = Stats()
+        self.now.reset()
         self._series.reset()
         self.tags.after_fork()
         self.runs: deque[tuple[str, float, float]] = deque()
@@ -118,6 +123,16 @@ class Counter:
     def is_due(self) -> bool:
         """Whether a flush is due."""
         return self.clock() >= self.due_at
+
+    def flush_due(self) -> None:
+        """Flush the counts, if that is due. An unavailable dictionary is not an error."""
+        if self.is_due():
+            run(self.flush())
+
+    async def aflush_due(self) -> None:
+        """Do the same as `flush_due`."""
+        if self.is_due():
+            await arun(self.flush())
 
     def flush(self) -> Steps[None]:
         """Flush the counts since the last flush. If the dictionary is unavailable, retry later."""
@@ -165,6 +180,17 @@ class Counter:
         """Return the counts by minute and hour, and the slowest and most missed keys. Raise `Unavailable`."""
         yield from self.flush()
         return history((yield from self._series.load(self.name)), self.wall())
+
+
+_live: WeakSet[Counter] = WeakSet()
+
+
+def _after_fork() -> None:
+    for counter in list(_live):
+        counter.after_fork()
+
+
+after_fork(_after_fork)
 
 
 def listed(dictionary: SharedDict) -> list[str]:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 ABOVE: Final = 1024
 """Default of `compress_above`."""
@@ -87,25 +87,26 @@ class CompressionCounts(Protocol):
 class Compressor:
     """Compresses the values of one cache. `name`: the algorithm, whose packages are installed (None: do not compress).
     `above`: values of at most this number of bytes are not compressed. `limit`: the largest value that readers
-    decompress. `counts`: returns the counts of the process.
+    decompress. `counts`: of the process.
     """
 
-    __slots__ = ("_above", "_algorithm", "_counts", "limit")
+    __slots__ = ("_algorithm", "_counts", "above", "limit")
 
-    def __init__(self, name: str | None, above: int, limit: int, counts: Callable[[], CompressionCounts]) -> None:
+    def __init__(self, name: str | None, above: int, limit: int, counts: CompressionCounts) -> None:
         self._algorithm = None if name is None else ALGORITHMS[name]
-        self._above = above
+        self.above = limit if name is None else above
+        """Values of at most this number of bytes need not be passed to `compressed`."""
         self._counts = counts
         self.limit = limit
 
     def compressed(self, body: bytes) -> bytes | None:
         """Return the mark and the compressed value; None if the value is to be stored as it is."""
         algorithm, size = self._algorithm, len(body)
-        if algorithm is None or not self._above < size <= self.limit:
+        if algorithm is None or not self.above < size <= self.limit:
             return None
         smaller = bytes((algorithm.mark,)) + algorithm.compress(body)
         gains = len(smaller) < size
-        counts = self._counts()
+        counts = self._counts
         counts.compressible_bytes += size
         counts.compressed_bytes += len(smaller) if gains else size
         return smaller if gains else None

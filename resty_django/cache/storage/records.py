@@ -3,7 +3,7 @@
 A record consists of a head (layout, bits, time of storing, time to live), the duration of its callback if its cache
 recomputes early, its tags with their versions, if any, and the value as msgpack, which may be compressed. It is bytes,
 which a dictionary stores unchanged. `plain` converts a value before it is stored, so that its type does not depend on
-the level that it comes from.
+the level that it comes from. The entries of Django's cache backend (`backend.entries`) are records of another kind.
 """
 
 from __future__ import annotations
@@ -25,13 +25,20 @@ NEGATIVE: Final = 1
 STALE: Final = 2
 COMPRESSED: Final = 4
 TIMED: Final = 8
+ENTRY: Final = 16
+"""Bit of all entries of Django's cache backend, which no `MLCache` reads."""
+SIGNED: Final = 32
+"""Bit of an entry with a signature and a pickle."""
 TAGGED: Final = 64
 
 SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
-_BASES: Final[tuple[tuple[type, Callable[[Any], object]], ...]] = (
+_BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (str, str.__str__),
     (int, int.__int__),
     (float, float.__float__),
+    (bytes, bytes),
+    (bytearray, bytes),
+    (memoryview, bytes),
 )
 _HEAD: Final = struct.Struct("<BBdd")
 _read_head: Final = _HEAD.unpack_from
@@ -62,6 +69,42 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return self.ttl - max(0.0, now - self.stored)
 
 
+Head = tuple[int, float, float, float, Versions | None, int]
+"""The part in front of a value: bits, time of storing, time to live, `took`, tags, and where the value begins. A
+plain tuple for speed."""
+
+
+def packed_head(bits: int, stored: float, ttl: float, tags: Versions | None, took: float = 0.0) -> bytes:
+    """Return the bytes in front of a value. The bits of tags and of `took` are added."""
+    if not took and not tags:
+        return _HEAD.pack(LAYOUT, bits, stored, ttl)
+    block = b""
+    if took:
+        bits |= TIMED
+        block = _TOOK.pack(took)
+    if tags:
+        bits |= TAGGED
+        block += packed(tags)
+    return _HEAD.pack(LAYOUT, bits, stored, ttl) + block
+
+
+def unpacked_head(raw: Any) -> Head:
+    """Return the head of a record. Raise one of `UNREADABLE` for any other bytes."""
+    layout, bits, stored, ttl = _read_head(raw)
+    if layout != LAYOUT or not (0.0 <= ttl < math.inf and -math.inf < stored < math.inf):
+        raise ValueError("it is not a record")
+    if not bits & (TIMED | TAGGED):
+        return bits, stored, ttl, 0.0, None, _SIZE
+    took, end = 0.0, _SIZE
+    if bits & TIMED:
+        (took,) = _TOOK.unpack_from(raw, end)
+        end += _TOOK.size
+        if not 0.0 <= took < math.inf:
+            raise ValueError("the duration of its callback is invalid")
+    tags, end = unpacked(raw, end) if bits & TAGGED else (None, end)
+    return bits, stored, ttl, took, tags, end
+
+
 def encode(
     value: Any,
     stored: float,
@@ -73,24 +116,19 @@ def encode(
 ) -> bytes:
     """Return the record for a value returned by `plain`. Raise `BadValue`."""
     bits = STALE if stale else 0
-    block = b""
-    if took:
-        bits |= TIMED
-        block = _TOOK.pack(took)
-    if tags:
-        bits |= TAGGED
-        block += packed(tags)
     if value is None:
-        return _HEAD.pack(LAYOUT, bits | NEGATIVE, stored, ttl) + block
+        return packed_head(bits | NEGATIVE, stored, ttl, tags, took)
     try:
         body = _pack(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadValue(f"A {type(value).__name__} cannot be written as msgpack: {error}.") from None
-    smaller = None if compressor is None else compressor.compressed(body)
+    smaller = None if compressor is None or len(body) <= compressor.above else compressor.compressed(body)
     if smaller is not None:
         bits |= COMPRESSED
         body = smaller
-    return _HEAD.pack(LAYOUT, bits, stored, ttl) + block + body
+    if took or tags:
+        return packed_head(bits, stored, ttl, tags, took) + body
+    return _HEAD.pack(LAYOUT, bits, stored, ttl) + body
 
 
 def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = LIMIT) -> Record | None:
@@ -100,20 +138,14 @@ def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = LIMI
     """
     try:
         layout, bits, stored, ttl = _read_head(raw)
-        if layout != LAYOUT or not (0.0 <= ttl < math.inf and -math.inf < stored < math.inf):
-            return None
-        if not bits:
+        if layout == LAYOUT and not bits and 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
             return Record(unpack(raw[_SIZE:]), stored, ttl, False)
-        took, start = 0.0, _SIZE
-        if bits & TIMED:
-            (took,) = _TOOK.unpack_from(raw, start)
-            start += _TOOK.size
-            if not 0.0 <= took < math.inf:
-                return None
-        tags, start = unpacked(raw, start) if bits & TAGGED else (None, start)
+        bits, stored, ttl, took, tags, end = unpacked_head(raw)
+        if bits & ENTRY:
+            return None
         if bits & NEGATIVE:
             return Record(None, stored, ttl, bits & STALE > 0, tags, took)
-        body = decompressed(raw[start:], limit) if bits & COMPRESSED else raw[start:]
+        body = decompressed(raw[end:], limit) if bits & COMPRESSED else raw[end:]
         return Record(unpack(body), stored, ttl, bits & STALE > 0, tags, took)
     except UNREADABLE:
         return None
@@ -130,43 +162,41 @@ def plain(value: Any) -> Any:
 
     Raise `BadValue` for anything but None, str, numbers, bool, bytes, and lists and dicts of these.
     """
-    try:
-        return _plain(value)
-    except RecursionError:
-        raise BadValue(
-            f"A {type(value).__name__} that contains itself or is too deep cannot be cached. Flatten it."
-        ) from None
-
-
-def _plain(value: Any) -> Any:
     kind = type(value)
     if kind in SCALARS:
         return value
-    if kind is dict:
-        if set(map(type, value.values())) <= SCALARS and set(map(type, value)) <= SCALARS:
-            return value
-        return {_scalar(key): _plain(item) for key, item in value.items()}
-    if kind is list or isinstance(value, list | tuple):
-        if set(map(type, value)) <= SCALARS:
-            return value if kind is list else list(value)
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return _plain(dict(value))
-    return _scalar(value)
+    try:
+        if kind is dict:
+            if set(map(type, value.values())) <= SCALARS and set(map(type, value)) <= SCALARS:
+                return value
+            return {_scalar(key): plain(item) for key, item in value.items()}
+        if kind is list or isinstance(value, list | tuple):
+            if set(map(type, value)) <= SCALARS:
+                return value if kind is list else list(value)
+            return [plain(item) for item in value]
+        return plain(dict(value)) if isinstance(value, dict) else _scalar(value)
+    except RecursionError:
+        raise BadValue(f"A {kind.__name__} that contains itself or is too deep cannot be cached. Flatten it.") from None
 
 
 def _scalar(value: Any) -> Any:
     if type(value) in SCALARS:
         return value
+    converted = base_value(value)
+    if converted is None:
+        raise BadValue(
+            f"A value of type {type(value).__name__} cannot be cached. Use None, str, numbers, bool, bytes, or "
+            "lists and dicts of these, or set a serializer for the cache."
+        )
+    return converted
+
+
+def base_value(value: Any) -> Any:
+    """Return a str, a number or bytes as its base type, and what contains bytes as bytes; None for anything else."""
     for base, convert in _BASES:
         if isinstance(value, base):
             return convert(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise BadValue(
-        f"A value of type {type(value).__name__} cannot be cached. Use None, str, numbers, bool, bytes, or "
-        "lists and dicts of these, or set a serializer for the cache."
-    )
+    return None
 
 
 def key_text(key: object) -> str:

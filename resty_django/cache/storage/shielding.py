@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from resty_django.sansio import Step, Steps, arun, run
@@ -32,19 +30,6 @@ async def arun_shielded(steps: Steps[R]) -> R:
 def as_one_step(steps: Steps[Any]) -> Step:
     """Return a single step that performs all of these and is completed once it has begun."""
     return Step(run, arun_shielded, (steps,))
-
-
-@contextmanager
-def forget_if_interrupted(forget: Callable[[], object]) -> Iterator[None]:
-    """Wrap steps that write to L2. If the loop ends in between, the value in L2 is unknown, so L1 must `forget` it.
-    After an error of the dictionary, L1 keeps its values."""
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException:
-        forget()
-        raise
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 log = logger("resty_django.limits")

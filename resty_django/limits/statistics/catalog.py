@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 POLICY: Final = "policy"
@@ -47,7 +48,7 @@ class CountedLimit:
     """A limit in the catalog. `series`: the name under which it is counted. `locations`: dotted names in the code.
 
     `described`: its limiters, or the quota or the rule of bans, by prefix. `limiters`: only the limiters, whose states
-    can be read. `roles`: of the parts of its keys, see `resty_django.limits.enforcement.keys.Key`; empty if its keys
+    can be read. `roles`: of the parts of its keys, see `resty_django.limits.callers.keys.Key`; empty if its keys
     are any texts. `enforced`: whether it refuses requests anywhere.
     """
 
@@ -78,6 +79,7 @@ class CountedLimit:
 limits_by_user: Final[dict[str, None]] = {}
 """The locations in the code of limits whose key or exemption needs the user of a request, for the system check."""
 _limits: dict[str, CountedLimit] = {}
+_finders: dict[str, Callable[[str], Iterable[Any]]] = {}
 _lock: Final = threading.Lock()
 
 
@@ -124,6 +126,20 @@ def counted_limits() -> dict[str, CountedLimit]:
 def counted_limit(series: str) -> CountedLimit | None:
     """Return a limit that this process has declared, or None. Policies are not listed."""
     return _limits.get(series)
+
+
+def find_limiters(kind: str, find: Callable[[str], Iterable[Any]]) -> None:
+    """Register the function that returns the limiters of a limit of this kind, which this catalog does not list."""
+    _finders[kind] = find
+
+
+def known_limiters(series: str) -> Iterable[Any]:
+    """Return the limiters of a limit that this process has loaded."""
+    kind, name = kind_and_name(series)
+    if kind in _finders:
+        return _finders[kind](name)
+    limit = counted_limit(series)
+    return () if limit is None else tuple(limit.limiters.values())
 
 
 def _with(parts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import InvalidArgument, UnreadableReply
 from .serialization import as_list, decode, encode, read, reader

@@ -15,7 +15,7 @@ from typing import Any, Final
 from django.core.cache import caches
 from django.db import connections
 
-from resty_django.supervisor import Child, ProcessPool
+from resty_django.processes.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
 from ..worker.exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 HANDLED: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT),

@@ -15,11 +15,13 @@ from django.core.cache import caches
 from django.http import HttpResponse
 
 from resty_django.cache.backend import entries
+from resty_django.cache.storage import records
 from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.backends import OURS, Api, fresh
 
 KEY = ":1:k"
-HEAD = struct.calcsize("<Bdd")
+HEAD = struct.calcsize("<BBdd")
+PLAIN, SIGNED = records.ENTRY, records.ENTRY | records.SIGNED
 
 loaded: list[str] = []
 
@@ -88,7 +90,7 @@ async def test_a_pickle_whose_life_was_prolonged(api: Api, shm: SharedDict, capl
     for stored, ttl in ((1e9, 0.0), (1e9, 1e9), (0.0, 60.0)):
         await api.set("k", Bomb(), 60)
         raw = shm.get(KEY)
-        shm.set(KEY, struct.pack("<Bdd", entries.SIGNED, stored, ttl) + raw[HEAD:])
+        shm.set(KEY, struct.pack("<BBdd", records.LAYOUT, SIGNED, stored, ttl) + raw[HEAD:])
         assert await api.touch("k", 1000) is False, "nothing is signed that was not signed before"
         await is_a_miss(api, caplog, "its signature is invalid")
 
@@ -150,8 +152,8 @@ async def test_an_entry_moved_from_another_dictionary(
 
 async def test_an_entry_without_signature(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     data = pickle.dumps(Bomb())
-    head = struct.pack("<Bdd", entries.SIGNED, 0, 0)
-    for raw in (head + data, head + bytes(32) + data, head + data[:5]):
+    head = struct.pack("<BBdd", records.LAYOUT, SIGNED, 0, 0)
+    for raw in (head, head + data, head + bytes(32) + data, head + data[:5]):
         shm.set(KEY, raw)
         await is_a_miss(api, caplog, "its signature is invalid")
 
@@ -190,8 +192,7 @@ FOREIGN = [
     b"bytes",
     pickle.dumps(Bomb()),
     b"\x00" * 100,
-    struct.pack("<Bdd", entries.PLAIN, 0, 0),
-    struct.pack("<Bdd", entries.SIGNED, 0, 0),
+    struct.pack("<BBdd", records.LAYOUT, 0, 0, 0) + b"\x01",
 ]
 
 
@@ -203,8 +204,8 @@ async def test_what_others_have_stored(api: Api, shm: SharedDict, caplog: pytest
 
 
 async def test_what_cannot_be_read(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
-    for body in (b"\xc1", b"\x92\x01", b"\x01\x02", b"\xa2\xff\xfe", b"\x91" * 20_000 + b"\x01"):
-        shm.set(KEY, struct.pack("<Bdd", entries.PLAIN, 0, 0) + body)
+    for body in (b"", b"\xc1", b"\x92\x01", b"\x01\x02", b"\xa2\xff\xfe", b"\x91" * 20_000 + b"\x01"):
+        shm.set(KEY, struct.pack("<BBdd", records.LAYOUT, PLAIN, 0, 0) + body)
         await is_a_miss(api, caplog, "it cannot be read")
 
 
@@ -239,18 +240,18 @@ async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> No
     for value, in_l1 in (
         (1, int),
         (1.5, float),
-        ("text", entries.PLAIN),
-        (None, entries.PLAIN),
-        (True, entries.PLAIN),
-        ([1, {"a": [b"x", None]}], entries.PLAIN),
-        (2**64, entries.SIGNED),
-        ((1,), entries.SIGNED),
-        ([(1,)], entries.SIGNED),
-        (HttpResponse("x"), entries.SIGNED),
+        ("text", PLAIN),
+        (None, PLAIN),
+        (True, PLAIN),
+        ([1, {"a": [b"x", None]}], PLAIN),
+        (2**64, SIGNED),
+        ((1,), SIGNED),
+        ([(1,)], SIGNED),
+        (HttpResponse("x"), SIGNED),
     ):
         await api.set("k", value)
         raw = shm.get(KEY)
-        assert (raw[0] if type(raw) is bytes else type(raw)) == in_l1, value
+        assert (raw[1] if type(raw) is bytes else type(raw)) == in_l1, value
 
 
 async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -282,7 +283,7 @@ async def test_who_reads_while_another_writes_keeps_nothing_old(api: Api) -> Non
     version = store.lru.version(KEY)
     raw = store.shm.get(KEY)
     await api.set("k", "new")
-    assert caches["default"].reader.decode(KEY, raw, version) == ("old",)
+    store.keep(KEY, store.record(raw, KEY), version)
     assert await api.get("k") == "new"
 
 

@@ -111,7 +111,7 @@ async def test_keys(api: Api) -> None:
 
 async def test_keys_leave_out_locks_and_counts(ours: Api) -> None:
     await ours.set("k", "v")
-    stores["pages"].flush_counts()
+    stores["pages"].counter.flush_due()
     with ours.cache.lock("k", timeout=10):
         assert await ours.get_or_set("made", lambda: 1) == 1
         assert await keys_of(ours, "*") == ["k", "made"]
@@ -172,7 +172,7 @@ async def test_many_keys_and_l1(ours: Api) -> None:
     reply = await ours.get_many(values)
     reply["list"].append(2)
     assert await ours.get("list") == [1]
-    store.flush_counts()
+    store.counter.flush_due()
     before = store.counts.l1, store.counts.l2, store.counts.misses
     await ours.get_many([*values, "absent"])
     after = store.counts.l1, store.counts.l2, store.counts.misses

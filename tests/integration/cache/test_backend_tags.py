@@ -11,9 +11,10 @@ import pytest
 from django.core.cache import caches
 
 from resty_django.cache import BadOption, ainvalidate_tags, invalidate_tags
-from resty_django.cache.backend import entries, tagged
+from resty_django.cache.backend import entries
 from resty_django.cache.backend.store import stores
 from resty_django.cache.mlcache import cache as cache_module
+from resty_django.cache.storage import records
 from resty_django.cache.tags.versions import ITEMS
 from tests.integration.cache.backends import Api, fresh
 
@@ -116,16 +117,16 @@ def test_hidden_in_lists_of_keys(kind: str) -> None:
 
 
 def test_signature_covers_the_tags() -> None:
-    raw = tagged.encode(b"context", {1, 2}, 0.0, 60.0, {"x": 1})
-    parts = tagged.split(raw)
-    assert tagged.decode(b"context", parts, 1.0).value == {1, 2}
-    for changed in (parts._replace(block=tagged.packed({"y": 1})), parts._replace(block=b"")):
+    raw: Any = entries.encode(b"context", {1, 2}, 0.0, 60.0, {"x": 1})
+    assert entries.decode(b"context", raw, 1.0).value == {1, 2}
+    *_, end = records.unpacked_head(raw)
+    for tags in ({"y": 1}, {}):
+        head = records.packed_head(records.ENTRY | records.SIGNED, 0.0, 60.0, tags)
         with pytest.raises(entries.Foreign):
-            tagged.decode(b"context", changed, 1.0)
-    with pytest.raises(entries.Foreign):
-        entries.decode(b"context", parts.entry, 1.0)
-    with pytest.raises(entries.Foreign):
-        tagged.split(raw[:5])
+            entries.decode(b"context", head + raw[end:], 1.0)
+    for cut in (5, end - 1):
+        with pytest.raises(entries.Foreign):
+            entries.decode(b"context", raw[:cut], 1.0)
 
 
 def test_wrong_tags(kind: str) -> None:

@@ -43,9 +43,12 @@ RECORDS = {
     **{name: struct.pack("<BBdd", records.LAYOUT, 0, *head) + b"\x01" for name, head in HEADS.items()},
 }
 ENTRIES = {
-    **{name: struct.pack("<Bdd", entries.PLAIN, 1.0, 0.0) + body for name, body in BODIES.items()},
-    **{name: struct.pack("<Bdd", entries.PLAIN, *head) + b"\x01" for name, head in HEADS.items()},
-    **{f"a pickle that {name}": struct.pack("<Bdd", entries.SIGNED, *head) + bytes(40) for name, head in HEADS.items()},
+    **{name: struct.pack("<BBdd", records.LAYOUT, records.ENTRY, 1.0, 0.0) + body for name, body in BODIES.items()},
+    **{name: struct.pack("<BBdd", records.LAYOUT, records.ENTRY, *head) + b"\x01" for name, head in HEADS.items()},
+    **{
+        f"a pickle that {name}": struct.pack("<BBdd", records.LAYOUT, records.ENTRY | records.SIGNED, *head) + bytes(40)
+        for name, head in HEADS.items()
+    },
 }
 ITEMS = {
     "a text that is not UTF-8": b"0\xff\xfe",

@@ -441,7 +441,7 @@ async def test_a_value_without_room_in_l2(
         a = make(shm_locks=locks)
         large = "x" * MIB
         assert await a.lookup("k", value(large)) == (large, None, 3)
-        logged = {"lmdb": "The key 'k' of 'c:' was not stored in L2", "redis": "of caches cannot be used"}
+        logged = {"lmdb": "The key 'k' of 'c' was not stored in L2", "redis": "of caches cannot be used"}
         assert logged[shm.engine] in caplog.text
         assert await a.lookup("k") == (large, None, 1)
         with pytest.raises(NoMemory):

@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.test import Client
 
 from resty_django.limits import FixedWindow, Limited, limited
-from resty_django.limits.enforcement.key_kinds import stored_key
+from resty_django.limits.callers.key_kinds import stored_key
 from resty_django.limits.models import LimitOverride
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import Totals, stats

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from resty_django.cache import BadKey, BadOption, BadValue, Bulk, Stats
 from resty_django.cache.mlcache.bulk import chunks
 from resty_django.cache.mlcache.loading import lifetime
-from resty_django.cache.mlcache.options import CacheOptions, Options, ViewOptions, is_number
+from resty_django.cache.mlcache.options import CacheOptions, Options, ViewOptions
 from resty_django.cache.storage.records import Record, decode, encode, key_text, plain
+from resty_django.text.durations import is_number
 
 # --- records ---
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 

@@ -15,8 +15,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from resty_django import extras
 from resty_django.conf.sections.qless import POOLS
 from resty_django.redis.errors import StoreError
-from resty_django.suggestions import did_you_mean
 from resty_django.text import one_line
+from resty_django.text.suggestions import did_you_mean
 
 from ...checks import check_tasks
 from ...clients.default import default_client

@@ -1,0 +1,289 @@
+"""L1, the memory of this process, and L2, a shared dictionary, of one cache: what all kinds of caches have in common.
+
+Methods that may wait are generators of steps (`resty_django.sansio`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from resty_django.sansio import Step, Steps, run
+from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailable
+from resty_django.shdict.base import Entry
+from resty_django.text import logger
+
+from .broadcasts.announce import announce, is_outage
+from .broadcasts.channel import (
+    INVALIDATIONS,
+    MANY,
+    PURGE,
+    TAGS,
+    Carried,
+    Channel,
+    carried,
+    keys_text,
+    parts_of,
+    to_poll,
+)
+from .circuit_breaker.breaker import breaker_of
+from .circuit_breaker.guarded import guarded
+from .errors import ChannelFailed
+from .statistics.reporter import Counter
+from .storage.compression import Compressor
+from .storage.lru import LRU
+from .tags.index import index_of
+from .tags.names import invalidated
+from .tags.versions import TagVersions
+
+log = logger("resty_django.cache")
+
+UNHEARD: Final = Carried(None, False)
+"""Of a cache without a channel: no other process is notified."""
+
+R = TypeVar("R")
+Event = tuple[str, str]
+"""The channel and the data of a broadcast."""
+
+
+class Levels(ABC):
+    """Finds and forgets the values of one cache in both levels, and notifies the other processes.
+
+    `name`: of the cache. `prefix`: of its keys in L2. `dictionaries`: of L2: for values, and for cached None if that is
+    separate. `channel`: to other processes (None: no process is notified). `compressor`: of the values in L2. `clock`:
+    seconds, the same in all processes that share the dictionaries.
+
+    `on_error`: the default for calls. While the store of L2 is down, "raise" raises `Unavailable`. With anything else,
+    what is deleted leaves L1 at once, and L2 when the store answers again, before this process reads it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        prefix: str,
+        lru: LRU,
+        dictionaries: Sequence[SharedDict],
+        channel: Channel | None,
+        counter: Counter,
+        compressor: Compressor,
+        on_error: str,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = name
+        self.prefix = prefix
+        self.lru = lru
+        self.dictionaries = tuple(dictionaries)
+        self.shm = guarded(dictionaries[0])
+        self.miss = guarded(dictionaries[1]) if len(dictionaries) > 1 else None
+        self.breaker = breaker_of(dictionaries[0])
+        self.channel = channel
+        self.counter = counter
+        self.compressor = compressor
+        self.on_error = on_error
+        # Records in Redis are read on other machines, records in LMDB only on this one.
+        self.clock = clock or (time.time if self.shm.engine == "redis" else time.monotonic)
+        self.tags = TagVersions(self.shm, name)
+        self.index = index_of(lru)
+        self.invalidations = INVALIDATIONS + name
+        self.many = MANY + name
+
+    # --- reading many keys ---
+
+    @abstractmethod
+    def record(self, raw: Any, key: str) -> Any:
+        """Decode an item in L2. If this cache has not written it, log that it counts as absent, and return None."""
+
+    def unreadable(self, key: str, error: SharedDictError) -> None:
+        """Log that an item in L2 counts as absent."""
+        log.warning("The record of the key %r in %r cannot be read; it counts as absent: %s", key, self.shm, error)
+
+    def raw_many(self, missing: Sequence[str]) -> Steps[tuple[dict[str, Any], dict[str, SharedDictError]]]:
+        """Return the items in L2 by key, and the errors of items that are lists or cannot be read."""
+        raws: dict[str, Any] = {}
+        errors: dict[str, SharedDictError] = {}
+
+        def on_error(name: str, error: SharedDictError) -> None:
+            errors[name.removeprefix(self.prefix)] = error
+
+        for dictionary in (self.shm, self.miss):
+            if dictionary is not None and missing:
+                keys = {self.prefix + key: key for key in missing}
+                values = yield Step(dictionary.get_many, dictionary.aget_many, (list(keys), on_error))
+                raws.update({keys[name]: raw for name, raw in values.items()})
+                missing = [key for key in missing if key not in raws]
+        return raws, errors
+
+    def valid(self, raws: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+        """Return the records of these items by key, without the ones with an invalidated tag."""
+        decoded = {key: self.record(raw, key) for key, raw in raws.items()}
+        tags = {key: record.tags for key, record in decoded.items() if record is not None and record.tags}
+        revoked = (yield from self.tags.revoked(tags)) if tags else ()
+        return {key: record for key, record in decoded.items() if record is not None and key not in revoked}
+
+    # --- deleting ---
+
+    def delete(self, key: str, on_error: str | None = None) -> Steps[bool]:
+        """Delete a key. Return whether it existed, as far as known. Written out: it is a hot path."""
+        name, mode, existed = self.prefix + key, on_error or self.on_error, False
+        entry, broadcasts = self.carried(self.invalidations, key)
+        try:
+            if self.miss is not None:
+                yield Step(self.miss.delete, self.miss.adelete, (name,))
+            existed = yield Step(self.shm.delete, self.shm.adelete, (name, entry))
+        except Unavailable as error:
+            if mode == "raise":
+                raise
+            self._put_off(error, (self.invalidations, key), lambda shm: shm.delete(name))
+            broadcasts = True
+        except Exception:
+            raise
+        except BaseException:
+            self.lru.delete(key)
+            raise
+        self.lru.delete(key)
+        if broadcasts:
+            yield from self.announce(self.invalidations, key, mode)
+        return existed
+
+    def delete_many(self, keys: Iterable[str], on_error: str | None = None) -> Steps[int]:
+        """Delete keys. Return how many existed, as far as known."""
+        deleted = 0
+        for part in parts_of(keys):
+            deleted += (yield from self._delete_part(part, on_error)) or 0
+        return deleted
+
+    def _delete_part(self, keys: list[str], on_error: str | None) -> Steps[int | None]:
+        names = [self.prefix + key for key in keys]
+
+        def write(entry: Entry) -> Steps[int]:
+            if self.miss is not None:
+                yield Step(self.miss.delete_many, self.miss.adelete_many, (names,))
+            return int((yield Step(self.shm.delete_many, self.shm.adelete_many, (names, entry))))
+
+        event, forget = (self.many, keys_text(keys)), partial(self.lru.delete_many, keys)
+        return (yield from self.change(write, event, forget, lambda shm: shm.delete_many(names), on_error))
+
+    def flush(self, free: bool, on_error: str | None = None) -> Steps[None]:
+        """Expire everything in the dictionaries, and empty L1. `free`: also free the memory."""
+
+        def write(entry: Entry) -> Steps[None]:
+            if self.miss is not None:
+                yield Step(self.miss.flush_all, self.miss.aflush_all)
+            yield Step(self.shm.flush_all, self.shm.aflush_all, (entry,))
+            for dictionary in (self.shm, self.miss):
+                if free and dictionary is not None:
+                    yield Step(dictionary.flush_expired, dictionary.aflush_expired)
+
+        def flush_later(dictionary: SharedDict) -> None:
+            dictionary.flush_all()
+            if free:
+                dictionary.flush_expired()
+
+        yield from self.change(write, (PURGE + self.name, ""), self.lru.flush_all, flush_later, on_error)
+
+    def invalidate_tags(self, tags: tuple[object, ...], on_error: str | None = None) -> Steps[None]:
+        """Delete all keys with one of these tags. Raise `BadOption`."""
+        names = invalidated(tags)
+        if names:
+            event, forget = (TAGS + self.name, json.dumps(names)), partial(self.index.invalidate, self.lru, names)
+            write, later = partial(self.tags.delete, names), partial(_delete_versions, name=self.name, tags=names)
+            yield from self.change(write, event, forget, later, on_error)
+            yield from self.counter.invalidated(names)
+
+    def change(
+        self,
+        write: Callable[[Entry], Steps[R]],
+        event: Event,
+        forget: Callable[[], object],
+        later: Callable[[SharedDict], object] | None = None,
+        on_error: str | None = "raise",
+    ) -> Steps[R | None]:
+        """Change L2, then `forget` the same in L1, and notify the other processes. Return the result of `write`, whose
+        argument is the journal entry of the event. `later`: the same change, of a store that answers again, unless
+        `on_error` is "raise".
+
+        If the loop ends in between, the value in L2 is unknown, so L1 forgets it, too.
+        """
+        mode = on_error or self.on_error
+        entry, broadcasts = self.carried(*event)
+        result = None
+        try:
+            result = yield from write(entry)
+        except Unavailable as error:
+            if later is None or mode == "raise":
+                raise
+            self._put_off(error, event, later)
+            broadcasts = True
+        except Exception:
+            raise
+        except BaseException:
+            forget()
+            raise
+        forget()
+        if broadcasts:
+            yield from self.announce(*event, mode)
+        return result
+
+    # --- while the store is down ---
+
+    def count_storeless(self) -> None:
+        """Count a call that is answered without the store."""
+        self.breaker.calls += 1
+        self.counter.now.storeless += 1
+
+    def forget_unstored(self, keys: Collection[str], error: Exception) -> Steps[None]:
+        """Delete keys that could not be stored because of this error, so that old values do not come back."""
+        if isinstance(error, NoMemory):
+            self.count_storeless()
+            for key in keys:
+                self.log_full(key, error)
+        if len(keys) == 1:
+            (key,) = keys
+            yield from self.delete(key, "source")
+        else:
+            yield from self.delete_many(keys, "source")
+
+    def log_full(self, key: str, error: NoMemory) -> None:
+        """Log that a key was not stored, unless that is logged as an outage."""
+        if not self.breaker.full:
+            log.warning("The key %r of %r was not stored in L2: %s", key, self.name, error)
+
+    def _put_off(self, error: Exception, event: Event, write: Callable[[SharedDict], object]) -> None:
+        """Have each dictionary that is down written, and the event broadcast, when its store answers again."""
+        self.count_storeless()
+        for dictionary in self.dictionaries:
+            breaker = breaker_of(dictionary)
+            if breaker.down:
+                breaker.remember(error, (self.name, *event), partial(self._write_later, write, dictionary, event))
+
+    def _write_later(self, write: Callable[[SharedDict], object], dictionary: SharedDict, event: Event) -> None:
+        write(dictionary)
+        run(self.announce(*event, "source"))
+
+    # --- other processes ---
+
+    def carried(self, name: str, data: str) -> Carried:
+        """Return how a write to L2 carries a broadcast. Raise `ChannelFailed`."""
+        return UNHEARD if self.channel is None else carried(self.channel, name, data)
+
+    def announce(self, name: str, data: str, on_error: str) -> Steps[None]:
+        """Broadcast an event after a write. Raise `ChannelFailed`."""
+        if self.channel is not None:
+            yield from announce(self.channel, name, data, on_error)
+
+    def update(self, timeout: float) -> Steps[None]:
+        """Apply invalidations from other processes. Raise `ChannelFailed`."""
+        if self.channel is not None:
+            try:
+                yield from to_poll(self.channel, timeout)
+            except ChannelFailed as failed:
+                if self.on_error == "raise" or not is_outage(failed):
+                    raise
+
+
+def _delete_versions(dictionary: SharedDict, name: str, tags: Collection[str]) -> None:
+    run(TagVersions(dictionary, name).delete(tags))
