@@ -115,7 +115,7 @@ after_run: Callable[[], None]
 def job(profile: Profile) -> Calls:
     global after_run
     from resty_django.qless.clients.default import default_client
-    from resty_django.qless.worker.main import build
+    from resty_django.qless.management.worker_process import build
     from resty_django.qless.worker.options import options
 
     calls: Calls = {}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from resty_django.supervisor import end_with_parent, noted_signals
+from resty_django.processes.supervisor import end_with_parent, noted_signals
 
 GRACE: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""

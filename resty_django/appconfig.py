@@ -43,7 +43,7 @@ class RestyAppConfig(AppConfig):
 
     def ready(self) -> None:
         from resty_django import health
-        from resty_django.deferred import deferred
+        from resty_django.callables import deferred
 
         for path in self.system_checks:
             checks.register(import_string(path), TAG)
@@ -54,7 +54,7 @@ class RestyAppConfig(AppConfig):
 
     def _register(self, part: Part) -> None:
         from resty_django import health, metrics, overview
-        from resty_django.deferred import deferred
+        from resty_django.callables import deferred
 
         module = part.module or self.name
         health.register(part.name, deferred(f"{module}.health.probe"))

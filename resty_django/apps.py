@@ -17,7 +17,7 @@ class RestyDjangoConfig(appconfig.RestyAppConfig):
         "resty_django.checks.check_caches",
         "resty_django.checks.check_databases",
     )
-    probes = {name: f"resty_django.site_health.{name}" for name in ("settings", "databases", "caches")}
+    probes = {name: f"resty_django.health.site.{name}" for name in ("settings", "databases", "caches")}
     parts = (
         Part(
             name="dictionaries",

@@ -7,15 +7,29 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.utils.module_loading import import_string
 
 T = TypeVar("T")
 
 _COMPLETED: Final = frozenset({type(None), str, int, float, bool, bytes, list, tuple, dict, set})
 """Frequent types of results that need not be awaited."""
+
+
+def caller() -> str:
+    """Return the line outside of this package that called it, as "shop.services:12"; "" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] != __name__.partition(".")[0]:
+            return f"{module}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 def is_async(function: Any) -> bool:
@@ -70,7 +84,7 @@ def completed(value: Any) -> Any:
     Raises `TypeError` for a generator, since its code has not run.
     """
     if not inspect.isawaitable(value):
-        return _refuse_generator(value)
+        return _refuse_generator(value) if isinstance(value, Generator | AsyncGenerator) else value
     try:
         return async_to_sync(acompleted)(value)
     finally:
@@ -82,7 +96,7 @@ async def acompleted(value: Any) -> Any:
     """Do the same for asyncio."""
     while inspect.isawaitable(value):
         value = await value
-    return _refuse_generator(value)
+    return _refuse_generator(value) if isinstance(value, Generator | AsyncGenerator) else value
 
 
 def original(error: BaseException) -> BaseException:
@@ -107,3 +121,12 @@ def _refuse_generator(value: Any) -> Any:
             "Iterate over it in the function, or return a list."
         )
     return value
+
+
+def deferred(path: str) -> Callable[..., Any]:
+    """Return a function that imports and calls the one at the dotted `path`, for parts that are rarely used."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return import_string(path)(*args, **kwargs)
+
+    return call

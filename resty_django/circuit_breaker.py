@@ -12,7 +12,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import Final, NamedTuple, TypeVar
 
-from .forks import after_fork
+from .processes.forks import after_fork
 
 PAUSE: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""

@@ -21,7 +21,6 @@ import functools
 import inspect
 import os
 import random
-import secrets
 import string
 import time
 from collections.abc import Callable, Iterator
@@ -106,6 +105,8 @@ class Lock:
     Each call may raise `resty_django.shdict.Unavailable` if the dictionary cannot be used.
     """
 
+    _held: _Claim | None = None
+
     def __init__(
         self,
         dictionary: SharedDict | str = "default",
@@ -117,9 +118,10 @@ class Lock:
         max_step: float = 0.5,
         jitter: float = 0.0,
     ) -> None:
-        for name, value in {"exptime": exptime, "step": step, "ratio": ratio, "max_step": max_step}.items():
-            if not value > 0:
-                raise ValueError(f"{name} of a lock must be greater than 0, not {value!r}.")
+        if not (exptime > 0 and step > 0 and ratio > 0 and max_step > 0):
+            options = {"exptime": exptime, "step": step, "ratio": ratio, "max_step": max_step}
+            name, value = next((name, value) for name, value in options.items() if not value > 0)
+            raise ValueError(f"{name} of a lock must be greater than 0, not {value!r}.")
         if not timeout >= 0:
             raise ValueError(f"timeout of a lock must be at least 0, not {timeout!r}.")
         if not 0 <= jitter <= 1:
@@ -131,13 +133,12 @@ class Lock:
         self.ratio = ratio
         self.max_step = max_step
         self.jitter = jitter
-        self._held: _Claim | None = None
 
     def __repr__(self) -> str:
         return f"<Lock of {self._held.key!r}>" if self._held is not None and self.locked else "<Lock, free>"
 
     def __del__(self) -> None:
-        held = getattr(self, "_held", None)
+        held = self._held
         if held is not None and held.pid == os.getpid():
             with contextlib.suppress(Exception):
                 held.dictionary.delete_if(held.key, held.token)
@@ -224,11 +225,12 @@ class Lock:
 
     def _claim(self, key: object) -> _Claim:
         """Mark this object as in use, before the lock is acquired."""
-        if self._held is not None and self.locked:
-            raise AlreadyLocked(f"locked: this object holds the lock {self._held.key!r}. Use one object for each lock.")
+        held, pid = self._held, os.getpid()
+        if held is not None and held.pid == pid:
+            raise AlreadyLocked(f"locked: this object holds the lock {held.key!r}. Use one object for each lock.")
         dictionary = shdicts[self.dictionary] if isinstance(self.dictionary, str) else self.dictionary
-        self._held = _Claim(dictionary, key, secrets.token_bytes(16), os.getpid())
-        return self._held
+        self._held = claim = _Claim(dictionary, key, os.urandom(16), pid)
+        return claim
 
     def _timed_out(self, key: object) -> LockTimeout:
         self._held = None

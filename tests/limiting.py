@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from resty_django.limits import CombinedDecision, Decision, LocalStore, NotFound, combine
-from resty_django.limits.limiters.base import Limiter, Operation
+from resty_django.limits.algorithms import Operation
+from resty_django.limits.limiters.base import Limiter
 from resty_django.limits.limiters.combined import acombine
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict

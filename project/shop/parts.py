@@ -26,7 +26,7 @@ from project import ports
 from project.shop.everywhere import PRODUCT, Reply, ask, replies, wait
 from project.shop.tasks import practice
 from project.shop.traces import JobTrace, job_trace, log_lines
-from resty_django.admin.live import answer_unchanged
+from resty_django.admin.base import answer_unchanged
 from resty_django.cache import mlcaches
 from resty_django.events import EventError
 from resty_django.ids import next_id

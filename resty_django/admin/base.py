@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial, update_wrapper, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, Unpack, cast
 
 import django
 from django.contrib import admin, messages
@@ -15,16 +17,18 @@ from django.contrib.admin.utils import lookup_field, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db import Error as DatabaseError
 from django.db import models
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseNotModified, HttpResponseRedirect
+from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from resty_django.database import outside_transactions
-from resty_django.history import add_entries
+from resty_django.database.history import add_entries
 from resty_django.text import one_line
 
 from .export import (
@@ -38,8 +42,9 @@ from .export import (
     requested_format,
     sheet_response,
 )
-from .live import answer_unchanged
+from .lists import ListContext
 from .operations import Change, Operation, Refused
+from .tables import Table
 from .versions import VersionedForm, save_changes
 
 Model = TypeVar("Model", bound=models.Model)
@@ -60,6 +65,49 @@ ROWS_PER_QUERY: Final = 500
 
 NOT_IN_HISTORY: Final = "_resty_not_in_history"
 """The attribute of a request whose page says that the history lacks an entry."""
+
+PER_RESPONSE: Final = re.compile(rb"""(name="csrfmiddlewaretoken" value=|\bnonce=)"[^"]*\"""")
+"""Values that differ between two responses with the same content: masked CSRF tokens, and nonces of the CSP."""
+
+
+def answer_unchanged(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Let a response to `live.js` have an ETag, and become a 304 if the script already shows that content.
+
+    Requests without the header `X-Resty-Live` are answered as before.
+    """
+    if "X-Resty-Live" in request.headers and isinstance(response, SimpleTemplateResponse):
+        response.add_post_render_callback(lambda rendered: _finish(request, rendered))
+    return response
+
+
+def _finish(request: HttpRequest, response: HttpResponse) -> HttpResponse | None:
+    if response.status_code != 200:
+        return None
+    digest = hashlib.blake2b(PER_RESPONSE.sub(b"", response.content), digest_size=16).hexdigest()
+    etag = f'"{digest}"'
+    response["ETag"] = etag
+    # Middleware that compresses responses makes the tag weak.
+    if request.headers.get("If-None-Match", "").removeprefix("W/") != etag:
+        return None
+    unchanged = HttpResponseNotModified()
+    for name in ("ETag", "Cache-Control", "Expires", "Vary"):
+        if name in response:
+            unchanged[name] = response[name]
+    return unchanged
+
+
+def viewer_page(view: Callable[[Any, HttpRequest], HttpResponse]) -> Callable[..., Any]:
+    """Make a page from a function of the admin and the request. Only GET and HEAD are allowed, and only for users who
+    may view the model."""
+
+    @method_decorator(require_safe)
+    @wraps(view)
+    def page(admin: PageAdmin[Any], request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if not admin.has_view_or_change_permission(request):
+            raise PermissionDenied
+        return view(admin, request)
+
+    return page
 
 
 def object_page(view: Callable[[Any, HttpRequest, Any], HttpResponse]) -> Callable[..., HttpResponse]:
@@ -187,13 +235,15 @@ class PageAdmin(ModelAdmin[Model]):
             f"{self.opts.app_label}.{codename}"
         )
 
-    def page(self, request: HttpRequest, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    def page(self, request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200) -> HttpResponse:
         """Return a page of the admin site, with the context that all pages need.
 
-        `context["exports"]`: the tables that the request may ask for instead (`export.py`).
+        `context["exports"]`: what the request may ask for instead (`export.py`); by default, the page's tables.
         """
         if status == 200:
-            exported = export_response(request, context.get("exports", ()), context.get("title", ""))
+            tables = (context.get("table"), *context.get("extra_tables", ()))
+            sheets = [table.export for table in tables if table and table.export]
+            exported = export_response(request, context.get("exports", sheets), context.get("title", ""))
             if exported is not None:
                 return cast("HttpResponse", exported)
         request.current_app = self.admin_site.name
@@ -208,10 +258,21 @@ class PageAdmin(ModelAdmin[Model]):
         answer_unchanged(request, response)
         return response
 
+    def list_page(self, request: HttpRequest, table: Table | None, **context: Unpack[ListContext]) -> HttpResponse:
+        """Return the page of a list; its title is the model's name unless `context` has one."""
+        default = {"title": capfirst(self.opts.verbose_name_plural), "table": table}
+        order = [("o", request.GET["o"])] if request.GET.get("o") else []
+        filters = [*context.pop("hidden_filters", ()), *order]
+        return self.page(request, "admin/resty_django/listing.html", {**default, **context, "hidden_filters": filters})
+
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """Shorten the key for Django's message: the URL may contain any text."""
         redirect = super()._get_obj_does_not_exist_redirect  # type: ignore[misc]
         return redirect(request, opts, one_line(object_id, 200))  # type: ignore[no-any-return]
+
+    def link(self, pk: str, text: str = "") -> SafeString:
+        """Return a link to the page of the object with this primary key, which is the text by default."""
+        return format_html('<a href="{}">{}</a>', reverse(self.url_name("change"), args=[quote(pk)]), text or pk)
 
     def url_after(self, request: HttpRequest, obj: Any, gone: bool = False) -> str:
         """Return the redirect target after an operation on `obj`: its page, or the list if it no longer exists."""
@@ -262,7 +323,7 @@ class PageAdmin(ModelAdmin[Model]):
         try:
             target = self.target(obj)
             form = operation.form(request.POST if request.method == "POST" else None, target)
-            context = {**operation.explain(target), **context}
+            explained = operation.explain(target) if operation.explain else {}
         except errors as error:
             self.message_user(request, format_html(_("Not possible: {}"), str(error)), messages.ERROR)
             return HttpResponseRedirect(reverse(self.url_name("change"), args=[quote(obj.pk)]))
@@ -290,6 +351,7 @@ class PageAdmin(ModelAdmin[Model]):
             "media": self.media + form.media,
             "preserved_filters": self.get_preserved_filters(request),
             "live": False,
+            **explained,
             **context,
         }
         return self.page(request, operation.template, context)
@@ -315,3 +377,15 @@ class ReadOnlyAdmin(PageAdmin[Model]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("changelist", self.changelist_view, ""),
+            *self.extra_urls(),
+            self.page_url("history", self.history_view),
+            self.page_url("change", self.change_view),
+        ]
+
+    def extra_urls(self) -> list[URLPattern]:
+        """Return the URLs of operations; subclasses extend this hook."""
+        return self.operation_urls()

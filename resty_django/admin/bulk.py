@@ -15,7 +15,7 @@ from django.contrib import messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
@@ -25,6 +25,7 @@ from resty_django.text import one_line, printable
 
 from .base import Model, ReadOnlyAdmin
 from .formatting import number
+from .lists import PicksContext
 from .operations import Change, Operation, Refused
 
 MAX_SELECTED: Final = 500
@@ -145,9 +146,6 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             raise Refused(self.missing or _("It no longer exists."))
         return targets[name]
 
-    def bulk_url(self, name: str = "bulk") -> URLPattern:
-        return self.page_url(name, self.bulk_view, f"{name}/")
-
     def offered(self, request: HttpRequest, operations: Sequence[Operation[Any]] = ()) -> list[Operation[Any]]:
         """Return the operations on many objects that the user may do."""
         return [
@@ -155,6 +153,21 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             for operation in operations or self.operations
             if operation.done and self.may(request, operation.permission)
         ]
+
+    def picks_context(
+        self, request: HttpRequest, total: int | None, operations: Sequence[Operation[Any]] = (), url: str = ""
+    ) -> PicksContext:
+        """Return the context of a list with check boxes, of this class or with the operations at `url`.
+
+        `total`: the number of its rows, on all pages.
+        """
+        query = f"?{request.GET.urlencode()}" if request.GET else ""
+        return {
+            "bulk": url or reverse(self.url_name("bulk")) + query,
+            "picks_label": _("Action for selected rows"),
+            "operations": self.offered(request, operations),
+            "select_all": total,
+        }
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def bulk_view(self, request: HttpRequest) -> HttpResponse:

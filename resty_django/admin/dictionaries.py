@@ -7,23 +7,21 @@ from typing import Any, ClassVar, Final
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
 from resty_django.models import SharedDictionary
 from resty_django.shdict import NotFound, SharedDictError, shdicts
 from resty_django.shdict.facts import facts, facts_of
 
-from .base import ReadOnlyAdmin, object_page
-from .formatting import number
+from .base import ReadOnlyAdmin, object_page, viewer_page
+from .formatting import number, unavailable
 from .forms import DeleteForm, FlushForm
 from .operations import Change, Operation
 from .statistics import Figures, Key, find_item, key_of, search, why
-from .tables import Column, filter_form, listing
+from .tables import Column, Row, filter_form, listed_table, listing
 
 FREED_AT_ONCE: Final = 100_000
 """Maximum number of expired items that one click frees."""
@@ -91,34 +89,37 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     ) -> SharedDictionary | None:
         return SharedDictionary(name=object_id) if object_id in shdicts else None
 
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("changelist", self.changelist_view, ""),
-            self.page_url("delete_key", self.delete_key_view),
-            *self.operation_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
-        ]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("delete_key", self.delete_key_view), *self.operation_urls()]
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         try:
             rows, error = [Figures(each) for each in facts()], ""
         except ImproperlyConfigured as fault:
             rows, error = [], str(fault)
-        dictionaries = listing(request, COLUMNS, rows)
-        context = {
-            "title": capfirst(self.opts.verbose_name_plural),
-            "listing": dictionaries,
-            "filter": filter_form(request),
-            "error": error,
-            "exports": [dictionaries.sheet("dictionaries")],
-        }
-        return self.page(request, f"{TEMPLATES}/list.html", context)
+        note = _(
+            "A forcible eviction removes an item before it expires, to free space. This is normal for caches, but a "
+            "loss for other data."
+        )
+        dictionaries = listed_table(
+            listing(request, COLUMNS, rows),
+            self._row,
+            caption=capfirst(self.opts.verbose_name_plural),
+            export="dictionaries",
+            note=note,
+        )
+        table = None if error else dictionaries
+        return self.list_page(request, table, error=error, filter=filter_form(request), live=True)
+
+    def _row(self, figures: Figures) -> Row:
+        engine = format_html('{}, <span class="resty-quiet">{}</span>', figures.engine, figures.where)
+        cells = {"name": self.link(figures.name), "engine": engine if figures.engine else ""}
+        if figures.error:
+            return Row(cells | {"engine": format_html("{} {}", cells["engine"], unavailable(figures.error))})
+        return Row(cells | {key: getattr(figures, key) for key in ("capacity", "free", "keys", "forcible")})
 
     @object_page
     def change_view(self, request: HttpRequest, obj: SharedDictionary) -> HttpResponse:

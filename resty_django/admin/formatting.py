@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.utils.translation import pgettext_lazy
 
 NONE: Final = "–"
@@ -101,6 +102,11 @@ def _rounded(value: float) -> str:
 
 def _localized(value: float, decimals: int) -> str:
     return str(number_format(f"{value:.{decimals}f}", decimals, force_grouping=True))
+
+
+def unavailable(error: str) -> SafeString:
+    """Return the reason for which figures are missing."""
+    return format_html('<span class="resty-alarm">{}</span> {}', _("Unavailable:"), error)
 
 
 def free_space_bar(share: float, text: str, *, low: float = 0.0, high: float = 0.0) -> SafeString:

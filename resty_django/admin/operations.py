@@ -67,7 +67,7 @@ class Operation(Generic[Target]):
     done: Any = ""
     applies: Callable[[Target], bool] = lambda target: True
     form: Callable[[Any, Any], forms.Form] = lambda data, target: forms.Form(data)
-    explain: Callable[[Target], Mapping[str, Any]] = lambda target: {}
+    explain: Callable[[Target], Mapping[str, Any]] | None = None
     title: Any = ""
     button: Any = ""
     danger: bool = False

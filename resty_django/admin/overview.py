@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.urls import NoReverseMatch, URLPattern, reverse
@@ -15,14 +14,13 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
 
 from resty_django import overview
 from resty_django.models import Overview
 from resty_django.overview import Answer, Figure, Row, Tile
 from resty_django.text import printable
 
-from .base import ReadOnlyAdmin
+from .base import ReadOnlyAdmin, viewer_page
 from .charts import Series, sparkline
 from .formatting import NONE, duration, free_space_bar, number, percent
 
@@ -142,10 +140,9 @@ class OverviewAdmin(ReadOnlyAdmin[Overview]):
     def get_urls(self) -> list[URLPattern]:
         return [self.page_url("changelist", self.changelist_view, "")]
 
-    @method_decorator([require_safe, never_cache])
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
+    @method_decorator(never_cache)
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         context = {
             "title": capfirst(str(self.opts.verbose_name)),
             "tiles": visible_tiles(request, self.admin_site.name),

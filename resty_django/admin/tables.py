@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from django.http import HttpRequest, QueryDict
+from django.utils.translation import gettext as _
 
 from resty_django.admin.export import Sheet, moment, plain_text
 from resty_django.admin.formatting import number
@@ -114,6 +115,8 @@ class Table:
     order: Any = ""
     """The order of the rows in words; `order_links`: pairs of URL and text."""
     order_links: Sequence[tuple[str, Any]] = ()
+    note: str = ""
+    """A remark below the table."""
 
 
 def page_of(request: HttpRequest, key: str = "p") -> int:
@@ -321,9 +324,31 @@ def table(
         position = pager(request, len(page_rows))
         page_rows = page_rows[max(0, position.first - 1) : position.last]
     heads = heads_of(request, columns, (key, descending), sorts=sorts if sortable else (), parameter=parameter)
-    cells = [(row, [(row.cells.get(column.key, ""), column.number) for column in columns]) for row in page_rows]
     sheet = export if isinstance(export, Sheet) else sheet_of(export, columns, lambda: all_rows) if export else None
-    return Table(heads, cells, position, caption, empty, picks and any(row.pick for row in page_rows), sheet)
+    has_picks = picks and any(row.pick for row in page_rows)
+    return Table(heads, _cells(columns, page_rows), position, caption, empty, has_picks, sheet)
+
+
+def listed_table(
+    listing: Listing[T],
+    row: Callable[[T], Row],
+    *,
+    caption: Any,
+    export: str,
+    empty: str = "",
+    most: int | None = None,
+    picks: bool = False,
+    note: str = "",
+) -> Table:
+    """Return a listing as a table without pages. `most`: the maximum number of rows; the export has all of them."""
+    rows = [row(obj) for obj in listing.rows[:most]]
+    empty = empty or _("No rows match. Change your search.")
+    cells, sheet = _cells(listing.columns, rows), listing.sheet(export)
+    return Table(listing.heads, cells, Pager(), str(caption), empty, picks and bool(rows), sheet, note=note)
+
+
+def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Row, list[tuple[Any, bool]]]]:
+    return [(row, [(row.cells.get(column.key, ""), column.number) for column in columns]) for row in rows]
 
 
 def sheet_of(name: str, columns: Sequence[Column], rows: Callable[[], Iterable[Row]]) -> Sheet:

@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from resty_django import extras
 from resty_django.address import see
-from resty_django.durations import parse_duration
-from resty_django.suggestions import did_you_mean
+from resty_django.text.durations import parse_duration
+from resty_django.text.suggestions import did_you_mean
 
 SETTING: Final = "RESTY_DJANGO"
 

@@ -16,12 +16,12 @@ from weakref import ReferenceType, ref
 
 from resty_django.conf import conf
 from resty_django.conf.sections.core import EventsSettings
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.shdict import SharedDict, UnknownDict, shdicts
 from resty_django.text import logger
 
 from . import handlers
-from .channel import Channel, channel_of
+from .channels import Channel, channel_of
 from .errors import BadOption, EventError
 from .listener import Listener, Starter, TaskListener, ThreadListener
 from .names import events

@@ -13,7 +13,7 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import NoMemory, SharedDictError
 from resty_django.text import logger
 
-from .channel import Batch, Channel
+from .channels import Batch, Channel
 from .errors import EventError, NoRoom, NotConfigured, Unavailable
 from .handlers import Dispatcher
 from .names import events
@@ -156,36 +156,25 @@ class EventService:
         return any(follower.has_news() for follower in self._existing_followers())
 
     def poll(self) -> Outcome:
-        channel, options = self._ready()
-        if not self._polling.acquire(blocking=False):
-            return "recursive"
-        try:
-            self._follow()
-            run(self._drain(channel, options))
-        except SharedDictError as error:
-            self.interrupted = True
-            raise Unavailable(f"The events cannot be read: {error}") from error
-        finally:
-            self._polling.release()
-        return "done"
+        return run(self._poll())
 
     async def apoll(self) -> Outcome:
+        return await arun(self._poll())
+
+    def _poll(self) -> Steps[Outcome]:
         channel, options = self._ready()
         if not self._polling.acquire(blocking=False):
             return "recursive"
         try:
-            self._follow()
-            await arun(self._drain(channel, options))
+            for follower in self._existing_followers():
+                follower.read()
+            yield from self._drain(channel, options)
         except SharedDictError as error:
             self.interrupted = True
             raise Unavailable(f"The events cannot be read: {error}") from error
         finally:
             self._polling.release()
         return "done"
-
-    def _follow(self) -> None:
-        for follower in self._existing_followers():
-            follower.read()
 
     def _existing_followers(self) -> list[Follower]:
         """Return the followers at this moment. They remove themselves from the original list when they are garbage

@@ -24,8 +24,8 @@ from django.db.models.signals import post_migrate
 
 from resty_django.conf import conf
 from resty_django.conf.schema import key_text, see_key
-from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
+from resty_django.text.suggestions import did_you_mean
 
 from .engine.rule import compile_rule
 from .models import RULE_FIELDS, IdRule

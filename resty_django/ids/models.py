@@ -13,7 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.conf import conf
-from resty_django.fields import ExactCharField
+from resty_django.database.fields import ExactCharField
 
 from .engine.cycle import Reset
 from .engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT, RuleSpec, check_name, compile_rule

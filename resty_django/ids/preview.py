@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from resty_django.conf import conf
-from resty_django.numbers import grouped
+from resty_django.text.localized import grouped
 
 from .engine import segment
 from .engine.counter import Clock

@@ -11,10 +11,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from resty_django.callables import deferred
+from resty_django.job_limits import provide
+
 if TYPE_CHECKING:
-    from .algorithms.decision import CombinedDecision, Decision
+    from .callers.keys import client_address
+    from .decision import CombinedDecision, Decision
     from .decorators import limit, limit_conn, limit_count, limit_rate, limit_rate_either, limit_req, limit_window
-    from .enforcement.keys import client_address
     from .errors import CostTooHigh, ForeignData, Limited, LimitError, NotFound, StoreFailed, TooManyWaiting
     from .functions import limited
     from .limiters.base import Limiter
@@ -31,12 +34,12 @@ if TYPE_CHECKING:
         refresh_policies,
         withdraw_policy,
     )
-    from .policies.spec import BadPolicy
     from .quotas.decorators import quota
     from .quotas.quota import Quota, Usage
     from .quotas.registry import all_quotas, forget_quotas
     from .quotas.usage import ausage, usage
-    from .signals import call_refused, request_refused
+    from .refusals import call_refused, request_refused
+    from .specs.policy_validation import BadPolicy
     from .statistics.reporter import stats
     from .stores import LocalStore
     from .stores.circuit_breaker import current_outages
@@ -92,9 +95,9 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "algorithms.decision": "CombinedDecision Decision",
+    "decision": "CombinedDecision Decision",
     "decorators": "limit limit_conn limit_count limit_rate limit_rate_either limit_req limit_window",
-    "enforcement.keys": "client_address",
+    "callers.keys": "client_address",
     "errors": "CostTooHigh ForeignData LimitError Limited NotFound StoreFailed TooManyWaiting",
     "limiters.base": "Limiter",
     "limiters.combined": "acombine combine",
@@ -102,18 +105,20 @@ _MODULES: Final = {
     "limiters.rate": "FixedWindow LeakyBucket SlidingWindow TokenBucket",
     "policies.registry": "aload_policies all_policies declare_policy forget_policies get_policy matching_policies "
     "refresh_policies withdraw_policy",
-    "policies.spec": "BadPolicy",
+    "specs.policy_validation": "BadPolicy",
     "functions": "limited",
     "quotas.decorators": "quota",
     "quotas.quota": "Quota Usage",
     "quotas.registry": "all_quotas forget_quotas",
     "quotas.usage": "ausage usage",
-    "signals": "call_refused request_refused",
+    "refusals": "call_refused request_refused",
     "statistics.reporter": "stats",
     "stores": "LocalStore",
     "stores.circuit_breaker": "current_outages",
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+provide(deferred(f"{__name__}.jobs.job_limit"))
 
 
 def __getattr__(name: str) -> Any:

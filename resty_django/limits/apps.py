@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
 
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
 from resty_django import appconfig
 from resty_django.appconfig import Part
-
-LOGIN_GUARD: Final = "resty_django.limits.login.LoginGuard"
-"""The path of the login guard in AUTHENTICATION_BACKENDS."""
 
 
 class LimitsConfig(appconfig.RestyAppConfig):
@@ -38,6 +34,7 @@ class LimitsConfig(appconfig.RestyAppConfig):
 
     def ready(self) -> None:
         super().ready()
+        from .callers.names import LOGIN_GUARD
         from .policies import invalidation
 
         invalidation.connect()

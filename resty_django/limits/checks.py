@@ -26,7 +26,7 @@ from django.utils.module_loading import import_string
 from resty_django.conf import conf
 from resty_django.conf.schema import see_key
 
-from .apps import LOGIN_GUARD
+from .callers.names import LOGIN_GUARD
 
 LIMIT_MIDDLEWARE: Final = "resty_django.limits.middleware.LimitMiddleware"
 LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"
@@ -42,7 +42,8 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
         return []  # the settings check reports it
     if not rules:
         return []
-    from .policies.spec import BadPolicy, PolicySpec, from_values
+    from .specs.policy import PolicySpec
+    from .specs.policy_validation import BadPolicy, from_values
 
     messages: list[CheckMessage] = []
     specs: dict[str, PolicySpec] = {}
@@ -56,7 +57,7 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
             messages.append(_error(f"Two rules have the name {spec.name!r}. Rename one of them."))
         specs[spec.name] = spec
     if any(spec.tiers for spec in specs.values()):
-        from .enforcement.chosen_rates import tier_problem
+        from .requests.chosen_rates import tier_problem
 
         problem = tier_problem()
         if problem:
@@ -118,9 +119,9 @@ def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
         return []
     if getattr(settings, "ROOT_URLCONF", None):
         import_module(settings.ROOT_URLCONF)
-    from .enforcement.keys import parse
+    from .callers.keys import parse
     from .policies.registry import declared_policies
-    from .policies.spec import BadPolicy
+    from .specs.policy_validation import BadPolicy
     from .statistics.catalog import limits_by_user
 
     try:

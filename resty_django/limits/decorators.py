@@ -22,22 +22,23 @@ from functools import partial
 from math import inf
 from typing import Any, Final, Literal, Self, Unpack, cast
 
-from resty_django.durations import Duration, parse_duration
+from resty_django.callables import caller
+from resty_django.text.durations import Duration, parse_duration, whole_rate
 
-from .bans.rule import BanOptions, ban_rule
-from .enforcement import keys
-from .enforcement.chosen_rates import ChosenRates, Rate, RateFunction, Tiers
-from .enforcement.enforcer import EitherEnforcer, Enforcer
-from .enforcement.exemptions import Exemption
-from .enforcement.request_limits import RequestLimit
-from .enforcement.wrapper import ViewDecorator
+from .callers import keys
+from .callers.exemptions import Exemption
 from .limiters.base import Limiter
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from .limiters.units import parse_rate, refill_of, split_amount, split_rates, whole_rate
+from .limiters.units import parse_rate, refill_of, split_amount, split_rates
 from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
-from .statistics.catalog import DECORATOR, caller, limits_by_user
+from .requests.chosen_rates import ChosenRates, Rate, RateFunction, Tiers
+from .requests.enforcer import EitherEnforcer, Enforcer
+from .requests.request_limit import RequestLimit
+from .requests.wrapper import ViewDecorator
+from .specs.ban import BanOptions, ban_rule
+from .statistics.catalog import DECORATOR, limits_by_user
 from .statistics.counting import DecisionCounter
 
 DELAY: Final = 0.1
@@ -49,7 +50,7 @@ UNLIMITED: Final = "unlimited"
 class RequestOptions(BanOptions, total=False):
     """Options of all decorators; `BanOptions` has more.
 
-    `key`: how requests are grouped (see `resty_django.limits.enforcement.keys`; default "ip"). `cost`: the number of
+    `key`: how requests are grouped (see `resty_django.limits.callers.keys`; default "ip"). `cost`: the number of
     requests that one request counts as, or a function of the request that returns it. `methods`: limited methods
     (default: all; "GET" includes HEAD). `when`: a function of the request that returns whether the limit applies.
     `exempt`: a function of the request that returns whether the request is exempt. `exempt_networks`,

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .algorithms.decision import CombinedDecision, Decision
+    from .decision import CombinedDecision, Decision
 
 
 class LimitError(Exception):

@@ -19,16 +19,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 from asgiref.sync import iscoroutinefunction
 
 from resty_django.callables import plain_function, plain_value
-from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
+from resty_django.text.durations import Duration, parse_duration
 
-from .algorithms.decision import CombinedDecision
 from .bans.banning import Banning
-from .bans.rule import BanOptions, ban_rule
-from .enforcement.chosen_rates import Rate
-from .enforcement.key_kinds import roles_of, stored_key
-from .enforcement.keys import digest
-from .enforcement.wrapper import view_name
+from .callers.key_kinds import roles_of, stored_key
+from .callers.keys import digest
+from .decision import CombinedDecision
 from .errors import Limited, TooManyWaiting
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
@@ -39,7 +36,10 @@ from .limiters.validation import unknown_option
 from .limiters.waiting import Wait, WaitingCounter, counter_of_calls
 from .overrides.current import current
 from .overrides.limits import overridden_calls
-from .refused_calls import announcing
+from .refusals import announcing
+from .requests.chosen_rates import Rate
+from .requests.wrapper import view_name
+from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import FUNCTION
 from .statistics.counting import DecisionCounter
 

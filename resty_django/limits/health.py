@@ -9,13 +9,14 @@ from resty_django.conf import conf
 from resty_django.health import Finding, findings_or
 from resty_django.shdict import SharedDictError
 
-from .enforcement.chosen_rates import tier_problem
 from .facts import count_evictions, facts
 from .limiters.base import Limiter
 from .models import LimitOverride, LimitPolicy
-from .overrides.spec import find_problems as find_override_problems
 from .policies.registry import declared_policies
-from .policies.spec import BadPolicy, PolicySpec, build, find_problems, rate_specs
+from .requests.chosen_rates import tier_problem
+from .specs.override import find_problems as find_override_problems
+from .specs.policy import PolicySpec, build, rate_specs
+from .specs.policy_validation import BadPolicy, find_problems
 from .statistics.reporter import Totals
 
 MINUTES: Final = 10

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Final
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from .algorithms.decision import CombinedDecision, Decision
-from .enforcement.key_kinds import roles_of, stored_key
+from .callers.key_kinds import roles_of, stored_key
+from .decision import CombinedDecision, Decision
 from .errors import Limited
 from .limiters.base import Limiter
 from .limiters.combined import together
+from .limiters.rate import LeakyBucket
+from .limiters.units import parse_rate
 from .overrides.current import current, now
 from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
-from .refused_calls import announcing
+from .policies import registry
+from .refusals import announcing
 from .statistics.catalog import JOB, add_limit
 from .statistics.reporter import stats
 
@@ -23,11 +25,19 @@ RECHECK: Final = 60.0
 """Seconds after which a blocked job is tried again: somebody may have lifted the block."""
 
 
+def job_limit(source: Any, location: str, key_kind: str | None = None, name: str = "") -> JobLimit:
+    """Return a limit of jobs, as `resty_django.job_limits` describes; by a rate, it spreads the jobs evenly."""
+    if name and not (isinstance(source, str) and "/" not in source and " per " not in source):
+        rate = parse_rate(source)
+        source = LeakyBucket(rate, burst=rate, prefix="qless:", name=name)
+    return JobLimit(source, location, key_kind)
+
+
 class JobLimit:
     """A limit of jobs.
 
     `source`: a limiter, or the name of a policy. `location`: its place in the code. `key_kind`: what the keys are, see
-    `resty_django.limits.enforcement.key_kinds`.
+    `resty_django.limits.callers.key_kinds`.
     """
 
     def __init__(self, source: Any, location: str = "", key_kind: str | None = None) -> None:
@@ -42,7 +52,7 @@ class JobLimit:
             self._series = add_limit(JOB, name, source, location, self._roles)
 
     def slot(self, key: object, wait: float | None) -> JobSlot:
-        """Return a slot for `with` or `async with`. Entering it raises `Limited`; `LookupError` for a wrong name."""
+        """Return a slot. Entering it raises `LookupError` for a wrong name."""
         return JobSlot(self, key if self._key_kind is None else stored_key(key, self._key_kind), wait)
 
     def entering(self, key: object, wait: float | None) -> Steps[Any]:
@@ -71,8 +81,6 @@ class JobLimit:
     def _limiters(self) -> tuple[Any, ...]:
         if not isinstance(self._source, str):
             return (self._source,)
-        from .policies import registry
-
         policy = registry.get_policy(self._source)
         if policy is None:
             raise LookupError(f"Unknown limit policy {self._source!r}. Create it, or fix the name in the middleware.")
@@ -104,18 +112,28 @@ class JobSlot:
         self._wait = wait
         self._slot: Any = None
 
-    def __enter__(self) -> None:
-        self._slot = run(self._limit.entering(self._key, self._wait))
+    def enter(self) -> float | None:
+        """Enter the slot; return None, or if the limit refuses it, the seconds until the next attempt."""
+        try:
+            self._slot = run(self._limit.entering(self._key, self._wait))
+        except Limited as refusal:
+            return max(refusal.decision.retry_after, refusal.decision.delay)
+        return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    async def aenter(self) -> float | None:
+        """Do the same for asyncio."""
+        try:
+            self._slot = await arun(self._limit.entering(self._key, self._wait))
+        except Limited as refusal:
+            return max(refusal.decision.retry_after, refusal.decision.delay)
+        return None
+
+    def leave(self) -> None:
+        """Free the slot."""
         if self._slot is not None:
-            self._slot.__exit__(kind, error, tb)
+            self._slot.__exit__(None, None, None)
 
-    async def __aenter__(self) -> None:
-        self._slot = await arun(self._limit.entering(self._key, self._wait))
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def aleave(self) -> None:
+        """Do the same for asyncio."""
         if self._slot is not None:
-            await self._slot.__aexit__(kind, error, tb)
+            await self._slot.__aexit__(None, None, None)

@@ -16,14 +16,14 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponseBase
 
-from .enforcement.enforcer import Passed
-from .enforcement.headers import add_headers
-from .enforcement.request_limits import LimitCheck
-from .enforcement.settings import request_settings
-from .enforcement.waiting import await_turn, wait_turn
+from .callers import request_settings
 from .policies import registry
 from .policies.enforcers import enforcer_for
-from .policies.spec import BadPolicy
+from .requests.check import LimitCheck
+from .requests.enforcer import Passed
+from .requests.headers import add_headers
+from .requests.waiting import await_turn, wait_turn
+from .specs.policy_validation import BadPolicy
 
 _CHECK = "_resty_limits"
 _PASSED = "_resty_limit_passed"
@@ -60,7 +60,7 @@ class LimitMiddleware:
         passed: Passed | None = request.__dict__.pop(_PASSED, None)
         if passed is not None:
             advertised, decision = passed
-            fields = request_settings().headers
+            fields = request_settings.current.headers
             if fields:
                 add_headers(response.headers, advertised, decision, fields)
             return response
@@ -91,7 +91,7 @@ class LimitMiddleware:
         if check.refused is not None:
             return check.refuse()
         setattr(request, _CHECK, check)
-        if check.delay and not wait_turn(check, request_settings().max_delay):
+        if check.delay and not wait_turn(check, request_settings.current.max_delay):
             _pop_check(request)
             return check.refuse()
         return None

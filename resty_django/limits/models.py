@@ -9,13 +9,13 @@ from django.db import models, router
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.fields import ExactCharField
+from resty_django.database.fields import ExactCharField
 from resty_django.models import Model, NoRows
 from resty_django.text import one_line
 
-from .overrides import spec as overrides
-from .policies.lines import LINE_FIELDS, normalized_lines
-from .policies.spec import (
+from .specs import override as overrides
+from .specs.lines import LINE_FIELDS, normalized_lines
+from .specs.policy import (
     ALGORITHMS,
     FIELDS,
     LONGEST_KEY,
@@ -26,9 +26,9 @@ from .policies.spec import (
     ON_ERROR,
     PolicySpec,
     describe,
-    find_problems,
 )
-from .statistics.catalog import LONGEST_SERIES
+from .specs.policy_validation import find_problems
+from .statistics.catalog import LONGEST_SERIES, known_limiters
 
 _TIME = 32
 LONGEST_QUOTA_KEY = 200
@@ -287,7 +287,7 @@ class LimitOverride(Editable):
     """Another rate, no limit or a block for one user, address, network or key, in one limit or in all."""
 
     key_fields: ClassVar = ("kind", "key", "limit")
-    limiters: overrides.Limiters = staticmethod(overrides.known_limiters)
+    limiters: overrides.Limiters = staticmethod(known_limiters)
     """Returns the limiters of `limit`, with which `clean` compares the rate."""
 
     kind = models.CharField(_("kind"), max_length=8, choices=list(overrides.KINDS.items()), default="address")

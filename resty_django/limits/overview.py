@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from resty_django import overview
 from resty_django.metrics import Family, family
 from resty_django.minute_series.records import summed
-from resty_django.numbers import grouped
 from resty_django.overview import Figure, Row, Tile
+from resty_django.text.localized import grouped
 
 from .facts import count_evictions, facts
 from .limiters.waiting import waiting_now

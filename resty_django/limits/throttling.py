@@ -39,24 +39,27 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 
 from resty_django import extras
-from resty_django.durations import Duration
+from resty_django.text.durations import Duration
 
 with extras.needed("Throttles for Django REST framework need"):
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
 
-from .bans.rule import BanOptions, ban_rule
-from .enforcement import keys
-from .enforcement.chosen_rates import ChosenRates, RateFunction, Tiers
-from .enforcement.enforcer import Enforcer, Passed
-from .enforcement.headers import add_headers
-from .enforcement.request_limits import LimitCheck, RequestLimit
-from .enforcement.response import Refusal, problem_response
-from .enforcement.settings import request_settings
+from resty_django.text.durations import whole_rate
+
+from .callers import keys, request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from .limiters.units import parse_rate, split_amount, split_rates, whole_rate
+from .limiters.units import parse_rate, split_amount, split_rates
+from .refusals import Refusal
+from .requests.check import LimitCheck
+from .requests.chosen_rates import ChosenRates, RateFunction, Tiers
+from .requests.enforcer import Enforcer, Passed
+from .requests.headers import add_headers
+from .requests.request_limit import RequestLimit
+from .requests.response import problem_response
+from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import THROTTLE
 from .statistics.counting import DecisionCounter
 
@@ -114,7 +117,7 @@ class LimitThrottle(BaseThrottle):
         check = enforcer.decide(request, getattr(view, "kwargs", {}))
         if check is None:
             return True
-        reports = request_settings().headers
+        reports = request_settings.current.headers
         if isinstance(check, tuple):
             if reports:
                 _report_with(view, (check,))
@@ -288,7 +291,7 @@ def _refuse(view: Any, refusal: Refusal) -> None:
 
     if isinstance(view, views.APIView):
         setattr(view, REFUSALS, (*getattr(view, REFUSALS, ()), refusal))
-        if request_settings().section.problem_json and view.get_exception_handler() is views.exception_handler:
+        if request_settings.current.section.problem_json and view.get_exception_handler() is views.exception_handler:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
@@ -309,7 +312,7 @@ def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
 
     def finalize_response(*args: Any, **kwargs: Any) -> Any:
         response = finalize(*args, **kwargs)
-        fields = request_settings().headers
+        fields = request_settings.current.headers
         for advertised, decision in reported:
             add_headers(response.headers, advertised, decision, fields)
         return response

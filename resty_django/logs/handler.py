@@ -9,7 +9,7 @@ import time
 import weakref
 from typing import Any, Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from .options import Options
 from .sender import Sender

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .clients.default import client
     from .clients.events import Events
     from .clients.job import Job
-    from .clients.outcomes import Callback
+    from .clients.put_options import Callback
     from .clients.queue import Queue
     from .clients.recurring import RecurringJob
     from .clients.replies import JobSpec
@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from .tasks.base import Task, task
     from .tasks.canvas import chain, chord, group
     from .tasks.context import TaskContext
+    from .tasks.group_results import GroupResult
     from .tasks.outcomes import GroupOutcome, Outcome
-    from .tasks.results import AsyncResult, GroupResult
+    from .tasks.results import AsyncResult
 
 _MODULES: Final = {
-    "Callback": "clients.outcomes",
+    "Callback": "clients.put_options",
     "Client": "clients.client",
     "client": "clients.default",
     "Events": "clients.events",
@@ -61,7 +62,7 @@ _MODULES: Final = {
     "JobSpec": "clients.replies",
     "AsyncResult": "tasks.results",
     "GroupOutcome": "tasks.outcomes",
-    "GroupResult": "tasks.results",
+    "GroupResult": "tasks.group_results",
     "Outcome": "tasks.outcomes",
     "Task": "tasks.base",
     "TaskContext": "tasks.context",

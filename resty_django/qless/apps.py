@@ -27,3 +27,15 @@ class QlessConfig(appconfig.RestyAppConfig):
             order=40,
         ),
     )
+
+    def ready(self) -> None:
+        super().ready()
+        from resty_django.callables import deferred
+
+        from .job_classes import register_adapter, register_scheme
+
+        integrations = f"{self.name}.integrations"
+        register_scheme("celery", deferred(f"{integrations}.celery.celery_task"))
+        register_scheme("celery-send", deferred(f"{integrations}.celery.celery_send"))
+        for package in ("django.tasks", "django_tasks"):
+            register_adapter(f"{package}.base.Task", deferred(f"{integrations}.django_tasks.runner.DjangoTask"))

@@ -10,7 +10,7 @@ from .clients.client import Client
 from .clients.replies import QueueCounts, WorkerLife
 from .clients.serialization import as_list, texts
 from .clients.transport import RedisCommand, Steps
-from .tasks.registry import is_allowed
+from .job_classes import is_allowed
 from .tasks.schedule import faults, scheduled
 
 RECENT: Final = 120.0

@@ -32,11 +32,11 @@ def probe() -> Iterator[Finding]:
     from .archive.marks import status
     from .checks import REFUSALS
     from .clients.default import default_client
-    from .clients.failures import failures_between
+    from .clients.figures import failures_between
     from .coverage import coverage
     from .facts import facts
+    from .job_classes import refusal_of
     from .tasks.abandoned import of_tasks
-    from .tasks.registry import refusal_of
 
     try:
         client = default_client()

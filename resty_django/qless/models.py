@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.fields import ExactCharField
+from resty_django.database.fields import ExactCharField
 from resty_django.models import NoRows
 from resty_django.text import one_line
 

@@ -14,8 +14,7 @@ from resty_django.conf import conf
 from resty_django.health import described
 from resty_django.text import logger
 
-from .tasks.registry import Runnable, find
-from .tasks.replies import has_source
+from .job_classes import Runnable, find, has_source
 
 log = logger("resty_django.qless")
 

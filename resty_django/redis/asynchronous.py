@@ -25,7 +25,7 @@ from redis.connection import SSLConnection, UnixDomainSocketConnection
 from redis.sentinel import SentinelConnectionPool as ThreadedSentinelPool
 
 from resty_django.conf import on_change
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from .clients import AsyncClient, Client, cache_client, connection
 from .cluster import ClusterClient

@@ -11,7 +11,7 @@ from redis import asyncio as aio
 
 from resty_django.address import see
 from resty_django.conf import on_change
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from .faults import FAULTS, translated
 from .timeouts import add_client_timeouts

@@ -27,7 +27,7 @@ from redis.cluster import ClusterNode
 from redis.connection import SSLConnection, parse_url
 from redis.retry import Retry
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from .clients import cache_client
 from .faults import FAULTS

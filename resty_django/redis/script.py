@@ -72,28 +72,41 @@ class Script:
 
         Raise `StoreDown` if the server did not respond; some of the calls may have been executed.
         """
-        return run(self._many(client, keys, calls))
+        try:
+            replies = _send(client, [("EVALSHA", self._sha, len(keys), *keys, *call) for call in calls])
+        except FAULTS as error:
+            raise translated(error) from error
+        for reply in replies:
+            if isinstance(reply, Exception):
+                return run(self._after_errors(client, keys, calls, replies))
+        return replies
 
     async def run_many(self, client: AsyncClient, keys: Arguments, calls: Sequence[Arguments]) -> list[Any]:
         """Do the same as `many` for asyncio."""
-        return await arun(self._many(client, keys, calls))
+        try:
+            replies = await _asend(client, [("EVALSHA", self._sha, len(keys), *keys, *call) for call in calls])
+        except FAULTS as error:
+            raise translated(error) from error
+        return await arun(self._after_errors(client, keys, calls, replies))
 
-    def _many(self, client: Any, keys: Arguments, calls: Sequence[Arguments]) -> Steps[list[Any]]:
-        replies: list[Any] = [None] * len(calls)
-        pending = list(range(len(calls)))
+    def _after_errors(
+        self, client: Any, keys: Arguments, calls: Sequence[Arguments], replies: list[Any]
+    ) -> Steps[list[Any]]:
+        """Repeat the calls whose node does not know the script. Return all replies, with each error as `StoreError`."""
+        pending = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         try:
             while pending:
-                commands = [("EVALSHA", self._sha, len(keys), *keys, *calls[number]) for number in pending]
-                for number, reply in zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True):
-                    replies[number] = reply
-                pending = [number for number in pending if isinstance(replies[number], NoScriptError)]
+                first = pending.pop(0)
+                command = ("EVAL", self.text, len(keys), *keys, *calls[first])
+                try:
+                    replies[first] = yield Step(client.execute_command, client.execute_command, command)
+                except ResponseError as error:
+                    replies[first] = error
                 if pending:
-                    first = pending.pop(0)
-                    command = ("EVAL", self.text, len(keys), *keys, *calls[first])
-                    try:
-                        replies[first] = yield Step(client.execute_command, client.execute_command, command)
-                    except ResponseError as error:
-                        replies[first] = error
+                    commands = [("EVALSHA", self._sha, len(keys), *keys, *calls[number]) for number in pending]
+                    for number, reply in zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True):
+                        replies[number] = reply
+                pending = [number for number in pending if isinstance(replies[number], NoScriptError)]
         except FAULTS as error:
             raise translated(error) from error
         return [_as_store_error(reply) for reply in replies]
@@ -140,18 +153,20 @@ class Script:
 def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
     """Send commands in one pipeline and return their replies and errors."""
     with client.pipeline(transaction=False) as pipe:
-        for command in commands:
-            pipe.execute_command(*command, **_target(client, command))
+        if isinstance(client, RedisCluster):
+            for command in commands:
+                pipe.execute_command(*command, **_target(client, command))
+        else:
+            for command in commands:
+                pipe.execute_command(*command)
         return pipe.execute(raise_on_error=False)
 
 
-def _target(client: Client, command: Arguments) -> dict[str, Any]:
+def _target(client: RedisCluster, command: Arguments) -> dict[str, Any]:
     """Return the option that names the node for a script on a cluster.
 
     Without it, redis-py 8 asks a node for the keys of each command in a pipeline, one round trip per command.
     """
-    if not isinstance(client, RedisCluster):
-        return {}
     try:
         return {"target_nodes": client.get_node_from_key(command[3])}  # type: ignore[no-untyped-call]
     except SlotNotCoveredError:

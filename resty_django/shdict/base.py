@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from .errors import SharedDictError
+from .errors import SharedDictError, Unreadable, WrongKind
 
-R = TypeVar("R")
+P = TypeVar("P")
 
 OnError: TypeAlias = Callable[[Any, SharedDictError], object]
 """Takes a key and the error of its item."""
@@ -387,3 +387,16 @@ class SharedDict(ABC):
 
     async def aclose(self) -> None:
         self.close()
+
+
+def decode_many(payloads: Mapping[Any, P], decode: Callable[[P], Any], on_error: OnError | None) -> dict[Any, Any]:
+    """Return the decoded payloads by key, for `get_many`."""
+    values = {}
+    for key, payload in payloads.items():
+        try:
+            values[key] = decode(payload)
+        except (WrongKind, Unreadable) as error:
+            if on_error is None:
+                raise
+            on_error(key, error)
+    return values

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .errors import BadKey, BadValue, Unreadable
+from .errors import BadKey, BadValue, Unreadable, WrongKind
 
 TEXT: Final = 0
 INT: Final = 1
@@ -99,6 +99,31 @@ def decode(kind: int, data: bytes) -> Any:
     if kind == BYTES:
         return data
     raise unreadable("its bytes are not of its kind")
+
+
+def decode_value(kind: int, data: bytes) -> Any:
+    """Return the value of an item. Raise `WrongKind` for a list, or `Unreadable`."""
+    if kind == LIST:
+        raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
+    return decode(kind, data)
+
+
+def encode_element(value: object) -> tuple[int, bytes]:
+    """Return the kind and the bytes of a value to be pushed to a list. Raise `BadValue`."""
+    kind, data = encode(value)
+    if kind not in (TEXT, INT, FLOAT, BYTES):
+        raise BadValue(f"A list can contain str, numbers and bytes, not a {type(value).__name__}.")
+    return kind, data
+
+
+def check_addition(by: object, init: object, init_ttl: float) -> None:
+    """Raise `BadValue` or `ValueError` for wrong arguments of `incr`; booleans are not numbers."""
+    if init_ttl and init is None:
+        raise ValueError("init_ttl is the time to live of a new number. Pass init as well.")
+    for number in (by, 0 if init is None else init):
+        if type(number) is not int and type(number) is not float:
+            raise BadValue(f"{number!r} is not a number.")
+    encode(by)  # raises for more than 64 bits, even if the sum fits
 
 
 def unreadable(error: object) -> Unreadable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 before: Final[list[Callable[[], None]]] = []
 in_parent: Final[list[Callable[[], None]]] = []

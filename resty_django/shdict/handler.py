@@ -10,7 +10,7 @@ from resty_django import extras
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
 from resty_django.conf.sections.core import SharedDictSettings
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from . import fork_hooks  # noqa: F401 - its hooks come before those of modules that use dictionaries
 from .base import SharedDict

@@ -14,7 +14,7 @@ from django import template
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from resty_django.numbers import grouped
+from resty_django.text.localized import grouped
 
 register = template.Library()
 

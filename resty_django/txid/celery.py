@@ -41,9 +41,7 @@ def _publish(headers: dict[str, Any], **kwargs: object) -> None:
     headers.setdefault("txid", current() or new_txid())
     trace = current_trace()
     if trace is not None and "traceparent" not in headers:
-        headers["traceparent"] = trace.traceparent
-        if trace.state:
-            headers["tracestate"] = trace.state
+        headers.update(trace.headers())
 
 
 def _begin(task: Any, **kwargs: object) -> None:

@@ -2,6 +2,10 @@
 
 It is stored in a context variable, so each thread and each asyncio task has its own. New asyncio tasks,
 `asyncio.to_thread` and `sync_to_async` inherit it; pass it to other threads with `carry`.
+
+A run of `manage.py` has one txid, created on first use outside of any request, job or `bound` block. The program name
+decides whether the process is a command: see `TXID["COMMANDS"]`. Server processes have no such txid, so their log lines
+never carry an unrelated one.
 """
 
 from __future__ import annotations
@@ -16,9 +20,10 @@ from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django.callables import is_async, is_generator_function, plain_value
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
 
 from .codec import parse
-from .command import run_txid
 from .generator import txid as new_txid
 from .traceparent import Trace
 
@@ -33,7 +38,19 @@ class Bound(NamedTuple):
     trace: Trace | None
 
 
-_bound: Final[ContextVar[Bound | None]] = ContextVar("resty_django.txid", default=None)
+class BoundLater:
+    """The same for a new txid that is made when it is needed first, which for most jobs is never."""
+
+    trace = None
+
+    @property
+    def txid(self) -> str:
+        made: dict[str, str] = self.__dict__
+        return made.get("txid") or made.setdefault("txid", new_txid())  # one, also for several threads
+
+
+_bound: Final[ContextVar[Bound | BoundLater | None]] = ContextVar("resty_django.txid", default=None)
+_of_runs: Final[dict[str, str]] = {}
 
 
 def current() -> str | None:
@@ -47,6 +64,20 @@ def current() -> str | None:
         return None
 
 
+@functools.lru_cache(maxsize=16)
+def run_txid(program: str) -> str | None:
+    """Return the txid of this run, shared with forked children; None if the program is not a command.
+
+    The result is kept until a setting changes, because each log line needs it. Raise `ImproperlyConfigured`.
+    """
+    if not any(program == command or program.endswith(f"/{command}") for command in conf.txid.commands):
+        return None
+    return _of_runs.get(program) or _of_runs.setdefault(program, new_txid())
+
+
+on_change(run_txid.cache_clear, SETTING)
+
+
 def current_trace() -> Trace | None:
     """Return the W3C trace of the current request or job; None if it has none."""
     bound = _bound.get()
@@ -56,13 +87,13 @@ def current_trace() -> Trace | None:
 class Binding:
     """A context manager that makes a txid and a trace current for its block, and restores the previous ones afterwards.
 
-    It can be reused after its block ends. Enter and exit it in the same thread or task.
+    It can be reused after its block ends. Enter and exit it in the same thread or task. `txid`: None for a new one.
     """
 
     __slots__ = ("_bound", "_token")
 
-    def __init__(self, txid: str, trace: Trace | None) -> None:
-        self._bound = Bound(txid, trace)
+    def __init__(self, txid: str | None, trace: Trace | None = None) -> None:
+        self._bound = BoundLater() if txid is None else Bound(txid, trace)
 
     def __enter__(self) -> None:
         self._token = _bound.set(self._bound)
@@ -84,12 +115,11 @@ class bound:
 
     def __enter__(self) -> str:
         txid = self._txid or new_txid()
-        self._binding = Binding(txid, self._trace)
-        self._binding.__enter__()
+        self._token = _bound.set(Bound(txid, self._trace))
         return txid
 
     def __exit__(self, *exc_info: object) -> None:
-        self._binding.__exit__(*exc_info)
+        _bound.reset(self._token)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         return _within(function, lambda: bound(self._txid, self._trace), "@bound()")

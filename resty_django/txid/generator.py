@@ -19,7 +19,7 @@ from operator import add
 from time import time_ns
 from typing import Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from .codec import ALPHABET, TIMES, milliseconds, prefix
 

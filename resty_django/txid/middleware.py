@@ -8,8 +8,10 @@ the response is sent. The response carries the txid in the header `TXID["HEADER"
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import FileResponse, HttpRequest, HttpResponseBase, StreamingHttpResponse
@@ -20,8 +22,10 @@ from . import traceparent
 from .codec import InvalidTxid, parse
 from .context import Binding
 from .generator import txid as new_txid
-from .proxies import is_trusted
 from .traceparent import Trace
+
+UNIX: Final = "unix"
+"""Represents callers without an address, which connect over a Unix socket. Unit names them "unix:"."""
 
 
 class TxidMiddleware:
@@ -66,6 +70,23 @@ def assign_ids(request: HttpRequest) -> tuple[str, Trace | None]:
     request.txid = txid  # type: ignore[attr-defined]
     request.trace = trace  # type: ignore[attr-defined]
     return txid, trace
+
+
+@lru_cache(maxsize=1024)
+def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
+    """Return whether the caller's `address` is in `proxies`, a list of CIDR blocks or "unix".
+
+    Txids in the headers of other callers are ignored.
+    """
+    if not address or address == f"{UNIX}:":
+        return UNIX in proxies
+    try:
+        caller = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(caller, ipaddress.IPv6Address) and caller.ipv4_mapped is not None:
+        caller = caller.ipv4_mapped
+    return any(caller in ipaddress.ip_network(block) for block in proxies if block != UNIX)
 
 
 def write_headers(response: HttpResponseBase, txid: str, trace: Trace | None) -> HttpResponseBase:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from .codec import RANDOMS, from_number
 

@@ -32,11 +32,7 @@ def headers() -> dict[str, str]:
     if txid is not None:
         headers[conf.txid.header] = txid
     trace = current_trace()
-    if trace is not None:
-        headers["traceparent"] = trace.traceparent
-        if trace.state:
-            headers["tracestate"] = trace.state
-    return headers
+    return headers if trace is None else headers | trace.headers()
 
 
 def add_headers(request: HasHeaders) -> None:

@@ -42,6 +42,10 @@ class Trace:
         """Return the header for services that this service calls."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
 
+    def headers(self) -> dict[str, str]:
+        """Return `traceparent`, and `tracestate` unless it is empty."""
+        return {"traceparent": self.traceparent, **({"tracestate": self.state} if self.state else {})}
+
 
 def begin(txid: str) -> Trace:
     """Return a new trace. Its ID begins with the 24 hexadecimal digits of the txid, so it sorts by time too.

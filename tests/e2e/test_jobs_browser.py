@@ -194,7 +194,7 @@ def test_figures_are_live_and_can_be_stopped(open_page: OpenPage, busy: Client) 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_a_group_is_retried(open_page: OpenPage, busy: Client, scripts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from resty_django.qless.admin import bulk
+    from resty_django.qless.admin.jobs import bulk
 
     monkeypatch.setattr(bulk, "STEP", 25)
     for n in range(60):

@@ -32,7 +32,7 @@ from resty_django.limits.policies import registry
 from resty_django.limits.throttling import FixedWindowThrottle
 from resty_django.qless import Client
 from resty_django.qless.clients.worker_reports import STACKS, Frame, JobStack
-from resty_django.qless.worker.stacks import encode_stacks
+from resty_django.qless.worker.reports.stacks import encode_stacks
 from resty_django.sansio import run
 from resty_django.txid import txid
 from tests.e2e.browser import OpenPage

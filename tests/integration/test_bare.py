@@ -22,7 +22,7 @@ JOBS = 'Background jobs need the package redis, which is not installed. Run: pip
 HEAVY = (
     *("redis", "django_redis", "rest_framework.schemas", "drf_spectacular", "celery"),
     *("kombu", "lupa", "prometheus_client", "uvloop", "lmdb", "resty_django.qless.clients.client"),
-    *("resty_django.cache.mlcache.cache", "resty_django.shdict.overview", "resty_django.site_health"),
+    *("resty_django.cache.mlcache.cache", "resty_django.shdict.overview", "resty_django.health.site"),
 )
 """What `manage.py check` must not import, because it takes long."""
 START = f"""

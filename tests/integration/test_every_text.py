@@ -18,10 +18,11 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from resty_django.concurrency import Call, gather
-from resty_django.durations import BadText, parse_duration
-from resty_django.limits.limiters.units import parse_rate, split_amount, split_rates, whole_rate
-from resty_django.limits.policies.spec import PolicySpec, find_problems
-from resty_django.translated_errors import translated
+from resty_django.limits.limiters.units import parse_rate, split_amount, split_rates
+from resty_django.limits.specs.policy import PolicySpec
+from resty_django.limits.specs.policy_validation import find_problems
+from resty_django.text.durations import BadText, parse_duration, whole_rate
+from resty_django.text.localized import translated
 from tests.integration.pseudo import LANGUAGE, marked, texts_and_values
 from tests.integration.texts_of_pages import ENGLISH_NUMBER, LOCALIZED, words_without_marks
 

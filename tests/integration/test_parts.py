@@ -23,9 +23,9 @@ from resty_django.limits.policies import registry
 from resty_django.limits.testing import frozen_limits
 from resty_django.qless import client as jobs
 from resty_django.qless.integrations.celery.runner import BorrowedJob
-from resty_django.qless.worker.control import RetryLater
+from resty_django.qless.middleware import chain
+from resty_django.qless.outcomes import RetryLater
 from resty_django.qless.worker.handlers import resolve_handler
-from resty_django.qless.worker.middleware import chain
 from resty_django.shdict import Unavailable, shdicts
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]

@@ -16,7 +16,7 @@ from tests import processes
 
 PARENT = """
 import os, signal, sys, time
-from resty_django.supervisor import ProcessPool
+from resty_django.processes.supervisor import ProcessPool
 
 def work(index, commands, reports):
     os.write(reports, b"started\\n")

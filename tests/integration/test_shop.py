@@ -26,8 +26,8 @@ from resty_django.limits.testing import frozen_limits
 from resty_django.qless import Outcome
 from resty_django.qless import client as jobs
 from resty_django.qless.integrations.celery.runner import BorrowedJob
+from resty_django.qless.middleware import chain
 from resty_django.qless.worker.handlers import resolve_handler
-from resty_django.qless.worker.middleware import chain
 from resty_django.shdict import Unavailable, shdicts
 from resty_django.txid.logging import TxidFilter
 

@@ -131,7 +131,7 @@ def test_a_wrong_setting_is_named_again_at_the_next_use_and_gone_when_put_right(
 
 
 def test_importing_the_settings_module_reads_no_settings() -> None:
-    code = "import resty_django.conf, resty_django.checks, resty_django.health, resty_django.site_health"
+    code = "import resty_django.conf, resty_django.checks, resty_django.health, resty_django.health.site"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import os
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 calls = []
 after_fork(lambda: calls.append("first"))

@@ -8,20 +8,27 @@ from typing import Any, ClassVar, Final
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import ReadOnlyAdmin, object_page
+from resty_django.admin.base import ReadOnlyAdmin, object_page, viewer_page
 from resty_django.admin.export import query_without
-from resty_django.admin.formatting import number
+from resty_django.admin.formatting import number, unavailable
 from resty_django.admin.forms import DeleteForm
 from resty_django.admin.operations import Change, Operation
 from resty_django.admin.statistics import Key, key_of, why
-from resty_django.admin.tables import Listing, changed, filter_form, heads_of, listing, order_of
+from resty_django.admin.tables import (
+    Listing,
+    Row,
+    changed,
+    filter_form,
+    heads_of,
+    listed_table,
+    listing,
+    order_of,
+)
 from resty_django.shdict import SharedDictError
 from resty_django.shdict.facts import facts_of as dictionary_facts
 
@@ -105,32 +112,38 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Cache | None:
         return Cache(name=object_id) if object_id in all_caches() else None
 
-    def get_urls(self) -> list[URLPattern]:
+    def extra_urls(self) -> list[URLPattern]:
         return [
-            self.page_url("changelist", self.changelist_view, ""),
             self.page_url("delete_key", self.delete_key_view),
             self.page_url("invalidate_tag", self.invalidate_tag_view),
             *self.operation_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
         ]
 
     # --- pages ----------------------------------------------------------------------------------------------------
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         rows = [Figures(cache) for cache in facts().caches]
-        caches = listing(request, columns.LIST, rows)
-        context = {
-            "title": capfirst(self.opts.verbose_name_plural),
-            "listing": caches,
-            "filter": filter_form(request),
-            "troubles": troubles(),
-            "exports": [caches.sheet("caches")],
-        }
-        return self.page(request, f"{TEMPLATES}/list.html", context)
+        note = _(
+            "Calls in the last hour, in all processes, by level. Processes flush their counts about once per second, "
+            "together with calls that reach the source."
+        )
+        caches = listed_table(
+            listing(request, columns.LIST, rows),
+            self._row,
+            caption=capfirst(self.opts.verbose_name_plural),
+            export="caches",
+            note=note,
+        )
+        return self.list_page(request, caches, notes=troubles(), filter=filter_form(request), live=True)
+
+    def _row(self, figures: Figures) -> Row:
+        cells = {"name": self.link(figures.name), "kind": figures.kind}
+        if figures.error:
+            return Row(cells | {"error": unavailable(figures.error)})
+        shares = {level.kind: level.hour_share for level in figures.levels}
+        spark = format_html('<span class="resty-spark">{}</span>', figures.spark)
+        return Row(cells | {"calls": figures.calls, "hits": figures.hits, **shares, "error": spark})
 
     @object_page
     def change_view(self, request: HttpRequest, obj: Cache) -> HttpResponse:
@@ -149,10 +162,8 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             "usable": usable,
             "figures": cache_figures,
             "live": not query_without(request, *(f"o-{name}" for name in columns.PAGE)),
-            "missed": listing(
-                request, columns.MISSED, cache_figures.missed, name="missed", find="", default="-callbacks"
-            ),
-            "slow": listing(request, columns.SLOW, cache_figures.slow, name="slow", find="", default="-longest"),
+            "missed": _listing(request, "missed", cache_figures.missed, "-callbacks"),
+            "slow": _listing(request, "slow", cache_figures.slow, "-longest"),
             "options": options(info),
             "stores": stores,
             "may_view_items": may_view_items,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import NONE, number
+from resty_django.admin.formatting import NONE, date_time, number
 from resty_django.admin.statistics import OutageView
 from resty_django.shdict import SharedDict
 
@@ -34,9 +34,14 @@ class StoreStatus:
         return number(self.pending) if self.pending else NONE
 
 
-def troubles() -> list[OutageView]:
-    """Return the stores of all caches that this process cannot use."""
-    return [OutageView.of(outage) for outage in current_outages()]
+def troubles() -> list[str]:
+    """Return a text for each store of the caches that this process cannot use."""
+    text = _(
+        "This process has not been able to use the store “%(store)s” since %(since)s (%(error)s). %(calls)s calls were "
+        "answered without it; each cache follows its option “on_error”."
+    )
+    outages = map(OutageView.of, current_outages())
+    return [text % {**asdict(each), "since": date_time(each.since), "calls": number(each.calls)} for each in outages]
 
 
 def statuses(info: CacheInfo) -> list[StoreStatus]:

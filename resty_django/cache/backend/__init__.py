@@ -28,10 +28,10 @@ from django.utils.module_loading import import_string
 from resty_django.callables import acall
 from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
-from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Steps, run, twins
 from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
+from resty_django.text.durations import Duration, parse_duration
 
 from ..statistics.counts import Stats
 from ..storage.records import key_text

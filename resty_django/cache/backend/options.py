@@ -12,8 +12,8 @@ from resty_django import extras
 from resty_django.conf import conf
 from resty_django.conf.schema import key_text
 from resty_django.conf.validators import dotted_path
-from resty_django.durations import DURATION, is_number, parse_duration, seconds_of
-from resty_django.suggestions import did_you_mean
+from resty_django.text.durations import DURATION, is_number, parse_duration, seconds_of
+from resty_django.text.suggestions import did_you_mean
 
 from ..storage.compression import ABOVE, ALGORITHMS, LIMIT, option_faults
 

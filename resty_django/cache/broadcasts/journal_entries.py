@@ -7,7 +7,7 @@ import secrets
 from typing import Final
 
 from resty_django.events.wire import NOT_EVENT
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 _ERRORS: Final = "surrogatepass"
 """Keys that are not valid UTF-8 contain lone surrogates."""

@@ -22,7 +22,7 @@ from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
 from resty_django.events.errors import NoRoom
 from resty_django.events.errors import Unavailable as EventsUnavailable
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.shdict import NoMemory, SharedDict, Unavailable
 from resty_django.text import logger
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any, Final, cast
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.shdict import Outcome, SharedDict
 
 

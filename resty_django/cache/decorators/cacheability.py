@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.http import parse_http_date_safe
 
 from resty_django.callables import plain_function
-from resty_django.durations import is_number
+from resty_django.text.durations import is_number
 
 from ..errors import BadOption
 from ..mlcache.options import checked

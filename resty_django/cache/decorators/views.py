@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar, Unpack, cast
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
-from resty_django.durations import Duration
 from resty_django.lock import LockTimeout
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import SharedDictError
 from resty_django.text import logger
+from resty_django.text.durations import Duration
 
 from ..errors import BadOption, CacheError, CallbackFailed, LockFailed, SourceError
 from ..mlcache.cache import MLCache

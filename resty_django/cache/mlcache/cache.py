@@ -7,7 +7,7 @@ from typing import Any, Literal, Unpack
 from weakref import WeakSet, WeakValueDictionary
 
 from resty_django import extras
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.sansio import Steps, arun, run
 from resty_django.shdict import (
     SharedDict,

@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from resty_django.callables import acall, call
-from resty_django.durations import seconds_of
 from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import NoMemory, Outcome, SharedDict, SharedDictError, Unavailable
 from resty_django.text import logger
+from resty_django.text.durations import seconds_of
 
 from ..circuit_breaker.process_locks import process_locks
 from ..errors import BadOption, CallbackFailed, LockFailed, SourceError

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypedDict
 
-from resty_django.durations import DURATION, Duration, is_number, parse_duration, seconds_of
 from resty_django.lock import Lock
-from resty_django.suggestions import did_you_mean
+from resty_django.text.durations import DURATION, Duration, is_number, parse_duration, seconds_of
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import BadOption
 from ..tags.names import Tags

@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING, key_text
 from resty_django.conf.sections.cache import CacheSettings
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import UnknownCache
 from .cache import MLCache

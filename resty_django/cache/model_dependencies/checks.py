@@ -18,7 +18,7 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Model
 
 from resty_django.address import see
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from . import registry
 from .querysets import CacheInvalidatingQuerySet

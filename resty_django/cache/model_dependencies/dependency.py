@@ -11,7 +11,7 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db.models import Model
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import BadOption
 from ..mlcache.cache import MLCache

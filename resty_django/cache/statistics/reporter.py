@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
-from resty_django.forks import after_fork
 from resty_django.minute_series.records import Counts
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
+from resty_django.processes.forks import after_fork
 from resty_django.sansio import Steps, arun, run
 from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text import logger

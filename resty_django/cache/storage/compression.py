@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 ABOVE: Final = 1024
 """Default of `compress_above`."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 FOREVER: Final = math.inf
 MOST_FLAGS: Final = 2**32 - 1

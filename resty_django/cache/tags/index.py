@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from ..storage.lru import LRU
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from resty_django.limits.limiters.units import whole_rate
+from resty_django.text.durations import whole_rate
 
 from .. import validators
 from ..schema import Fault, above, at_least, between, duration, one_of, section, setting

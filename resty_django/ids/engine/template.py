@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import BadRule, BadSalt
 from . import strftime

@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import resty_django.fields
+import resty_django.database.fields
 import resty_django.ids.models
 
 
@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "name",
-                    resty_django.fields.ExactCharField(
+                    resty_django.database.fields.ExactCharField(
                         verbose_name="name",
                         help_text="The name that callers pass, for example order.",
                         max_length=64,
@@ -165,7 +165,10 @@ class Migration(migrations.Migration):
             name="IdCounter",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("app_name", resty_django.fields.ExactCharField(verbose_name="app name", blank=True, max_length=64)),
+                (
+                    "app_name",
+                    resty_django.database.fields.ExactCharField(verbose_name="app name", blank=True, max_length=64),
+                ),
                 ("node_offset", models.PositiveIntegerField(verbose_name="node offset", default=0)),
                 ("step", models.PositiveIntegerField(verbose_name="step", default=1)),
                 (

@@ -12,7 +12,7 @@ import threading
 from asgiref.sync import sync_to_async
 
 from resty_django.conf import conf
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from ..engine.counter import Retired
 from .id_service import IdService, MonitorReply

@@ -14,8 +14,8 @@ from django.db import Error as DatabaseError
 from django.db import connections
 
 from resty_django.conf import conf
-from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
+from resty_django.text.suggestions import did_you_mean
 
 from .. import store
 from ..engine.counter import Clock, Counter, Retired, unavailable

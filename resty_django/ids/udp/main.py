@@ -20,7 +20,7 @@ from typing import Any
 from django.db import connections
 
 from resty_django import events
-from resty_django.supervisor import Child, ProcessPool
+from resty_django.processes.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
 from .. import service as services

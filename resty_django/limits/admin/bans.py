@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final, Self
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
+from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import BulkAdmin
-from resty_django.admin.formatting import local_time, number
+from resty_django.admin.formatting import date_time, local_time, number
 from resty_django.admin.operations import Change, Operation
 from resty_django.admin.statistics import Key, key_of, why
-from resty_django.admin.tables import Listing, changed, filter_form, listing
+from resty_django.admin.tables import Listing, changed, filter_form, listed_table, listing
+from resty_django.admin.tables import Row as TableRow
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
@@ -95,20 +93,12 @@ class BanAdmin(BulkAdmin[KeyBan]):
             return None
         return None if ban is None else self.row(ban.name, ban)
 
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("changelist", self.changelist_view, ""),
-            self.page_url("lift_selected", self.bulk_view, "lift/"),
-            *self.operation_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
-        ]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("lift_selected", self.bulk_view, "lift/"), *self.operation_urls()]
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show the bans in force. URL parameters: `find`, a text in key, limit or reason; `o`, the order."""
-        if not self.has_view_or_change_permission(request):
-            raise PermissionDenied
         error = ""
         bans: list[Ban] = []
         not_stored = 0
@@ -117,20 +107,44 @@ class BanAdmin(BulkAdmin[KeyBan]):
         except Exception as fault:  # the page has to show any error
             error = why(fault)
         matching = _listing(request, bans)
-        context = {
-            "title": _("Bans"),
-            "rows": [Row.of(ban) for ban in matching.rows[:MAX_LISTED]],
-            "listing": matching,
-            "total": len(bans),
-            "filter": filter_form(request),
-            "error": error,
-            "not_stored": not_stored,
-            "picks": self.may(request, "lift_keyban"),
-            "filter_label": _("Key, limit or reason"),
-            "query": changed(request),
-            "exports": [matching.sheet("bans")],
+        shown = min(len(matching), MAX_LISTED)
+        table = listed_table(
+            matching,
+            self._table_row,
+            caption=_("Bans"),
+            export="bans",
+            empty=_("No bans match. Change your search.") if matching.find else _("No bans."),
+            most=MAX_LISTED,
+            picks=self.may(request, "lift_keyban"),
+            note=_("%(shown)s of %(total)s bans.") % {"shown": number(shown), "total": number(len(bans))},
+        )
+        note = ngettext(
+            "%(number)s ban was not stored, because the dictionary was full. Increase its SIZE.",
+            "%(number)s bans were not stored, because the dictionary was full. Increase its SIZE.",
+            not_stored,
+        )
+        return self.list_page(
+            request,
+            None if error else table,
+            error=error,
+            notes=[note % {"number": number(not_stored)}] if not_stored else [],
+            filter=filter_form(request),
+            filter_label=_("Key, limit or reason"),
+            **self.picks_context(request, shown, url=reverse(self.url_name("lift_selected")) + changed(request)),
+        )
+
+    def _table_row(self, ban: Ban) -> TableRow:
+        row = Row.of(ban)
+        key = format_html('<code class="resty-id">{}</code>', row.key)
+        key = self.link(row.token, key) if row.token else key
+        times = {"since": date_time(row.since), "until": date_time(row.until), "number": number(row.number)}
+        cells = {
+            "key": key,
+            "limit": row.limit,
+            **times,
+            "reason": row.reason,
         }
-        return self.page(request, f"{TEMPLATES}/list.html", context)
+        return TableRow(cells, pick=row.token, title=row.key)
 
     @object_page
     def change_view(self, request: HttpRequest, obj: KeyBan) -> HttpResponse:

@@ -15,16 +15,15 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.statistics import key_of
 from resty_django.admin.versions import VersionedForm
-from resty_django.durations import parse_duration
-from resty_django.numbers import grouped
-from resty_django.translated_errors import translated
+from resty_django.text.durations import parse_duration
+from resty_django.text.localized import grouped, translated
 
-from ..enforcement.chosen_rates import tier_problem
 from ..models import LimitOverride, LimitPolicy
-from ..overrides.spec import is_known
 from ..policies import simulation
-from ..policies.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
-from ..policies.spec import ALL_NUMBERS, NUMBERS, PolicySpec
+from ..requests.chosen_rates import tier_problem
+from ..specs.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
+from ..specs.override import is_known
+from ..specs.policy import ALL_NUMBERS, NUMBERS, PolicySpec
 
 LONGEST_INTERVAL = 86_400.0
 MOST_NAMES = 5

@@ -15,11 +15,11 @@ from resty_django.text import printable
 
 from ..bans import registry
 from ..bans.registry import ALL_LIMITS, LONGEST_REASON, Ban
-from ..enforcement.names import LOGIN_BANS
+from ..callers.names import LOGIN_BANS
 from ..login import guard
 from ..overrides.override_set import Override
-from ..overrides.spec import LOGIN_SERIES
 from ..policies import registry as policies
+from ..specs.override import LOGIN_SERIES
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from .key_forms import stored_forms

@@ -24,25 +24,23 @@ from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
-from ..algorithms.decision import Decision
+from ..decision import Decision
 from ..errors import LimitError
 from ..models import LimitOverride, LimitPolicy
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
-from ..overrides.spec import ALL_LIMITS, EVERYWHERE
 from ..policies import registry
+from ..specs.override import ALL_LIMITS, EVERYWHERE
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from . import columns
 from .all_limits import LABELS
 from .key_bans import KeyBans, bans_of
-from .key_forms import stored_forms
-from .key_override_rows import override_rows_context
-from .key_overrides import add_query, subject, subject_of
+from .key_forms import stored_forms, user_of
+from .key_overrides import add_query, override_rows_context, subject, subject_of
 from .key_refusals import refusals_of
 from .key_usage import usage_context
-from .key_user import user_of
 from .statistics import RefusedKey, outages
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"

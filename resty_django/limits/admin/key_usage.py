@@ -22,10 +22,10 @@ from resty_django.text import printable
 from ..models import KeyBan, QuotaUsage
 from ..overrides.current import current
 from ..overrides.override_set import Override
-from ..overrides.rates import units_of
 from ..quotas import changes, registry
 from ..quotas.periods import Period
-from ..quotas.quota import row_key
+from ..quotas.store import row_key
+from ..specs.rates import units_of
 from ..statistics import catalog
 from .columns import KEY_BANS, KEY_QUOTAS
 from .key_bans import KeyBanned, KeyBans

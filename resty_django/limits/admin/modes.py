@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import PageAdmin
 
-from .. import files
 from ..models import LimitPolicy
+from ..policies import files
 
 EFFECTS = {
     "enforce": gettext_lazy("Requests over the limit are refused from now on."),

@@ -20,8 +20,8 @@ from resty_django.conf import conf
 from resty_django.text import printable
 
 from ..models import LimitOverride
-from ..overrides.rates import BLOCKED, NONE
-from ..overrides.spec import EVERYWHERE, find_problems, is_missing_policy
+from ..specs.override import EVERYWHERE, find_problems, is_missing_policy
+from ..specs.rates import BLOCKED, NONE
 from .forms import LimitOverrideForm
 from .modes import export_selected
 

@@ -30,19 +30,10 @@ from resty_django.text import printable
 from ..errors import LimitError
 from ..models import LimitPolicy
 from ..policies import registry, simulation
-from ..policies.lines import EXEMPTIONS, LINE_FIELDS, lines_of
 from ..policies.policy_set import limiters_of, limiters_of_tiers
-from ..policies.spec import (
-    BadPolicy,
-    PolicySpec,
-    describe_bans,
-    describe_rates,
-    describe_tiers,
-    find_problems,
-    is_set,
-    tier_spec,
-    tier_specs,
-)
+from ..specs.lines import EXEMPTIONS, LINE_FIELDS, lines_of
+from ..specs.policy import PolicySpec, describe_bans, describe_rates, describe_tiers, is_set, tier_spec, tier_specs
+from ..specs.policy_validation import BadPolicy, find_problems
 from . import columns
 from .all_limits import AllLimitsAdmin
 from .forms import LimitPolicyForm, ResetForm, TrialForm

@@ -23,14 +23,14 @@ from django.views.decorators.http import require_http_methods
 from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.formatting import date_time, local_time, number
 from resty_django.admin.operations import Change, Operation, Refused
-from resty_django.numbers import grouped
 from resty_django.text import printable
+from resty_django.text.localized import grouped
 
 from ..models import QuotaUsage
 from ..quotas import changes, registry, rows
 from ..quotas.periods import Period
-from ..quotas.quota import row_key
 from ..quotas.rows import MOST_GRANTED
+from ..quotas.store import row_key
 from .key_forms import stored_forms
 
 TEMPLATES: Final = "admin/resty_limits/quotausage"
@@ -192,14 +192,8 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}
 
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("changelist", self.changelist_view, ""),
-            self.page_url("grant_key", self.grant_key_view, "grant/"),
-            *self.operation_urls(),
-            self.page_url("history", self.history_view),
-            self.page_url("change", self.change_view),
-        ]
+    def extra_urls(self) -> list[URLPattern]:
+        return [self.page_url("grant_key", self.grant_key_view, "grant/"), *self.operation_urls()]
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return BY_QUOTA if request.GET.get(QuotaFilter.parameter_name) else self.ordering

@@ -20,9 +20,10 @@ All modules have the same parts: the layout of the state, `Numbers`, `incoming` 
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
-from .decision import Decision
+from ..decision import Decision
 
 FRAME: Final = 34
 """The size in bytes of the header that a shared dictionary in LMDB stores with each item."""
@@ -32,4 +33,28 @@ R = TypeVar("R")
 Outcome = tuple[bytes | None, float | None, R]
 Decided = Outcome[Decision]
 
-__all__ = ["FRAME", "Decided", "Outcome"]
+
+class Operation(NamedTuple):
+    """An operation on a key: a pure function, and the name of the function in the algorithm's Lua script.
+
+    `flag`: whether its result is True or None; a script returns 1 for True.
+    """
+
+    pure: Callable[[bytes | None, int, Any, Any], Outcome[Any]]
+    lua: str
+    flag: bool = False
+
+
+class Algorithm(NamedTuple):
+    """The parts of a module of this package, and the name of its Lua script."""
+
+    lua: str
+    incoming: Callable[[bytes | None, int, Any, Any, bool], Decided]
+    decide: Callable[..., Decision]
+    sent: Callable[..., bytes]
+    measured: Callable[[bytes], tuple[Any, ...]]
+    passable: Callable[[Any, Any], bool]
+    uncommit: Operation
+
+
+__all__ = ["FRAME", "Algorithm", "Decided", "Operation", "Outcome"]

@@ -14,9 +14,9 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import Final, NamedTuple
 
+from ..decision import Decision, decision_from
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
-from .decision import Decision, decision_from
 
 LAYOUT: Final = "qqx"
 SENT: Final = Struct("<5d")

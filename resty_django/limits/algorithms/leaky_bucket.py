@@ -22,9 +22,9 @@ import math
 from struct import Struct, error
 from typing import Final, NamedTuple
 
+from ..decision import Decision, decision_from
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
-from .decision import Decision, decision_from
 
 LAYOUT: Final = "qq"
 """Excess in whole units, milliseconds. The length of a state identifies its algorithm."""
@@ -127,7 +127,7 @@ def decide(numbers: Numbers, cost: int, commit: bool, excess: float) -> Decision
             delay=excess / rate, state=excess / 1000, limit=limit, remaining=remaining, reset_after=reset
         )
     retry = math.ceil((excess - burst) * 1000 / rate) / 1000
-    return Decision.refused(limit=limit, remaining=remaining, reset_after=reset, retry_after=retry)
+    return decision_from((False, 0.0, None, limit, remaining, reset, retry, False, ""))
 
 
 def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool | None]:

@@ -21,9 +21,9 @@ import math
 from struct import Struct, error
 from typing import Final, NamedTuple
 
+from ..decision import Decision, decision_from
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
-from .decision import Decision, decision_from
 
 LAYOUT: Final = "qqH"
 SENT: Final = Struct("<12d")

@@ -6,8 +6,8 @@ bans.add("192.0.2.7", for_="1h", reason="scans for passwords")
 bans.lift("192.0.2.7")
 """
 
+from ..specs.ban import BanRule
 from .registry import ALL_LIMITS, Ban, aadd, add, afind, count_not_stored, current_bans, find, lift
-from .rule import BanRule
 
 __all__ = [
     "ALL_LIMITS",

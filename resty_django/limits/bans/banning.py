@@ -8,20 +8,20 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
-from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import SharedDictError
+from resty_django.text.localized import grouped
 
-from ..algorithms.decision import Decision
+from ..decision import Decision
 from ..errors import StoreFailed
 from ..limiters.descriptions import duration
 from ..limiters.rate import FixedWindow
+from ..specs.ban import BanRule
 from ..statistics.catalog import BAN, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores.circuit_breaker import PAUSE
 from . import registry
 from .registry import Ban
-from .rule import BanRule
 
 _PASSED: Final = Decision.passed(limit=0, remaining=0)
 

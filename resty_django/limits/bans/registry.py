@@ -12,15 +12,15 @@ from time import time_ns
 from typing import Any, Final, NamedTuple
 
 from resty_django.conf import conf
-from resty_django.durations import Duration, parse_duration
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import NoMemory, SharedDictError, shdicts
 from resty_django.text import logger
+from resty_django.text.durations import Duration, parse_duration
 
-from ..enforcement.names import counted_key
+from ..callers.names import counted_key
+from ..specs.ban import BanRule
 from ..stores import STORES
 from ..stores.circuit_breaker import CircuitBreaker
-from .rule import BanRule
 
 log = logger("resty_django.limits")
 

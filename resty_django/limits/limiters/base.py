@@ -7,15 +7,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import time_ns
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Generic, Self, TypedDict, TypeVar, Unpack
 
 from resty_django.conf import conf
 from resty_django.shdict import NoMemory, SharedDict, Unavailable, WrongKind
 from resty_django.shdict.codec import decode_key
 from resty_django.text import logger
 
-from ..algorithms import Decided, Outcome
-from ..algorithms.decision import Decision
+from ..algorithms import Algorithm, Decided, Operation
+from ..decision import Decision
 from ..errors import CostTooHigh, ForeignData, NotFound, StoreFailed
 from ..stores import STORES, LocalStore, Store, store_of
 from ..stores.circuit_breaker import PAUSE, CircuitBreaker
@@ -33,29 +33,6 @@ FAULTS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
 """Errors that indicate that a store, or one of its keys, cannot be used."""
 LOG_PAUSE: Final = 60.0
 """Seconds between two log lines about foreign data."""
-
-
-class Operation(NamedTuple):
-    """An operation on a key: a pure function, and the name of the function in the algorithm's Lua script.
-
-    `flag`: whether its result is True or None; a script returns 1 for True.
-    """
-
-    pure: Callable[[bytes | None, int, Any, Any], Outcome[Any]]
-    lua: str
-    flag: bool = False
-
-
-class Algorithm(NamedTuple):
-    """The parts of a module in `algorithms`, and the name of its Lua script."""
-
-    lua: str
-    incoming: Callable[[bytes | None, int, Any, Any, bool], Decided]
-    decide: Callable[..., Decision]
-    sent: Callable[..., bytes]
-    measured: Callable[[bytes], tuple[Any, ...]]
-    passable: Callable[[Any, Any], bool]
-    uncommit: Operation
 
 
 class LimiterOptions(TypedDict, total=False):

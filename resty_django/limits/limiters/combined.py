@@ -21,8 +21,8 @@ from typing import Any
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..algorithms.decision import CombinedDecision, Decision
 from ..algorithms.protocol import Answers, Ask, two_phases
+from ..decision import CombinedDecision, Decision
 from ..errors import LimitError
 from ..stores import Store
 from . import descriptions

@@ -7,13 +7,13 @@ from math import inf
 from time import time_ns
 from typing import Any, ClassVar, Final, Unpack
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
-from ..algorithms import Decided, concurrency
-from ..algorithms.decision import Decision
+from ..algorithms import Algorithm, Decided, Operation, concurrency
+from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
-from .base import LOCAL, Algorithm, Limiter, LimiterOptions, Operation
+from .base import LOCAL, Limiter, LimiterOptions
 from .validation import check_cost, milliseconds, not_negative, positive, whole
 
 MAX_LEASES: Final = 2**16
@@ -45,7 +45,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         Operation(concurrency.uncommit, "uncommit"),
     )
     _leaving: ClassVar = Operation(concurrency.leaving, "leaving")
-    give_back = _leaving
+    give_back: ClassVar[Operation | None] = _leaving
     _renew: ClassVar = Operation(concurrency.renew, "renew")
 
     def __init__(

@@ -13,7 +13,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from resty_django.numbers import grouped
+from resty_django.text.localized import grouped
 
 from .units import passing_rate, slower
 

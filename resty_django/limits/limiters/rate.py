@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, Unpack
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
-from resty_django.durations import parse_duration
+from resty_django.text.durations import parse_duration
 
-from ..algorithms import fixed_window, leaky_bucket, sliding_window, token_bucket
-from ..algorithms.decision import Decision
+from ..algorithms import Algorithm, Operation, fixed_window, leaky_bucket, sliding_window, token_bucket
+from ..decision import Decision
 from . import descriptions
-from .base import Algorithm, Limiter, LimiterOptions, Operation
+from .base import Limiter, LimiterOptions
 from .units import passing_rate, refill_of, slower
 from .validation import LONGEST, MOST, check_cost, not_negative, positive, whole_limit, window_ms
 

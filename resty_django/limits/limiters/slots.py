@@ -22,7 +22,7 @@ from typing import Any, Final
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
 
-from ..algorithms.decision import Decision
+from ..decision import Decision
 from ..errors import Limited, LimitError
 from .waiting import waiting_calls
 

@@ -6,15 +6,13 @@ import math
 import re
 from typing import Final
 
-from resty_django.durations import LONGEST_TEXT, BadText, gettext_noop, parse_duration
+from resty_django.text.durations import LONGEST_TEXT, BadText, gettext_noop, split_rate
 
 from .validation import MOST, positive
 
 SEPARATOR: Final = ";"
 """Separates several rates in one text."""
 
-_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
-_RATE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)", re.IGNORECASE)
 _AMOUNT: Final = re.compile(r"(.*?)\s+(burst|capacity)=([0-9]{1,15})\s*")
 
 
@@ -35,25 +33,6 @@ def parse_rate(rate: str | float) -> float:
     return float(rate)
 
 
-def split_rate(rate: str) -> tuple[float, float]:
-    """Return the requests and the seconds of a rate: (5, 3600) for "5 per hour". Raise `ValueError`."""
-    match = _RATE.fullmatch(rate) if len(rate) <= LONGEST_TEXT else None
-    if match is None:
-        message = gettext_noop('%(rate)r is not a rate such as "200/s", "30/m", "5 per hour" or "10/30s".')
-        raise BadText(message, rate=rate[:LONGEST_TEXT])
-    try:
-        count, seconds = float(match[1]), parse_duration(match[2])
-    except ValueError:
-        message = gettext_noop(
-            '%(rate)r is not a rate: %(unit)r is not a unit of time. Use ms, s, m, h, d or w, as in "10/s".'
-        )
-        raise BadText(message, rate=rate, unit=match[2]) from None
-    if not (count > 0 and seconds > 0):
-        message = gettext_noop("%(rate)r is not a rate: the number and the time must be greater than 0.")
-        raise BadText(message, rate=rate)
-    return count, seconds
-
-
 def split_rates(rate: str | float) -> list[str | float]:
     """Return the rates of a text such as "10/s;1000/h". Raise `ValueError` if one of them is empty."""
     if not isinstance(rate, str) or SEPARATOR not in rate:
@@ -63,20 +42,6 @@ def split_rates(rate: str | float) -> list[str | float]:
         message = gettext_noop('%(rate)r contains an empty rate. Write "10/s;1000/h".')
         raise BadText(message, rate=rate[:LONGEST_TEXT])
     return rates
-
-
-def whole_rate(rate: str | float) -> tuple[int, float]:
-    """Return the requests and the seconds of a rate with a whole number: (5000, 3600) for "5000/h".
-
-    Raise `ValueError`, or `TypeError` if it is not a string.
-    """
-    if not isinstance(rate, str):
-        raise TypeError(f'{rate!r} is not a number of requests in a time. Write "5000/h", or pass per= as well.')
-    count, seconds = split_rate(rate)
-    if not count.is_integer():
-        message = gettext_noop('%(rate)r is not a whole number of requests in a time, such as "5000/h".')
-        raise BadText(message, rate=rate)
-    return int(count), seconds
 
 
 def split_amount(rate: str | float, name: str) -> tuple[str | float, int | None]:

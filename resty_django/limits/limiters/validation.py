@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from ..errors import CostTooHigh
 

@@ -10,10 +10,10 @@ from typing import Final, Self
 from weakref import WeakSet
 
 from resty_django.conf import conf
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
-from ..algorithms.decision import CombinedDecision, Decision
+from ..decision import CombinedDecision, Decision
 from ..errors import TooManyWaiting
 from .validation import whole
 

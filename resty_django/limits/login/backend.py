@@ -21,9 +21,8 @@ from django.http import HttpRequest
 from resty_django.sansio import arun, run
 from resty_django.text import logger
 
-from ..apps import LOGIN_GUARD
-from ..enforcement.names import spelling
-from ..enforcement.response import Refusal, aannounce, announce
+from ..callers.names import LOGIN_GUARD, spelling
+from ..refusals import Refusal, aannounce, announce
 from . import guard
 
 log = logger("resty_django.limits")

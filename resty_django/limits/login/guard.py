@@ -12,18 +12,17 @@ from django.http import HttpRequest
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.sansio import Step, Steps
+from resty_django.text.durations import whole_rate
 
-from ..algorithms.decision import Decision
-from ..apps import LOGIN_GUARD
 from ..bans.banning import Banning
-from ..bans.rule import BanRule
-from ..enforcement.names import LOGIN_BANS, normalized, spelling
-from ..enforcement.response import Refusal
-from ..enforcement.settings import request_settings
-from ..limiters.units import whole_rate
+from ..callers import request_settings
+from ..callers.names import LOGIN_BANS, LOGIN_GUARD, normalized, spelling
+from ..decision import Decision
 from ..overrides.current import current, now
 from ..overrides.override_set import Override
-from ..overrides.spec import LOGIN_SERIES
+from ..refusals import Refusal
+from ..specs.ban import BanRule
+from ..specs.override import LOGIN_SERIES
 
 LABEL: Final = "login"
 
@@ -80,7 +79,7 @@ def keys_of(request: HttpRequest | None, name: str, form: Callable[[str], str] =
     name = form(name)
     address = ""
     if request is not None:
-        settings = request_settings()
+        settings = request_settings.current
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return {}
         address = settings.clients.name(request.META)

@@ -11,7 +11,7 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
 
-from ..enforcement.response import response_to
+from ..requests.response import response_to
 from .backend import REFUSAL
 
 

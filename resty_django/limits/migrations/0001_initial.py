@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import resty_django.fields
+import resty_django.database.fields
 
 
 class Migration(migrations.Migration):
@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "key",
-                    resty_django.fields.ExactCharField(
+                    resty_django.database.fields.ExactCharField(
                         verbose_name="key",
                         help_text="The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a key as the figures list it.",
                         max_length=200,
@@ -53,7 +53,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "limit",
-                    resty_django.fields.ExactCharField(
+                    resty_django.database.fields.ExactCharField(
                         verbose_name="limit",
                         blank=True,
                         default="",
@@ -103,7 +103,7 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "name",
-                    resty_django.fields.ExactCharField(
+                    resty_django.database.fields.ExactCharField(
                         verbose_name="name",
                         help_text="The name in code and in the statistics.",
                         max_length=64,
@@ -389,8 +389,8 @@ class Migration(migrations.Migration):
             name="QuotaUsage",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("quota", resty_django.fields.ExactCharField(verbose_name="quota", max_length=64)),
-                ("key", resty_django.fields.ExactCharField(verbose_name="key", max_length=200)),
+                ("quota", resty_django.database.fields.ExactCharField(verbose_name="quota", max_length=64)),
+                ("key", resty_django.database.fields.ExactCharField(verbose_name="key", max_length=200)),
                 ("starts_at", models.BigIntegerField(verbose_name="start")),
                 ("ends_at", models.BigIntegerField(verbose_name="end")),
                 (

@@ -10,16 +10,16 @@ that uses a limit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import time_ns
 from typing import Any, Final
 
 from resty_django.conf import conf
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
+from ..specs.override import EVERYWHERE
 from .override_set import Override, OverrideSet, override_of
-from .spec import EVERYWHERE
 
 log = logger("resty_django.limits")
 
@@ -44,7 +44,7 @@ UNREAD: Final = _Unread((), False)
 class Current:
     """The overrides in force. `active`: None: there are none; `UNREAD`: use `get` or `aget`."""
 
-    __slots__ = ("_faulty", "_last", "_lock", "_rows", "active")
+    __slots__ = ("_aread", "_faulty", "_last", "_lock", "_read", "_rows", "active")
 
     def __init__(self) -> None:
         self.active: OverrideSet | None = UNREAD
@@ -52,6 +52,8 @@ class Current:
         self._lock = threading.Lock()
         self._faulty: frozenset[Any] = frozenset()
         self._rows: Sequence[Any] | None = None
+        self._read: Callable[[], object] | None = None
+        self._aread: Callable[[], Awaitable[object]] | None = None
 
     def find(self, series: str, key: str, roles: Sequence[str]) -> Override | None:
         """Return the override in force for a key of a limit, or None. See `OverrideSet.find`."""
@@ -63,10 +65,8 @@ class Current:
         active = self.active
         if active is not UNREAD:
             return active
-        if conf.limits.overrides == EVERYWHERE:
-            from ..policies import registry
-
-            registry.get_policy("")  # reads the database, or starts the background thread in a forked child
+        if self._read is not None and conf.limits.overrides == EVERYWHERE:
+            self._read()
         with self._lock:
             if self.active is UNREAD:
                 self.active = self._last
@@ -74,11 +74,13 @@ class Current:
 
     async def aget(self) -> OverrideSet | None:
         """Run `get` without blocking the event loop."""
-        if self.active is UNREAD and conf.limits.overrides == EVERYWHERE:
-            from ..policies import registry
-
-            await registry.aload_policies()
+        if self.active is UNREAD and self._aread is not None and conf.limits.overrides == EVERYWHERE:
+            await self._aread()
         return self.get()
+
+    def read_by(self, read: Callable[[], object], aread: Callable[[], Awaitable[object]]) -> None:
+        """Register what the first use in a process calls: it reads the database, and calls `take`."""
+        self._read, self._aread = read, aread
 
     def take(self, rows: Sequence[Any]) -> None:
         """Replace all overrides by these rows of the database. Rows that are not valid are left out, and logged."""
@@ -117,17 +119,6 @@ class Current:
         """Make the next use start the background thread of this process; until it has read, the set stays."""
         self._lock = threading.Lock()
         self.active = UNREAD
-
-
-def read_rows() -> tuple[Any, ...]:
-    """Return the rows of overrides that have not ended."""
-    from django.db.models import Q
-    from django.utils import timezone
-
-    from ..models import LimitOverride
-
-    rows = LimitOverride.objects.newest()
-    return tuple(rows.filter(Q(ends_at=None) | Q(ends_at__gt=timezone.now())).order_by("pk").values_list(*COLUMNS))
 
 
 def now() -> float:

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from resty_django.text import logger
 
-from ..algorithms.decision import CombinedDecision
+from ..decision import CombinedDecision
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
+from ..specs.rates import CountsUnits, limiter_with_rate
 from ..statistics.counting import DecisionCounter
 from .current import current, now
-from .rates import CountsUnits, limiter_with_rate
-
-if TYPE_CHECKING:
-    from ..enforcement.request_limits import RequestLimit
 
 log = logger("resty_django.limits")
 
 KEPT: Final = 1024
 """The number of limits with another rate that are kept ready."""
-
-
-def with_rate(limit: RequestLimit, rate: str) -> RequestLimit:
-    """Return a limit with another rate, or unchanged if it cannot have this rate; the latter is logged once."""
-    limiter = overridden_limiter(limit.limiter, rate)
-    return limit if limiter is limit.limiter else _with_limiter(limit, limiter)
-
-
-@functools.lru_cache(KEPT)
-def _with_limiter(limit: RequestLimit, limiter: Limiter[Any]) -> RequestLimit:
-    return limit.with_limiter(limiter)
 
 
 @functools.lru_cache(KEPT)

@@ -9,14 +9,14 @@ from math import inf
 from time import time_ns
 from typing import Final, NamedTuple
 
-from ..algorithms.decision import Decision
-from ..enforcement.client_address import parse_address, parse_network
-from ..enforcement.keys import MISSING, plain
-from ..enforcement.names import counted_key
-from ..enforcement.settings import request_settings
+from ..callers import request_settings
+from ..callers.client_address import parse_address, parse_network
+from ..callers.keys import MISSING, plain
+from ..callers.names import counted_key
+from ..decision import Decision
+from ..specs.override import ALL_LIMITS, KINDS, LOGIN_SERIES
+from ..specs.rates import BLOCKED, NONE
 from ..statistics import catalog
-from .rates import BLOCKED, NONE
-from .spec import ALL_LIMITS, KINDS, LOGIN_SERIES
 
 REMEMBERED: Final = 4096
 """The maximum number of cached parsed addresses."""
@@ -95,7 +95,7 @@ class OverrideSet:
     def find(self, series: str, key: str, roles: Sequence[str], at: float) -> Override | None:
         """Return the override in force for a key of a limit at a time in epoch seconds, or None.
 
-        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.enforcement.keys.Key`. An
+        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.callers.keys.Key`. An
         override of this limit comes before one of all limits, then an override of a key before one of a user, an
         address, and a network, of which the smallest comes first.
         """
@@ -151,7 +151,7 @@ class OverrideSet:
 def _forms(override: Override) -> Iterable[str]:
     """Return the forms in which keys of limits contain the key of an override."""
     if override.kind == _ADDRESS:
-        return (request_settings().clients.name_of(parse_address(override.key)),)
+        return (request_settings.current.clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
     if override.limit in LOGIN_SERIES.values():

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from resty_django.sansio import Steps, arun, run
-from resty_django.suggestions import did_you_mean
 from resty_django.text import logger
+from resty_django.text.suggestions import did_you_mean
 
-from ..enforcement.chosen_rates import MISSING_FUNCTION, asking, tier_function
-from ..enforcement.enforcer import Enforcer
-from ..enforcement.request_limits import LimitCheck, RequestLimit
 from ..limiters.base import Limiter
+from ..requests.check import LimitCheck
+from ..requests.chosen_rates import MISSING_FUNCTION, asking, tier_function
+from ..requests.enforcer import Enforcer
+from ..requests.request_limit import RequestLimit
 from . import registry
 from .policy_set import Policy
 

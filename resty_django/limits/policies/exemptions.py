@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from resty_django.users import user_of
 
-from ..enforcement.exemptions import Exemption
-from .lines import USER, lines_of
+from ..callers.exemptions import Exemption
+from ..specs.lines import USER, lines_of
+from ..specs.policy import PolicySpec
 from .matching import combined_pattern
-from .spec import PolicySpec
 
 MOST_GROUPS: Final = 1000
 """The maximum number of groups of a user that are read."""

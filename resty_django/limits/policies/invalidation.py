@@ -19,6 +19,7 @@ from resty_django.events import event_list, on_event, post
 from resty_django.text import logger
 
 from ..models import LimitOverride, LimitPolicy
+from . import registry
 
 log = logger("resty_django.limits")
 
@@ -54,8 +55,6 @@ def changed_together(using: str) -> Iterator[None]:
 
 def _refresh_on_commit(changed: Iterable[str], using: str) -> None:
     def refresh() -> None:
-        from . import registry  # imports the models
-
         try:
             if registry.is_loaded():
                 registry.refresh_policies()
@@ -79,8 +78,6 @@ def announce(name: str) -> None:
 
 @on_event(names.source, names.policy_changed)
 def _on_policy_changed(data: Any, event: str, source: str, pid: int | None) -> None:
-    from . import registry
-
     registry.refresh_soon()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import ResolverMatch
 
-from ..enforcement.methods import limited_methods
+from ..callers.exemptions import limited_methods
 
 
 class Match:

@@ -11,15 +11,16 @@ from django.urls import ResolverMatch
 
 from resty_django.text import logger
 
-from ..algorithms.decision import Decision
-from ..bans.rule import BanRule, ban_rule
-from ..enforcement import keys
+from ..callers import keys
+from ..decision import Decision
 from ..limiters.base import Limiter
 from ..limiters.combined import CombinedLimiter, together
+from ..specs.ban import BanRule, ban_rule
+from ..specs.policy import FIELDS, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs
+from ..specs.policy_validation import BadPolicy, validate
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
 from .matching import Match, any_pattern
-from .spec import FIELDS, BadPolicy, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs, validate
 
 log = logger("resty_django.limits")
 

@@ -14,23 +14,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.db import connections, router
+from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import ResolverMatch
+from django.utils import timezone
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.database import LimitedConnection, limit_connection
-from resty_django.forks import after_fork
+from resty_django.processes.background import background
+from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
-from ..overrides.current import current, read_rows
-from ..statistics.background import background
+from ..overrides.current import COLUMNS, current
+from ..specs.policy import FIELDS, PolicySpec
+from ..specs.policy_validation import from_values
+from ..statistics.catalog import POLICY, find_limiters
 from .policy_set import Policy, PolicySet, build_policy_set
-from .spec import FIELDS, PolicySpec, from_values
 
 log = logger("resty_django.limits")
 
@@ -134,7 +140,7 @@ def refresh_policies() -> bool:
     try:
         old = _policies or PolicySet()
         try:
-            rows, overrides = _rows(), read_rows()
+            rows, overrides = _rows(), _override_rows()
         except Exception as error:  # a database or a router may raise anything
             if not _failing:
                 log.error(
@@ -172,6 +178,14 @@ def _rows() -> tuple[Any, ...]:
     from ..models import LimitPolicy
 
     return tuple(LimitPolicy.objects.newest().order_by("order", "name").values_list(*FIELDS))
+
+
+def _override_rows() -> tuple[Any, ...]:
+    """Return the rows of overrides that have not ended."""
+    from ..models import LimitOverride
+
+    rows = LimitOverride.objects.newest()
+    return tuple(rows.filter(Q(ends_at=None) | Q(ends_at__gt=timezone.now())).order_by("pk").values_list(*COLUMNS))
 
 
 def _start() -> PolicySet:
@@ -231,6 +245,12 @@ def _in_loop() -> bool:
     return True
 
 
+def _limiters(name: str) -> Iterable[Any]:
+    """Return the limiters of a policy; none if it does not exist."""
+    policy = all_policies().get(name)
+    return () if policy is None else policy.limiters
+
+
 def _after_fork() -> None:
     global refresh_lock
     refresh_lock = threading.RLock()
@@ -239,3 +259,5 @@ def _after_fork() -> None:
 _task = background.add(_work)
 after_fork(_after_fork)
 on_change(forget_policies, SETTING)
+find_limiters(POLICY, _limiters)
+current.read_by(partial(get_policy, ""), aload_policies)

@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ..algorithms.decision import Decision
+from ..decision import Decision
 from ..limiters.combined import together
 from ..limiters.concurrency import Concurrency
+from ..specs.policy import PolicySpec, build, rate_specs, state_prefix
 from ..stores.local import LocalStore
-from .spec import PolicySpec, build, rate_specs, state_prefix
 
 MOST: Final = 200
 """The maximum number of requests in a simulation."""

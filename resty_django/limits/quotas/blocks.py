@@ -5,10 +5,13 @@ A block is reserved in the database and consumed here. Times are in milliseconds
 
 from __future__ import annotations
 
+from math import inf
 from struct import Struct, error
 from typing import Final, NamedTuple
 
+from ..decision import Decision
 from ..errors import ForeignData
+from .periods import Period
 
 REFILL: Final = 5_000
 """Milliseconds for which one caller may reserve the next block; until then, others reserve only what they use."""
@@ -153,4 +156,16 @@ def refuse(block: Block, now: int, cost: int, limit: int, taken: Taken, used: in
         refused_until=now + RECHECK if available < cost else 0,
         refused_cost=cost,
         refused_limit=limit,
+    )
+
+
+def decision_of(allowed: bool, block: Block, cost: int, limit: int, period: Period, now: int) -> Decision:
+    """Return the decision on a request of a key with this block. `now`: milliseconds."""
+    total = limit + block.granted
+    left = max(total - max(block.used - block.available, 0), 0)
+    seconds = max(period.end - now / 1000, 0.0)
+    if allowed:
+        return Decision.passed(limit=total, remaining=left, state=left, reset_after=seconds)
+    return Decision.refused(
+        limit=total, remaining=left, reset_after=seconds, retry_after=inf if cost > total else max(seconds, 0.001)
     )

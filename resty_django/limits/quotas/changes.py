@@ -13,15 +13,13 @@ from typing import Any
 from django.db import transaction
 
 from resty_django.conf import conf
+from resty_django.sansio import run
 
-from ..limiters.base import FAULTS
-from ..stores import STORES
 from . import blocks, registry, rows
 from .periods import Period
-from .quota import SPARE, Quota
+from .quota import Quota
 from .rows import Granted
-from .store import BlockChange, allowing, block_key, looking, syncing
-from .store import change as change_block
+from .store import BlockChange, BlockStore, allowing, looking, syncing
 
 
 def grant(quota: Quota | str, key: str, period: Period, units: int, limit: int) -> Granted:
@@ -75,14 +73,9 @@ def _update_block(quota: Quota | str, key: str, period: Period) -> None:
 def _changed(quota: Quota | str, key: str, period: Period, change: BlockChange) -> Any:
     """Change a block: of a quota that this process has not loaded, in the default store."""
     counted = registry.find_quota(quota) if isinstance(quota, str) else quota
-    if counted is not None:
-        return counted.change_block(key, period, change)
-    store = STORES[None]
-    ttl = max(period.end - time.time(), 0.0) + SPARE
-    try:
-        return change_block(store, block_key(_name(quota), key, period), change, ttl)
-    except FAULTS:
-        return None
+    name = _name(quota)
+    store = BlockStore(name, None, time.time, owner=name) if counted is None else counted.blocks
+    return run(store.changing(key, period, change))
 
 
 def _name(quota: Quota | str) -> str:

@@ -12,10 +12,11 @@ from datetime import tzinfo
 from typing import Any, Unpack, cast
 
 from ..decorators import RequestOptions, _need_brackets, _request_limit, _validated
-from ..enforcement.chosen_rates import ChosenRates, RateFunction
-from ..enforcement.enforcer import Enforcer
-from ..enforcement.wrapper import ViewDecorator
-from .quota import MAX_BLOCK, Anchor, Quota
+from ..requests.chosen_rates import ChosenRates, RateFunction
+from ..requests.enforcer import Enforcer
+from ..requests.wrapper import ViewDecorator
+from .calendar import Anchor
+from .quota import MAX_BLOCK, Quota
 
 
 def quota(

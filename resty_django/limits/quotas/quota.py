@@ -8,73 +8,62 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, tzinfo
-from math import inf
+from datetime import datetime, tzinfo
+from functools import partial
 from time import time_ns
-from typing import Any, Final, NamedTuple, TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Any, Final, NamedTuple
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import transaction
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.callables import acall, call, plain_function
+from resty_django.callables import caller
 from resty_django.conf import conf
-from resty_django.numbers import grouped
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import SharedDict
-from resty_django.shdict.codec import decode_key
 from resty_django.text import logger
+from resty_django.text.localized import grouped
 
-from ..algorithms.decision import Decision
-from ..enforcement import keys
-from ..enforcement.chosen_rates import RateFunction, Tiers
-from ..enforcement.headers import LARGEST
+from ..callers import keys
+from ..decision import Decision
 from ..errors import StoreFailed
-from ..limiters.base import FAULTS, ON_ERROR, is_foreign
-from ..limiters.validation import check_cost, not_negative, positive, whole
+from ..limiters.base import ON_ERROR
+from ..limiters.validation import check_cost, positive, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
-from ..statistics.catalog import QUOTA, add_limit, caller, series_name
+from ..requests.chosen_rates import RateFunction, Tiers
+from ..requests.headers import LARGEST
+from ..statistics.catalog import QUOTA, add_limit, series_name
 from ..statistics.reporter import stats
-from ..stores import STORES, LocalStore, Store, store_of
+from ..stores import LocalStore
 from ..stores.circuit_breaker import PAUSE, CircuitBreaker
 from . import blocks, registry
-from .blocks import Block, Taken
-from .periods import PERIODS, Period, period_at
+from .blocks import Block, Taken, decision_of
+from .calendar import Anchor, Calendar
+from .periods import Period
 from .store import (
-    BlockChange,
-    block_key,
+    BlockStore,
     depositing,
     looking,
     refunded,
     refunding,
     refusing,
     returning,
+    row_key,
     syncing,
     taking,
     taking_locally,
 )
-from .store import achange as achange_block
-from .store import change as change_block
+from .validation import checked_limit, checked_name, checked_units, choice_of
 
 log = logger("resty_django.limits")
 
-Anchor: TypeAlias = Callable[[str], "date | datetime | None"]
-"""Receives a key, and returns the date on which its periods start, or None for calendar periods."""
-
 MAX_BLOCK: Final = 100
-LONGEST_KEY: Final = 200
-KEPT: Final = 10_000
-"""The number of keys whose anchor a process keeps."""
 DATABASE: Final = CircuitBreaker("database of quotas")
 """Whether the database with the rows answers."""
-SPARE: Final = 60.0
-"""Seconds for which the store keeps a block after the end of its period."""
 _PERIOD_LABELS: Final = {
     "hour": gettext_lazy("hour"),
     "day": gettext_lazy("day"),
@@ -130,13 +119,10 @@ class Quota:
         on_error: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.name = _checked_name(name)
-        self.choice = _choice(limit, tiers, tier)
+        self.name = checked_name(name)
+        self.choice = choice_of(limit, tiers, tier)
         self.limit: int | None = None if self.choice else checked_limit(limit)
-        if per not in PERIODS:
-            raise ValueError(f"per of a quota must be one of {', '.join(PERIODS)}, not {per!r}.")
-        if anchor is not None and (per not in ("week", "month") or not callable(anchor)):
-            raise ValueError(f'anchor needs per="week" or per="month", and a function of the key, not {anchor!r}.')
+        self._calendar = Calendar(name, per, timezone, anchor)
         if on_error is not None and on_error not in ON_ERROR:
             raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
         whole("max_block", max_block)
@@ -145,13 +131,11 @@ class Quota:
         self.key = keys.make(key)
         self.max_block = max_block
         self.clock = clock
-        self._timezone = _checked_zone(timezone)
-        self._anchor = plain_function(anchor, "anchor of a quota")
         self._on_error = on_error
         self._store = store
-        self._own_store = None if store is None or isinstance(store, str) else store_of(store)
-        self._shared = _Shared()
-        self._series = series_name(QUOTA, name)
+        self.blocks = BlockStore(name, store, self._now, owner=self)
+        self.series = series_name(QUOTA, name)
+        """The name in the statistics, which overrides use."""
         registry.register(self)
         self.list_in_catalog(caller())
 
@@ -231,13 +215,13 @@ class Quota:
 
     def period(self, key: object) -> Period:
         """Return the current period of a key, in epoch seconds."""
-        return run(self._period(row_key(key)))
+        return run(self._calendar.period(row_key(key), self._now()))
 
     # --- statistics ---
 
     def record(self, key: object, decision: Decision, shadow: bool = False) -> None:
         """Count a decision in the statistics; `shadow`: it was not enforced."""
-        stats.record(self._series, row_key(key), decision, shadow)
+        stats.record(self.series, row_key(key), decision, shadow)
 
     def list_in_catalog(self, location: str) -> None:
         """List the quota in the catalog. `location`: a dotted name in the code."""
@@ -295,26 +279,13 @@ class Quota:
         return self.choice.rates if isinstance(self.choice, Tiers) else {}
 
     @property
-    def zone(self) -> tzinfo:
-        """The time zone of the periods."""
-        return self._timezone or ZoneInfo(settings.TIME_ZONE)
-
-    @property
     def on_error(self) -> str:
         """The behaviour while the database does not answer."""
         return self._on_error or conf.limits.on_error
 
-    @property
-    def store(self) -> Store:
-        """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
-        return STORES[self._store] if self._own_store is None else self._own_store  # type: ignore[index]
-
     def same_as(self, other: Quota) -> bool:
         """Return whether both quotas count alike."""
-        return (self.per, self._timezone, self.key.text, bool(self._anchor)) == (
-            *(other.per, other._timezone, other.key.text),
-            bool(other._anchor),
-        )
+        return self.key.text == other.key.text and self._calendar.same_as(other._calendar)
 
     def _limit(self, limit: int | None) -> int:
         if limit is not None:
@@ -329,35 +300,12 @@ class Quota:
     def _now(self) -> float:
         return time_ns() / 1e9 if self.clock is None else self.clock()
 
-    def _period(self, key: str) -> Steps[Period]:
-        now, zone = self._now(), self.zone
-        shared = self._shared
-        if self._anchor is None:
-            period, its_zone = shared.period
-            if not period.start <= now < period.end or its_zone is not zone:
-                period = period_at(self.per, now, zone)
-                shared.period = period, zone
-            return period
-        try:
-            anchor = shared.anchors[key]
-        except KeyError:
-            if len(shared.anchors) >= KEPT:
-                shared.anchors.clear()
-            anchor = _date(self.name, (yield Step(call, acall, (self._anchor, key))), zone)
-            shared.anchors[key] = anchor
-        return period_at(self.per, now, zone, anchor)
-
     # --- overrides ---
-
-    @property
-    def series(self) -> str:
-        """The name in the statistics, which overrides use."""
-        return self._series
 
     def overriding(self, key: object) -> Steps[Override | None]:
         """Return the override in force for a key, or None."""
         yield Step(current.get, current.aget, ())
-        return current.find(self._series, row_key(key), self.key.roles)
+        return current.find(self.series, row_key(key), self.key.roles)
 
     def _overridden(self, key: object, limit: int) -> Steps[tuple[Override | None, int]]:
         """Return the override of a key, and the units that apply to it."""
@@ -385,13 +333,13 @@ class Quota:
 
     def _use(self, key: object, cost: int, limit: int) -> Steps[Decision]:
         text = row_key(key)
-        period = yield from self._period(text)
+        period = yield from self._calendar.period(text, self._now())
         now = int(self._now() * 1000)
-        taken = yield from self._changed(text, period, taking(now, cost, limit))
+        taken = yield from self.blocks.changing(text, period, taking(now, cost, limit))
         if taken is not None and taken.allowed is not None:
             if taken.check:
                 yield from self._check(text, period)
-            return _decision(taken.allowed, taken.block, cost, limit, period, now)
+            return decision_of(taken.allowed, taken.block, cost, limit, period, now)
         if taken is None:
             taken = Taken(Block(), None)
         if DATABASE.down and self.on_error != "raise" and DATABASE.is_open():
@@ -400,17 +348,17 @@ class Quota:
             counted = yield from self._counted(text, period, cost - taken.held, limit, taken.refill)
         if counted is None:
             if taken.held or taken.refill:
-                yield from self._changed(text, period, returning(taken))
+                yield from self.blocks.changing(text, period, returning(taken))
             return self._decide_without_database(text, period, cost, limit, now)
         if counted.reserved is None:
             change = refusing(now, cost, limit, taken, counted.numbers)
         else:
             units = counted.reserved + taken.held - cost
             change = depositing(units, counted.numbers, taken.refill)
-        block = yield from self._changed(text, period, change)
+        block = yield from self.blocks.changing(text, period, change)
         if block is None:
             block = Block(0, counted.used, counted.granted)
-        return _decision(counted.reserved is not None, block, cost, limit, period, now)
+        return decision_of(counted.reserved is not None, block, cost, limit, period, now)
 
     def _counted(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Any]:
         """Reserve units in the row. Return None if the database does not answer."""
@@ -445,7 +393,7 @@ class Quota:
             log.warning("The next block of the quota %r was not reserved: %s", self.name, error)
             return
         units = counted.reserved or 0
-        run(self._changed(key, period, depositing(units, counted.numbers, True)))
+        run(self.blocks.changing(key, period, depositing(units, counted.numbers, True)))
 
     def _check(self, key: str, period: Period) -> Steps[None]:
         """Compare a block in use with its row, which may have been changed where this store cannot be reached."""
@@ -458,29 +406,25 @@ class Quota:
             return
         if DATABASE.down:
             DATABASE.reset(reading=True)
-        yield from self._changed(key, period, syncing(counted.numbers))
+        yield from self.blocks.changing(key, period, syncing(counted.numbers))
 
     def _grant(self, key: object, units: int) -> Steps[int]:
+        from . import changes
+
         text = row_key(key)
-        period = yield from self._period(text)
-        granted = yield Step(self._grant_in_row, sync_to_async(self._grant_in_row), (text, period, units))
+        period = yield from self._calendar.period(text, self._now())
+        grant = partial(changes.grant, self, text, period, units, self.limit or 0)
+        granted = yield Step(grant, sync_to_async(grant), ())
         return int(granted.after)
 
-    def _grant_in_row(self, key: str, period: Period, units: int) -> Any:
-        from . import changes
-
-        return changes.grant(self, key, period, units, self.limit or 0)
-
     def _reset(self, key: object) -> Steps[int]:
-        text = row_key(key)
-        period = yield from self._period(text)
-        used = yield Step(self._reset_row, sync_to_async(self._reset_row), (text, period))
-        return used or 0
-
-    def _reset_row(self, key: str, period: Period) -> int | None:
         from . import changes
 
-        return changes.reset(self, key, period)
+        text = row_key(key)
+        period = yield from self._calendar.period(text, self._now())
+        reset = partial(changes.reset, self, text, period)
+        used = yield Step(reset, sync_to_async(reset), ())
+        return used or 0
 
     def _refund(self, key: object, cost: int) -> Steps[bool]:
         text = row_key(key)
@@ -488,13 +432,13 @@ class Quota:
             override: Override | None = yield from self.overriding(text)
             if override is not None and override.lifts:  # the use was not counted
                 return False
-        period = yield from self._period(text)
-        deposited = yield from self._changed(text, period, refunding(cost, self.max_block))
+        period = yield from self._calendar.period(text, self._now())
+        deposited = yield from self.blocks.changing(text, period, refunding(cost, self.max_block))
         if deposited:
             return True
         returned = yield Step(self._give_back, sync_to_async(self._give_back), (text, period, cost))
         if returned:
-            yield from self._changed(text, period, refunded(cost))
+            yield from self.blocks.changing(text, period, refunded(cost))
         return bool(returned)
 
     def _give_back(self, key: str, period: Period, units: int) -> bool:
@@ -511,12 +455,12 @@ class Quota:
     def _usage(self, key: object, limit: int) -> Steps[Usage]:
         text = row_key(key)
         override, limit = yield from self._overridden(text, limit)
-        period = yield from self._period(text)
+        period = yield from self._calendar.period(text, self._now())
         counted = yield Step(self._read, sync_to_async(self._read), (text, period))
-        block = (yield from self._changed(text, period, looking)) or Block()
+        block = (yield from self.blocks.changing(text, period, looking)) or Block()
         used = max(counted.used - blocks.reserved(block, counted.resets), 0)
         total = limit + counted.granted
-        starts_at, resets_at = (datetime.fromtimestamp(second, self.zone) for second in period)
+        starts_at, resets_at = (datetime.fromtimestamp(second, self._calendar.zone) for second in period)
         remaining = 0 if override is not None and override.blocks else max(total - used, 0)
         return Usage(self.name, text, total, used, remaining, starts_at, resets_at)
 
@@ -525,44 +469,6 @@ class Quota:
 
         return rows.read(self.name, key, period)
 
-    # --- the shared store ---
-
-    def store_key(self, key: str, period: Period) -> str:
-        """Return the key of a block in the store."""
-        return block_key(self.name, key, period)
-
-    def change_block(self, key: str, period: Period, change: BlockChange) -> Any:
-        """Change the block of a key in the store. Return the result; None if the store cannot be used."""
-        return run(self._changed(key, period, change))
-
-    def forget_block(self, key: str, start: int) -> None:
-        """Delete the block of a key, and what the store remembers about refusals. Raise `SharedDictError`."""
-        self.store.forget(self.store_key(key, Period(start, start)))
-
-    def _changed(self, key: str, period: Period, change: BlockChange) -> Steps[Any]:
-        """Change the block of a key in the store. Return the result; None if the store cannot be used."""
-        store = self.store
-        if store.breaker.down and store.breaker.is_open():
-            return None
-        ttl = max(period.end - self._now(), 0) + SPARE
-        name = self.store_key(key, period)
-        try:
-            result = yield Step(change_block, achange_block, (store, name, change, ttl))
-        except FAULTS as error:
-            if is_foreign(error):
-                self._log_foreign(error)
-            else:
-                store.breaker.record_failure(error)
-            return None
-        if store.breaker.down:
-            store.breaker.reset()
-        return result
-
-    def _log_foreign(self, error: Exception) -> None:
-        if not self._shared.foreign:
-            self._shared.foreign = True
-            log.error("%r counts without blocks in the store %r: %s", self, self.store.breaker.name, error)
-
     # --- the database does not answer ---
 
     def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
@@ -570,97 +476,6 @@ class Quota:
         if self.on_error == "closed":
             return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
         if self.on_error == "local":
-            local, name = self._shared.local, self.store_key(key, period)
-            taken = change_block(local, name, taking_locally(now, cost, limit), period.end - now / 1000)
-            return _decision(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
+            taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)
-
-
-class _Shared:
-    """The state that a quota shares with its copies for other limits: the current period, and anchors."""
-
-    def __init__(self) -> None:
-        self.period: tuple[Period, tzinfo | None] = Period(0, 0), None
-        self.anchors: dict[str, date | None] = {}
-        self.foreign = False
-        self.local: Store = store_of(LocalStore(name="quotas"))
-
-
-def row_key(key: object) -> str:
-    """Return the key in rows and blocks; a long one, or one that is not printable, is replaced by a hash.
-
-    Raise `ValueError` for None.
-    """
-    if key is None:
-        raise ValueError("key of a quota must not be None. Pass a string.")
-    text = decode_key(key) if isinstance(key, bytes) else str(key)
-    if text and len(text) <= LONGEST_KEY and text.isprintable():
-        return text
-    return keys.hashed(text)
-
-
-def checked_limit(limit: Any) -> int:
-    """Return the limit of a quota. Raise `TypeError` or `ValueError`."""
-    whole("limit", limit)
-    not_negative("limit", limit)
-    return limit  # type: ignore[no-any-return]
-
-
-def checked_units(units: Any) -> int:
-    """Return the units of a grant. Raise `TypeError` or `ValueError`."""
-    whole("units", units)
-    if not units:
-        raise ValueError("units must not be 0. Pass the units to add, or a negative number to subtract them.")
-    return units  # type: ignore[no-any-return]
-
-
-def _choice(limit: Any, tiers: Any, tier: Any) -> RateFunction | Tiers | None:
-    """Return what chooses the limit of a request; None: it is a number. Raise `TypeError` or `ValueError`."""
-    if (limit is None) == (tiers is None):
-        raise TypeError('A quota needs either a limit, such as 1000, or tiers={"free": 100, "pro": 1000}.')
-    if tiers is None:
-        if tier is not None:
-            raise TypeError('tier= needs tiers=, such as tiers={"free": 100, "pro": 1000}.')
-        return limit if callable(limit) else None
-    choice = Tiers(tiers, tier)
-    for units in choice.rates.values():
-        if units is not None:
-            checked_limit(units)
-    return choice
-
-
-def _checked_name(name: Any) -> str:
-    if not isinstance(name, str) or not 0 < len(name) <= 64 or not name.isprintable() or name.strip() != name:
-        raise ValueError(f"name of a quota must be a text of 1 to 64 characters, not {name!r}.")
-    return name
-
-
-def _checked_zone(zone: Any) -> tzinfo | None:
-    if zone is None or isinstance(zone, tzinfo):
-        return zone
-    try:
-        return ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        raise ValueError(
-            f'timezone of a quota must be the name of a zone, such as "Europe/Berlin", not {zone!r}.'
-        ) from None
-
-
-def _date(name: str, anchor: Any, zone: tzinfo) -> date | None:
-    """Return the date of an anchor in the time zone of the quota. Raise `TypeError`."""
-    if isinstance(anchor, datetime):
-        return (anchor if anchor.tzinfo is None else anchor.astimezone(zone)).date()
-    if anchor is None or isinstance(anchor, date):
-        return anchor
-    raise TypeError(f"anchor of the quota {name!r} returned {anchor!r}. Return a date, a datetime or None.")
-
-
-def _decision(allowed: bool, block: Block, cost: int, limit: int, period: Period, now: int) -> Decision:
-    total = limit + block.granted
-    left = max(total - max(block.used - block.available, 0), 0)
-    seconds = max(period.end - now / 1000, 0.0)
-    if allowed:
-        return Decision.passed(limit=total, remaining=left, state=left, reset_after=seconds)
-    return Decision.refused(
-        limit=total, remaining=left, reset_after=seconds, retry_after=inf if cost > total else max(seconds, 0.001)
-    )

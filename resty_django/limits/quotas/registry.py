@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ..statistics.catalog import QUOTA, find_limiters
+
 if TYPE_CHECKING:
     from .quota import Quota
 
@@ -34,3 +36,11 @@ def find_quota(name: str) -> Quota | None:
 def forget_quotas() -> None:
     """Forget all quotas, for tests that create some. The rows remain."""
     _quotas.clear()
+
+
+def _limiters(name: str) -> tuple[Quota, ...]:
+    quota = find_quota(name)
+    return () if quota is None else (quota,)
+
+
+find_limiters(QUOTA, _limiters)

@@ -19,7 +19,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from resty_django.numbers import grouped
+from resty_django.text.localized import grouped
 
 from ..models import QuotaUsage
 from .blocks import block_size

@@ -1,18 +1,29 @@
-"""Changes of blocks in the shared store, atomic across processes."""
+"""The blocks of quotas in the shared store, and their changes, which are atomic across processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from resty_django.shdict import Change, Keep
+from resty_django.sansio import Step, Steps
+from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict.codec import decode_key
+from resty_django.text import logger
 
 from ..algorithms import FRAME
+from ..callers.keys import hashed
+from ..limiters.base import FAULTS, is_foreign
+from ..stores import STORES, LocalStore, Store, store_of
 from . import blocks
 from .blocks import Block, Taken
 from .periods import Period
 
+log = logger("resty_django.limits")
+
 BLANK: Final = bytes(FRAME)
+LONGEST_KEY: Final = 200
+SPARE: Final = 60.0
+"""Seconds for which the store keeps a block after the end of its period."""
 
 Numbers: TypeAlias = tuple[int, int, int]
 """The numbers of a row: used and granted units, and the number of resets."""
@@ -21,9 +32,73 @@ BlockChange: TypeAlias = Callable[[Block], tuple[Block, Any]]
 """Takes a block, and returns the new one and the result. It may be called again, so it has no side effects."""
 
 
+def row_key(key: object) -> str:
+    """Return the key in rows and blocks; a long one, or one that is not printable, is replaced by a hash.
+
+    Raise `ValueError` for None.
+    """
+    if key is None:
+        raise ValueError("key of a quota must not be None. Pass a string.")
+    text = decode_key(key) if isinstance(key, bytes) else str(key)
+    if text and len(text) <= LONGEST_KEY and text.isprintable():
+        return text
+    return hashed(text)
+
+
 def block_key(quota: str, key: str, period: Period) -> str:
     """Return the key of a block in the store."""
     return f"quota:{quota}:{period.start}:{key}"
+
+
+class BlockStore:
+    """The blocks of the quota with this name.
+
+    `store`: as in the limiters. `now`: returns epoch seconds. `owner`: what log lines name.
+    """
+
+    def __init__(
+        self,
+        quota: str,
+        store: str | SharedDict | LocalStore | None,
+        now: Callable[[], float],
+        *,
+        owner: object,
+    ) -> None:
+        self._quota = quota
+        self._store = store
+        self._own_store = None if store is None or isinstance(store, str) else store_of(store)
+        self._now = now
+        self._owner = owner
+        self._foreign = False
+        self._local = store_of(LocalStore(name="quotas"))
+
+    @property
+    def store(self) -> Store:
+        """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
+        return STORES[self._store] if self._own_store is None else self._own_store  # type: ignore[index]
+
+    def changing(self, key: str, period: Period, change_of: BlockChange) -> Steps[Any]:
+        """Change the block of a key in the store. Return the result; None if the store cannot be used."""
+        store = self.store
+        if store.breaker.down and store.breaker.is_open():
+            return None
+        ttl = max(period.end - self._now(), 0) + SPARE
+        try:
+            result = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
+        except FAULTS as error:
+            if not is_foreign(error):
+                store.breaker.record_failure(error)
+            elif not self._foreign:
+                self._foreign = True
+                log.error("%r counts without blocks in the store %r: %s", self._owner, store.breaker.name, error)
+            return None
+        if store.breaker.down:
+            store.breaker.reset()
+        return result
+
+    def change_locally(self, key: str, period: Period, change_of: BlockChange, now: int) -> Any:
+        """Change the block of a key in this process. `now`: milliseconds."""
+        return change(self._local, block_key(self._quota, key, period), change_of, period.end - now / 1000)
 
 
 def change(store: Any, key: str, function: BlockChange, ttl: float) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.core.exceptions import ImproperlyConfigured
 
 from ..decorators import RequestOptions
-from ..enforcement.enforcer import Enforcer
+from ..requests.enforcer import Enforcer
 from ..throttling import LimitThrottle
 from .decorators import enforcer_of
 from .quota import Quota

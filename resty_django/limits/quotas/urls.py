@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 from django.urls import URLPattern, path
 
-from .views import usage_page
+from .usage import usage_page
 
 app_name = "resty_quotas"
 

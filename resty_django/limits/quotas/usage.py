@@ -1,4 +1,4 @@
-"""The quotas of the current customer.
+"""The quotas of the current customer, for code and as a page.
 
 from resty_django import limits
 
@@ -8,15 +8,22 @@ for usage in limits.usage(request):
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..enforcement import keys
-from ..enforcement.chosen_rates import Tiers, asking
+from ..callers import keys
+from ..requests.chosen_rates import Tiers, asking
 from . import registry
 from .quota import Quota, Usage
 
+TEMPLATE: Final = "resty_limits/usage.html"
 SHARED: Final = frozenset({"all", "path", "view"})
 """Parts of keys that do not identify a customer."""
 
@@ -47,7 +54,7 @@ def _usage(request: Any) -> Steps[list[Usage]]:
         limit = yield from _limit(quota, request)
         override = yield from quota.overriding(key)
         if limit is not None and not (override is not None and override.lifts):
-            usages.append((yield Step(_usage_of, _ausage_of, (quota, key, limit))))
+            usages.append((yield Step(partial(quota.usage, key, limit=limit), partial(quota.ausage, key, limit=limit))))
     return usages
 
 
@@ -68,9 +75,8 @@ def _limit(quota: Quota, request: Any) -> Steps[int | None]:
     return (yield asking(choice, request))  # type: ignore[no-any-return]
 
 
-def _usage_of(quota: Quota, key: str, limit: int) -> Usage:
-    return quota.usage(key, limit=limit)
-
-
-async def _ausage_of(quota: Quota, key: str, limit: int) -> Usage:
-    return await quota.ausage(key, limit=limit)
+@never_cache
+@require_safe
+def usage_page(request: HttpRequest) -> HttpResponse:
+    """Show the usage of the request's customer, with the template `resty_limits/usage.html`."""
+    return render(request, TEMPLATE, {"usages": usage(request)})

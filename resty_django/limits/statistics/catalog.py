@@ -7,9 +7,8 @@ Each limit is counted under the name of its series: a policy under its name, any
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
-from types import FrameType
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 POLICY: Final = "policy"
@@ -27,8 +26,6 @@ MOST_PARTS: Final = 8
 """The maximum number of locations of a limit, and of limiters with different states, for example one for each tier."""
 LONGEST_SERIES: Final = 150
 LONGEST_TEXT: Final = 200
-
-_PACKAGE: Final = __name__.partition(".")[0]
 
 
 class Description(NamedTuple):
@@ -51,7 +48,7 @@ class CountedLimit:
     """A limit in the catalog. `series`: the name under which it is counted. `locations`: dotted names in the code.
 
     `described`: its limiters, or the quota or the rule of bans, by prefix. `limiters`: only the limiters, whose states
-    can be read. `roles`: of the parts of its keys, see `resty_django.limits.enforcement.keys.Key`; empty if its keys
+    can be read. `roles`: of the parts of its keys, see `resty_django.limits.callers.keys.Key`; empty if its keys
     are any texts. `enforced`: whether it refuses requests anywhere.
     """
 
@@ -82,6 +79,7 @@ class CountedLimit:
 limits_by_user: Final[dict[str, None]] = {}
 """The locations in the code of limits whose key or exemption needs the user of a request, for the system check."""
 _limits: dict[str, CountedLimit] = {}
+_finders: dict[str, Callable[[str], Iterable[Any]]] = {}
 _lock: Final = threading.Lock()
 
 
@@ -130,15 +128,18 @@ def counted_limit(series: str) -> CountedLimit | None:
     return _limits.get(series)
 
 
-def caller() -> str:
-    """Return the line outside of this package that called it, as "shop.services:12"; "" if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] != _PACKAGE:
-            return f"{module}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+def find_limiters(kind: str, find: Callable[[str], Iterable[Any]]) -> None:
+    """Register the function that returns the limiters of a limit of this kind, which this catalog does not list."""
+    _finders[kind] = find
+
+
+def known_limiters(series: str) -> Iterable[Any]:
+    """Return the limiters of a limit that this process has loaded."""
+    kind, name = kind_and_name(series)
+    if kind in _finders:
+        return _finders[kind](name)
+    limit = counted_limit(series)
+    return () if limit is None else tuple(limit.limiters.values())
 
 
 def _with(parts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:

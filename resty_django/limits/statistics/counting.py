@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ..algorithms.decision import Decision
+from ..decision import Decision
 from .catalog import add_limit
 from .reporter import stats
 
@@ -16,7 +18,7 @@ class DecisionCounter:
     nothing. `nodelay`: requests that the limiter would delay pass at once.
     """
 
-    __slots__ = ("_nodelay", "_shadow", "roles", "series")
+    __slots__ = ("_record", "record", "roles", "series")
 
     def __init__(
         self,
@@ -32,11 +34,9 @@ class DecisionCounter:
         self.series = add_limit(kind, name, limiter, location, roles, not shadow)
         """The name under which decisions are counted."""
         self.roles = roles
-        self._shadow = shadow
-        self._nodelay = nodelay
+        self._record = partial(stats.record, self.series, shadow=True) if shadow else partial(stats.record, self.series)
+        self.record: Callable[[str, Decision], None] = self._record_without_delay if nodelay else self._record
+        """Counts a decision for a key."""
 
-    def record(self, key: str, decision: Decision) -> None:
-        """Count a decision."""
-        if self._nodelay and decision.delay:
-            decision = decision._replace(delay=0.0)
-        stats.record(self.series, key, decision, self._shadow)
+    def _record_without_delay(self, key: str, decision: Decision) -> None:
+        self._record(key, decision._replace(delay=0.0) if decision.delay else decision)

@@ -19,19 +19,19 @@ from typing import Any, Final, NamedTuple
 from django.utils import translation
 
 from resty_django.conf import conf
-from resty_django.forks import after_fork
 from resty_django.minute_series import records
 from resty_django.minute_series.records import History
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
+from resty_django.processes.background import background
+from resty_django.processes.forks import after_fork
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict, SharedDictError, shdicts
 from resty_django.shdict.base import Change
 from resty_django.text import logger
 
-from ..algorithms.decision import Decision
-from ..enforcement.keys import plain
-from .background import background
+from ..callers.keys import plain
+from ..decision import Decision
 from .catalog import Description, counted_limit
 from .events import REFUSED, SHADOWED, Event
 from .refusals import MOST as MOST_REFUSALS

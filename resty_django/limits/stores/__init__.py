@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.shdict import SharedDict, shdicts
 
-from ..algorithms.decision import Decision
-from ..algorithms.protocol import Answers
-from .circuit_breaker import CircuitBreaker
 from .direct import DirectStore
+from .interface import Store
 from .local import LocalStore
-
-if TYPE_CHECKING:
-    from ..limiters.base import Limiter, Operation
-
-
-class Store(Protocol):
-    """The interface of a store. Keys include the prefix of the limiter.
-
-    `waits`: whether calls wait for a network. `revise`: the method of the dictionary in which a limiter may decide, or
-    None.
-    """
-
-    waits: bool
-    breaker: CircuitBreaker
-
-    @property
-    def revise(self) -> Callable[..., Any] | None: ...
-
-    def decide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision: ...
-    def change(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any: ...
-    def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None: ...
-    def forget(self, key: object) -> bool: ...
-    async def adecide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision: ...
-    async def achange(
-        self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float
-    ) -> Any: ...
-    async def atogether(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None: ...
-    async def aforget(self, key: object) -> bool: ...
-
 
 _store_by_id: WeakValueDictionary[int, Store] = WeakValueDictionary()
 """Stores by the `id` of their dictionary, which lives as long as its store."""

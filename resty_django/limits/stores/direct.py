@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-from ..algorithms import Outcome
-from ..algorithms.decision import Decision
+from ..algorithms import Operation, Outcome
 from ..algorithms.protocol import Answers, two_phases
+from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
-
-if TYPE_CHECKING:
-    from ..limiters.base import Limiter, Operation
+from .interface import LimiterParts
 
 Revisions = tuple[Sequence[Outcome[Any]], Answers]
 NOTHING: Final = (None, None, None)
@@ -43,15 +41,15 @@ class DirectStore:
         self.breaker = CircuitBreaker(dictionary.name)
         self.revise: Callable[..., Any] = dictionary.revise
 
-    def decide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
+    def decide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision:
         if commit and cost == 1:
             return self.revise(key, limiter.decide_hit)  # type: ignore[no-any-return]
         return self.revise(key, partial(limiter.step, commit, cost))  # type: ignore[no-any-return]
 
-    def change(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
+    def change(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any:
         return self.revise(key, lambda old: operation.pure(old, limiter.now(), numbers, cost))
 
-    def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers:
+    def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers:
         """Decide with all limiters atomically."""
         if len(set(keys)) == len(keys):
             return self.dictionary.revise_many(keys, partial(_apart, limiters))  # type: ignore[no-any-return]
@@ -62,20 +60,20 @@ class DirectStore:
     def forget(self, key: object) -> bool:
         return self.dictionary.delete(key)
 
-    async def adecide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
+    async def adecide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision:
         return self.decide(limiter, key, commit, cost)
 
-    async def achange(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
+    async def achange(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any:
         return self.change(limiter, operation, key, numbers, cost)
 
-    async def atogether(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers:
+    async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers:
         return self.together(limiters, keys)
 
     async def aforget(self, key: object) -> bool:
         return self.forget(key)
 
 
-def _apart(limiters: Sequence[Limiter[Any]], states: Sequence[Any]) -> Revisions:
+def _apart(limiters: Sequence[LimiterParts], states: Sequence[Any]) -> Revisions:
     """Run the protocol for different keys: the second phase would only repeat the decisions of the first."""
     now = limiters[0].now()
     outcomes = []
@@ -95,7 +93,7 @@ def _apart(limiters: Sequence[Limiter[Any]], states: Sequence[Any]) -> Revisions
     return revisions, (refused, [*[None] * refused, decision, *[None] * (last - refused)])
 
 
-def _overlapping(limiters: Sequence[Limiter[Any]], positions: Sequence[int], old: Sequence[Any]) -> Revisions:
+def _overlapping(limiters: Sequence[LimiterParts], positions: Sequence[int], old: Sequence[Any]) -> Revisions:
     """Run the protocol for limiters that share a key: each sees the records of the ones before it."""
     now = limiters[0].now()
     numbers = [limiter.call_numbers() for limiter in limiters]

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.shdict.codec import milliseconds
 
 _all: Final[weakref.WeakSet[LocalStore]] = weakref.WeakSet()

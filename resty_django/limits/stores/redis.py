@@ -7,19 +7,18 @@ import contextlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from resty_django.redis import Script, StoreError, async_connection, connection
 from resty_django.shdict.codec import encode_key
 from resty_django.shdict.redis import RedisDict
 
-from ..algorithms.decision import Decision
+from ..algorithms import Operation
 from ..algorithms.protocol import Answers
+from ..decision import Decision
 from ..errors import ForeignData, StoreFailed
 from .circuit_breaker import CircuitBreaker
-
-if TYPE_CHECKING:
-    from ..limiters.base import Limiter, Operation
+from .interface import LimiterParts
 
 LUA: Final = Path(__file__).parent.parent / "lua"
 ALGORITHMS: Final = ("leaky_bucket", "fixed_window", "sliding_window", "concurrency", "token_bucket")
@@ -54,13 +53,13 @@ class RedisStore:
         self._alias = dictionary.alias
         self._prefix = dictionary.prefix.encode()
 
-    def decide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
+    def decide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision:
         algorithm, numbers = limiter.algorithm, limiter.call_numbers()
         sent = algorithm.sent(script_time(limiter), commit, cost, *numbers)
         reply = self._run(script(algorithm.lua, "incoming"), (self._prefix + encode_key(key),), (sent,))
         return algorithm.decide(numbers, cost, commit, *algorithm.measured(reply))
 
-    async def adecide(self, limiter: Limiter[Any], key: object, commit: bool, cost: int) -> Decision:
+    async def adecide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision:
         algorithm, numbers = limiter.algorithm, limiter.call_numbers()
         sent = algorithm.sent(script_time(limiter), commit, cost, *numbers)
         try:
@@ -72,17 +71,17 @@ class RedisStore:
             raise
         return algorithm.decide(numbers, cost, commit, *algorithm.measured(reply))
 
-    def change(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
+    def change(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any:
         sent = limiter.algorithm.sent(script_time(limiter), False, cost, *numbers)
         reply = self._run(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,))
         return result(reply, operation.flag)
 
-    async def achange(self, limiter: Limiter[Any], operation: Operation, key: object, numbers: Any, cost: float) -> Any:
+    async def achange(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any:
         sent = limiter.algorithm.sent(script_time(limiter), False, cost, *numbers)
         reply = await self._arun(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (sent,))
         return result(reply, operation.flag)
 
-    def together(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None:
+    def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None:
         """Decide with all limiters in one round trip. Return None if a cluster has the keys in several slots."""
         names = self._names(keys)
         try:
@@ -94,7 +93,7 @@ class RedisStore:
         numbers = [limiter.call_numbers() for limiter in limiters]
         return answers(limiters, numbers, self._run(combination(), names, combined(limiters, numbers)))
 
-    async def atogether(self, limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Answers | None:
+    async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None:
         """Run `together` without blocking the event loop."""
         names = self._names(keys)
         if not Script.fits(async_connection(self._alias), names):
@@ -134,7 +133,7 @@ class RedisStore:
         )
 
 
-def script_time(limiter: Limiter[Any]) -> int:
+def script_time(limiter: LimiterParts) -> int:
     """Return the time argument of a script; 0: the server's time."""
     return 0 if limiter.clock is None else limiter.now()
 
@@ -149,7 +148,7 @@ def result(reply: Any, flag: bool = False) -> Any:
     return reply
 
 
-def combined(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any]) -> Sent:
+def combined(limiters: Sequence[LimiterParts], numbers: Sequence[Any]) -> Sent:
     sent: list[bytes | str] = []
     now = script_time(limiters[0])
     for limiter, its_numbers in zip(limiters, numbers, strict=True):
@@ -159,7 +158,7 @@ def combined(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any]) -> Sent:
     return tuple(sent)
 
 
-def answers(limiters: Sequence[Limiter[Any]], numbers: Sequence[Any], reply: list[Any]) -> Answers:
+def answers(limiters: Sequence[LimiterParts], numbers: Sequence[Any], reply: list[Any]) -> Answers:
     refused, *measured = reply
     decisions: list[Decision | None] = []
     for limiter, its_numbers, figures in zip(limiters, numbers, measured, strict=True):

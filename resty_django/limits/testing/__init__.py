@@ -10,8 +10,7 @@
 See docs/limits/testing.md. For pytest: `pytest_plugins = ["resty_django.limits.testing.pytest_plugin"]`.
 """
 
-from .assertions import assert_limited, assert_not_limited
+from .assertions import LimitsTestMixin, assert_limited, assert_not_limited
 from .stores import FrozenClock, frozen_limits, no_limits
-from .testcase import LimitsTestMixin
 
 __all__ = ["FrozenClock", "LimitsTestMixin", "assert_limited", "assert_not_limited", "frozen_limits", "no_limits"]

@@ -12,8 +12,8 @@ from resty_django.sansio import Steps
 from resty_django.shdict import Outcome
 
 from .. import stores
-from ..algorithms.decision import Decision
 from ..bans import registry as bans
+from ..decision import Decision
 from ..limiters import base, concurrency
 from ..overrides import current as overrides
 from ..overrides import override_set

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Final
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -60,6 +59,7 @@ class QueueFilter(ValuesFilter):
 
 
 class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
+    object_route = "<path:object_id>"
     list_display = ("jid", "class_name", "state", "queue_name", "tag_names", "put_at", "finished_at", "group_name")
     list_filter = ("state", ClassFilter, QueueFilter, "finished_at")
     search_fields = ("key", "txid", "klass", "tags")
@@ -77,10 +77,6 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
         (_("Arguments"), {"fields": ["arguments_are", "shown_arguments"]}),
         (_("Failure"), {"fields": ["group_name", "message"]}),
     ]
-
-    def get_urls(self) -> list[URLPattern]:
-        """Return the URLs of Django's pages that only read."""
-        return [url for url in super().get_urls() if str(url.name).endswith(("_changelist", "_history", "_change"))]
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("resty_qless.view_job")

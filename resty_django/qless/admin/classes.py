@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
-from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.tables import Column, Row, Table, table
 
-from ..clients.failures import latest_failures
-from ..clients.figures import Totals, by_class, summed
+from ..clients.figures import Totals, by_class, latest_failures, summed
 from ..models import JobClass
 from . import charts, formatting
 from .base import JobsAdmin
@@ -40,10 +37,9 @@ EXAMINED: Final = 2
 
 
 class JobClassAdmin(JobsAdmin[JobClass]):
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """List the classes with jobs in a period, those with the most failures first."""
-        self.check_view_permission(request)
         period = charts.period_of(request, "day")
         spans = charts.spans_of(self.client(), period)
         totals = by_class(spans)

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
-from resty_django.admin.operations import Operation
+from resty_django.admin.lists import ListContext
 from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
-from ..clients.failures import LatestFailures, latest_failures
+from ..clients.figures import LatestFailures, latest_failures
 from ..models import FailureGroup, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin
-from .bulk import JobLists
-from .failure_report import FailureContext, failure_context
 from .forms import NameForm
-from .job_export import with_export
-from .job_lists import JobFilter, JobList, fetch_jobs
-from .operations import OPERATIONS
-from .rows import jobs_table
+from .job_lists.export import with_export
+from .job_lists.filters import JobFilter
+from .job_lists.lists import JobList
+from .job_lists.rows import jobs_table
+from .jobs.bulk import JobLists
+from .jobs.failure_report import FailureContext, failure_context
+from .jobs.operations import OPERATIONS
+from .redis_reads import fetch_jobs
 
 COLUMNS: Final = (
     Column("group", gettext_lazy("Failure group")),
@@ -42,27 +42,19 @@ EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "spark")
 SPARKLINE_BARS: Final = 24
 
 
-class GroupContext(TypedDict):
+class GroupContext(ListContext):
     """The context of `group.html`. `failure`: the newest job's."""
 
-    title: str
-    object: FailureGroup
-    on_object: bool
-    tiles: Sequence[Mapping[str, Any]]
     spark: str
     failure: FailureContext | None
     table: Table
-    bulk: str
-    operations: Sequence[Operation[Any]]
-    select_all: int
-    quick_operations: Sequence[tuple[str, str, bool]]
 
 
 class FailureGroupAdmin(JobsAdmin[FailureGroup]):
     operations = tuple(OPERATIONS[name] for name in ("retry", "move", "cancel"))
 
     def extra_urls(self) -> list[URLPattern]:
-        return [self.bulk_url()]
+        return [self.page_url("bulk", self.bulk_view, "bulk/")]
 
     def count_text(self, count: int) -> str:
         return formatting.job_count(count)
@@ -74,9 +66,8 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         lists = [JobList(client, JobFilter(group=group)) for group in groups if group]  # none: all jobs
         return JobLists(client, lists, is_all=False)
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        self.check_view_permission(request)
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         client = self.client()
         groups: dict[str, int] = client.jobs.failed()
         rows = [Row({}, {"group": group, "count": groups[group]}) for group in self.filter_names(request, groups)]
@@ -153,6 +144,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             "quick_operations": self._quick_operations(request, _("Retry all"), _("Move all"), _("Cancel all"))
             if count
             else [],
+            "actions": [(formatting.url("failuregroup", group, "history"), _("History"), False)],
         }
 
     def _quick_operations(self, request: HttpRequest, *labels: str | None) -> list[tuple[str, str, bool]]:

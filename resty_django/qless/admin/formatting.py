@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import ngettext, pgettext, pgettext_lazy
 
 from resty_django.admin.formatting import NONE, date_time
 from resty_django.admin.formatting import duration as duration
@@ -25,11 +25,25 @@ from resty_django.admin.formatting import number as number
 from resty_django.text import printable
 
 from ..models import token
-from .glossary import STATE_NAMES
 
 LONGEST_NAME: Final = 200
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
 QUEUE_STATES: Final = ("running", "waiting", "scheduled", "stalled", "depends")
+STATE_NAMES: Final[Mapping[str, Any]] = {
+    "waiting": pgettext_lazy("state", "waiting"),
+    "running": pgettext_lazy("state", "running"),
+    "stalled": pgettext_lazy("state", "stalled"),
+    "scheduled": pgettext_lazy("state", "scheduled"),
+    "depends": pgettext_lazy("state", "depends"),
+    "failed": pgettext_lazy("state", "failed"),
+    "complete": pgettext_lazy("state", "complete"),
+    "recurring": pgettext_lazy("state", "recurring"),
+    "skipped": pgettext_lazy("state", "skipped"),
+    "paused": pgettext_lazy("state", "paused"),
+    "open": pgettext_lazy("state", "open"),
+    "gone": pgettext_lazy("state", "gone"),
+}
+"""The names of the states of jobs, groups and queues for people; searches, exports and URLs have the keys."""
 
 UNBROKEN: Final = 16
 LONGEST_WORD: Final = 24

@@ -14,9 +14,8 @@ from resty_django.text import printable
 
 from ..clients.default import default_client
 from ..models import name_of, token
-from .formatting import STATES, name
-from .glossary import STATE_NAMES
-from .job_lists import redis_command
+from .formatting import STATE_NAMES, STATES, name
+from .redis_reads import redis_command
 
 LONGEST: Final = 80
 """Maximum characters of a value in a message."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import object_page
+from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
@@ -25,12 +22,11 @@ from ..clients.replies import Group
 from ..models import JobGroup
 from . import formatting
 from .base import JobsAdmin
-from .callbacks import callbacks_table
-from .glossary import GROUP_STATE_HELP
-from .job_export import jobs_sheet
-from .job_lists import fetch_jobs
-from .rows import COLUMNS as JOB_COLUMNS
-from .rows import gone_row, job_rows
+from .job_lists.export import jobs_sheet
+from .job_lists.rows import COLUMNS as JOB_COLUMNS
+from .job_lists.rows import gone_row, job_rows
+from .jobs.callbacks import callbacks_table
+from .redis_reads import fetch_jobs
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Group"), sorts=False),
@@ -41,6 +37,12 @@ COLUMNS: Final = (
     Column("left", gettext_lazy("Left"), number=True, sorts=False),
     Column("created", gettext_lazy("Created"), time=True),
 )
+GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
+    "open": gettext_lazy("Members are still being added."),
+    "running": gettext_lazy("Not all members have ended."),
+    "complete": gettext_lazy("All members are complete or were skipped."),
+    "failed": gettext_lazy("All members have ended. At least one of them has failed or was canceled."),
+}
 MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
 
@@ -88,13 +90,9 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
     operations = OPERATIONS_ON_GROUPS
     missing = gettext_lazy("This group does not exist: it has expired, or never existed.")
 
-    def extra_urls(self) -> list[URLPattern]:
-        return self.operation_urls()
-
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show groups, newest first. URL parameters: `o`, "created" for oldest first; `p`."""
-        self.check_view_permission(request)
         client = self.client()
         total = client.groups.list(0, 1).total
         position, oldest_first = pager(request, total), order_of(request, COLUMNS) == ("created", False)

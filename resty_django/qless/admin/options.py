@@ -9,15 +9,14 @@ from typing import Any, Final
 
 from django import forms
 from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
-from django.utils.decorators import method_decorator
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_safe
 
 import resty_django
+from resty_django.admin.base import viewer_page
 from resty_django.admin.formatting import NONE
 from resty_django.admin.operations import Change, Operation
 from resty_django.admin.tables import Column, Row, table
@@ -33,7 +32,7 @@ from ..tasks.schedule import CRON_PAUSED
 from . import formatting
 from .base import JobsAdmin
 from .forms import PriorityField, SeenForm
-from .job_lists import redis_command
+from .redis_reads import redis_command
 
 MAX_NUMBER: Final = 10**15
 
@@ -226,9 +225,6 @@ class OptionAdmin(JobsAdmin[Option]):
     live = False
     operations = (UNSET,)
 
-    def extra_urls(self) -> list[URLPattern]:
-        return [self.bulk_url(), *self.operation_urls()]
-
     def load(self, names: Sequence[str]) -> dict[str, StoredOption]:
         stored = self._stored()
         return {name: StoredOption(name, stored.get(name)) for name in names}
@@ -242,10 +238,9 @@ class OptionAdmin(JobsAdmin[Option]):
     def _stored(self) -> dict[str, str]:
         return {text(key): text(value) for key, value in redis_command(self.client(), "HGETALL", "config").items()}
 
-    @method_decorator(require_safe)
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """List the options. URL parameters: `option`, an unlisted option to add; `name`, a text in the name."""
-        self.check_view_permission(request)
         requested = request.GET.get("option", "").strip()
         stored = self._stored()
         names = [*CORE_OPTIONS, *sorted(key for key in stored if key not in CORE_OPTIONS)]
@@ -286,7 +281,8 @@ class OptionAdmin(JobsAdmin[Option]):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Show an option; users with the permission `configure_jobs` get a form."""
-        self.check_view_permission(request)
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         option = name_of(unquote(object_id))
         value = self._stored().get(option)
         spec = option_spec(option)

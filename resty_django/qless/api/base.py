@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from resty_django.api.views import JsonView
 from resty_django.database import outside_transactions
-from resty_django.history import add_entries, username
+from resty_django.database.history import add_entries, username
 from resty_django.text import logger
 
 from ..clients.client import Client

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 
 from .client import Client
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import DependencyError, GraphTooLarge, NoSuchJob
 from .job import Job, job_list
-from .outcomes import Outcome, read_outcome
-from .put_options import options_of
+from .put_options import Outcome, options_of, read_outcome
 from .replies import Group, JobStates, group_of
 from .serialization import as_list, read, reader, texts
 from .transport import RedisCommand, Request, Steps, checked

@@ -20,7 +20,7 @@ from .graph import (
     requeue,
 )
 from .job import Job
-from .outcomes import ENDS, Callback, Outcome, callbacks_text, read_callbacks
+from .put_options import ENDS, Callback, Outcome, callbacks_text, read_callbacks
 from .replies import Group, GroupList, GroupRecord, JobStates, group_of, group_of_record
 from .serialization import as_list, read, reader, text
 from .transport import RedisCommand, Steps, sync_and_async

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from .. import job_classes
 from ..errors import InvalidArgument
-from .outcomes import Outcome
-from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, checked_options, list_text, options_of
+from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, Outcome, checked_options, list_text, options_of
 from .replies import JobRecord, Result
 from .serialization import as_list, decode, encode, read, reader
 from .transport import Request, Steps, sync_and_async
@@ -206,15 +206,11 @@ class Job:
 
         Raises `NotAllowed`, `MethodMissing`, `MethodType`, `ImportError`, and the function's own errors.
         """
-        from ..tasks.registry import perform
-
-        return perform(self)
+        return job_classes.perform(self)
 
     async def aperform(self) -> Any:
         """Do the same for asyncio; a function that is not a coroutine function runs in a thread."""
-        from ..tasks.registry import aperform
-
-        return await aperform(self)
+        return await job_classes.aperform(self)
 
     # --- hooks ---
 

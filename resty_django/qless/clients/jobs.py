@@ -8,7 +8,7 @@ import msgspec
 
 from .graph import LIMIT, Graph, graph_of_existing
 from .job import Job, job_list
-from .outcomes import Outcome, read_outcome
+from .put_options import Outcome, read_outcome
 from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
 from .replies import Failures, JidPage, JobRecord, Page, Result, SearchPage, Tracked

@@ -16,8 +16,15 @@ from resty_django.txid import current
 from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
 from .figures import KEPT_SPANS, Throughput
 from .job import Job, job_list
-from .outcomes import outcome_fields
-from .put_options import DEPENDS_PER_CALL, PUT_OPTIONS, checked_options, class_name, list_text, options_of
+from .put_options import (
+    DEPENDS_PER_CALL,
+    PUT_OPTIONS,
+    checked_options,
+    class_name,
+    list_text,
+    options_of,
+    outcome_fields,
+)
 from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage
 from .serialization import as_list, encode, read, read_latency, reader, texts
 from .transport import Steps, sync_and_async

@@ -62,6 +62,15 @@ def encode(value: Any, what: str = "data") -> bytes:
         raise InvalidArgument(f"Job {what} must be JSON: {error}.") from None
 
 
+def ordered(value: Any) -> Any:
+    """Return a value whose sets are lists in the order of their JSON: a set's own order differs between processes."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(ordered, value), key=encode)
+    if isinstance(value, (list, tuple)):
+        return [*map(ordered, value)]
+    return {key: ordered(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
 def is_finite(value: Any) -> bool:
     """Return whether a value contains neither NaN nor infinity. Values that are not JSON for other reasons count as
     finite."""

@@ -141,10 +141,16 @@ class ScriptClient:
         Raises `StoreDown` if the server does not answer, and `InvalidArgument` if an argument cannot be sent.
         """
         try:
-            replies = self._script.many(self.source.sync(), self._keys, [*map(self._arguments, requests)])
+            client = self.source.ready
+            replies = self._script.many(
+                self.source.sync() if client is None else client, self._keys, [*map(self._arguments, requests)]
+            )
         except StoreError as error:
             raise self._translated(error) from error.__cause__
-        return [self._translated(reply) if isinstance(reply, StoreError) else reply for reply in replies]
+        for number, reply in enumerate(replies):
+            if isinstance(reply, StoreError):
+                replies[number] = self._translated(reply)
+        return replies
 
     async def acall_many(self, requests: Sequence[Request]) -> list[Any]:
         """Do the same for asyncio."""
@@ -199,15 +205,16 @@ class ScriptClient:
         Strings become bytes here: redis-py takes longer for that, and raises for some strings.
         """
         now = repr(self.clock()).encode()
-        args = request[1:]
+        arguments: list[Any] = [request[0], now, *request[1:]]
         try:
-            return (
-                request[0].encode(),
-                now,
-                *[arg.encode() if type(arg) is str else b"%d" % arg if type(arg) is int else arg for arg in args],
-            )
+            for number, argument in enumerate(arguments):
+                if type(argument) is str:
+                    arguments[number] = argument.encode()
+                elif type(argument) is int:
+                    arguments[number] = b"%d" % argument
         except UnicodeEncodeError:
-            return (as_bytes(request[0]), now, *map(as_bytes, args))
+            return (*map(as_bytes, arguments),)
+        return (*arguments,)
 
     def _translated(self, error: StoreError) -> Exception:
         """Return the `QlessError` for an error of the core; for other errors, one that says how to fix them."""

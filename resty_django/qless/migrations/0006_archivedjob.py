@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-import resty_django.fields
+import resty_django.database.fields
 
 
 class Migration(migrations.Migration):
@@ -13,9 +13,9 @@ class Migration(migrations.Migration):
             name="ArchivedJob",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("key", resty_django.fields.ExactCharField(max_length=255, unique=True, verbose_name="jid")),
-                ("klass", resty_django.fields.ExactCharField(max_length=200, verbose_name="class")),
-                ("queue", resty_django.fields.ExactCharField(max_length=200, verbose_name="queue")),
+                ("key", resty_django.database.fields.ExactCharField(max_length=255, unique=True, verbose_name="jid")),
+                ("klass", resty_django.database.fields.ExactCharField(max_length=200, verbose_name="class")),
+                ("queue", resty_django.database.fields.ExactCharField(max_length=200, verbose_name="queue")),
                 (
                     "state",
                     models.CharField(
@@ -26,7 +26,10 @@ class Migration(migrations.Migration):
                 ),
                 ("priority", models.FloatField(default=0, verbose_name="priority")),
                 ("tags", models.TextField(default="[]", verbose_name="tags")),
-                ("txid", resty_django.fields.ExactCharField(blank=True, max_length=200, verbose_name="transaction")),
+                (
+                    "txid",
+                    resty_django.database.fields.ExactCharField(blank=True, max_length=200, verbose_name="transaction"),
+                ),
                 ("arguments", models.TextField(default="null", verbose_name="arguments")),
                 (
                     "arguments_are",

@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..job_classes import Runnable, find, has_source
 from ..redaction import MARKS, redacted_arguments
-from ..tasks.registry import Runnable, find
-from ..tasks.replies import has_source
 from .query import Term, age_fits
 
 MAX_WORDS: Final = 16

@@ -16,7 +16,7 @@ from ..clients.client import Client
 from ..clients.recurring import RecurringJob, of_reply
 from ..clients.transport import checked, skipping_refusals
 from ..errors import NotAllowed
-from .registry import find
+from ..job_classes import find
 from .schedule import EVERY, declared_at, log, scheduled
 
 QUIET: Final = 600.0

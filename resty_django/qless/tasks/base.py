@@ -37,15 +37,19 @@ import msgspec
 from asgiref.sync import iscoroutinefunction
 from django.utils.functional import cached_property
 
-from resty_django.callables import acompleted, completed, is_generator_function
+from resty_django.callables import acompleted, is_generator_function
 from resty_django.conf import conf
 from resty_django.txid import current
 
 from ..clients.client import Client
 from ..clients.job import Job
 from ..clients.put_options import checked_options
-from ..clients.serialization import encode
+from ..clients.serialization import encode, ordered
 from ..errors import InvalidArgument, NotAllowed
+from ..job_classes import Runnable, is_allowed, refusal_of, register
+from ..middleware import Timeout
+from ..middleware.limits import Rate
+from ..middleware.retries import RetryPolicy
 from .canvas import ENQUEUE_OPTIONS, Signature, check_names, consequences_of, signatures_of
 from .consequences import Policy, checked_policy
 from .context import TaskContext, timing
@@ -56,14 +60,13 @@ from .message import (
     PutOptions,
     Reactions,
     Source,
+    TaskOptions,
     TaskReactions,
     call_of,
     data_of,
     dispatcher,
 )
-from .registry import Runnable, is_allowed, refusal_of, register
 from .results import AsyncResult
-from .retry import RetryPolicy
 from .schedule import Schedule
 
 P = ParamSpec("P")
@@ -77,48 +80,6 @@ NAME: Final = re.compile(r"[^\W\d_][\w.-]{0,199}")
 
 all_tasks: Final[WeakSet[Task[..., Any]]] = WeakSet()
 """All tasks of this process."""
-
-
-class TaskOptions(TaskReactions, total=False):
-    """Options of `@task`, except `bind`; see also `TaskReactions`.
-
-    - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that are waiting stay valid when
-      the function moves.
-    - `aliases`: earlier names and paths of the task, whose jobs it runs as well.
-    - `queue`: the queue of its jobs.
-    - `priority`: jobs with a higher priority run first.
-    - `retries`: how often it runs again after an exception or the loss of its worker. None: only after the loss of a
-      worker, up to 5 times.
-    - `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each.
-    - `retry_on`: the exceptions after which it runs again.
-    - `timeout`: maximum duration of a run in seconds.
-    - `unique`: enqueue nothing while a job with the same arguments waits or runs. True, or the names of the arguments
-      to compare.
-    - `tags`: tags of its jobs.
-    - `rate`: rate limit: "10/m", or the name of a policy of `resty_django.limits`.
-    - `every`: interval in seconds at which workers enqueue it.
-    - `cron`: five fields, such as "*/5 * * * *": the times at which workers enqueue it.
-    - `ignore_result`: discard the result.
-    - `result_ttl`: seconds for which the result is kept. None: the setting RESULT_TTL.
-    - `middleware`: worker middleware around each run.
-    """
-
-    name: str | None
-    aliases: Iterable[str]
-    queue: str
-    priority: int
-    retries: int | None
-    backoff: float | Sequence[float] | None
-    retry_on: type[Exception] | tuple[type[Exception], ...]
-    timeout: float | None
-    unique: bool | Sequence[str]
-    tags: Iterable[str]
-    rate: str | float | None
-    every: float | None
-    cron: str | None
-    ignore_result: bool
-    result_ttl: float | None
-    middleware: Iterable[Any]
 
 
 class Parameters:
@@ -161,7 +122,7 @@ class Parameters:
         bound = self.bind(args, kwargs, None if source is None else source.value)
         bound.apply_defaults()
         try:
-            identity = [self._name, [[name, _ordered(bound.arguments[name])] for name in names]]
+            identity = [self._name, [[name, ordered(bound.arguments[name])] for name in names]]
             text = msgspec.json.encode(msgspec.json.decode(encode(identity)), order="deterministic")
         except TypeError as error:
             raise InvalidArgument(str(error)) from None
@@ -173,15 +134,6 @@ class Parameters:
         """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
         them."""
         return self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
-
-
-def _ordered(value: Any) -> Any:
-    """Return a value whose sets are lists in the order of their JSON: a set's own order differs between processes."""
-    if isinstance(value, (set, frozenset)):
-        return sorted(map(_ordered, value), key=encode)
-    if isinstance(value, (list, tuple)):
-        return [*map(_ordered, value)]
-    return {key: _ordered(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class Task(Runnable, Generic[P, R]):
@@ -262,7 +214,8 @@ class Task(Runnable, Generic[P, R]):
         return f"<{type(self).__name__} {self.path}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*self._with_context(None, [*args], kwargs), **kwargs)  # type: ignore[no-any-return]
+        arguments = self._with_context(None, [*args], kwargs) if self.bind else args
+        return self.function(*arguments, **kwargs)  # type: ignore[no-any-return]
 
     # --- enqueuing: at once, on commit, or later as a signature ---
 
@@ -429,24 +382,29 @@ class Task(Runnable, Generic[P, R]):
     @cached_property
     def middleware(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Return the middleware around each run, the outermost first."""
-        from ..worker.middleware import Timeout  # only workers need them
-        from ..worker.middleware.rate_limit import Rate
-
         rate = () if self.rate is None else (Rate(self.rate, self.name),)
         retry = (self.retry_policy,) if self.retry_policy.exceptions else ()
         timeout = () if self.timeout is None else (Timeout(self.timeout),)
         return (*rate, *retry, *timeout, *self._own_middleware)
 
     def _perform(self, job: Job) -> Any:
-        args, kwargs = job.client.run(call_of(job))
-        return completed(self.function(*self._with_context(job, args, kwargs), **kwargs))
+        args, kwargs, first = call_of(job)
+        if first is not None:
+            args.insert(0, job.client.run(first))
+        if self.bind:
+            args = self._with_context(job, args, kwargs)
+        return self.function(*args, **kwargs)
 
     async def _aperform(self, job: Job) -> Any:
-        args, kwargs = await job.client.arun(call_of(job))
-        return await acompleted(self.function(*self._with_context(job, args, kwargs), **kwargs))
+        args, kwargs, first = call_of(job)
+        if first is not None:
+            args.insert(0, await job.client.arun(first))
+        if self.bind:
+            args = self._with_context(job, args, kwargs)
+        return await acompleted(self.function(*args, **kwargs))
 
     def _with_context(self, job: Job | None, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-        return [TaskContext(self, job, args, kwargs), *args] if self.bind else args
+        return [TaskContext(self, job, args, kwargs), *args]
 
 
 class AsyncTask(Task[P, R]):

@@ -14,12 +14,11 @@ from ..clients.client import Client
 from ..clients.put_options import options_of
 from ..clients.serialization import encode
 from ..errors import InvalidArgument
+from ..job_classes import SOURCES, Runnable, find, has_source, is_allowed, job_classes
 from ..redaction import HIDDEN, MARKS
 from .base import Task, all_tasks
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
-from .registry import Runnable, find, is_allowed, job_classes
-from .replies import SOURCES, has_source
 
 FIELDS: Final = frozenset({"args", "kwargs", "expires", "allow_failure", "outcome", *SOURCES})
 """Fields in the data of a task's job, see message.py."""

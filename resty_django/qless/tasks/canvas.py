@@ -14,14 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack, cast
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
 from ..clients.client import Client
 from ..clients.put_options import checked_options
+from ..job_classes import Runnable
 from .consequences import ANY, Callback, Consequences, Policy, checked_policy
+from .group_results import GroupResult
 from .message import Callbacks, EnqueueOptions, Message, PlannedGroup, Source, dispatcher
-from .registry import Runnable
-from .results import AsyncResult, GroupResult
+from .results import AsyncResult
 
 if TYPE_CHECKING:
     from .base import Task

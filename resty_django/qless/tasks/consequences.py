@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from resty_django.suggestions import did_you_mean
+from resty_django.text.suggestions import did_you_mean
 
-from ..clients.outcomes import POLICIES
+from ..clients.put_options import POLICIES
 from ..clients.serialization import encode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from ..clients.put_options import checked_options
 from ..errors import MaxRetriesExceeded, QlessError
-from .retry import retry_later
+from ..middleware.retries import retry_later
 
 if TYPE_CHECKING:
     from .base import Task

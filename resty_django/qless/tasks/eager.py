@@ -18,7 +18,7 @@ import msgspec
 from asgiref.sync import async_to_sync, iscoroutinefunction
 
 from resty_django import sansio
-from resty_django.callables import acall
+from resty_django.callables import acall, completed
 from resty_django.txid import bound, current
 
 from ..clients.client import Client
@@ -26,8 +26,8 @@ from ..clients.job import Job
 from ..clients.replies import Group, JobRecord
 from ..clients.serialization import decode, encode
 from ..errors import InvalidArgument, ResultGone
-from ..worker.control import JobTimeout, RetryLater
-from ..worker.error_text import message_of
+from ..outcomes import JobTimeout, RetryLater
+from ..outcomes.error_text import message_of
 from .consequences import ANY, Consequences
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def run(task: Task[..., Any], message: Message, client: Client) -> None:
         while True:
             try:
                 with time_limit(task.timeout):
-                    value = task._perform(job)
+                    value = completed(task._perform(job))
             except Exception as error:
                 failure = _failure(task, job, error)
                 if failure is error:
@@ -325,7 +325,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    from ..worker.executor import checkpoint, raise_in_thread  # sites that enqueue do not need it
+    from ..outcomes.interruption import checkpoint, raise_in_thread  # ctypes is loaded only where it is needed
 
     thread, lock = threading.get_ident(), threading.Lock()
     states: list[str] = []

@@ -78,6 +78,48 @@ class TaskReactions(TypedDict, total=False):
     if_failed: Policy | None
 
 
+class TaskOptions(TaskReactions, total=False):
+    """Options of `@task`, except `bind`; see also `TaskReactions`.
+
+    - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that are waiting stay valid when
+      the function moves.
+    - `aliases`: earlier names and paths of the task, whose jobs it runs as well.
+    - `queue`: the queue of its jobs.
+    - `priority`: jobs with a higher priority run first.
+    - `retries`: how often it runs again after an exception or the loss of its worker. None: only after the loss of a
+      worker, up to 5 times.
+    - `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each.
+    - `retry_on`: the exceptions after which it runs again.
+    - `timeout`: maximum duration of a run in seconds.
+    - `unique`: enqueue nothing while a job with the same arguments waits or runs. True, or the names of the arguments
+      to compare.
+    - `tags`: tags of its jobs.
+    - `rate`: rate limit: "10/m", or the name of a policy of `resty_django.limits`.
+    - `every`: interval in seconds at which workers enqueue it.
+    - `cron`: five fields, such as "*/5 * * * *": the times at which workers enqueue it.
+    - `ignore_result`: discard the result.
+    - `result_ttl`: seconds for which the result is kept. None: the setting RESULT_TTL.
+    - `middleware`: worker middleware around each run.
+    """
+
+    name: str | None
+    aliases: Iterable[str]
+    queue: str
+    priority: int
+    retries: int | None
+    backoff: float | Sequence[float] | None
+    retry_on: type[Exception] | tuple[type[Exception], ...]
+    timeout: float | None
+    unique: bool | Sequence[str]
+    tags: Iterable[str]
+    rate: str | float | None
+    every: float | None
+    cron: str | None
+    ignore_result: bool
+    result_ttl: float | None
+    middleware: Iterable[Any]
+
+
 class Reactions(TaskReactions, total=False):
     """The same for one job, and:
 
@@ -284,10 +326,11 @@ def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
 
 
 class Call(NamedTuple):
-    """The arguments of a task call."""
+    """The arguments of a task call. `first`: how to get another one, which comes before `args`; None: there is none."""
 
     args: list[Any]
     kwargs: dict[str, Any]
+    first: Steps[Any] | None
 
 
 def data_of(
@@ -304,12 +347,12 @@ def data_of(
     return data
 
 
-def call_of(job: Job) -> Steps[Call]:
+def call_of(job: Job) -> Call:
     """Return the arguments for the task of a job. Raises `TaskExpired`, `ResultGone`, `UnreadableReply`."""
     data = job.data
     try:
         args, kwargs, expires = data["args"], data["kwargs"], data.get("expires")
-        call = Call([*args], {**kwargs})
+        args, kwargs = [*args], {**kwargs}
     except (TypeError, KeyError, AttributeError):
         raise UnreadableReply(
             f'The data of {job.jid} does not look like {{"args": [...], "kwargs": {{...}}}}. '
@@ -317,15 +360,14 @@ def call_of(job: Job) -> Steps[Call]:
         ) from None
     if expires is not None and job.client.clock() > expires:
         raise _expired(job, data)
+    first: Steps[Any] | None = None
     if data.get("from") is not None:
-        call.args.insert(0, (yield from _result(data["from"], bool(data.get("allow_failure")))))
+        first = _result(data["from"], bool(data.get("allow_failure")))
     elif data.get("from_group") is not None:
-        call.args.insert(
-            0, (yield from _group_results(job.client, data["from_group"], bool(data.get("allow_failure"))))
-        )
+        first = _group_results(job.client, data["from_group"], bool(data.get("allow_failure")))
     elif data.get("pass") is not None:
-        call.args.insert(0, _passed(data))
-    return call
+        args.insert(0, _passed(data))
+    return Call(args, kwargs, first)
 
 
 def _expired(job: Job, data: Mapping[str, Any]) -> TaskExpired:

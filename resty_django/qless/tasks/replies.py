@@ -1,9 +1,9 @@
-"""Results of jobs, fetched in batches, and where arguments come from."""
+"""Results of jobs, fetched in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -22,9 +22,6 @@ class ResultReply(msgspec.Struct):
     skipped: bool = False
 
 
-SOURCES: Final = ("from", "from_group", "pass")
-"""Fields in the data of a job for the source of its first argument, see message.py."""
-
 _RESULT: Final = reader(ResultReply)
 
 
@@ -41,8 +38,3 @@ def result_replies(jids: Sequence[str]) -> Steps[list[ResultReply | None]]:
         for reply in (yield [("result", jid) for jid in jids[first : first + RESULTS_PER_BATCH]]):
             replies.append(None if checked(reply) is None else read(reply, _RESULT))
     return replies
-
-
-def has_source(data: Mapping[str, Any]) -> bool:
-    """Return whether the data of a job name the source of an argument, which comes before those in the data."""
-    return any(data.get(name) is not None for name in SOURCES)

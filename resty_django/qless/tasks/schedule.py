@@ -28,10 +28,10 @@ from ..clients.recurring import RecurringJob
 from ..clients.serialization import encode, scores
 from ..clients.transport import RedisCommand, Steps, checked, skipping_refusals
 from ..errors import QlessError
+from ..job_classes import discover_once, is_allowed
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
 from .message import data_of
-from .registry import discover_once, is_allowed
 
 if TYPE_CHECKING:
     from .base import Task

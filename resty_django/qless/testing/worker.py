@@ -22,13 +22,13 @@ from resty_django import extras
 from ..clients.client import Client
 from ..clients.default import default_client, use_clock
 from ..errors import UnreadableReply
+from ..middleware.always import adatabase, database
+from ..outcomes import JobTimeout
+from ..outcomes.interruption import checkpoint, raise_in_thread
 from ..tasks.message import dispatcher
 from ..worker import execution
-from ..worker.control import JobTimeout
-from ..worker.executor import checkpoint, raise_in_thread
 from ..worker.handlers import REFUSED, JobHandler, resolve_handler
 from ..worker.job import WorkerJob, jobs_of
-from ..worker.middleware.database import adatabase, database
 from ..worker.running_job import RunningJob
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class _TestJob(WorkerJob):
             self._timer.cancel()
             self._timer.join()
 
-    def retire_worker(self, code: int) -> None:
+    def retire_worker(self) -> None:
         """Do nothing: the test goes on."""
 
 

@@ -9,8 +9,8 @@ Jobs and their modules import:
 from __future__ import annotations
 
 from ..errors import LostLock
+from ..outcomes import JobTimeout, Outcome, ProcessDied, RequeueLater, RetryLater, Stopping
 from ..signals import job_failed
-from .control import JobTimeout, Outcome, ProcessDied, RequeueLater, RetryLater, Stopping
 
 __all__ = [
     "JobTimeout",

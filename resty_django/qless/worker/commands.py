@@ -38,7 +38,7 @@ class CompleteJob(EndCommand):
     name = "complete"
 
     def __init__(self, jid: str, worker: str, queue: str, data: Any, *options: Any) -> None:
-        super().__init__(jid, worker, queue, data, "pending", 1, *options)
+        self.request = ("complete", jid, worker, queue, data, "pending", 1, *options)
 
 
 class FailJob(EndCommand):

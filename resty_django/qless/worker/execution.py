@@ -17,15 +17,15 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients import serialization
-from ..clients.transport import Request, Steps
+from ..clients.transport import Request
 from ..errors import InvalidArgument, LostLock, MethodMissing, MethodType, QlessError
+from ..middleware import chain
+from ..middleware.always import bound_to
+from ..outcomes import ProcessDied, RequeueLater, RetryLater, Stopping
+from ..outcomes.error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
 from ..signals import job_failed
 from .commands import CompleteJob, EndCommand, FailJob, RequeueJob, RetryJob
-from .control import ProcessDied, RequeueLater, RetryLater, Stopping
-from .error_text import LONGEST_MESSAGE, group_of, message_of, name_of, text_of
-from .forks import confine_forks, exit_fork
-from .middleware import chain
-from .middleware.txid import bound_to
+from .forks import exit_fork
 from .running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED, RunningJob
 
 log = logger("resty_django.qless.worker")
@@ -41,21 +41,28 @@ _KINDS: Final[dict[type[BaseException], str]] = {MethodMissing: "method-missing"
 
 def run(running: RunningJob) -> None:
     """Run a sync job with its middleware."""
-    job, handler = running.job, running.handler
+    job, handler, process = running.job, running.handler, os.getpid()
+
+    def function(job: Any) -> Any:
+        try:
+            return completed(handler.function(job))
+        finally:
+            if os.getpid() != process:  # a fork that has come back from the job
+                exit_fork()
+
     try:
-        result = chain.run(handler.middleware, job, confine_forks(lambda job: completed(handler.function(job))))
+        result = chain.run(handler.middleware, job, function)
     except BaseException as error:
         finish(running, error)
     else:
         finish(running, None, result)
-    if job.has_hooks():
-        steps = _hooked_steps(running)
-        if steps is not None:
-            try:
-                job.client.run(steps)
-                running.command = None
-            except Exception as error:
-                _on_hook_error(running, error)
+    command = running.command
+    if job._hooks and command is not None:  # the hooks run where the job ran, not in the worker loop
+        try:
+            job.client.run(job._changing(command.name, command.request))
+            running.command = None
+        except Exception as error:
+            _on_hook_error(running, error)
 
 
 async def arun(running: RunningJob) -> None:
@@ -79,22 +86,13 @@ async def arun(running: RunningJob) -> None:
         finish(running, original(error))
     else:
         finish(running, None, result)
-    if job.has_hooks():
-        steps = _hooked_steps(running)
-        if steps is not None:
-            try:
-                await job.client.arun(steps)
-                running.command = None
-            except Exception as error:
-                _on_hook_error(running, error)
-
-
-def _hooked_steps(running: RunningJob) -> Steps[Any] | None:
-    """Return the steps that end a job with hooks. They are taken where the job ran, not by the worker loop."""
     command = running.command
-    if command is None:
-        return None
-    return running.job._changing(command.name, command.request)  # type: ignore[no-any-return]
+    if job._hooks and command is not None:  # the hooks run where the job ran, not in the worker loop
+        try:
+            await job.client.arun(job._changing(command.name, command.request))
+            running.command = None
+        except Exception as error:
+            _on_hook_error(running, error)
 
 
 def _on_hook_error(running: RunningJob, error: Exception) -> None:
@@ -193,13 +191,12 @@ def _result_command(running: RunningJob, error: BaseException | None, result: An
 
 def _complete(running: RunningJob, result: Any) -> CompleteJob:
     job, handler = running.job, running.handler
-    raw_data = job.raw_data
-    if not handler.keep_result:
-        return CompleteJob(running.jid, job.worker_name, running.queue, raw_data)
-    options: list[Any] = ["result", serialization.encode(result, "result")]
-    if handler.result_ttl is not None:
-        options += ["ttl", handler.result_ttl]
-    return CompleteJob(running.jid, job.worker_name, running.queue, raw_data, *options)
+    options: list[Any] = []
+    if handler.keep_result:
+        options += ["result", serialization.encode(result, "result")]
+        if handler.result_ttl is not None:
+            options += ["ttl", handler.result_ttl]
+    return CompleteJob(running.jid, job.worker_name, running.queue, job.raw_data, *options)
 
 
 def _requeue(running: RunningJob, outcome: RequeueLater) -> RequeueJob:

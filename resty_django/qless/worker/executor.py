@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import ctypes
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -16,8 +15,10 @@ from typing import Any, Final
 from resty_django.text import logger
 
 from ..clients.worker_reports import Frame
-from . import execution, stacks
-from .middleware.database import JobThreads
+from ..middleware.always import JobThreads
+from ..outcomes.interruption import checkpoint, raise_in_thread
+from . import execution
+from .reports import stacks
 from .running_job import RunningJob
 
 log = logger("resty_django.qless.worker")
@@ -170,16 +171,3 @@ class Pool:
 def _cancel(running: RunningJob) -> None:
     if running.task is not None and not running.task.done():
         running.task.cancel()
-
-
-def raise_in_thread(thread: int, kind: type[Exception]) -> None:
-    """Make the thread raise `kind` at its next call of a Python function or end of a loop."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
-
-
-def checkpoint() -> None:
-    """Raise a pending exception that `raise_in_thread` has set for this thread. The call itself is enough to raise it.
-
-    The alternative, clearing the pending exception, makes Python 3.11 and 3.12 keep checking for it in all threads,
-    which slows them down, and blocks a thread with a trace function (of a debugger or coverage.py) indefinitely.
-    """

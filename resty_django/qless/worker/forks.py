@@ -9,12 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from resty_django.forks import after_fork
-
-T = TypeVar("T")
+from resty_django.processes.forks import after_fork
 
 HANDLED: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT),
@@ -35,20 +32,6 @@ def terminate_forks_at_end() -> None:
     if not _pipe:
         after_fork(_after_fork, before=_hold_signals, parent=_release_signals)
         _pipe.extend(os.pipe())
-
-
-def confine_forks(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Wrap the function of a job so that a process that it forks exits instead of returning to the worker's code."""
-    process = os.getpid()
-
-    def call(job: Any) -> T:
-        try:
-            return function(job)
-        finally:
-            if os.getpid() != process:
-                exit_fork()
-
-    return call
 
 
 def exit_fork() -> None:

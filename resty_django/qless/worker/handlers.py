@@ -13,10 +13,9 @@ from django.utils.module_loading import import_string
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 
-from ..tasks.registry import find, function_of
-from .middleware.chain import Middleware
-from .middleware.database import adatabase, database
-from .middleware.txid import transaction
+from ..job_classes import find, function_of
+from ..middleware.always import adatabase, database, transaction
+from ..middleware.chain import Middleware
 
 
 @dataclass(frozen=True, slots=True)

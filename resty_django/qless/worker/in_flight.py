@@ -1,4 +1,8 @@
-"""Jobs in flight: the requests that a worker sends about its jobs, and the handling of the replies."""
+"""Jobs in flight: their leases, the requests that a worker sends about them, and the handling of the replies.
+
+All times of leases come from the monotonic clock, and the duration of a lease comes from the configuration rather than
+from the expiry that the server reports. So a wrong clock does no harm.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +20,80 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients.serialization import readable
-from ..clients.transport import is_refusal
+from ..clients.transport import Request, is_refusal
 from ..errors import CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob, QlessError
+from ..outcomes import JobTimeout
+from ..outcomes.error_text import LONGEST_MESSAGE
 from . import execution
 from .commands import CommandBatch, EndCommand
-from .control import JobTimeout
-from .error_text import LONGEST_MESSAGE
 from .executor import Pool
-from .heartbeat.leases import DOUBT, Leases
-from .heartbeat.process import SharedJobs
-from .run_times import RunTimes
-from .running_job import CONFIRMATION_MISSING, LEASE_VERIFIED, LOST, RETURNED, JobState, RunningJob
+from .heartbeat import SharedJobs
+from .reports.run_times import RunTimes
+from .running_job import (
+    CONFIRMATION_MISSING,
+    DEFAULT_LEASE,
+    LEASE_VERIFIED,
+    LOST,
+    RENEWALS,
+    RETURNED,
+    JobState,
+    RunningJob,
+)
 
 log = logger("resty_django.qless.worker")
 
 MAX_ENDS_PER_BATCH: Final = 100
 """Maximum number of ended jobs that one pipeline reports."""
 _NEVER: Final = float("inf")
+SHORTEST_CHECK, LONGEST_CHECK = 0.05, 5.0
+"""Minimum and maximum seconds between two checks for leases to renew."""
+DOUBT: Final = 0.2
+"""Seconds until a refused heartbeat is repeated if the job itself may have just ended the lease."""
 ALREADY_ENDED: Final = (CannotComplete, CannotFail, CannotRetry, NoSuchJob)
 """Replies for a job whose end the server already knows."""
+
+
+class Leases:
+    """The durations of leases by queue, and the times of checks."""
+
+    def __init__(self, queues: Sequence[str]) -> None:
+        self._queues = tuple(queues)
+        self.lengths = dict.fromkeys(self._queues, DEFAULT_LEASE)
+        """Seconds of a lease by queue."""
+        self._check_interval = LONGEST_CHECK
+        self.next_check = 0.0
+        """When to check for leases to renew."""
+
+    @property
+    def shortest(self) -> float:
+        """Seconds of the shortest lease."""
+        return min(self.lengths.values(), default=DEFAULT_LEASE)
+
+    def renew(self, running: RunningJob, now: float) -> None:
+        """Record that a call sent at `now` renewed the lease."""
+        length = self.lengths.get(running.queue, DEFAULT_LEASE)
+        running.renew_at = now + length / RENEWALS
+        running.lease_end = now + length
+
+    def due(self, all_running: Iterable[RunningJob], now: float) -> list[RunningJob]:
+        """Return the jobs whose lease must be renewed, if it is time for a check."""
+        if now < self.next_check:
+            return []
+        self.next_check = now + self._check_interval
+        return [running for running in all_running if not running.end and running.renew_at <= self.next_check]
+
+    def length_requests(self) -> list[Request]:
+        """Return the calls that request the durations."""
+        return [("config.get", "heartbeat"), *(("config.get", f"{queue}-heartbeat") for queue in self._queues)]
+
+    def apply_lengths(self, replies: Sequence[Any], now: float) -> None:
+        """Process the replies to `length_requests`."""
+        common = _seconds(replies[0]) or DEFAULT_LEASE
+        self.lengths = {
+            queue: _seconds(reply) or common for queue, reply in zip(self._queues, replies[1:], strict=True)
+        }
+        self._check_interval = min(LONGEST_CHECK, max(SHORTEST_CHECK, min(self.lengths.values()) / 12))
+        self.next_check = min(self.next_check, now + self._check_interval)
 
 
 class InFlightJobs:
@@ -66,7 +125,8 @@ class InFlightJobs:
         self._unknown_jids: set[str] = set()
         """Jids that the server listed at the last check but that this worker does not hold. Not reported again, since
         `timeout` leaves jobs listed."""
-        self._orphans: list[str] = []
+        self.orphans: list[str] = []
+        """The jids that the last check found: jobs that only the server attributes to this worker."""
         self._timeouts: list[tuple[float, int, RunningJob, JobTimeout, float | None]] = []
         """When to time out jobs: with `kill_after`."""
         self._kills: list[tuple[float, int, RunningJob]] = []
@@ -77,9 +137,10 @@ class InFlightJobs:
         """Return the next time (monotonic clock) at which there is work to do, if nothing happens before."""
         if self.finished or self._heartbeats or self.tidy_needed:
             return 0.0
-        return min(
-            self.leases.next_check, *(entries[0][0] for entries in (self._timeouts, self._kills) if entries), _NEVER
-        )
+        at = self.leases.next_check
+        if self._timeouts:
+            at = min(at, self._timeouts[0][0])
+        return min(at, self._kills[0][0]) if self._kills else at
 
     # --- adding and removing jobs ---
 
@@ -129,7 +190,9 @@ class InFlightJobs:
 
     def build_batch(self, now: float) -> CommandBatch:
         """Return a batch of job ends and heartbeats and, at each check, the queries about leases and jobs."""
-        heartbeats = self._heartbeats = [running for running in self._heartbeats if not running.end]
+        if self._heartbeats:
+            self._heartbeats = [running for running in self._heartbeats if not running.end]
+        heartbeats = self._heartbeats
         is_check = now >= self.leases.next_check
         if is_check:
             due = self.leases.due(self.running.values(), now)
@@ -169,13 +232,15 @@ class InFlightJobs:
         batch.apply(replies)
 
     def take_orphans(self) -> list[str]:
-        """Return the jids that the last check found: jobs that only the server attributes to this worker."""
-        orphans, self._orphans = self._orphans, []
+        """Return the orphans, without those that have been popped here since."""
+        orphans, self.orphans = self.orphans, []
         return [jid for jid in orphans if jid not in self.running]
 
     def acknowledge(self, running: RunningJob, reply: Any) -> None:
         """Process the reply to the end of a job. Jobs with something left to send are put into `finished`."""
-        if is_refusal(reply):
+        if not isinstance(reply, Exception):
+            self.tidy_needed = self.tidy_needed or reply == b"pending"
+        elif is_refusal(reply):
             log.error("the server refused the end of job %s (%s): %s", running.jid, running.end, _shown(reply))
             if execution.refuse(running, reply):
                 self.finished.append(running)
@@ -184,8 +249,6 @@ class InFlightJobs:
         elif isinstance(reply, StoreError):
             self.finished.append(running)
             return
-        elif not isinstance(reply, QlessError):
-            self.tidy_needed = self.tidy_needed or reply == b"pending"
         elif running.state in CONFIRMATION_MISSING and isinstance(reply, ALREADY_ENDED):
             log.info("job %s (%s): its end reached the server before the connection broke", running.jid, running.end)
         else:
@@ -213,7 +276,7 @@ class InFlightJobs:
             jids = {str(jid) for jid in (*(listing["jobs"] or ()), *(listing["stalled"] or ()))} - self.running.keys()
         except (TypeError, ValueError, KeyError):
             return
-        self._orphans = sorted(jids - self._unknown_jids)
+        self.orphans = sorted(jids - self._unknown_jids)
         self._unknown_jids = jids
 
     def _apply_tidy(self, reply: Any) -> None:
@@ -319,3 +382,12 @@ class InFlightJobs:
 def _shown(reply: Any) -> str:
     """Return the reply, bounded in length: the server's messages repeat the refused arguments."""
     return readable(str(reply), LONGEST_MESSAGE)
+
+
+def _seconds(reply: Any) -> float | None:
+    """Return the duration in a reply, or None if it is not one: clients can set the option to anything."""
+    try:
+        length = float(reply)
+    except (TypeError, ValueError):
+        return None
+    return length if length > 0 else None

@@ -13,6 +13,7 @@ from ..clients.job import Job
 from ..clients.replies import JobRecord
 from ..clients.serialization import read, reader, text
 from ..errors import LostLock, UnreadableReply
+from .exit_codes import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from ..clients.client import Client
@@ -58,12 +59,9 @@ class WorkerJob(Job):
         """
         self._loop.inbox.put(partial(self._loop.in_flight.limit, self, seconds, kill_after))
 
-    def retire_worker(self, code: int) -> None:
-        """End this process after the running jobs; another one takes its place."""
-        self._loop.inbox.put(partial(self._loop.stop, None, code))
-
-    def has_hooks(self) -> bool:
-        return bool(self._hooks)
+    def retire_worker(self) -> None:
+        """End this process, which has grown too large, after the running jobs; another one takes its place."""
+        self._loop.inbox.put(partial(self._loop.stop, None, OUT_OF_MEMORY))
 
 
 def jobs_of(client: Client, loop: WorkerLoop, reply: bytes) -> tuple[list[WorkerJob], dict[str, UnreadableReply]]:
@@ -71,19 +69,22 @@ def jobs_of(client: Client, loop: WorkerLoop, reply: bytes) -> tuple[list[Worker
 
     Raises `UnreadableReply` if it is not a list of jobs.
     """
+    jobs: list[WorkerJob] = []
     if reply == b"{}":
-        return [], {}
+        return jobs, {}
     try:
-        return [WorkerJob(client, record, loop) for record in read(reply, _JOBS)], {}
+        for record in read(reply, _JOBS):
+            jobs.append(WorkerJob(client, record, loop))
+        return jobs, {}
     except UnreadableReply as error:
-        jobs, unreadable = [], {}
+        unreadable = {}
         try:
             records = [(str(record["jid"]), json.dumps(record)) for record in json.loads(text(reply))]
         except (ValueError, TypeError, KeyError, RecursionError):
             raise error from None
-        for jid, record in records:
+        for jid, encoded in records:
             try:
-                jobs.append(WorkerJob(client, read(record.encode(), _JOB), loop))
+                jobs.append(WorkerJob(client, read(encoded.encode(), _JOB), loop))
             except (UnreadableReply, msgspec.ValidationError) as problem:
                 unreadable[jid] = UnreadableReply(str(problem))
         return jobs, unreadable

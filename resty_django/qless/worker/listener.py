@@ -42,6 +42,8 @@ class Listener:
         self.on_job_available, self.on_lock_lost, self.on_reconnect = on_job_available, on_lock_lost, on_reconnect
         self.on_request = on_request
         self._reported: set[str] = set()
+        self.rearm: Final = self._reported.discard
+        """Takes a queue, and reports it again at its next message. Call this before polling the queue."""
         self._stopped = threading.Event()
         self._events = client.events()
         self._events.on_ready(self._on_ready)
@@ -49,10 +51,6 @@ class Listener:
 
     def start(self) -> None:
         self.thread.start()
-
-    def rearm(self, queue: str) -> None:
-        """Report the queue again at its next message. Call this before polling the queue."""
-        self._reported.discard(queue)
 
     def stop(self) -> None:
         self._stopped.set()

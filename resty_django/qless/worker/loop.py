@@ -17,18 +17,17 @@ from resty_django.text import logger
 
 from ..clients.transport import Request, is_refusal
 from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
+from ..outcomes import Stopping
+from ..outcomes.error_text import message_of
 from . import execution
 from .commands import CommandBatch, FailJob
-from .control import Stopping
-from .error_text import message_of
 from .executor import Pool
 from .exit_codes import GAVE_BACK, OK, TIMED_OUT
 from .handlers import REFUSED, resolve_handler
 from .in_flight import InFlightJobs
 from .job import WorkerJob, jobs_of
 from .options import Options
-from .poll_schedule import PollSchedule
-from .reservers import Reserver
+from .reservers import PollSchedule, Reserver
 from .running_job import RETURNED, RunningJob
 
 if TYPE_CHECKING:
@@ -212,36 +211,39 @@ class WorkerLoop:
         batch = self.in_flight.build_batch(now)
         polls = self._add_pop(batch, now)
         if batch.requests:
-            self._apply_replies(batch, self._send_batch(batch))
-        if polls:
+            self._send_batch(batch)
+        if polls and len(self.in_flight.running) < self.slots:
             self._reserve_more(now)
         if self.short_queues and self.inbox.empty():
             self._fetch_due_times(now)
-        self._tidy()
+        if self.in_flight.tidy_needed:
+            self._tidy()
         if self._down_since is not None:
             log.warning("the job queue's server can be used again after %.1f s", time.monotonic() - self._down_since)
             self._down_since, self._pause = None, 0.0
 
     def _add_pop(self, batch: CommandBatch, now: float) -> bool:
         """Add the pop of the next queue to the batch. Return whether there was one to add."""
-        queue, count = self._next_pop(now, batch.ends)
-        if queue is None:
-            return False
-        batch.add(partial(self._apply_pop, queue, count, now), ("pop", queue, self.name, count))
-        return True
+        free = self._free_slots(batch.ends)
+        if free:
+            for queue in self._reserver.order():
+                if self._schedule.poll_at[queue] <= now:
+                    self._reserver.asked(queue)
+                    self.before_poll(queue)
+                    batch.add(partial(self._apply_pop, queue, free, now), ("pop", queue, self.name, free))
+                    return True
+        return False
 
-    def _send_batch(self, batch: CommandBatch) -> list[Any]:
+    def _send_batch(self, batch: CommandBatch) -> None:
+        """Send the batch, and process the replies."""
         try:
-            return self._call_safely(batch.requests)
+            replies = self._call_safely(batch.requests)
         except StoreError:
             self.in_flight.on_reply_missing(batch)
             raise
-
-    def _apply_replies(self, batch: CommandBatch, replies: list[Any]) -> None:
         self.in_flight.apply_replies(batch, replies)
-        orphans = self.in_flight.take_orphans()
         _raise_fault(replies)
-        if orphans:  # the reply to a pop was lost
+        if self.in_flight.orphans and (orphans := self.in_flight.take_orphans()):  # the reply to a pop was lost
             self._give_back(orphans)
 
     def _reserve_more(self, now: float) -> None:
@@ -249,7 +251,7 @@ class WorkerLoop:
             batch = CommandBatch()
             if not self._add_pop(batch, now):
                 return
-            replies = self._call(batch.requests)
+            replies = self._client.call_many(batch.requests)
             batch.apply(replies)
             _raise_fault(replies)
 
@@ -258,12 +260,15 @@ class WorkerLoop:
         for _ in range(MAX_TIDY_CALLS):
             if not self.in_flight.tidy_needed or not self.inbox.empty():
                 break
-            self.in_flight.tidy_needed = self._call([("tidy", self.name)]) == [1]
+            self.in_flight.tidy_needed = self._client.call_many([("tidy", self.name)]) == [1]
 
     def _call_safely(self, requests: list[Request]) -> list[Any]:
-        """Do the same as `_call`, but if a request cannot be sent, send each one alone; its reply is then the error."""
+        """Return the replies, including errors. If a request cannot be sent, send each alone; its error is its reply.
+
+        Raises `StoreDown`; the requests may have been executed then.
+        """
         try:
-            return self._call(requests)
+            return self._client.call_many(requests)
         except StoreError:
             raise
         except Exception as error:
@@ -271,16 +276,12 @@ class WorkerLoop:
         replies: list[Any] = []
         for request in requests:
             try:
-                replies += self._call([request])
+                replies += self._client.call_many([request])
             except StoreError:
                 raise
             except Exception as error:
                 replies.append(InvalidArgument(f"{request[0]} cannot be sent: {message_of(error)}"))
         return replies
-
-    def _call(self, requests: list[Request]) -> list[Any]:
-        """Return the replies, including errors. Raises `StoreDown`; the requests may have been executed then."""
-        return self._client.call_many(requests)
 
     def _on_server_down(self, error: StoreError) -> None:
         now = time.monotonic()
@@ -293,17 +294,6 @@ class WorkerLoop:
             self.in_flight.drop_expired(now)
 
     # --- reserving ---
-
-    def _next_pop(self, now: float, ending: int) -> tuple[str | None, int]:
-        """Return the queue to poll, and the number of jobs to request."""
-        free = self._free_slots(ending)
-        if free:
-            for queue in self._reserver.order():
-                if self._schedule.is_due(queue, now):
-                    self._reserver.asked(queue)
-                    self.before_poll(queue)
-                    return queue, free
-        return None, 0
 
     def _apply_pop(self, queue: str, count: int, now: float, reply: Any) -> None:
         try:
@@ -326,14 +316,14 @@ class WorkerLoop:
             log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(unreadable))
             group = f"{queue}-{UnreadableReply.__name__}"
             failures = [FailJob(jid, self.name, group, message_of(error)) for jid, error in unreadable.items()]
-            self._call([failure.request for failure in failures])
+            self._client.call_many([failure.request for failure in failures])
 
     def _start(self, job: WorkerJob, queue: str, now: float) -> None:
         try:
-            handler, refusal = resolve_handler(job.klass, queue), None
+            handler, refusal = resolve_handler(job._record.klass, queue), None
         except BaseException as error:  # importing a module may even raise SystemExit
             handler, refusal = REFUSED, error
-        running = RunningJob(job, job.jid, queue, handler, now, 0.0, 0.0)
+        running = RunningJob(job, job._record.jid, queue, handler, now, 0.0, 0.0)
         self.in_flight.add(running, now)
         if refusal is None:
             self.pool.start(running)
@@ -347,7 +337,7 @@ class WorkerLoop:
         for queue in queues:
             self.before_poll(queue)  # jobs put from here on are in the reply or trigger a notification
         wall_clock = time.time()
-        for queue, reply in zip(queues, self._call([("due", queue) for queue in queues]), strict=True):
+        for queue, reply in zip(queues, self._client.call_many([("due", queue) for queue in queues]), strict=True):
             if not isinstance(reply, SERVER_ERRORS):
                 self._schedule.set_due(queue, None if reply is None else float(reply) - wall_clock, now)
 
@@ -355,11 +345,11 @@ class WorkerLoop:
 
     def _give_back(self, jids: list[str]) -> None:
         """Return jobs that are still locked to their queues, ahead of all others and with all their retries."""
-        replies = self._call([("heartbeat", jid, self.name) for jid in jids])
+        replies = self._client.call_many([("heartbeat", jid, self.name) for jid in jids])
         _raise_fault(replies)
         locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, SERVER_ERRORS)]
         if locked:
-            _raise_fault(self._call([("timeout", jid) for jid in locked]))
+            _raise_fault(self._client.call_many([("timeout", jid) for jid in locked]))
             log.info("returned to their queues: %s", ", ".join(locked))
 
     def _abort(self) -> None:

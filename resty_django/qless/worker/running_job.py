@@ -1,4 +1,4 @@
-"""A job that this worker holds."""
+"""A job that this worker holds, for as long as its lease lasts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from .commands import EndCommand
     from .handlers import JobHandler
 
+DEFAULT_LEASE: Final = 60.0
+"""Seconds of a lease if nothing is configured."""
+RENEWALS: Final = 3
+"""A lease of s seconds is renewed every s / `RENEWALS` seconds."""
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"
 RETRIED: Final = "retried"

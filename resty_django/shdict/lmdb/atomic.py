@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from ..base import Change, Entry, Keep
-from ..codec import BYTES, encode_key, milliseconds
+from ..codec import BYTES, decode_value, encode_key, milliseconds
 from .environment import StoreError
 from .items import ItemStore, NoSpace, name_of
 from .records import FRONT, HEAD, LONGEST_NAME, SIZE, Txn
@@ -115,7 +115,7 @@ class RevisionMixin(ItemStore):
         """Return the value of a record of any kind, bytes with a frame; None if it has expired."""
         if not self._live(record, now):
             return None
-        value = self._value(FRONT(record)[1], self._payload(txn, record))
+        value = decode_value(FRONT(record)[1], self._payload(txn, record))
         return BLANK + value if type(value) is bytes else value
 
     def _put(self, txn: Txn, key: object, name: bytes, body: bytes, ttl: float | None, now: int) -> None:

@@ -8,54 +8,46 @@ from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, Final, NamedTuple
 
-from .. import codec
-from ..base import Change, Entry, Item, Keep, OnError, Outcome, SharedDict, Stats
+from ..base import Change, Entry, Item, Keep, OnError, Outcome, SharedDict, decode_many
 from ..codec import (
     BYTES,
     FLOAT,
     INT,
-    LIST,
     LONGEST_TTL,
     ROUNDING,
     SHORTEST_TTL,
     TEXT,
     WHOLE,
+    check_addition,
     check_flags,
     decode,
+    decode_value,
     encode,
     encode_key,
     milliseconds,
     unreadable,
 )
-from ..errors import BadValue, NoMemory, NotANumber, NotFound, Unreadable, WrongKind
-from ..patterns import KeyPattern
+from ..errors import BadValue, NoMemory, NotANumber, NotFound
 from .atomic import RevisionMixin
 from .environment import MapFull, StoreError
 from .items import NoSpace, name_of
-from .journal import JournalMixin
+from .lists import ListMixin
 from .records import (
-    COUNT,
     COUNTER,
     COUNTER_SIZE,
-    ENDS,
     ENTRY,
-    FORCIBLE,
-    FORM,
     FRONT,
     HEAD,
-    LONG_KEY,
     LONGEST_NAME,
-    MIDDLE,
     PAGE,
     SEQ,
     SIZE,
     Txn,
     counted,
     head_of,
-    key_in,
     order_key,
-    part_key,
 )
+from .whole import WholeMixin
 
 ALWAYS: Final = 0
 IF_ABSENT: Final = 1
@@ -66,9 +58,6 @@ LARGE: Final = 2**62
 
 EVICTIONS: Final = 5
 """Maximum number of tries to make space for several items together; then they are stored one by one."""
-
-WINDOW: Final = 128
-"""Maximum number of items that a transaction examines, to keep it short."""
 
 
 class NewItem(NamedTuple):
@@ -81,7 +70,7 @@ class NewItem(NamedTuple):
     life: int
 
 
-class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
+class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
     """A dictionary in this machine's memory.
 
     `size`: size of the file in bytes; three quarters of it hold items. `path`: folder of the file (None: memory).
@@ -123,7 +112,7 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                 tries = self._recover(error, tries)
         txn = None  # the traceback of an error must not keep a transaction alive
         try:
-            return payload.decode() if kind == TEXT else self._value(kind, payload)
+            return payload.decode() if kind == TEXT else decode_value(kind, payload)
         except UnicodeDecodeError as error:
             raise unreadable(error) from None
 
@@ -144,7 +133,7 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                 return None
             if not stale and head.seq < self._old:
                 self._note(name)
-            return Item(self._value(head.kind, self._payload(txn, record)), head.flags, stale)
+            return Item(decode_value(head.kind, self._payload(txn, record)), head.flags, stale)
 
         return self._read(key, look)
 
@@ -158,31 +147,6 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
             return (expires - now) / 1000 if expires else 0.0
 
         return self._read(key, look)
-
-    def get_keys(self, limit: int = 1024) -> list[str]:
-        keys: dict[str, None] = {}
-        start = 0
-        while start >= 0:
-            start = self._snapshot(partial(self._keys_from, keys, start, limit))
-        return list(keys)
-
-    def _keys_from(self, keys: dict[str, None], start: int, limit: int, txn: Txn) -> int:
-        """Add the keys of a window of items from number `start` on. Return the start of the next window, or -1."""
-        now = int(self._clock() * 1000)
-        cursor = txn.cursor(self._order)
-        if not cursor.set_range(order_key(start)):
-            return -1
-        for count, (seq, name) in enumerate(cursor.iternext()):
-            if count == WINDOW:
-                return int.from_bytes(seq)
-            record = txn.get(name)
-            if self._live(record, now):
-                form = record[FORM]
-                key = key_in(self._body(txn, record, form)) if form & LONG_KEY else name
-                keys[codec.decode_key(key)] = None
-                if len(keys) == limit:
-                    break
-        return -1
 
     def get_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
         names = {key: name_of(key) for key in keys}
@@ -198,28 +162,7 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                         self._note(name)
             return payloads
 
-        values = {}
-        for key, (kind, payload) in self._snapshot(look).items():
-            try:
-                values[key] = self._value(kind, payload)
-            except (WrongKind, Unreadable) as error:
-                if on_error is None:
-                    raise
-                on_error(key, error)
-        return values
-
-    def iter_keys(self, pattern: str = "*") -> Iterator[str]:
-        key_pattern = KeyPattern(pattern)
-        start, end = 0, self._snapshot(self._newest)
-        while 0 <= start <= end:
-            keys: dict[str, None] = {}
-            start = self._snapshot(partial(self._keys_from, keys, start, 0))
-            yield from filter(key_pattern.matches, keys)
-
-    def _newest(self, txn: Txn) -> int:
-        """Return the largest number in `order`. Items that are written later are moved behind it."""
-        cursor = txn.cursor(self._order)
-        return int.from_bytes(cursor.key()) if cursor.last() else -1
+        return decode_many(self._snapshot(look), lambda stored: decode_value(*stored), on_error)
 
     # --- writing ---
 
@@ -281,6 +224,13 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
         return Outcome.STORED
 
     def delete(self, key: object, entry: Entry = None) -> bool:
+        return self._delete(key, None, entry)
+
+    def delete_if(self, key: object, value: Any) -> bool:
+        return self._delete(key, (BYTES, value) if type(value) is bytes else encode(value), None)
+
+    def _delete(self, key: object, expected: tuple[int, bytes] | None, entry: Entry) -> bool:
+        """Delete a key, or only a value with this kind and these bytes."""
         name = name_of(key)
         tries = 0
         while True:
@@ -289,36 +239,20 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                     self._look_at_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
-                    live = record is not None and self._live(record, int(self._clock() * 1000))
+                    live = False
                     if record is not None:
+                        expires, kind, form, generation = FRONT(record)
+                        live = generation == self._flushes[0] and not 0 < expires <= self._clock() * 1000
+                        if expected is not None:
+                            payload = self._payload(txn, record) if form else record[SIZE:]
+                            if not live or (kind, payload) != expected:
+                                return False
                         self._remove(txn, name, record)
                     if entry is not None:
                         self._append(txn, entry)
                 return live
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe=entry is None)
-
-    def delete_if(self, key: object, value: Any) -> bool:
-        expected = (BYTES, value) if type(value) is bytes else encode(value)
-        name = name_of(key)
-        tries = 0
-        while True:
-            try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
-                with self._writing, self._begin(self._items, None, True) as txn:
-                    record = txn.get(name)
-                    if record is None:
-                        return False
-                    expires, kind, form, generation = FRONT(record)
-                    if generation != self._flushes[0] or 0 < expires <= self._clock() * 1000:
-                        return False
-                    if (kind, self._payload(txn, record) if form else record[SIZE:]) != expected:
-                        return False
-                    self._remove(txn, name, record)
-                return True
-            except (NoSpace, StoreError) as error:
-                tries = self._mend(error, tries, name, safe=True)
 
     def expire(self, key: object, ttl: float) -> bool:
         return self._expire(key, ttl, None)
@@ -345,17 +279,11 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
         return self._write(key, expire) is True
 
     def incr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
-        if init_ttl and init is None:
-            raise ValueError("init_ttl is the time to live of a new number. Pass init as well.")
-        if type(by) is not int and type(by) is not float:
-            raise BadValue(f"{by!r} is not a number.")
-        if init is not None and type(init) is not int and type(init) is not float:
-            raise BadValue(f"{init!r} is not a number.")
+        is_small_int = type(by) is int and -LARGE < by < LARGE
+        if not (is_small_int or type(by) is float) or (init_ttl if init is None else type(init) is not int):
+            check_addition(by, init, init_ttl)
         name = name_of(key)
         life = milliseconds(init_ttl) if init_ttl else 0
-        is_small_int = type(by) is int and -LARGE < by < LARGE
-        if not is_small_int and type(by) is int:
-            encode(by)  # raises for more than 64 bits even if the sum fits, because Redis must do so too
         tries = 0
         while True:
             try:
@@ -412,7 +340,7 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                         if generation != self._flushes[0] or 0 < expires <= now:
                             flags = expires = 0
                         elif old_form:
-                            old = self._value(old_kind, self._payload(txn, record))
+                            old = decode_value(old_kind, self._payload(txn, record))
                         else:
                             payload = record[SIZE:]
                             if old_kind == BYTES:
@@ -420,7 +348,7 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                             elif old_kind == INT:
                                 (old,) = WHOLE.unpack(payload)
                             else:
-                                old = self._value(old_kind, payload)
+                                old = decode_value(old_kind, payload)
                     called = True
                     change = function(old)
                     if type(change) is Keep:
@@ -451,96 +379,6 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                 if called and "closed" in str(error):
                     raise RuntimeError(f"The function of update() of {self.name!r} forked or closed it.") from error
                 tries = self._mend(error, tries, name, safe=False)
-
-    # --- lists ---
-
-    def lpush(self, key: object, value: Any) -> int:
-        return self._push(key, value, at_head=True)
-
-    def rpush(self, key: object, value: Any) -> int:
-        return self._push(key, value, at_head=False)
-
-    def _push(self, key: object, value: Any, at_head: bool) -> int:
-        kind, data = encode(value)
-        if kind not in (TEXT, INT, FLOAT, BYTES):
-            raise BadValue(f"A list can contain str, numbers and bytes, not a {type(value).__name__}.")
-        name = name_of(key)
-
-        def push(txn: Txn) -> int:
-            now = int(self._clock() * 1000)
-            record, flags, expires = txn.get(name), 0, 0
-            if record is not None and not self._live(record, now):
-                self._remove(txn, name, record)
-                record = None
-            if record is None:
-                owner, first, end = self._next_seq(txn), MIDDLE, MIDDLE
-            else:
-                head = head_of(record)
-                owner, first, end = self._ends(txn, record)
-                flags, expires = head.flags, head.expires
-            need = len(data) + ENTRY
-            if need > self._room:
-                self._make_room(txn, name, need, now, safe=True)
-            self._room -= need
-            first, end = (first - 1, end) if at_head else (first, end + 1)
-            self._save_list(txn, key, name, record, (owner, first, end), flags, expires, now)
-            item = bytes((kind,)) + data
-            txn.put(part_key(owner, first if at_head else end - 1), item, True, True, False, self._parts)
-            return end - first
-
-        return self._transaction(push, name=name)
-
-    def lpop(self, key: object) -> Any:
-        return self._pop(key, at_head=True)
-
-    def rpop(self, key: object) -> Any:
-        return self._pop(key, at_head=False)
-
-    def _pop(self, key: object, at_head: bool) -> Any:
-        def pop(txn: Txn, name: bytes, record: bytes, live: bool, now: int) -> Any:
-            if not live:
-                return None
-            owner, first, end = self._ends(txn, record)
-            item = txn.pop(part_key(owner, first if at_head else end - 1), self._parts)
-            first, end = (first + 1, end) if at_head else (first, end - 1)
-            if first == end:
-                self._remove(txn, name, record)
-            else:
-                head = head_of(record)
-                self._save_list(txn, key, name, record, (owner, first, end), head.flags, head.expires, now)
-            return decode(item[0], item[1:])
-
-        return self._write(key, pop)
-
-    def llen(self, key: object) -> int:
-        def look(txn: Txn, name: bytes) -> int:
-            record = txn.get(name)
-            if record is None or not self._live(record, int(self._clock() * 1000)):
-                return 0
-            _, first, end = self._ends(txn, record)
-            return end - first
-
-        return self._read(key, look)
-
-    def _ends(self, txn: Txn, record: bytes) -> tuple[int, int, int]:
-        if head_of(record).kind != LIST:
-            raise WrongKind("The value is not a list. Use get().")
-        owner, first, end = ENDS.unpack(self._payload(txn, record))
-        return owner, first, end
-
-    def _save_list(
-        self,
-        txn: Txn,
-        key: object,
-        name: bytes,
-        record: bytes | None,
-        ends: tuple[int, int, int],
-        flags: int,
-        expires: int,
-        now: int,
-    ) -> None:
-        head = None if record is None else head_of(record)
-        self._save(txn, name, record, head, key, LIST, ENDS.pack(*ends), flags, expires, now, True)
 
     # --- many keys ---
 
@@ -653,44 +491,3 @@ class LmdbDict(RevisionMixin, JournalMixin, SharedDict):
                 deleted += self._live(record, now)
                 self._remove(txn, name, record)
         return deleted
-
-    # --- the whole ---
-
-    def flush_all(self, entry: Entry = None) -> None:
-        def flush(txn: Txn) -> None:
-            if entry is not None:
-                self._append(txn, entry)
-            self._flushes[0] = (self._flushes[0] + 1) % 2**32
-
-        self._transaction(flush, safe=entry is None)
-
-    def flush_expired(self, limit: int = 0) -> int:
-        total = 0
-        unfinished = True
-        while unfinished and (not limit or total < limit):
-            freed, unfinished = self._transaction(partial(self._free_some, limit - total if limit else WINDOW))
-            total += freed
-        return total
-
-    def _free_some(self, limit: int, txn: Txn) -> tuple[int, bool]:
-        """Free at most `limit` expired items. Return their number and whether there may be more."""
-        limit = min(limit, self._changes)
-        dropped, _, looked = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
-        return dropped, looked == limit
-
-    def capacity(self) -> int:
-        return self.size
-
-    def free_space(self) -> int:
-        return self.stats().free_space
-
-    def stats(self) -> Stats:
-        tries = 0
-        while True:
-            try:
-                with self._begin(self._items) as txn:
-                    free = max(0, self._mark - self._used_pages(txn)) * PAGE
-                    (forcible,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
-                    return Stats(txn.stat(self._items)["entries"], self._mark * PAGE, free, forcible)
-            except StoreError as error:
-                tries = self._recover(error, tries)

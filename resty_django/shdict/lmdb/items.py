@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from ..codec import LIST, decode, encode_key
-from ..errors import NoMemory, WrongKind
+from ..codec import LIST, encode_key
+from ..errors import NoMemory
 from .environment import Environment, StoreError
 from .records import (
     COUNT,
@@ -111,16 +111,15 @@ class ItemStore(Environment):
     # --- transactions, for calls that are not on a hot path ---
 
     def _read(self, key: object, look: Callable[[Txn, bytes], R]) -> R:
-        name = name_of(key)
-        return self._snapshot(lambda txn: look(txn, name))
+        return self._snapshot(look, name_of(key))
 
-    def _snapshot(self, look: Callable[[Txn], R]) -> R:
-        """Return what a function finds in a read transaction."""
+    def _snapshot(self, look: Callable[..., R], *args: object) -> R:
+        """Return what a function finds in a read transaction, which it takes before `args`."""
         tries = 0
         while True:
             try:
                 with self._begin(self._items) as txn:
-                    return look(txn)
+                    return look(txn, *args)
             except StoreError as error:
                 tries = self._recover(error, tries)
 
@@ -158,11 +157,6 @@ class ItemStore(Environment):
     def _live(self, record: bytes, now: int) -> bool:
         expires, _, _, generation = FRONT(record)
         return generation == self._flushes[0] and not 0 < expires <= now
-
-    def _value(self, kind: int, payload: bytes) -> Any:
-        if kind == LIST:
-            raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
-        return decode(kind, payload)
 
     def _evict(self, name: bytes, need: int, safe: bool) -> None:
         """Free `need` bytes in separate transactions, sparing the item `name`. Raise `NoMemory`."""

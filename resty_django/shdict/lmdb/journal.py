@@ -90,13 +90,7 @@ class JournalMixin(ItemStore):
 
     def read_journal(self, position: int) -> Entries:
         """Return the entries after the number `position`, at most `BATCH`."""
-        tries = 0
-        while True:
-            try:
-                with self._begin(self._items) as txn:
-                    return self._entries(txn, position)
-            except StoreError as error:
-                tries = self._recover(error, tries)
+        return self._snapshot(self._entries, position)
 
     def _entries(self, txn: Txn, position: int) -> Entries:
         cursor = txn.cursor(self._journal)

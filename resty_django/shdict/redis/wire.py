@@ -11,16 +11,16 @@ from typing import Any, Final, NamedTuple
 
 from ..base import Item
 from ..codec import (
-    BYTES,
-    FLOAT,
     INT,
-    LIST,
     MAX_INT,
     MIN_INT,
     TEXT,
+    check_addition,
     check_flags,
     decode,
+    decode_value,
     encode,
+    encode_element,
     milliseconds,
     unreadable,
 )
@@ -63,9 +63,7 @@ def unpacked(data: bytes) -> Any:
             return int(data[1:])
     except (ValueError, IndexError) as error:
         raise unreadable(error) from None
-    if kind == LIST:
-        raise WrongKind("The value is a list. Use lpop(), rpop() or llen().")
-    return decode(kind, data[1:])
+    return decode_value(kind, data[1:])
 
 
 def separated(reply: Sequence[bytes]) -> list[bytes | None]:
@@ -89,25 +87,12 @@ def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:
 
 def to_add(by: Any, init: Any, init_ttl: float, stale: int) -> Sent:
     """Return the number to add, the new item, its life and stale, as needed. Raise `BadValue`."""
-    added = number(by)
+    check_addition(by, init, init_ttl)
     if init is None:
-        if init_ttl:
-            raise ValueError("init_ttl is the time to live of a new number. Pass init as well.")
-        return (added,)
-    if type(init) is not int and type(init) is not float:
-        raise BadValue(f"{init!r} is not a number.")
+        return (packed(by),)
     total = init + by
-    new = b"O" if type(total) is int and not MIN_INT <= total <= MAX_INT else number(total)
-    return (added, new, milliseconds(init_ttl), stale) if init_ttl else (added, new)
-
-
-def number(value: Any) -> bytes:
-    """Return a number in wire format; booleans are not numbers. Raise `BadValue`."""
-    if type(value) is int and MIN_INT <= value <= MAX_INT:
-        return b"1%d" % value
-    if type(value) is int or type(value) is float:
-        return packed(value)
-    raise BadValue(f"{value!r} is not a number.")
+    new = b"O" if type(total) is int and not MIN_INT <= total <= MAX_INT else packed(total)
+    return (packed(by), new, milliseconds(init_ttl), stale) if init_ttl else (packed(by), new)
 
 
 def total(data: bytes | None, key: object, by: Any) -> Any:
@@ -130,9 +115,7 @@ def item(reply: list[Any] | None, stale: bool) -> Item | None:
 
 def packed_item(value: Any) -> bytes:
     """Return a list item in wire format. Raise `BadValue`."""
-    kind, data = encode(value)
-    if kind not in (TEXT, INT, FLOAT, BYTES):
-        raise BadValue(f"A list can contain str, numbers and bytes, not a {type(value).__name__}.")
+    kind, data = encode_element(value)
     return bytes((kind,)) + data
 
 

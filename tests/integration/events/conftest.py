@@ -14,7 +14,7 @@ import pytest
 
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
-from resty_django.events.channel import Channel, channel_of
+from resty_django.events.channels import Channel, channel_of
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
 from resty_django.shdict import SharedDict

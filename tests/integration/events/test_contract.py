@@ -11,8 +11,8 @@ import pytest
 from django.dispatch import Signal
 
 from resty_django.events import BadEvent, Event, NotConfigured, NotEncodable, Unavailable, events
-from resty_django.events.channel import Channel
-from resty_django.events.stream import StreamChannel
+from resty_django.events.channels import Channel
+from resty_django.events.channels.stream import StreamChannel
 from resty_django.shdict import SharedDict
 from resty_django.shdict import Unavailable as DictUnavailable
 from resty_django.shdict.redis import RedisDict

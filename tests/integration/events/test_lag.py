@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resty_django.events import runtime
-from resty_django.events.channel import Channel
+from resty_django.events.channels import Channel
 from resty_django.events.runtime import lag
 
 

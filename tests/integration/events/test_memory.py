@@ -13,7 +13,7 @@ import pytest
 
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import NoRoom
-from resty_django.events.memory import MemoryChannel
+from resty_django.events.channels.memory import MemoryChannel
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
 from resty_django.shdict import NoMemory
@@ -174,7 +174,7 @@ def test_no_memory_is_tried_again_but_not_for_ever(channel: MemoryChannel, monke
     assert len(tries) == 3
     tries.clear()
     full = 10**9
-    monkeypatch.setattr("resty_django.events.memory.PATIENCE", 0.05)
+    monkeypatch.setattr("resty_django.events.channels.memory.PATIENCE", 0.05)
     with pytest.raises(NoMemory):
         channel.append(b"b", 10**9)
     assert tries[-1] - tries[0] < 1

@@ -18,7 +18,7 @@ from django.dispatch import Signal
 
 from resty_django import events
 from resty_django.events import handlers, runtime
-from resty_django.events.channel import channel_of
+from resty_django.events.channels import channel_of
 from resty_django.shdict import Unavailable, shdicts
 from tests.integration.cache.cancelling import settle
 from tests.servers import eventually

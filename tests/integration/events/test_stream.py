@@ -13,9 +13,9 @@ import pytest
 from resty_django import events
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
+from resty_django.events.channels.stream import StreamChannel
 from resty_django.events.options import Options
 from resty_django.events.service import EventService
-from resty_django.events.stream import StreamChannel
 from resty_django.redis import connection
 from resty_django.shdict import NoMemory, SharedDictError, Unavailable
 from resty_django.shdict.redis import RedisDict

@@ -28,7 +28,7 @@ from resty_django.limits import (
 )
 from resty_django.limits.decorators import limit_count, limit_rate_either
 from resty_django.limits.quotas.throttling import QuotaThrottle
-from resty_django.limits.signals import request_refused
+from resty_django.limits.refusals import request_refused
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import Totals, stats
 from resty_django.limits.throttling import FixedWindowThrottle

@@ -17,9 +17,9 @@ from django.test import override_settings
 from resty_django.limits import bans, request_refused
 from resty_django.limits.bans import registry
 from resty_django.limits.bans.registry import dictionary
-from resty_django.limits.bans.rule import BanRule, ban_rule
 from resty_django.limits.decorators import limit_count, limit_req, limit_window
 from resty_django.limits.limiters.rate import FixedWindow
+from resty_django.limits.specs.ban import BanRule, ban_rule
 from resty_django.limits.testing import FrozenClock, frozen_limits
 from resty_django.limits.throttling import FixedWindowThrottle
 from resty_django.shdict import NoMemory, shdicts
@@ -273,7 +273,7 @@ from django.conf import settings
 settings.SECRET_KEY = sys.argv[1]
 django.setup()
 from resty_django.limits.bans.banning import Banning
-from resty_django.limits.bans.rule import BanRule
+from resty_django.limits.specs.ban import BanRule
 from resty_django.sansio import run
 banning = Banning(BanRule(ban=3600, after=50, within=3600), "crowd", prefix="crowd:")
 caused = [run(banning.counting("k", "test")) for _ in range(100)]

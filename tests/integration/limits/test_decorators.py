@@ -20,6 +20,7 @@ from django.views import View
 
 from resty_django.cache import cache_view, cached
 from resty_django.limits import LeakyBucket, Limited, LocalStore, TokenBucket, limited
+from resty_django.limits.callers.keys import make
 from resty_django.limits.decorators import (
     DecoratorOptions,
     RequestOptions,
@@ -31,13 +32,12 @@ from resty_django.limits.decorators import (
     limit_req,
     limit_window,
 )
-from resty_django.limits.enforcement.enforcer import Enforcer
-from resty_django.limits.enforcement.keys import make
-from resty_django.limits.enforcement.request_limits import RequestLimit
 from resty_django.limits.limiters.units import refill_of
 from resty_django.limits.policies import registry
 from resty_django.limits.quotas.quota import Quota
-from resty_django.limits.signals import request_refused
+from resty_django.limits.refusals import request_refused
+from resty_django.limits.requests.enforcer import Enforcer
+from resty_django.limits.requests.request_limit import RequestLimit
 from resty_django.lock import locked
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock

@@ -26,10 +26,10 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from resty_django.limits import Concurrency
+from resty_django.limits.callers import keys
 from resty_django.limits.decorators import limit, limit_conn, limit_count
-from resty_django.limits.enforcement import keys
 from resty_django.limits.policies import registry
-from resty_django.limits.signals import request_refused
+from resty_django.limits.refusals import request_refused
 from resty_django.limits.throttling import (
     ConcurrencyThrottle,
     FixedWindowThrottle,

@@ -20,11 +20,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from resty_django.limits.files import BadFile, dump, load
+from resty_django.limits.callers.exemptions import METHODS
 from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.overrides.current import current
 from resty_django.limits.policies import invalidation, registry
-from resty_django.limits.policies.spec import METHODS, PolicySpec
+from resty_django.limits.policies.files import BadFile, dump, load
+from resty_django.limits.specs.policy import PolicySpec
 from tests.integration.limits.policy_tools import HOSTILE, POLICIES, breakable, make_policy, person
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]

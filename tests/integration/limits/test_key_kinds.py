@@ -12,13 +12,13 @@ from asgiref.sync import sync_to_async
 from django.test import Client
 
 from resty_django.limits import FixedWindow, Limited, limited
-from resty_django.limits.enforcement.key_kinds import stored_key
+from resty_django.limits.callers.key_kinds import stored_key
 from resty_django.limits.models import LimitOverride
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import Totals, stats
-from resty_django.qless.worker.control import RequeueLater
+from resty_django.qless.middleware.limits import Rate
+from resty_django.qless.outcomes import RequeueLater
 from resty_django.qless.worker.middleware import Limit
-from resty_django.qless.worker.middleware.rate_limit import Rate
 from tests.integration.limits.policy_tools import POLICIES, make_policy
 from tests.integration.limits.test_key_search import rows
 from tests.integration.limits.test_overrides import everywhere, override  # noqa: F401 - fixtures

@@ -23,7 +23,7 @@ from rest_framework.views import APIView
 from resty_django.conf import all_problems
 from resty_django.limits import StoreFailed, bans, request_refused
 from resty_django.limits.bans.registry import dictionary
-from resty_django.limits.enforcement.names import normalized
+from resty_django.limits.callers.names import normalized
 from resty_django.limits.login.guard import name_in
 from resty_django.limits.testing import FrozenClock, frozen_limits
 from tests.integration.limits.view_tools import heard, on_dead_redis

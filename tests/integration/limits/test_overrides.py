@@ -29,13 +29,13 @@ from resty_django.limits import (
     limit_window,
     limited,
 )
-from resty_django.limits.enforcement import keys
-from resty_django.limits.enforcement.enforcer import Enforcer
-from resty_django.limits.enforcement.request_limits import RequestLimit
+from resty_django.limits.callers import keys
 from resty_django.limits.models import LimitOverride
 from resty_django.limits.overrides.current import UNREAD, current
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.enforcers import enforcer_for
+from resty_django.limits.requests.enforcer import Enforcer
+from resty_django.limits.requests.request_limit import RequestLimit
 from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits

@@ -17,10 +17,10 @@ from django.urls import path
 
 from resty_django.limits import bans
 from resty_django.limits.decorators import limit
-from resty_django.limits.enforcement.chosen_rates import MISSING_FUNCTION
 from resty_django.limits.health import probe
 from resty_django.limits.models import LimitOverride, LimitPolicy
 from resty_django.limits.policies import enforcers, registry
+from resty_django.limits.requests.chosen_rates import MISSING_FUNCTION
 from resty_django.limits.statistics import reporter
 from resty_django.limits.statistics.reporter import Totals
 from tests.staff import logged

@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 
 from resty_django.limits import Quota, quota, usage
-from resty_django.limits.files import BadFile, dump, load
 from resty_django.limits.models import LimitOverride, QuotaUsage
+from resty_django.limits.policies.files import BadFile, dump, load
 from resty_django.limits.quotas.throttling import QuotaThrottle
 from resty_django.limits.statistics.reporter import Totals, stats
 from tests.integration.limits.policy_tools import POLICIES, make_policy

@@ -29,6 +29,7 @@ from resty_django.limits import (
 )
 from resty_django.limits.models import QuotaUsage
 from resty_django.limits.quotas.quota import DATABASE
+from resty_django.limits.quotas.store import block_key
 from resty_django.limits.testing import frozen_limits, no_limits
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
@@ -313,7 +314,7 @@ def test_the_loss_of_the_store_costs_at_most_one_block(july: Clock) -> None:
 @pytest.mark.usefixtures("limits_store")
 def test_foreign_data_in_the_store(july: Clock) -> None:
     counted = monthly(3, clock=july)
-    shdicts["limits"].set(counted.store_key("k", counted.period("k")), "text")
+    shdicts["limits"].set(block_key(counted.name, "k", counted.period("k")), "text")
     assert [bool(counted.use("k")) for _ in range(4)] == [True, True, True, False]
 
 

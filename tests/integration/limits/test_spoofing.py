@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resty_django.limits import client_address
+from resty_django.limits.callers import keys
 from resty_django.limits.decorators import limit_count
-from resty_django.limits.enforcement import keys
 
 from .view_tools import Site
 

@@ -20,11 +20,11 @@ from django.urls import path
 
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, TokenBucket
 from resty_django.limits.decorators import limit, limit_rate, limit_rate_either, limit_req
-from resty_django.limits.enforcement import waiting
-from resty_django.limits.files import BadFile, load
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
-from resty_django.limits.policies.spec import BadPolicy
+from resty_django.limits.policies.files import BadFile, load
+from resty_django.limits.requests import waiting
+from resty_django.limits.specs.policy_validation import BadPolicy
 from resty_django.limits.statistics.reporter import stats
 
 from .policy_tools import policy_of

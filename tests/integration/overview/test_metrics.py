@@ -20,7 +20,7 @@ from resty_django import metrics
 from resty_django.cache import MLCache
 from resty_django.conf import conf
 from resty_django.ids.models import IdRule
-from resty_django.limits.algorithms.decision import Decision
+from resty_django.limits.decision import Decision
 from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.metrics import Family, Sample
 from resty_django.metrics.exposition import RestyCollector

@@ -22,7 +22,7 @@ from redis import Redis
 from resty_django.cache import MLCache
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.overview import runs_out
-from resty_django.limits.algorithms.decision import Decision
+from resty_django.limits.decision import Decision
 from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.logs import SocketHandler
 from resty_django.qless.clients.default import default_client

@@ -18,7 +18,7 @@ from resty_django import concurrency, overview
 from resty_django.cache import MLCache
 from resty_django.ids import service
 from resty_django.ids.models import IdRule
-from resty_django.limits.algorithms.decision import Decision
+from resty_django.limits.decision import Decision
 from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.overview import Figure, Panel, Row, Tile
 from resty_django.shdict import shdicts

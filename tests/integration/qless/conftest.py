@@ -195,8 +195,8 @@ def history(client: Any, jid: str) -> list[str]:
 @pytest.fixture
 def no_tasks() -> Iterator[None]:
     """As if no module with tasks had been imported: those of other tests and of the demo site are out of the way."""
+    from resty_django.qless.job_classes import discover_once
     from resty_django.qless.tasks.base import all_tasks
-    from resty_django.qless.tasks.registry import discover_once
     from resty_django.qless.tasks.schedule import scheduled
 
     discover_once()

@@ -18,8 +18,8 @@ from resty_django.qless import client as site_client
 from resty_django.qless.clients.serialization import encode
 from resty_django.qless.integrations.celery import put_task, tracking
 from resty_django.qless.integrations.celery.runner import run_borrowed
+from resty_django.qless.job_classes import find
 from resty_django.qless.tasks import eager
-from resty_django.qless.tasks.registry import find
 from resty_django.qless.worker.handlers import resolve_handler
 from tests.integration.qless.celery import celery_app
 from tests.integration.qless.conftest import LONG, change_settings, history

@@ -19,11 +19,11 @@ from resty_django.qless.clients.replies import GONE, SILENT
 from resty_django.qless.clients.worker_reports import ReportedJob, encode_report
 from resty_django.qless.coverage import coverage
 from resty_django.qless.facts import facts
+from resty_django.qless.job_classes import find
 from resty_django.qless.overview import panel
 from resty_django.qless.tasks.base import Task, all_tasks, task
-from resty_django.qless.tasks.registry import find
 from resty_django.qless.tasks.schedule import scheduled
-from resty_django.qless.worker.heartbeat.liveness import LivenessReporter
+from resty_django.qless.worker.reports.liveness import LivenessReporter
 from resty_django.redis import StoreDown
 from tests.integration.qless.conftest import Core, change_settings
 from tests.integration.qless.core.test_contract import refused
@@ -124,7 +124,7 @@ def test_a_worker_has_one_request_of_each_kind_until_it_confirms(core: Core) -> 
 
 def test_the_liveness_reporter(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on when the server was down, takes the dead off the list, and itself at the end."""
-    monkeypatch.setattr("resty_django.qless.worker.heartbeat.liveness.INTERVAL", 0.01)
+    monkeypatch.setattr("resty_django.qless.worker.reports.liveness.INTERVAL", 0.01)
     client.call("worker.alive", "dead", "q")
     faults = [StoreDown("down")] * 3
     call = client.call

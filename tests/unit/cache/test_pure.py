@@ -20,7 +20,7 @@ from resty_django.cache.mlcache.bulk import chunks
 from resty_django.cache.mlcache.loading import lifetime
 from resty_django.cache.mlcache.options import CacheOptions, Options, ViewOptions
 from resty_django.cache.storage.records import Record, decode, encode, key_text, plain
-from resty_django.durations import is_number
+from resty_django.text.durations import is_number
 
 # --- records ---
 

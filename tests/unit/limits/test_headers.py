@@ -11,10 +11,12 @@ from django.http import HttpResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.algorithms.decision import Decision
-from resty_django.limits.enforcement.headers import (
+from resty_django.limits.callers.request_settings import SELECTIONS
+from resty_django.limits.decision import Decision
+from resty_django.limits.limiters.concurrency import Concurrency
+from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from resty_django.limits.requests.headers import (
     LARGEST,
-    SELECTIONS,
     AdvertisedLimit,
     add_headers,
     policy_parameters,
@@ -22,8 +24,6 @@ from resty_django.limits.enforcement.headers import (
     retry_after,
     shown_name,
 )
-from resty_django.limits.limiters.concurrency import Concurrency
-from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
 ITEM = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"((?:;[a-z]+=(?:\d+|"[a-z-]+"))*)(?:, |$)')
 

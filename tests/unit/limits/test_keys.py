@@ -11,7 +11,7 @@ from django.test import RequestFactory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.enforcement import keys
+from resty_django.limits.callers import keys
 
 factory = RequestFactory()
 

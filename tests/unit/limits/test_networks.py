@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.enforcement.client_address import ClientResolver, Networks, parse_address
+from resty_django.limits.callers.client_address import ClientResolver, Networks, parse_address
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.durations import UNITS, parse_duration
-from resty_django.limits.limiters.units import parse_rate, split_rate
+from resty_django.limits.limiters.units import parse_rate
+from resty_django.text.durations import UNITS, parse_duration, split_rate
 
 
 @pytest.mark.parametrize(

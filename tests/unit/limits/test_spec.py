@@ -8,17 +8,8 @@ import pytest
 from django.test import override_settings
 
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from resty_django.limits.policies.spec import (
-    ALGORITHMS,
-    BadPolicy,
-    PolicySpec,
-    build,
-    describe,
-    find_problems,
-    from_values,
-    rate_specs,
-    state_prefix,
-)
+from resty_django.limits.specs.policy import ALGORITHMS, PolicySpec, build, describe, rate_specs, state_prefix
+from resty_django.limits.specs.policy_validation import BadPolicy, find_problems, from_values
 
 GOOD: dict[str, dict[str, Any]] = {
     "leaky_bucket": {"rate": "200/s", "burst": 100},

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from resty_django.limits.policies import simulation
-from resty_django.limits.policies.spec import from_values
+from resty_django.limits.specs.policy_validation import from_values
 
 
 def tried(arrivals: int, interval: float, lasts: float = 0.0, **values: Any) -> list[simulation.Step]:

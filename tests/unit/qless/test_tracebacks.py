@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import resty_django
-from resty_django.qless.admin.tracebacks import is_library, report_of
-from resty_django.qless.worker.error_text import message_of
+from resty_django.qless.admin.jobs.tracebacks import is_library, report_of
+from resty_django.qless.outcomes.error_text import message_of
 
 OURS = Path(resty_django.__file__).parent
 SITE = "/srv/shop/orders/tasks.py"

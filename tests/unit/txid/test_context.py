@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from resty_django.txid import InvalidTxid, bound, carry, command, current, current_trace, is_txid
+from resty_django.txid import InvalidTxid, bound, carry, context, current, current_trace, is_txid
 from resty_django.txid.traceparent import begin
 
 ID = "cbpvimguo4hkaps9lf6g"
@@ -132,7 +132,7 @@ async def test_tasks_and_their_threads_get_it_by_themselves() -> None:
 
 @pytest.fixture
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_made", {})
+    monkeypatch.setattr(context, "_of_runs", {})
 
 
 @pytest.mark.usefixtures("_fresh")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resty_django.txid.proxies import is_trusted
+from resty_django.txid.middleware import is_trusted
 
 
 @pytest.mark.parametrize(

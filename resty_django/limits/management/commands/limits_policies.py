@@ -13,8 +13,8 @@ from django.db import Error as DatabaseError
 
 from resty_django.text import one_line
 
-from ...files import MAX_CHARACTERS, BadFile, dump, load
 from ...models import LimitOverride, LimitPolicy
+from ...policies.files import MAX_CHARACTERS, BadFile, dump, load
 
 
 class Command(BaseCommand):

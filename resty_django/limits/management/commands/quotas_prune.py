@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from resty_django.conf import conf
-from resty_django.durations import parse_duration
+from resty_django.text.durations import parse_duration
 
 from ...quotas import rows
 

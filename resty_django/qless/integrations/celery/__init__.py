@@ -34,12 +34,12 @@ from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...errors import NotAllowed, QlessError
+from ...job_classes import SOURCES, Runnable
+from ...middleware.bounds import Timeout
+from ...outcomes import RequeueLater
+from ...outcomes.error_text import message_of
 from ...tasks.context import timestamp, timing
 from ...tasks.message import Message, PutOptions, call_of
-from ...tasks.registry import Runnable
-from ...tasks.replies import SOURCES
-from ...worker.control import RequeueLater
-from ...worker.error_text import message_of
 from . import tracking
 from .dispatcher import CeleryDispatcher
 from .runner import process_name, run_borrowed
@@ -134,15 +134,14 @@ class CeleryTask(Runnable):
         self.names = [*self.call_signature.parameters]
         limit = task.soft_time_limit or task.time_limit
         if limit:
-            from ...worker.middleware import Timeout
-
             self.middleware = (Timeout(float(limit)),)
         self._trace = build_tracer(task.name, task, eager=True, app=task.app)
 
     def perform(self, job: Job) -> Any:
         data = loaded(job)
-        call = job.client.run(call_of(job))
-        args = [*call.args[: len(call.args) - len(data["args"])], *data["args"]]
+        call = call_of(job)
+        outcome = call.args[: len(call.args) - len(data["args"])]
+        args = [*(outcome if call.first is None else [job.client.run(call.first)]), *data["args"]]
         retries = int(data.get("retries", 0))
         traced = self._trace(job.jid, args, data["kwargs"], self._request(job, args, data["kwargs"], retries))
         if traced.info is None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from resty_django.text import logger
 
 from ...errors import LostLock
-from ...worker.control import Stopping
+from ...outcomes import Stopping
 from ...worker.executor import Pool
 from ...worker.running_job import RETURNED, RunningJob
 

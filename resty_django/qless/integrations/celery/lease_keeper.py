@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from resty_django.forks import after_fork
+from resty_django.processes.forks import after_fork
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ...clients.client import Client
 from ...errors import LostLock, QlessError
-from ...worker.control import JobTimeout
-from ...worker.executor import checkpoint, raise_in_thread
-from ...worker.heartbeat.leases import RENEWALS
-from ...worker.running_job import RunningJob
+from ...outcomes import JobTimeout
+from ...outcomes.interruption import checkpoint, raise_in_thread
+from ...worker.running_job import RENEWALS, RunningJob
 
 if TYPE_CHECKING:
     from .runner import BorrowedJob

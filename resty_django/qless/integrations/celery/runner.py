@@ -18,9 +18,9 @@ from ...clients.replies import JobRecord
 from ...clients.serialization import read, readable, reader
 from ...clients.transport import Request, is_refusal
 from ...errors import LostLock, NoSuchJob, QlessError
+from ...outcomes import JobTimeout
+from ...outcomes.error_text import LONGEST_MESSAGE
 from ...worker import execution
-from ...worker.control import JobTimeout
-from ...worker.error_text import LONGEST_MESSAGE
 from ...worker.handlers import REFUSED, resolve_handler
 from ...worker.job import WorkerJob
 from ...worker.running_job import LOST, RunningJob
@@ -55,7 +55,7 @@ class BorrowedJob(WorkerJob):
         if self.running is not None:
             keeper.limit(self.running, seconds)
 
-    def retire_worker(self, code: int) -> None:
+    def retire_worker(self) -> None:
         """Do nothing: Celery limits its processes by `--max-memory-per-child`."""
 
 

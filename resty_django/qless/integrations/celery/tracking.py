@@ -32,11 +32,11 @@ from ...clients.replies import JobRecord
 from ...clients.serialization import as_list, encode, read, reader
 from ...clients.transport import RedisCommand, Steps, checked, skipping_refusals
 from ...errors import InvalidArgument, NoSuchJob, QlessError
+from ...job_classes import Runnable
+from ...outcomes import RetryLater
+from ...outcomes.error_text import message_of
 from ...tasks.context import timestamp
 from ...tasks.message import PutOptions
-from ...tasks.registry import Runnable
-from ...worker.control import RetryLater
-from ...worker.error_text import message_of
 from .lease_keeper import keeper
 from .runner import BorrowedJob, begin, process_name
 from .serialization import as_json, check, dumped, loaded

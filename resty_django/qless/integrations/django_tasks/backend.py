@@ -24,9 +24,9 @@ from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.serialization import encode
 from ...errors import NotAllowed
+from ...job_classes import find
 from ...tasks.context import timestamp
 from ...tasks.message import Message, PutOptions, waits_for_commit
-from ...tasks.registry import find
 from .compat import (
     BaseTaskBackend,
     InvalidTask,

@@ -13,13 +13,13 @@ from resty_django.callables import acompleted, completed
 from resty_django.conf import conf
 
 from ...clients.job import Job
-from ...tasks.registry import Runnable
-from ...tasks.retry import RetryPolicy, retry_later
+from ...job_classes import Runnable
+from ...middleware.retries import RetryPolicy, retry_later
 from .compat import Status, TaskContext, normalize_json, signals, task_backends, time_of
 from .record import TaskRecord
 
 if TYPE_CHECKING:
-    from ...worker.control import RetryLater
+    from ...outcomes import RetryLater
     from .backend import QlessBackend
 
 

@@ -15,15 +15,15 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from resty_django import extras
 from resty_django.conf.sections.qless import POOLS
 from resty_django.redis.errors import StoreError
-from resty_django.suggestions import did_you_mean
 from resty_django.text import one_line
+from resty_django.text.suggestions import did_you_mean
 
 from ...checks import check_tasks
 from ...clients.default import default_client
-from ...worker.display import LiveDisplay, Terminal
 from ...worker.options import Options
 from ...worker.options import options as worker_options
-from ...worker.supervisor import Supervisor
+from ..live_display import LiveDisplay, Terminal
+from ..supervisor import Supervisor
 
 
 class Command(BaseCommand):

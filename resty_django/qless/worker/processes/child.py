@@ -23,13 +23,13 @@ from resty_django.text import logger
 
 from ...clients.default import default_client
 from ...clients.replies import JobRecord
-from .. import execution, stacks
+from ...middleware.always import JobThreads
+from .. import execution
 from ..forks import HANDLED, terminate_forks_at_end
 from ..handlers import REFUSED, resolve_handler
 from ..job import WorkerJob
-from ..middleware.database import JobThreads
+from ..reports import stacks
 from ..running_job import RunningJob
-from ..site_events import start_events
 from .channel import Channel
 from .fork_server import DUMP_STACK, INTERRUPT
 from .slot_memory import SlotMemory
@@ -208,9 +208,19 @@ class ProcessJob(WorkerJob):
         """Interrupt this run with `JobTimeout`, `seconds` after its start. `kill_after`: see `Timeout`."""
         self._process.channel.send(("limit", float(seconds), kill_after))
 
-    def retire_worker(self, code: int) -> None:
+    def retire_worker(self) -> None:
         """End this process after the job; another one takes its place."""
         self._process.retiring = True
+
+
+def start_events() -> bool:
+    """Start receiving the site's events, such as cache invalidations. Return whether it has started."""
+    try:
+        events.start(wait=0)
+    except Exception as error:  # jobs can run without events
+        log.warning("events from other processes are not received: %s", error)
+        return False
+    return True
 
 
 def _cancel(task: asyncio.Task[None]) -> None:

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from resty_django.supervisor import end_with_parent, noted_signals
+from resty_django.processes.supervisor import end_with_parent, noted_signals
 from resty_django.text import logger
 
 log = logger("resty_django.qless.worker")

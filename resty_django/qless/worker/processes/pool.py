@@ -19,12 +19,12 @@ from resty_django.text import logger
 from ...clients.transport import Request
 from ...clients.worker_reports import Frame
 from ...errors import LostLock
+from ...outcomes import JobTimeout, ProcessDied, Stopping
 from .. import execution
 from ..commands import EndCommand
-from ..control import JobTimeout, ProcessDied, Stopping
 from ..executor import Pool
+from ..reports.stacks import of_dump
 from ..running_job import LOST, RETURNED, RunningJob
-from ..stacks import of_dump
 from .channel import Channel
 from .fork_server import ForkServer
 from .slot_memory import SlotMemory

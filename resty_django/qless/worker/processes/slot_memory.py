@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from ...errors import LostLock
-from ..control import JobTimeout, Stopping
+from ...outcomes import JobTimeout, Stopping
 
 SIZE: Final = 64
 """Bytes of one slot."""

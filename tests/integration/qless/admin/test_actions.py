@@ -11,9 +11,9 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.admin import bulk as bulk_module
-from resty_django.qless.admin.job_lists import sorted_set
+from resty_django.qless.admin.jobs import bulk as bulk_module
 from resty_django.qless.admin.options import CORE_OPTIONS, QUEUE_OPTIONS, option_spec
+from resty_django.qless.admin.redis_reads import sorted_set
 from tests.docs_reader import code, page
 from tests.integration.qless.admin.tools import (
     bulk,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from resty_django.admin.operations import Operation
 from resty_django.qless import Client
 from resty_django.qless.admin.arguments import edited_arguments
-from resty_django.qless.admin.operations import OPERATIONS
+from resty_django.qless.admin.jobs.operations import OPERATIONS
 from resty_django.qless.errors import InvalidArgument
 from resty_django.qless.redaction import HIDDEN, UNNAMED, redacted_arguments
 from tests.integration.qless.admin.tools import path, text_of

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.admin import bulk
+from resty_django.qless.admin.jobs import bulk
 from resty_django.qless.models import token
 from tests.integration.qless.admin.tools import HOSTILE, ROOT, failed, path, run_steps, text_of
 from tests.staff import logged

@@ -11,7 +11,8 @@ from django.test import Client as Browser
 from redis import Redis
 
 from resty_django.qless import Client
-from resty_django.qless.admin import graph_actions, groups
+from resty_django.qless.admin import groups
+from resty_django.qless.admin.jobs import graph_operations as graph_actions
 from resty_django.qless.clients import graph
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import ROOT, path, person, plain, text_of

@@ -10,7 +10,7 @@ from django.test import Client as Browser
 
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
 from resty_django.qless import Client
-from resty_django.qless.admin import job_merge
+from resty_django.qless.admin.job_lists import merged as job_merge
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import failed, fill, jids, path, text_of
 

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.admin import job_history
-from resty_django.qless.worker.error_text import message_of
+from resty_django.qless.admin.jobs import history as job_history
+from resty_django.qless.outcomes.error_text import message_of
 from tests.integration.html_pages import sound
 from tests.integration.qless.admin.tools import failed, path, text_of
 from tests.integration.qless.conftest import pop

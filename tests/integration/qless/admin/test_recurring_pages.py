@@ -40,7 +40,7 @@ def periodic(settings: Any, jobs_site: Client, monkeypatch: pytest.MonkeyPatch) 
     settings.TIME_ZONE = "UTC"
     tasks = {name: task for name, task in schedule.scheduled.items() if name in (NIGHTLY, EVERY)}
     monkeypatch.setattr(schedule, "scheduled", tasks)
-    monkeypatch.setattr("resty_django.qless.admin.recurring_list.scheduled", tasks)
+    monkeypatch.setattr("resty_django.qless.admin.recurring.table.scheduled", tasks)
     client = default_client()
     at(client, NOON)
     client.queues["mail"].recur("shop.jobs.Digest", {"to": "all"}, 3600, jid="digest", offset=60, tags=["vip"])

@@ -15,7 +15,7 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.admin import job_search
+from resty_django.qless.admin.job_lists import search as job_search
 from resty_django.qless.search import index
 from resty_django.qless.search.index import Indexer
 from resty_django.qless.search.terms import index_terms
@@ -225,7 +225,7 @@ def test_a_search_without_a_hit_costs_few_commands(admin_client: Browser, orders
 
 
 def test_pages_continue_and_show_progress(admin_client: Browser, jobs_site: Client, monkeypatch: Any) -> None:
-    monkeypatch.setattr("resty_django.qless.admin.job_lists.MAX_EXAMINED", 1000)
+    monkeypatch.setattr("resty_django.qless.admin.job_lists.lists.MAX_EXAMINED", 1000)
     queue = jobs_site.queues["mail"]
     queue.put_many([{"klass": "K", "data": {"n": n, "word": "many"}} for n in range(1490)])
     queue.put_many([{"klass": "K", "data": {"n": n, "word": "many", "late": "x"}} for n in range(30)])
@@ -243,7 +243,7 @@ def test_pages_continue_and_show_progress(admin_client: Browser, jobs_site: Clie
 def test_the_shorter_list_is_examined(admin_client: Browser, jobs_site: Client, monkeypatch: Any) -> None:
     """Few failed jobs of a class with many."""
     monkeypatch.setattr(job_search, "FEW", 10)
-    monkeypatch.setattr("resty_django.qless.admin.job_lists.FEW", 10)
+    monkeypatch.setattr("resty_django.qless.admin.job_lists.lists.FEW", 10)
     failed(jobs_site, "lost")
     jobs_site.queues["mail"].put_many([{"klass": "shop.jobs.Send", "data": {"order": 7}} for _ in range(100)])
     index_all(jobs_site)

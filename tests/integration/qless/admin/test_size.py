@@ -10,7 +10,7 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.admin import bulk as bulk_module
+from resty_django.qless.admin.jobs import bulk as bulk_module
 from resty_django.qless.search.index import index_jobs
 from tests.integration.qless.admin.tools import bulk, fill, path
 

@@ -12,10 +12,10 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
-from resty_django.qless.admin import worker_stacks
+from resty_django.qless.admin.workers import stacks as worker_stacks
 from resty_django.qless.clients.replies import SILENT
 from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
-from resty_django.qless.worker.stacks import encode_stacks
+from resty_django.qless.worker.reports.stacks import encode_stacks
 from tests.integration.qless.admin.tools import HOSTILE, path, person, plain, report, text_of
 from tests.staff import logged
 

@@ -12,9 +12,9 @@ import pytest
 from resty_django.qless import Client
 from resty_django.qless.integrations.celery.dispatcher import DISPATCHED, CeleryDispatcher
 from resty_django.qless.integrations.celery.runner import run_borrowed
+from resty_django.qless.management.worker_process import build
 from resty_django.qless.worker.handlers import resolve_handler
 from resty_django.qless.worker.loop import WorkerLoop
-from resty_django.qless.worker.main import build
 from tests.integration.qless.conftest import job_of, pop
 from tests.integration.qless.worker.conftest import InProcessWorker, in_process_workers, options, wait_for
 

@@ -14,7 +14,7 @@ from celery import signals
 
 from resty_django.qless import AsyncResult, InvalidArgument, NotAllowed, TaskFailed, client
 from resty_django.qless.integrations.celery import put_task
-from resty_django.qless.tasks.registry import find
+from resty_django.qless.job_classes import find
 from resty_django.qless.worker.handlers import resolve_handler
 from resty_django.txid import bound
 from resty_django.txid import txid as new_txid

@@ -19,7 +19,7 @@ from resty_django.qless import (
     NoSuchJob,
 )
 from resty_django.qless.clients.graph import requeue
-from resty_django.qless.clients.outcomes import Outcome
+from resty_django.qless.clients.put_options import Outcome
 from resty_django.qless.clients.replies import StuckJob
 from tests.integration.qless.conftest import Invoke, SkewedClient, pop
 

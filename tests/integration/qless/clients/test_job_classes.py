@@ -13,7 +13,7 @@ import pytest
 
 import resty_django
 from resty_django.qless import Client, Job, MethodMissing, MethodType, NotAllowed
-from resty_django.qless.tasks.registry import allowed, find, function_of
+from resty_django.qless.job_classes import allowed, find, function_of
 from tests.integration.qless.conftest import Invoke, change_settings
 
 from . import sample_jobs

@@ -13,8 +13,8 @@ import pytest
 
 from resty_django.qless import client
 from resty_django.qless.clients.recurring import RecurringJob
+from resty_django.qless.job_classes import discover
 from resty_django.qless.tasks import eager
-from resty_django.qless.tasks.registry import discover
 from resty_django.qless.tasks.schedule import declare, scheduled
 from resty_django.qless.worker.handlers import resolve_handler
 from tests.integration.qless.conftest import change_settings

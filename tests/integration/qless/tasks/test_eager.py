@@ -19,8 +19,8 @@ from resty_django.qless import (
     group,
     task,
 )
+from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.tasks import eager
-from resty_django.qless.worker.control import JobTimeout
 from resty_django.txid import bound, txid
 from tests.integration.qless.conftest import change_settings
 from tests.integration.qless.tasks import examples

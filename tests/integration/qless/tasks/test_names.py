@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from resty_django.qless import DuplicateTask, NotAllowed, client, task
-from resty_django.qless.tasks.registry import discover, find
+from resty_django.qless.job_classes import discover, find
+from resty_django.qless.management.supervisor import Supervisor
 from resty_django.qless.tasks.schedule import AHEAD, declare
 from resty_django.qless.worker.exit_codes import CONFIG
 from resty_django.qless.worker.options import options
-from resty_django.qless.worker.supervisor import Supervisor
 from tests.integration.qless.conftest import LONG, change_settings, job_of
 from tests.integration.qless.tasks.conftest import Deploy, recurring_job, work
 from tests.integration.qless.worker.conftest import StartInProcess

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -32,8 +34,7 @@ from resty_django.qless import (
     task,
 )
 from resty_django.qless.tasks import base
-from resty_django.qless.tasks.base import TaskOptions
-from resty_django.qless.tasks.message import EnqueueOptions, Reactions
+from resty_django.qless.tasks.message import EnqueueOptions, Reactions, TaskOptions
 from resty_django.txid import bound, txid
 from tests.forkserver import ROOT
 from tests.integration.qless.conftest import LONG, change_settings, job_of
@@ -401,6 +402,42 @@ def test_the_package_exports_the_decorator_also_after_the_import_of_its_module()
     )
     settings = "from django.conf import settings; settings.configure()\n"
     subprocess.run([sys.executable, "-c", settings + code], check=True, cwd=ROOT)
+
+
+WITHOUT_LIMITS = """
+import sys
+
+import django
+from django.conf import settings
+
+from resty_django.qless import task
+from resty_django.qless.testing import TestWorker
+
+
+@task(rate="1/h")
+def work(): ...
+
+
+if __name__ == "__main__":
+    settings.configure(
+        SECRET_KEY="site",
+        INSTALLED_APPS=["resty_django", "resty_django.qless"],
+        RESTY_DJANGO={"QLESS": {"MODULES": ["limited_site"]}, "SHARED_DICTS": {"limits": {"PATH": sys.argv[1]}}},
+    )
+    django.setup()
+    import limited_site
+
+    with TestWorker() as worker:
+        limited_site.work.delay()
+        limited_site.work.delay()
+        assert [run.outcome for run in worker.drain()] == ["completed", "retried"]
+"""
+
+
+def test_a_rate_holds_also_where_the_app_of_limits_is_not_installed(tmp_path: Path) -> None:
+    site = tmp_path / "limited_site.py"
+    site.write_text(WITHOUT_LIMITS)
+    subprocess.run([sys.executable, site, tmp_path], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 def test_the_package_has_what_tasks_need() -> None:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
+from resty_django.qless.management.worker_process import build
 from resty_django.qless.worker.handlers import resolve_handler
-from resty_django.qless.worker.main import build
 from resty_django.qless.worker.options import Options
 from resty_django.qless.worker.running_job import RunningJob
 from tests import processes
@@ -177,7 +177,7 @@ class InProcessWorker:
         return self.loop.snapshot()
 
     def lease(self, queue: str) -> float:
-        return self.loop.in_flight.leases.length(queue)
+        return self.loop.in_flight.leases.lengths[queue]
 
     def check_leases(self) -> None:
         """At once, and not when it is time."""

@@ -19,9 +19,8 @@ from django.core.management import CommandError, call_command
 import resty_django
 from resty_django.qless import Client, InvalidArgument, QlessError
 from resty_django.qless.clients.worker_reports import JobStack, WorkerReport, WorkerStacks
-from resty_django.qless.worker.heartbeat import liveness
-from resty_django.qless.worker.run_times import RunTimes
-from resty_django.qless.worker.usual_times import UsualTimes
+from resty_django.qless.worker.reports import liveness
+from resty_django.qless.worker.reports.run_times import RunTimes, UsualTimes
 from tests.integration.qless.conftest import job_of, pop
 from tests.integration.qless.worker.conftest import (
     JOBS,

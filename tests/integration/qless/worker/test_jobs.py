@@ -8,8 +8,8 @@ import pytest
 
 from resty_django.limits.policies import registry
 from resty_django.qless import Client
+from resty_django.qless.outcomes.error_text import LONGEST_MESSAGE
 from resty_django.qless.worker import job_failed
-from resty_django.qless.worker.error_text import LONGEST_MESSAGE
 from resty_django.shdict import shdicts
 from resty_django.txid import bound
 from resty_django.txid.logging import TxidFilter

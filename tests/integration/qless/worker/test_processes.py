@@ -16,7 +16,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from resty_django.qless import Client
-from resty_django.qless.worker.supervisor import KILL_AFTER
+from resty_django.qless.management.supervisor import KILL_AFTER
 from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker.conftest import (
     JOBS,

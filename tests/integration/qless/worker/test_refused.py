@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from resty_django.qless import Client, InvalidArgument
 from resty_django.qless.clients import serialization
 from resty_django.qless.integrations.celery.runner import run_borrowed
+from resty_django.qless.outcomes import RequeueLater, RetryLater
+from resty_django.qless.outcomes.error_text import LONGEST_GROUP, LONGEST_MESSAGE
 from resty_django.qless.worker import execution
 from resty_django.qless.worker.commands import CompleteJob, FailJob
-from resty_django.qless.worker.control import RequeueLater, RetryLater
-from resty_django.qless.worker.error_text import LONGEST_GROUP, LONGEST_MESSAGE
 from resty_django.qless.worker.exit_codes import OK
 from resty_django.qless.worker.handlers import REFUSED
 from resty_django.qless.worker.loop import WorkerLoop

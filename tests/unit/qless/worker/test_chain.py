@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from resty_django.qless.worker.middleware import chain
-from resty_django.qless.worker.middleware.chain import MiddlewareError
+from resty_django.qless.middleware import chain
+from resty_django.qless.middleware.chain import MiddlewareError
 
 
 def recorder(name: str, trail: list[str], swallow: type[Exception] | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resty_django.qless.worker.display import printable
+from resty_django.qless.management.live_display import printable
 
 
 def test_names_cannot_steer_the_terminal() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resty_django.qless.errors import LostLock
-from resty_django.qless.worker.heartbeat.process import LONGEST, SLOT, SharedJobs, StandInHeartbeats
+from resty_django.qless.worker.heartbeat import LONGEST, SLOT, SharedJobs, StandInHeartbeats
 
 
 class Site:

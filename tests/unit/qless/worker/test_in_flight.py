@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from resty_django.qless.errors import LostLock, NoSuchJob
+from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.worker.commands import CompleteJob, RequeueJob
-from resty_django.qless.worker.control import JobTimeout
 from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import REFUSED
 from resty_django.qless.worker.in_flight import InFlightJobs
@@ -138,4 +138,4 @@ def test_each_job_that_only_the_server_knows_is_found_once(in_flight: InFlightJo
             *("config.get", "config.get", "workers", "tidy")
         ]
         assert in_flight.take_orphans() == expected
-    assert in_flight.leases.length("q") == 30.0
+    assert in_flight.leases.lengths["q"] == 30.0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from resty_django.qless import LostLock
-from resty_django.qless.worker.control import RetryLater
+from resty_django.qless.middleware.bounds import resident
+from resty_django.qless.outcomes import RetryLater
 from resty_django.qless.worker.middleware import MemoryBound, Requeue, Retry
-from resty_django.qless.worker.middleware.memory_limit import resident
 
 
 @pytest.mark.parametrize("middleware", [Retry(Exception), Requeue(Exception)])

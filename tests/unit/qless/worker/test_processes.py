@@ -13,10 +13,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from resty_django.conf import conf
 from resty_django.qless.errors import LostLock
-from resty_django.qless.tasks.retry import RetryPolicy
+from resty_django.qless.middleware.retries import RetryPolicy
+from resty_django.qless.outcomes import JobTimeout, ProcessDied, Stopping
 from resty_django.qless.worker import execution
 from resty_django.qless.worker.commands import CompleteJob, EndCommand, FailJob, RequeueJob, RetryJob
-from resty_django.qless.worker.control import JobTimeout, ProcessDied, Stopping
 from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import JobHandler
 from resty_django.qless.worker.in_flight import InFlightJobs

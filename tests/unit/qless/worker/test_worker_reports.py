@@ -21,8 +21,8 @@ from resty_django.qless.clients.worker_reports import (
     request_of,
     stacks_of,
 )
-from resty_django.qless.worker import stacks
-from resty_django.qless.worker.run_times import MAX_CLASSES, RunTimes
+from resty_django.qless.worker.reports import stacks
+from resty_django.qless.worker.reports.run_times import MAX_CLASSES, RunTimes
 
 FIELDS: dict[str, Any] = {
     **{"host": "web1", "pid": 7, "started": 1000.0, "state": "running", "slots": 8, "max_slots": 64, "used": 1},
@@ -154,7 +154,7 @@ def test_the_stack_of_a_task_comes_after_the_dump_of_its_thread() -> None:
 
 
 def test_only_threads_that_run_jobs_are_taken_from_a_blocked_worker() -> None:
-    executor = stacks.__file__.replace("stacks.py", "executor.py")
+    executor = stacks.__file__.replace("reports/stacks.py", "executor.py")
     runs = [f'  File "{executor}", line 5 in run', f'  File "{executor}", line 1 in _work']
     threads = [
         ["Thread 0x01 (most recent call first):", '  File "/shop/tasks.py", line 12 in send', *runs],

@@ -1,0 +1,61 @@
+"""The contexts of the one page for lists, and the parts of it that have their own templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from django import forms
+
+from .charts import Chart
+from .operations import Operation
+from .tables import Filter, Table
+
+
+class PicksContext(TypedDict, total=False):
+    """The context of `picks.html`: check boxes in a table, and operations on the selected rows."""
+
+    bulk: str
+    """The URL of bulk operations on the list."""
+    picks_label: Any
+    """The label of the operations."""
+    operations: Sequence[Operation[Any]]
+    select_all: int | bool | None
+    """The number of rows if an operation may select all of the list."""
+
+
+class ListContext(PicksContext, total=False):
+    """The context of `listing.html`, except its table. Links are pairs of URL and text."""
+
+    title: Any
+    object: Any
+    on_object: bool
+    filters: Mapping[str, str]
+    """`q`: the text in the search field."""
+    form: forms.Form
+    """The filters; `filter_button`: the text of their button, `hidden_filters`: names and values of hidden fields."""
+    filter_button: Any
+    hidden_filters: Sequence[tuple[str, str]]
+    filter: Filter
+    """A filter by a text in any column; `filter_label`: the label of its field."""
+    filter_label: Any
+    search: Mapping[str, Any]
+    """The search box: completions, examples and the error of its text."""
+    live: bool
+    """Whether the page updates itself. `error`: why there is no table."""
+    error: str
+    tiles: Sequence[Mapping[str, Any]]
+    notes: Sequence[str]
+    shortcuts: Sequence[tuple[str, Any]]
+    hints: Sequence[tuple[str, Any]]
+    facts: Sequence[tuple[Any, Any]]
+    extra_tables: Sequence[Table]
+    periods: Sequence[tuple[str, Any, bool]]
+    """Links to other periods of the charts: URL, text, and whether it is the current one."""
+    charts: Sequence[Chart]
+    actions: Sequence[tuple[str, Any, bool]]
+    """URL and text of a link, and whether it is dangerous."""
+    picks_url: str
+    """The URL of operations on selected rows, if it is not `bulk`."""
+    quick_operations: Sequence[tuple[str, str, bool]]
+    """Name, text and danger of operations on all of the list."""

@@ -1,0 +1,1 @@
+"""Identification of callers: keys, client addresses, names of users, and exemptions."""

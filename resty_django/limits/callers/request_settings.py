@@ -1,0 +1,59 @@
+"""The settings of request limits, prepared for use; rebuilt when a setting changes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from resty_django.conf import conf, on_change
+from resty_django.conf.schema import SETTING
+
+from .client_address import ClientResolver, Networks
+
+DRAFT: Final = 1
+"""The flag of the header fields `RateLimit` and `RateLimit-Policy`, which a draft of the IETF defines."""
+LEGACY: Final = 2
+"""The flag of the `X-RateLimit` fields."""
+SELECTIONS: Final = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
+"""The flags of each value of the setting HEADERS."""
+
+
+class RequestSettings:
+    """The prepared settings.
+
+    `clients`: resolves the address of a client. `exempt`: exempt networks, or None. `headers`: flags of the
+    header fields that report limits. `max_delay`: seconds that a sync view may sleep. `max_wait`: seconds that a
+    request may wait for a token bucket without a `max_wait`. `max_waiting`: the maximum number of requests of this
+    process that wait at the same time.
+    """
+
+    __slots__ = ("clients", "exempt", "headers", "max_delay", "max_wait", "max_waiting", "section")
+
+    def __init__(self) -> None:
+        section = conf.limits
+        self.section = section
+        self.headers = SELECTIONS[section.headers]
+        self.max_delay = section.max_delay
+        self.max_wait = section.max_wait
+        self.max_waiting = section.max_waiting
+        self.clients = ClientResolver(section.proxies, section.proxy_header, section.ipv6_prefix)
+        self.exempt = Networks(section.exempt_networks) or None
+
+
+current: RequestSettings
+"""The settings in force. Read for every request, so it is an attribute of this module."""
+
+
+def __getattr__(name: str) -> RequestSettings:
+    """Prepare the settings when `current` is first read, and after they have changed."""
+    global current
+    if name != "current":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    settings = current = RequestSettings()
+    return settings
+
+
+def _forget() -> None:
+    globals().pop("current", None)
+
+
+on_change(_forget, SETTING)

@@ -1,1 +1,0 @@
-"""Enforcement of limits on requests: keys, exemptions, headers, responses."""

@@ -1,0 +1,115 @@
+"""Responses to refused requests, as HTML or JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from django.http import HttpResponse
+from django.template import TemplateDoesNotExist, loader
+from django.utils.html import format_html
+from django.utils.translation import get_language, gettext, ngettext
+
+from resty_django.text import logger
+
+from ..callers import request_settings
+from ..refusals import Refusal
+from .headers import retry_after, shown_name
+
+log = logger("resty_django.limits")
+
+PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
+"""The problem types (RFC 9457) that draft-ietf-httpapi-ratelimit-headers registers begin with this."""
+PROBLEM_JSON: Final = "application/problem+json"
+TYPES: Final = (PROBLEM_JSON, "application/json", "text/html", "application/xhtml+xml")
+"""Available content types; the first one is for clients that accept any."""
+
+
+TEMPLATE: Final = "resty_limits/429.html"
+"""The template of the package."""
+PAGE: Final = """<!doctype html>
+<html lang="{language}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<title>{title}</title>
+</head>
+<body>
+<h1>{title}</h1>
+{advice}
+</body>
+</html>
+"""
+"""The page if no template is found."""
+
+
+def response_to(request: Any, refusal: Refusal) -> HttpResponse:
+    """Return a page if the client prefers HTML, else a problem in JSON (RFC 9457)."""
+    section = request_settings.current.section
+    kind = request.get_preferred_type(TYPES) or PROBLEM_JSON
+    if "json" in kind:
+        return problem_response(refusal, PROBLEM_JSON if section.problem_json else kind)
+    status = refusal.status or section.status
+    seconds = retry_after(refusal.decision)
+    context = {
+        "title": gettext("Too many requests"),
+        "status": status,
+        "retry_after": seconds,
+        "decision": refusal.decision,
+    }
+    return _finished(HttpResponse(_page(section.template, context, request), status=status), seconds)
+
+
+def problem_response(refusal: Refusal, content_type: str = PROBLEM_JSON) -> HttpResponse:
+    """Return a problem in JSON (RFC 9457)."""
+    seconds = retry_after(refusal.decision)
+    title = gettext("Too many requests")
+    if refusal.decision.failed:  # ON_ERROR is "closed"
+        kind, title = "temporary-reduced-capacity", gettext("Temporarily unavailable")
+    else:
+        kind = "abnormal-usage-detected" if refusal.banned else "quota-exceeded"
+    problem = {
+        "type": f"{PROBLEM_TYPES}{kind}",
+        "title": title,
+        "status": refusal.status or request_settings.current.section.status,
+        "detail": gettext("This request can never pass.") if seconds is None else _advice(seconds),
+        "retry_after": seconds,
+        "violated-policies": list(map(shown_name, refusal.violated or (refusal.label,))),
+    }
+    return _finished(HttpResponse(json.dumps(problem), content_type=content_type, status=problem["status"]), seconds)
+
+
+def _finished(response: HttpResponse, seconds: int | None) -> HttpResponse:
+    """Set the header fields that every refusal has. `seconds`: see `retry_after`."""
+    if seconds is not None:
+        response.headers["Retry-After"] = str(seconds)
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _page(template: str, context: dict[str, Any], request: Any) -> str:
+    """Render the page of a refusal, with the built-in page as a fallback.
+
+    Django finds the template of the package only if `resty_django.limits` is in INSTALLED_APPS and the loader of app
+    templates is active; a site that only decorates its views may have neither.
+    """
+    try:
+        return loader.render_to_string(template, context, request)
+    except TemplateDoesNotExist as error:
+        if error.args[0] != template:
+            raise  # the missing template is one that this template extends or includes
+    if template != TEMPLATE:
+        log.error("The template %s of LIMITS does not exist; showing the built-in page", template)
+    return _builtin_page(context["title"], context["retry_after"])
+
+
+def _builtin_page(title: str, seconds: int | None) -> str:
+    """Render a page without styles and scripts, because a strict Content-Security-Policy would block them."""
+    advice = "" if seconds is None else format_html("<p>{}</p>", _advice(seconds))
+    return format_html(PAGE, language=get_language() or "en", title=title, advice=advice)
+
+
+def _advice(seconds: int) -> str:
+    text = ngettext("Please try again in %(seconds)s second.", "Please try again in %(seconds)s seconds.", seconds)
+    return text % {"seconds": seconds}

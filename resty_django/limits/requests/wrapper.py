@@ -1,0 +1,231 @@
+"""The view decorator that enforces limits before the view runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpResponseBase
+
+from resty_django.callables import caller
+
+from ..callers import request_settings
+from ..callers.keys import digest
+from ..overrides.current import current
+from .check import LimitCheck
+from .enforcer import Enforcer
+from .headers import add_headers
+from .request_limit import SHORTEST_SLEEP, RequestLimit
+from .waiting import await_turn, wait_turn
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+
+class EnforcerSource(Protocol):
+    """Returns the current enforcer if it can change between requests; `aget` does not block."""
+
+    def get(self) -> Enforcer: ...
+    async def aget(self) -> Enforcer: ...
+
+
+class ViewDecorator:
+    """A decorator for views.
+
+    `build`: creates the enforcer, or its source, from the name of a view. `max_delay`: the maximum number of seconds
+    that a view sleeps (None: the setting MAX_DELAY in sync views, no limit in async views).
+    """
+
+    def __init__(self, build: Callable[[str], Enforcer | EnforcerSource], max_delay: float | None) -> None:
+        if max_delay is not None and not max_delay >= 0:
+            raise ValueError(f"max_delay of a limit must be at least 0, not {max_delay!r}.")
+        self._build = build
+        self._max_delay = max_delay
+        self._enforcers: dict[str, Enforcer | EnforcerSource] = {}
+
+    def __call__(self, view: V) -> V:
+        if isinstance(view, type):
+            raise TypeError(
+                f"A limit cannot decorate the class {view.__name__} itself. Write "
+                f'@method_decorator(..., name="dispatch") above the class, or decorate one of its methods.'
+            )
+        owner = _owner(view)
+        name = view_name(view, owner)
+        enforcer = self._enforcers.get(name)
+        if enforcer is None:
+            enforcer = self._enforcers[name] = self._build(name)
+        longest = self._max_delay
+        wrapped: Callable[..., Any]
+
+        if iscoroutinefunction(view) or getattr(owner, "view_is_async", False):
+
+            @functools.wraps(view)
+            async def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+                in_force = enforcer if isinstance(enforcer, Enforcer) else await enforcer.aget()
+                return await acall(in_force, view, args, kwargs, longest)
+        elif isinstance(enforcer, Enforcer) and enforcer.plain is not None:
+            wrapped = functools.wraps(view)(_fast_path(enforcer, enforcer.plain, view, longest))
+        else:
+
+            @functools.wraps(view)
+            def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+                in_force = enforcer if isinstance(enforcer, Enforcer) else enforcer.get()
+                return call(in_force, view, args, kwargs, longest)
+
+        return cast("V", wrapped)
+
+
+def _fast_path(
+    enforcer: Enforcer, limit: RequestLimit, view: Callable[..., Any], longest: float | None
+) -> Callable[..., Any]:
+    """Return the decorated view for one limit that applies to all requests and usually lets them pass at once."""
+    key_of, hit, advertised, nodelay = limit.key.of, limit.limiter.hit, limit.advertised, limit.nodelay
+    record, series, roles = limit.record, limit.series, limit.key.roles
+
+    def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+        request = args[0] if hasattr(args[0], "META") else args[1]
+        settings = request_settings.current
+        if settings.exempt is not None:
+            return call(enforcer, view, args, kwargs, longest)
+        key = key_of(request, kwargs)
+        if key is None:
+            return view(*args, **kwargs)  # type: ignore[no-any-return]
+        active = current.active
+        if active is not None and active.applies(series, key, roles):
+            return call(enforcer, view, args, kwargs, longest)
+        decision = hit(key)
+        may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
+        if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):
+            if record is not None:
+                record(key, decision)
+            response: HttpResponseBase = view(*args, **kwargs)
+            if settings.headers and response is not None:  # None is a mistake that Django explains
+                add_headers(response.headers, advertised, decision, settings.headers)
+            return response
+        check = LimitCheck(request)
+        check.add(limit, key, decision)
+        return _respond(check, view, args, kwargs, longest)
+
+    return wrapped
+
+
+def call(
+    enforcer: Enforcer,
+    view: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    longest: float | None,
+) -> HttpResponseBase:
+    """Return the response of the view, or the refusal."""
+    check = enforcer.check(_request(args), kwargs)
+    if check is None:
+        return view(*args, **kwargs)  # type: ignore[no-any-return]
+    return _respond(check, view, args, kwargs, longest)
+
+
+def _respond(
+    check: LimitCheck, view: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], longest: float | None
+) -> HttpResponseBase:
+    if check.refused is not None:
+        return check.refuse()
+    try:
+        if check.delay and not wait_turn(check, request_settings.current.max_delay if longest is None else longest):
+            return check.refuse()
+        response = view(*args, **kwargs)
+    except BaseException:
+        check.abandon()
+        raise
+    return check.finish(response)
+
+
+async def acall(
+    enforcer: Enforcer,
+    view: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    longest: float | None,
+) -> HttpResponseBase:
+    """Return the response of an async view, or the refusal."""
+    check = await enforcer.acheck(_request(args), kwargs)
+    if check is None:
+        return await _awaited(view(*args, **kwargs))
+    if check.refused is not None:
+        return await check.arefuse()
+    try:
+        if check.delay and not await await_turn(check, inf if longest is None else longest):
+            return await check.arefuse()
+        response = await _awaited(view(*args, **kwargs))
+    except BaseException:
+        await check.aabandon()
+        raise
+    return await check.afinish(response)
+
+
+def _request(args: tuple[Any, ...]) -> Any:
+    """Return the request from the arguments of a view: the first, or for a method the second."""
+    return args[0] if hasattr(args[0], "META") else args[1]
+
+
+async def _awaited(response: Any) -> HttpResponseBase:
+    """Await a response if necessary: `dispatch` of an async class-based view is a plain function."""
+    return cast("HttpResponseBase", await response if inspect.isawaitable(response) else response)
+
+
+def view_name(view: Any, owner: Any = None) -> str:
+    """Return a unique name for a view or another function, which is the same in all processes.
+
+    For views of one class, partials and objects, the name contains the arguments that they were created with, if these
+    have a stable representation, and if that is not enough, the line where the limit is applied.
+    """
+    function, arguments = _unwrapped(view)
+    if owner is not None:
+        return f"{_qualified(type(owner))}.{function.__name__}"
+    view_class = getattr(function, "view_class", None) or getattr(function, "cls", None)
+    if view_class is None and hasattr(function, "__qualname__"):
+        name = _qualified(function)
+        if "<" in name and (code := getattr(function, "__code__", None)) is not None:
+            name = f"{name}:{code.co_firstlineno}"
+            if function.__name__ == "<lambda>":  # of several in one line; Python 3.12 knows no column of a constant
+                column = next((position[2] for position in code.co_positions() if position[2]), "")
+                name = f"{name}:{column or digest((code.co_consts, code.co_names))}"
+        if function is view:
+            return name
+    else:
+        name = _qualified(view_class or type(function))
+        arguments.append(getattr(function, "view_initkwargs", None) or getattr(function, "initkwargs", None))
+    text = repr([argument for argument in arguments if argument])
+    if text != "[]" and " at 0x" not in text:
+        name = f"{name}~{digest(text)}"
+    places, place = _places.setdefault(name, []), caller()
+    if place not in places:
+        places.append(place)
+    return name if place == places[0] else f"{name}@{place}"
+
+
+_places: Final[dict[str, list[str]]] = {}
+"""The lines where limits are applied to views of one name; the first has the name alone."""
+
+
+def _qualified(view: Any) -> str:
+    """Return the dotted name. DRF sets the name of the class behind `@api_view` to the function's, but not its
+    qualified name.
+    """
+    name, qualified = view.__name__, view.__qualname__
+    return f"{view.__module__}.{qualified if qualified.rpartition('.')[2] == name else name}"
+
+
+def _unwrapped(view: Any) -> tuple[Any, list[Any]]:
+    """Return the function of a partial, and the arguments of all partials around it."""
+    arguments: list[Any] = []
+    while isinstance(view, functools.partial):
+        arguments += [view.args, view.keywords]
+        view = view.func
+    return view, arguments
+
+
+def _owner(view: Any) -> Any:
+    """Return the object of a bound method: `method_decorator` decorates bound methods for each request."""
+    return getattr(_unwrapped(view)[0], "__self__", None)

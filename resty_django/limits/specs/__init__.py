@@ -1,0 +1,1 @@
+"""Specifications of policies, overrides and bans as plain values, with their validation."""

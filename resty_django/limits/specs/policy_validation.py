@@ -1,0 +1,408 @@
+"""Validation of policies: a message for each wrong field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from django.utils.translation import gettext
+
+from resty_django.text.durations import parse_duration
+from resty_django.text.localized import grouped, translated
+from resty_django.text.suggestions import did_you_mean
+
+from ..callers import keys
+from ..callers.client_address import Networks
+from ..callers.exemptions import METHODS
+from ..errors import CostTooHigh
+from ..limiters.units import parse_rate, split_rates
+from .lines import (
+    EXEMPTIONS,
+    LINE_FIELDS,
+    LONGEST_TIER,
+    TIERS,
+    USER,
+    count_problem,
+    first_problems,
+    line_problem,
+    normalized_lines,
+    numbered_lines,
+    split_tier,
+    text_of,
+)
+from .policy import (
+    ALGORITHMS,
+    ALL_NUMBERS,
+    FIELDS,
+    LONGEST_KEY,
+    LONGEST_NAME,
+    LONGEST_PATTERN,
+    LONGEST_RATE,
+    LONGEST_SPAN,
+    MODES,
+    MOST,
+    NO_LEASE,
+    NUMBERS,
+    ON_ERROR,
+    PolicySpec,
+    build,
+    is_set,
+    rate_specs,
+    specs_of_rate,
+)
+
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "leaky_bucket": ("rate",),
+    "fixed_window": (),
+    "sliding_window": (),
+    "token_bucket": (),
+    "concurrency": ("limit",),
+}
+NEEDED_WITHOUT_RATE: Final[Mapping[str, tuple[str, ...]]] = {
+    "fixed_window": ("limit", "window"),
+    "sliding_window": ("limit", "window"),
+    "token_bucket": ("interval", "capacity"),
+}
+DEFINED_BY_RATE: Final[Mapping[str, tuple[str, ...]]] = {
+    "fixed_window": ("limit", "window"),
+    "sliding_window": ("limit", "window"),
+    "token_bucket": ("interval", "quantum"),
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+TYPES: Final[Mapping[str, str]] = {field.name: str(field.type) for field in fields(PolicySpec)}
+
+
+class BadPolicy(ValueError):
+    """A policy is not valid. `problems`: a message for each wrong field."""
+
+    def __init__(self, name: str, problems: Mapping[str, str]) -> None:
+        self.problems = dict(problems)
+        texts = " ".join(f"{field}: {text}" for field, text in problems.items())
+        super().__init__(f"policy {name!r}: {texts}")
+
+
+def from_values(values: Mapping[str, object]) -> PolicySpec:
+    """Return a policy from values of any type, from code or settings. Raise `BadPolicy` if it is not valid."""
+    name = values.get("name", "")
+    problems = {str(field): unknown_field(str(field)) for field in values if field not in FIELDS}
+    for field in ("name", "algorithm"):
+        if field not in values:
+            problems[field] = gettext("This field is required.")
+    cleaned: dict[str, Any] = {}
+    for field, value in values.items():
+        if field in FIELDS:
+            cleaned[field], problem = _typed(field, value)
+            if problem:
+                problems[field] = problem
+    if problems:
+        raise BadPolicy(str(name), problems)
+    spec = PolicySpec(**cleaned)
+    validate(spec)
+    return spec
+
+
+def unknown_field(name: str) -> str:
+    hint = did_you_mean(name, FIELDS, gettext("Use %(names)s.") % {"names": ", ".join(FIELDS)}, quote='"')
+    return gettext("A policy has no such field. %(hint)s") % {"hint": hint}
+
+
+def _typed(field: str, value: object) -> tuple[object, str]:
+    """Return the value in the type of its field, and a message if it is wrong, or ""."""
+    kind = TYPES[field]
+    if kind == "str":
+        if isinstance(value, str):
+            return (normalized_lines(field, value) if field in LINE_FIELDS else value), ""
+        if field in LINE_FIELDS:
+            text = text_of(field, value)
+            if text is not None:
+                return text, ""
+            is_tiers = field == TIERS
+            expected = gettext('an object such as {"pro": "600/m"}') if is_tiers else gettext("a list of strings")
+            return text, _wrong_type(expected, value)
+        if field == "methods" and isinstance(value, list | tuple) and all(isinstance(method, str) for method in value):
+            return " ".join(value), ""
+        return value, _wrong_type(gettext("a string"), value)
+    if value is None and kind.endswith("None"):
+        return None, ""
+    if isinstance(value, bool) or not isinstance(value, int if kind.startswith("int") else (int, float)):
+        return value, _wrong_type(gettext("a whole number") if kind.startswith("int") else gettext("a number"), value)
+    return value, ""
+
+
+def _wrong_type(expected: str, value: object) -> str:
+    return gettext("This must be %(expected)s, not %(kind)s.") % {"expected": expected, "kind": _kind(value)}
+
+
+def _kind(value: object) -> str:
+    names = {
+        str: gettext("a string"),
+        bool: gettext("true or false"),
+        int: gettext("a number"),
+        float: gettext("a fraction"),
+        list: gettext("a list"),
+        dict: gettext("an object"),
+    }
+    return gettext("nothing") if value is None else names.get(type(value), f"a {type(value).__name__}")
+
+
+def validate(spec: PolicySpec) -> None:
+    """Raise `BadPolicy` if the policy is not valid."""
+    problems = find_problems(spec)
+    if problems:
+        raise BadPolicy(spec.name, problems)
+
+
+def find_problems(spec: PolicySpec) -> dict[str, str]:
+    """Return a message for each wrong field; empty if the policy is valid."""
+    problems = dict(_general_problems(spec))
+    if spec.algorithm not in ALGORITHMS:
+        problems["algorithm"] = _choices(ALGORITHMS)
+        return problems
+    problems |= dict(_number_problems(spec))
+    problem = count_problem(spec.tiers) or first_problems(_tier_problems(spec, bool(problems)))
+    if problem and TIERS in NUMBERS[spec.algorithm]:
+        problems[TIERS] = problem
+    if not problems:
+        try:
+            for rate_spec in rate_specs(spec):
+                build(rate_spec).check(spec.cost)
+        except CostTooHigh as error:
+            problems["cost" if spec.cost > 1 else "capacity"] = f"{error}"
+        except (ValueError, TypeError) as error:
+            problems["algorithm"] = translated(error)
+    return problems
+
+
+def _number_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    """Yield the wrong number fields, except tiers, with a message for each."""
+    numbers = NUMBERS[spec.algorithm]
+    title = ALGORITHMS[spec.algorithm]
+    yield from _replaced_rate_problems(spec)
+    for field in ALL_NUMBERS:
+        value = getattr(spec, field)
+        if field == TIERS and field in numbers:
+            continue
+        if field not in numbers:
+            if is_set(value):
+                yield (
+                    field,
+                    gettext("%(algorithm)s does not use this field. Clear it, or choose another algorithm.")
+                    % {"algorithm": title},
+                )
+        elif not is_set(value):
+            if field in NEEDED[spec.algorithm]:
+                yield field, gettext("%(algorithm)s requires this field.") % {"algorithm": title}
+        else:
+            problem = _rates_problem(spec) if field == "rate" else _CHECKS[field](value)
+            if not problem and field == "burst" and spec.algorithm == "concurrency" and value != int(value):
+                problem = gettext("This must be a whole number of requests.")
+            if problem:
+                yield field, problem
+
+
+def _replaced_rate_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    """Yield the fields that are set although the rate defines them, or missing although there is no rate."""
+    if spec.rate:
+        for field in DEFINED_BY_RATE.get(spec.algorithm, ()):
+            if is_set(getattr(spec, field)):
+                yield field, gettext("The rate already defines this. Clear this field, or the rate.")
+        return
+    for field in NEEDED_WITHOUT_RATE.get(spec.algorithm, ()):
+        if not is_set(getattr(spec, field)):
+            text = gettext("%(algorithm)s requires this field, or a rate.")
+            yield field, text % {"algorithm": ALGORITHMS[spec.algorithm]}
+
+
+def _rates_problem(spec: PolicySpec) -> str:
+    """Return what is wrong with the rates of a policy, or ""."""
+    if len(spec.rate) > LONGEST_RATE:
+        return _too_long(LONGEST_RATE)
+    try:
+        specs = rate_specs(spec)
+    except ValueError as error:
+        return translated(error)
+    if specs[0].rate == spec.rate:
+        return _rate(spec.rate)
+    for text, rate_spec in zip(split_rates(spec.rate), specs, strict=True):
+        for _, problem in _number_problems(rate_spec):
+            return f"“{text}”: {problem}"
+    return ""
+
+
+def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
+    """Yield a message for each wrong line of the tiers; `only_rates`: the policy is not valid without them."""
+    tiers_before: set[str] = set()
+    for number, entry in numbered_lines(spec.tiers):
+        tier, rate = split_tier(entry)
+        problem = ""
+        if not tier or not rate:
+            problem = gettext("Write a tier, a colon and its rate: pro: 600/m, or pro: none.")
+        elif len(tier) > LONGEST_TIER:
+            problem = gettext("The name of the tier is too long. Use at most %(max)s characters.") % {
+                "max": LONGEST_TIER
+            }
+        elif tier in tiers_before:
+            problem = gettext("An earlier line is for the same tier. Remove one of them.")
+        else:
+            tiers_before.add(tier)
+            problem = _tier_problem(spec, rate, only_rates)
+        if problem:
+            yield line_problem(number, entry, problem)
+
+
+def _tier_problem(spec: PolicySpec, rate: str, only_rates: bool) -> str:
+    try:
+        specs = specs_of_rate(spec, rate)
+    except ValueError as error:
+        return translated(error)
+    if only_rates:
+        return ""
+    return next((text for rate_spec in specs for text in find_problems(rate_spec).values()), "")
+
+
+def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    if not _NAME.fullmatch(spec.name) or len(spec.name) > LONGEST_NAME:
+        yield (
+            "name",
+            gettext(
+                "A name must begin with a letter or digit, contain only letters, digits and . _ -, and have at most "
+                "%(max)s characters."
+            )
+            % {"max": LONGEST_NAME},
+        )
+    if len(spec.description) > 200:
+        yield "description", _too_long(200)
+    try:
+        keys.parse(spec.key)
+    except ValueError as error:
+        yield "key", str(error)
+    if len(spec.key) > LONGEST_KEY:
+        yield "key", _too_long(LONGEST_KEY)
+    for field in ("path", "route", "view"):
+        problem = _pattern(field, getattr(spec, field))
+        if problem:
+            yield field, problem
+    for field in EXEMPTIONS:
+        problem = exemption_problem(field, getattr(spec, field))
+        if problem:
+            yield field, problem
+    names = spec.methods.split()
+    wrong = [word for word in names if word not in METHODS]
+    if wrong:
+        text = gettext("“%(word)s” is not a method. Write methods in capitals, separated by spaces: GET POST.")
+        yield "methods", text % {"word": wrong[0]}
+    if not 1 <= spec.cost <= MOST:
+        yield "cost", _from_to(1, MOST)
+    if spec.ban:
+        problem = _span(spec.ban)
+        if problem:
+            yield "ban", problem
+    if spec.ban_after is not None:
+        problem = (
+            _count(1)(spec.ban_after)
+            if spec.ban
+            else gettext("This needs a length of the ban. Set it, or clear this field.")
+        )
+        if problem:
+            yield "ban_after", problem
+    if spec.mode not in MODES:
+        yield "mode", _choices(MODES)
+    if spec.on_error and spec.on_error not in ON_ERROR:
+        yield "on_error", gettext("Leave this empty, or choose one of %(names)s.") % {"names": ", ".join(ON_ERROR)}
+    if spec.status is not None and not 400 <= spec.status <= 599:
+        yield "status", gettext("This must be an error status from 400 to 599.")
+    if not -(2**31) <= spec.order < 2**31:
+        yield "order", gettext("This must be a whole number of 32 bits.")
+
+
+def _pattern(field: str, text: str) -> str:
+    if len(text) > LONGEST_PATTERN:
+        return _too_long(LONGEST_PATTERN)
+    if any(char.isspace() for char in text):
+        return gettext("This must not contain spaces.")
+    if field == "path" and text and not text.startswith(("/", "*")):
+        return gettext("A path must begin with / or *. Write /%(path)s") % {"path": text}
+    return ""
+
+
+def exemption_problem(field: str, text: str) -> str:
+    """Return a message that names the wrong lines of an exemption, or ""."""
+    return count_problem(text) or first_problems(
+        line_problem(number, entry, problem)
+        for number, entry in numbered_lines(text)
+        if (problem := _entry_problem(field, entry))
+    )
+
+
+def _entry_problem(field: str, entry: str) -> str:
+    if field == "exempt_networks":
+        try:
+            Networks([entry])
+        except ValueError:
+            return gettext("This is not a network. Write 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7.")
+    if field == "exempt_paths":
+        return _pattern("path", entry)
+    if entry == USER and field == "exempt_users":
+        return gettext("The primary key is missing. Write user:7.")
+    return ""
+
+
+def _span(text: str) -> str:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        return translated(error)
+    return "" if 0.001 <= seconds <= LONGEST_SPAN else gettext("This must be from 1ms to 366d.")
+
+
+def _wait(text: str) -> str:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        text = gettext(
+            "%(error)s The wait of a policy must have a limit. Leave this empty to use the setting MAX_WAIT."
+        )
+        return text % {"error": translated(error)}
+    return "" if 0 <= seconds <= LONGEST_SPAN else gettext("This must be from 0s to 366d.")
+
+
+def _rate(text: str) -> str:
+    try:
+        rate = parse_rate(text)
+    except ValueError as error:
+        return translated(error)
+    if 0 < rate <= MOST:
+        return ""
+    return gettext("This must be more than 0 and at most %(max)s requests per second.") % {"max": grouped(MOST)}
+
+
+def _count(low: int) -> Callable[[float], str]:
+    return lambda value: "" if low <= value <= MOST else _from_to(low, MOST)
+
+
+def _from_to(low: int, high: int) -> str:
+    return gettext("This must be from %(low)s to %(high)s.") % {"low": low, "high": grouped(high)}
+
+
+def _too_long(most: int) -> str:
+    return gettext("This is too long. Use at most %(max)s characters.") % {"max": most}
+
+
+def _choices(names: Iterable[str]) -> str:
+    return gettext("Choose one of %(names)s.") % {"names": ", ".join(names)}
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "rate": _rate,
+    "burst": _count(0),
+    "limit": _count(1),
+    "window": _span,
+    "interval": _span,
+    "capacity": _count(0),
+    "quantum": _count(1),
+    "max_wait": _wait,
+    "default_delay": _span,
+    "lease": lambda text: "" if text == NO_LEASE else _span(text),
+}

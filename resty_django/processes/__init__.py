@@ -1,0 +1,1 @@
+"""Forks, and child processes of commands."""

@@ -1,0 +1,163 @@
+"""The jobs of a filter: pages of a list in Redis, totals, and a bounded search where no count exists.
+
+Each call of the core handles one page of jobs at most, so that no list blocks the server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
+
+from ...clients.job import Job
+from ...search.terms import Fragment
+from ..redis_reads import fetch_jobs
+from .filters import JobFilter
+from .search import FEW, MAX_EXAMINED, IndexLookup, is_index_cursor
+from .sources import FirstJobs, ListOrder, source_of
+
+_SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)
+
+MAX_SCANNED: Final = 300
+"""Maximum number of jobs that a search reads for one page: about 5 ms of the server's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a list. `cursor`: where the next page of a search starts."""
+
+    jobs: Sequence[Job]
+    cursor: str = ""
+    scanned: int = 0
+    gone: Sequence[str] = field(default_factory=tuple)
+    """Jids in the list whose jobs no longer exist."""
+    candidates: int | None = None
+    """The number of jobs that a search has to examine, if known."""
+    fragments: Sequence[Sequence[Fragment]] = field(default_factory=tuple)
+    """Where each job matches the search."""
+
+
+class JobList:
+    """The jobs of a filter: from the list in Redis that fits best, else by a search over all jobs.
+
+    `exact`: all jobs of the list match the filter, so that it has a total and numbered pages.
+    """
+
+    def __init__(self, client: Any, job_filter: JobFilter) -> None:
+        self.client = client
+        self.job_filter = job_filter
+        self._source = source_of(client, job_filter)
+        self.lookup: IndexLookup | None = None
+        """How the latest `scan` has searched the index."""
+        self.exact = self._source is not None and job_filter.only(*self._source.fields)
+
+    @property
+    def countable(self) -> bool:
+        """Return whether the list can be iterated by index, so that operations can select all of its jobs."""
+        return self.exact and self._source is not None and self._source.countable
+
+    @property
+    def order(self) -> ListOrder:
+        """The order of the whole list; without a text for a search."""
+        return self._source.order if self._source else ListOrder("", "")
+
+    @property
+    def first_jobs(self) -> FirstJobs | None:
+        """The first jobs in a better order than the whole list's, if there is one."""
+        first_jobs = self._source.first_jobs if self._source else None
+        return first_jobs if first_jobs and first_jobs.most else None
+
+    def total(self) -> int:
+        """Return the length of the list in Redis; 0 for a search."""
+        return self._source.total() if self._source else 0
+
+    def jids(self, start: int, count: int) -> list[str]:
+        """Return a part of the list in Redis; nothing for a search."""
+        return self._source.jids(start, count) if self._source else []
+
+    def page(self, start: int, count: int = PAGE_SIZE, *, reverse: bool = False, first: bool = False) -> Page:
+        """Return a page of an exact list. `first`: in the order of `first_jobs`; `reverse`: in the reverse order."""
+        if self._source is None:
+            return Page(())
+        if first and self.first_jobs:
+            jids = self.first_jobs.jids(min(self.first_jobs.most, start + count), reverse)[start:]
+        else:
+            jids = self._source.part(start, count, reverse)
+        jobs, gone = fetch_jobs(self.client, jids)
+        return Page(jobs, gone=gone)
+
+    def all_jobs(self, total: int) -> list[Job]:
+        """Return the first `MAX_SORTED` jobs of an exact list."""
+        jids = [jid for start in range(0, min(total, MAX_SORTED), PAGE_SIZE) for jid in self.jids(start, PAGE_SIZE)]
+        return fetch_jobs(self.client, jids)[0]
+
+    def scan(self, cursor: str) -> Page:
+        """Search from a cursor until a page is full, or enough jobs were examined.
+
+        Uses the index, unless the list without it is shorter.
+        """
+        jobs: list[Job] = []
+        fragments: list[list[Fragment]] = []
+        now, scanned, fetched = self.client.clock(), 0, 0
+        self.lookup = self._lookup(cursor)
+        limit = MAX_EXAMINED if self.lookup else MAX_SCANNED
+        while scanned < limit and fetched < MAX_SCANNED and len(jobs) < PAGE_SIZE:
+            if self.lookup:
+                jids, cursor, chunk_size = self.lookup.chunk(cursor, PAGE_SIZE)
+            else:
+                jids, cursor, chunk_size = self._next_chunk(cursor)
+            scanned += chunk_size
+            fetched += len(jids)
+            for job in fetch_jobs(self.client, jids)[0]:
+                places = self.job_filter.fragments(job, now)
+                if places is not None:
+                    jobs.append(job)
+                    fragments.append(places)
+            if not cursor:
+                break
+        return Page(jobs, cursor, scanned, candidates=self._candidates(), fragments=fragments)
+
+    def _lookup(self, cursor: str) -> IndexLookup | None:
+        """Return how to search the index; None if the list is shorter, or the index is of no use."""
+        wanted, reads_list = self.job_filter, bool(cursor) and not is_index_cursor(cursor)
+        if wanted.inside or reads_list or not (wanted.terms or wanted.klass):
+            return None
+        state = {"stalled": ""}.get(wanted.state, wanted.state)  # jobs with lost locks are in two states
+        lookup = IndexLookup.build(self.client, wanted.terms, wanted.klass, state, wanted.queue)
+        if lookup is None or cursor or lookup.total <= FEW:
+            return lookup
+        total = self._list_total()
+        return None if total is not None and total < lookup.total else lookup
+
+    def _list_total(self) -> int | None:
+        """Return the length of the list that is searched without the index, if it is known."""
+        if self._source:
+            return self.total()
+        return sum(self.client.jobs.failed().values()) if self.job_filter.state == "failed" else None
+
+    def _candidates(self) -> int | None:
+        return self.lookup.total if self.lookup else self._list_total() if self.job_filter.terms else None
+
+    def _next_chunk(self, cursor: str) -> tuple[list[str], str, int]:
+        if self._source:
+            start = int(cursor) if cursor.isascii() and cursor.isdigit() else 0
+            jids = self.jids(start, PAGE_SIZE)
+            return jids, str(start + PAGE_SIZE) if len(jids) == PAGE_SIZE else "", len(jids)
+        state = {"stalled": "running"}.get(self.job_filter.state, self.job_filter.state)
+        search = self.client.jobs.search(
+            state=state or None,
+            klass=self.job_filter.klass or None,
+            queue=self.job_filter.queue or None,
+            count=PAGE_SIZE,
+            scan=MAX_SCANNED // 2,
+            cursor=cursor if _SCAN_CURSOR.fullmatch(cursor) else "",  # another one, if the index was turned off
+        )
+        bounded = bool(self.job_filter.klass or self.job_filter.queue)
+        return (
+            search.jobs,
+            search.cursor,
+            MAX_SCANNED // 2 if bounded and len(search.jobs) < PAGE_SIZE else len(search.jobs),
+        )

@@ -1,0 +1,284 @@
+"""Jobs as table rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from resty_django.admin.tables import (
+    MAX_SORTED,
+    PAGE_SIZE,
+    Column,
+    Pager,
+    Row,
+    Table,
+    changed,
+    number_of,
+    order_of,
+    pager,
+    sort,
+    table,
+)
+
+from ...clients.job import Job
+from ...errors import QlessError
+from ...models import token
+from .. import formatting
+from ..redis_reads import redis_command
+from .filters import JobFilter
+from .lists import JobList
+from .search import fragments_html
+from .sources import URGENT_STATES, FirstJobs, ListOrder
+
+COLUMNS: Final = (
+    Column("job", _("Job")),
+    Column("klass", _("Class")),
+    Column("state", _("State")),
+    Column("queue", _("Queue")),
+    Column("priority", _("Priority"), number=True),
+    Column("tags", _("Tags"), sorts=False),
+    Column("changed", _("Last change")),
+    Column("about", _("About"), sorts=False),
+)
+URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
+"""The order of states by urgency."""
+DEFAULT_ORDER: Final = "default"
+"""The value of `o` for the list's own order; "-default" reverses it."""
+MATCH_COLUMN: Final = Column("match", _("Match"), sorts=False)
+"""The column of a search: where a job matches."""
+
+
+def job_row(job: Job, now: float, due: float | None = None) -> Row:
+    """Return a job as a row. `due`: when a scheduled job can run."""
+    history = history_of(job)
+    changed_at = float(history[-1].get("when") or 0) if history else 0.0
+    state = state_of(job, now)
+    return Row(
+        cells={
+            "job": formatting.job_link(job.jid),
+            "klass": formatting.breakable(job.klass),
+            "state": formatting.state(state),
+            "queue": formatting.link("queue", job.queue_name),
+            "priority": formatting.number(job.priority),
+            "tags": formatting.tag_links(job.tags),
+            "changed": formatting.relative_time(changed_at, now),
+            "about": detail_of(job, state, now, due),
+        },
+        values={
+            "job": job.jid,
+            "klass": job.klass,
+            "state": URGENCY.get(state, len(URGENCY)),
+            "queue": job.queue_name,
+            "priority": job.priority,
+            "changed": changed_at,
+        },
+        pick=token(job.jid),
+        title=formatting.short(job.jid),
+    )
+
+
+def job_rows(client: Any, jobs: Sequence[Job], now: float) -> list[Row]:
+    """Return jobs as rows, with the times of scheduled jobs."""
+    due = _due_times(client, [job for job in jobs if job.state == "scheduled"])
+    return [job_row(job, now, due.get(job.jid)) for job in jobs]
+
+
+def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
+    """Return when scheduled jobs can run: one call for each of their queues."""
+    by_queue: dict[str, list[str]] = {}
+    for job in jobs:
+        by_queue.setdefault(job.queue_name, []).append(job.jid)
+    due: dict[str, float] = {}
+    for queue, jids in by_queue.items():
+        times = redis_command(client, "ZMSCORE", f"q:{queue}-scheduled", *jids)
+        due |= {jid: float(at) for jid, at in zip(jids, times, strict=True) if at is not None}
+    return due
+
+
+def state_of(job: Job, now: float) -> str:
+    """Return the state to display: a running job whose lock has expired is stalled, and a complete job may have been
+    skipped."""
+    if job.state == "complete" and any(entry.get("what") == "skipped" for entry in history_of(job)):
+        return "skipped"
+    return "stalled" if job.state == "running" and 0 < job.expires_at <= now else job.state
+
+
+def detail_of(job: Job, state: str, now: float, due: float | None = None) -> Any:
+    """Return details for the state: the failure, the lease, the time at which it can run, or the dependencies."""
+    if state == "scheduled" and due is not None:
+        return format_html("{} {}", _("can run"), formatting.relative_time(due, now))
+    if state == "failed":
+        failure = failure_of(job)
+        message = str(failure.get("message", "")).strip()
+        return format_html(
+            '{} <span class="resty-quiet resty-about">{}</span>',
+            formatting.link("failuregroup", str(failure.get("group", ""))),
+            formatting.breakable(message.splitlines()[-1] if message else "", 80),
+        )
+    if state in ("running", "stalled"):
+        lease_left = job.expires_at - now
+        template = _("lease %(time)s") if lease_left > 0 else _("lease expired %(time)s ago")
+        text = template % {"time": formatting.duration(lease_left)}
+        return format_html("{} · {}", formatting.link("worker", job.worker_name), text)
+    if job.dependencies:
+        return _("waits for %(jobs)s") % {"jobs": formatting.job_count(len(job.dependencies))}
+    return ""
+
+
+def failure_of(job: Job) -> dict[str, Any]:
+    try:
+        return job.failure
+    except (QlessError, ValueError, TypeError):
+        return {}
+
+
+def history_of(job: Job) -> list[dict[str, Any]]:
+    """Return the readable entries of the history, oldest first."""
+    try:
+        return [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
+    except QlessError:
+        return []
+
+
+def jobs_table(
+    request: HttpRequest, client: Any, job_filter: JobFilter, *, caption: Any, empty: Any, picks: bool = True
+) -> tuple[Table, JobList]:
+    """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
+    job_list = JobList(client, job_filter)
+    make_table = _paged_table if job_list.exact else _search_table
+    return make_table(request, job_list, client.clock(), caption, empty, picks), job_list
+
+
+def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
+    page = job_list.scan(request.GET.get("cursor", ""))
+    note, next_url = "", ""
+    matched = number_of(request, "matched") + len(page.jobs)
+    if page.cursor:
+        examined = number_of(request, "examined") + page.scanned
+        next_url = changed(request, cursor=page.cursor, examined=examined, matched=matched)
+        note = _examined(examined, page.candidates)
+        if not page.jobs:
+            empty = _("No matches so far. Continue with the next page.")
+    rows = job_rows(job_list.client, page.jobs, now)
+    columns: Sequence[Column] = COLUMNS
+    if job_list.job_filter.terms:
+        columns = (*columns, MATCH_COLUMN)
+        rows = [
+            replace(row, cells={**row.cells, "match": fragments_html(places)})
+            for row, places in zip(rows, page.fragments, strict=True)
+        ]
+    position = Pager(next=next_url, note=note)
+    jobs = table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+    summary = formatting.job_count(matched)
+    return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
+
+
+def _examined(examined: int, candidates: int | None) -> str:
+    """Return the progress of a search."""
+    if candidates is None or candidates < examined:
+        return str(_("Examined {}.")).format(formatting.job_count(examined))
+    return str(_("Examined {examined} of about {jobs}.")).format(
+        examined=formatting.number(examined), jobs=formatting.job_count(candidates)
+    )
+
+
+def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
+    """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
+    total = job_list.total()
+    by_column = order_of(request, COLUMNS)
+    if by_column[0] and total <= MAX_SORTED:
+        rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
+        position = pager(request, len(rows))
+        rows = rows[max(0, position.first - 1) : position.last]
+        jobs = table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position)
+        default = [(changed(request, o=None, p=None), _("Default order"))]
+        return replace(jobs, summary=formatting.job_count(total), order_links=default)
+    choice = _ListChoice.of(request, job_list, total)
+    position = pager(request, choice.listed)
+    start = max(0, position.first - 1)
+    page = job_list.page(
+        start, min(PAGE_SIZE, choice.listed - start), reverse=choice.reverse, first=choice.first is not None
+    )
+    jobs = table(
+        request,
+        COLUMNS,
+        [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
+        caption=caption,
+        empty=empty,
+        picks=picks,
+        position=position,
+        sorts=None if total <= MAX_SORTED else choice.columns,
+        order=(choice.order.column, choice.descending),
+    )
+    links = choice.links(request, total)
+    text = choice.text(by_column[0], total)
+    return replace(jobs, summary=formatting.job_count(total), order=text, order_links=links if total > 1 else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _ListChoice:
+    """The order of a list that the URL chooses among those that the server provides.
+
+    `first`: the list's first jobs, if `order` is theirs; `listed`: the number of jobs in this order; `columns`: those
+    by which the list can be sorted, `whole_column`: all of it.
+    """
+
+    order: ListOrder
+    reverse: bool
+    first: FirstJobs | None
+    listed: int
+    columns: Sequence[str]
+    whole_column: str
+
+    @classmethod
+    def of(cls, request: HttpRequest, job_list: JobList, total: int) -> _ListChoice:
+        requested = request.GET.get("o", "")
+        key, descending = requested.removeprefix("-"), requested.startswith("-")
+        whole, first = job_list.order, job_list.first_jobs
+        columns = [
+            order.column for order in (whole, first.order if first else None) if order is not None and order.column
+        ]
+        if whole.column and key == whole.column:
+            first = None
+        order = first.order if first else whole
+        names_it = bool(key) and key == order.column
+        reverse = descending != order.descending if names_it else key == DEFAULT_ORDER and descending
+        return cls(order, reverse, first, min(total, first.most) if first else total, columns, whole.column)
+
+    @property
+    def descending(self) -> bool:
+        return self.order.descending != self.reverse
+
+    def text(self, requested: str, total: int) -> str:
+        """Return the order in words. `requested`: the column that the URL names."""
+        text = str(self.order.reversed_text if self.reverse else self.order.text) + "."
+        if self.listed < total:
+            limit = _("Only the first %(jobs)s are listed in this order.")
+            text += " " + limit % {"jobs": formatting.job_count(self.listed)}
+        if requested and requested != self.order.column:
+            limit = _("A list of more than %(jobs)s cannot be sorted by this column.")
+            text += " " + limit % {"jobs": formatting.job_count(MAX_SORTED)}
+        return text
+
+    def links(self, request: HttpRequest, total: int) -> list[tuple[str, Any]]:
+        """Return links to the reverse order, and to the other order of the list."""
+        if self.order.column:
+            reverse = f"-{self.order.column}" if not self.descending else self.order.column
+        else:
+            reverse = DEFAULT_ORDER if self.reverse else f"-{DEFAULT_ORDER}"
+        links: list[tuple[str, Any]] = [(changed(request, o=reverse, p=None), _("Reverse"))]
+        if self.first and self.listed < total:
+            links.append((changed(request, o=self.whole_column, p=None), self.first.all_text))
+        return links
+
+
+def gone_row(jid: str) -> Row:
+    """Return a row for a jid whose job was canceled or has expired."""
+    return Row(
+        {"job": formatting.job_link(jid), "klass": format_html('<span class="resty-quiet">{}</span>', _("gone"))}
+    )

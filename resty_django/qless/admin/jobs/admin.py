@@ -1,0 +1,299 @@
+"""Job list with filters, and the page of a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypedDict
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from resty_django.admin.base import object_page, viewer_page
+from resty_django.admin.formatting import percent
+from resty_django.admin.tables import Table, changed
+from resty_django.conf import conf
+from resty_django.text import printable
+
+from ...clients.graph import groups_of
+from ...clients.job import Job
+from ...clients.put_options import Outcome
+from ...clients.recurring import RecurringJob
+from ...clients.replies import Result
+from ...clients.serialization import encode
+from ...errors import QlessError
+from ...models import ArchivedJob, token
+from ...models import Job as JobRow
+from ...search.query import QueryError
+from .. import formatting
+from ..arguments import display_json
+from ..base import TEMPLATES
+from ..forms import FilterForm, queues_of
+from ..job_lists.export import with_export
+from ..job_lists.filters import JobFilter
+from ..job_lists.lists import JobList
+from ..job_lists.rows import jobs_table, state_of
+from ..job_lists.search import EXAMPLES, notes, suggestions
+from ..links import links
+from . import operations
+from .actions import EditorContext, editor_context
+from .callbacks import callbacks_table, outcome_facts
+from .failure_report import FailureContext, failure_context
+from .history import History, history
+from .new_job import NewJob
+
+MAX_GROUPS: Final = 100
+"""Maximum number of dependencies that are recognized as groups."""
+
+
+class ProgressContext(TypedDict):
+    """The progress bar of a job's page. `value`: 0 to 1."""
+
+    value: str
+    text: str
+    at: str
+
+
+class SearchContext(TypedDict, total=False):
+    """The search box. `error`: why its text cannot be understood; `examples`: pairs of text and URL."""
+
+    suggestions: Sequence[str]
+    examples: Sequence[tuple[str, str]]
+    error: str
+
+
+class JobContext(TypedDict):
+    """The context of `job.html` for an existing job."""
+
+    state: str
+    facts: Sequence[tuple[Any, Any]]
+    data: str
+    complete: bool
+    editor: EditorContext | None
+    """None if the user may not start jobs, or the arguments cannot be shown."""
+    links: Sequence[tuple[str, str]]
+    failure: FailureContext | None
+    result: str
+    progress: ProgressContext | None
+    history: History
+    connected: bool
+    """Whether other jobs are connected with it."""
+    callbacks: Table | None
+    dependencies: Sequence[tuple[str, str]]
+    dependents: Sequence[tuple[str, str]]
+    tags: Sequence[tuple[str, str, str]]
+    applicable: Mapping[str, bool]
+    """Operations by name: whether the user has permission and the job's state allows it."""
+    priority: str
+    priorities: Sequence[tuple[str, str]]
+
+
+class JobAdmin(NewJob):
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
+        """Show jobs. URL parameters: `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`,
+        `cursor`; a `q` that is a jid redirects to its job."""
+        client, text = self.client(), request.GET.get("q", "").strip()
+        job = client.jobs.get(text) if text else None
+        if job is not None:
+            model = "recurringjob" if isinstance(job, RecurringJob) else "job"
+            return HttpResponseRedirect(formatting.url(model, text))
+        queues = queues_of(client)
+        examples = [(example, formatting.list_url("job", q=example)) for example in EXAMPLES]
+        search: SearchContext = {"suggestions": suggestions(client, queues), "examples": examples}
+        try:
+            job_filter = JobFilter.from_query(request.GET)
+        except QueryError as error:
+            search["error"] = str(error)
+            return self.list_page(request, None, filters={"q": text}, search=search)
+        if job_filter.state and job_filter.state not in formatting.STATES:
+            job_filter = replace(job_filter, state="")
+        table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
+        table = with_export(table, job_list)
+        return self.list_page(
+            request,
+            table,
+            filters={"q": printable(text, 500)},
+            search=search,
+            notes=notes(job_list.lookup, () if job_filter.inside else job_filter.terms, job_filter.state),
+            form=FilterForm(request.GET, queues),
+            facts=_list_facts(job_list),
+            hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list), *_archive_hints(text)],
+            operations=self.offered(request),
+            select_all=job_list.countable and table.pager.total,
+            bulk=f"bulk/?{request.GET.urlencode()}",
+            hidden_filters=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
+            shortcuts=[
+                (formatting.list_url("job", state="failed"), _("Failed")),
+                (formatting.list_url("job", state="complete"), _("Completed")),
+                (formatting.list_url("job", tracked="1"), _("Tracked")),
+                (formatting.list_url("job", state="running"), _("Running")),
+                *([(f"{formatting.list_url('job')}start/", _("New job"))] if self.may(request, "start_job") else []),
+            ],
+        )
+
+    @object_page
+    def change_view(self, request: HttpRequest, row: JobRow) -> HttpResponse:
+        """Show a job (404 if it does not exist); redirect to the page of a recurring or an archived job."""
+        client = self.client()
+        jid = row.name
+        job = client.jobs.get(jid)
+        if isinstance(job, RecurringJob):
+            return HttpResponseRedirect(formatting.url("recurringjob", jid))
+        context = {"title": formatting.name(jid), "object": row, "on_object": True, "job": job}
+        if job is None and (archived := ArchivedJob.objects.filter(key=token(jid)).first()):
+            return HttpResponseRedirect(formatting.url("archivedjob", str(archived.pk)))
+        if job is None:
+            return self.page(request, f"{TEMPLATES}/job.html", context, status=404)
+        return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._job_context(request, client, job)})
+
+    def _job_context(self, request: HttpRequest, client: Any, job: Job) -> JobContext:
+        now = client.clock()
+        state = state_of(job, now)
+        data, complete = display_json(job.raw_data, job.klass)
+        result = job.result()
+        outcome = job.outcome() or Outcome()
+        groups = client.run(groups_of(client, job.dependencies[:MAX_GROUPS])) if job.dependencies else {}
+        permissions = self.permissions_of(request)
+        return {
+            "state": formatting.state(state),
+            "facts": [*_job_facts(job, now), *outcome_facts(outcome)],
+            "data": data,
+            "complete": complete,
+            "editor": editor_context(job) if data and complete and permissions["start_job"] else None,
+            "links": links(request, self.admin_site, job),
+            "failure": failure_context(job, now),
+            "result": _result_json(result),
+            "progress": _progress_context(result, now) if state in ("running", "stalled") else None,
+            "history": history(job, now),
+            "connected": bool(job.dependencies or job.dependents or outcome.groups),
+            "callbacks": callbacks_table(request, client, outcome) if outcome.callbacks() else None,
+            "dependencies": [
+                (formatting.group_link(jid) if jid in groups else formatting.job_link(jid), token(jid))
+                for jid in job.dependencies
+            ],
+            "dependents": [(formatting.job_link(jid), token(jid)) for jid in job.dependents],
+            "tags": [
+                (formatting.name(tag), token(tag), formatting.list_url("job", tag=token(tag)))
+                for tag in map(str, job.tags)
+            ],
+            "applicable": {
+                name: operation.applies(job) and permissions[operation.permission]
+                for name, operation in operations.OPERATIONS.items()
+            },
+            "priority": f"{job.priority:g}",
+            "priorities": [("25", _("high")), ("0", _("normal")), ("-25", _("low"))],
+        }
+
+
+# --- list -------------------------------------------------------------------------------------------------------------
+
+
+def _list_facts(job_list: JobList) -> list[tuple[Any, Any]]:
+    """Return links to the group and the worker of the filter, and the states of tracked jobs."""
+    job_filter = job_list.job_filter
+    facts: list[tuple[Any, Any]] = []
+    if job_filter.group:
+        facts.append((_("Group"), formatting.link("failuregroup", job_filter.group)))
+    if job_filter.worker:
+        facts.append((_("Worker"), formatting.link("worker", job_filter.worker)))
+    if job_filter.only("tracked") and job_filter.tracked:
+        facts.append((_("Tracked"), _state_counts(job_list)))
+    return facts
+
+
+def _tag_hints(client: Any, job_filter: JobFilter) -> list[tuple[str, str]]:
+    """Return a link to the jobs whose tag is the search text, if there are any."""
+    if len(job_filter.terms) != 1 or job_filter.terms[0].field:
+        return []
+    tag = job_filter.terms[0].value
+    count = client.jobs.tagged(tag, 0, 1).total
+    if not count:
+        return []
+    text = _("%(jobs)s with this tag") % {"jobs": formatting.job_count(count)}
+    return [(formatting.list_url("job", tag=token(tag)), text)]
+
+
+def _inside_hints(request: HttpRequest, job_list: JobList) -> list[tuple[str, str]]:
+    """Return a link that repeats a search of the index without it."""
+    if job_list.lookup is None or not job_list.job_filter.terms:
+        return []
+    url = changed(request, inside="1", cursor=None, examined=None, p=None)
+    return [(url, _("Examine all jobs instead, also for parts of words"))]
+
+
+def _archive_hints(text: str) -> list[tuple[str, str]]:
+    """Return a link to the search of the archive for a text."""
+    if not text or not conf.qless.archive.enabled:
+        return []
+    return [(formatting.list_url("archivedjob", q=text), _("Search the archive: jid, transaction ID, class or tag"))]
+
+
+def _state_counts(job_list: JobList) -> str:
+    """Return the number of jobs by state; of a long list, for its first jobs."""
+    now = job_list.client.clock()
+    counts = Counter(state_of(job, now) for job in job_list.all_jobs(job_list.total()))
+    return formatting.states_text(counts) or _("none")
+
+
+def _empty_text(job_filter: JobFilter) -> str:
+    """Return what to do if the list is empty."""
+    if job_filter.only():
+        return _('No jobs yet. Enqueue one: client.queues["mail"].put("shop.jobs.SendInvoice", {"order": 7}).')
+    if job_filter.only("state") and job_filter.state == "failed":
+        return _("No failed jobs.")
+    if job_filter.only("tracked"):
+        return _("No tracked jobs. Track a job on its page to list it here and announce each of its steps.")
+    return _("No jobs match. Remove a filter or change your search.")
+
+
+# --- page of a job ----------------------------------------------------------------------------------------------------
+
+
+def _job_facts(job: Job, now: float) -> list[tuple[Any, Any]]:
+    facts: list[tuple[Any, Any]] = [
+        (_("Class"), formatting.link("jobclass", job.klass)),
+        (_("Queue"), formatting.link("queue", job.queue_name)),
+        (_("Priority"), formatting.number(job.priority)),
+        (_("Retries left"), f"{max(0, job.retries_left)} / {job.original_retries}"),
+    ]
+    if job.state == "running":
+        facts.append((_("Worker"), formatting.link("worker", job.worker_name)))
+        lock = _("Lock expires") if job.expires_at > now else _("Lock expired")
+        facts.append((lock, formatting.relative_time(job.expires_at, now)))
+    if job.txid:
+        facts.append((_("Transaction"), _txid_link(job.txid)))
+    if job.spawned_from_jid:
+        facts.append((_("Created by"), formatting.link("recurringjob", job.spawned_from_jid)))
+    return facts
+
+
+def _txid_link(txid: str) -> str:
+    return format_html(
+        '<code class="resty-id">{}</code> <a href="{}">{}</a>',
+        formatting.name(txid),
+        formatting.list_url("job", q=txid),
+        _("Other jobs with it"),
+    )
+
+
+def _progress_context(result: Result | None, now: float) -> ProgressContext | None:
+    if result is None or result.progress is None:
+        return None
+    share = max(0.0, min(1.0, result.progress))
+    return {
+        "value": f"{share:.3f}",
+        "text": f"{percent(share)} {printable(result.message, 200)}",
+        "at": formatting.relative_time(result.at, now),
+    }
+
+
+def _result_json(result: Result | None) -> str:
+    if result is None or result.result is None:
+        return ""
+    try:
+        return display_json(encode(result.result).decode())[0]
+    except QlessError:
+        return ""

@@ -1,0 +1,153 @@
+"""Bulk operations on entire lists of jobs, in bounded steps."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from resty_django.admin.bulk import Facts, Progress, Step
+from resty_django.admin.operations import Change, Operation
+from resty_django.admin.tables import PAGE_SIZE
+from resty_django.redis.errors import StoreError
+
+from ...clients.job import Job
+from ...models import FailureGroup, Named, Queue, Tag, token
+from ...models import Job as JobRow
+from .. import formatting
+from ..job_lists.filters import JobFilter
+from ..job_lists.lists import JobList
+from ..job_lists.rows import state_of
+from ..redis_reads import fetch_jobs
+
+STEP: Final = 500
+"""Maximum number of jobs in one step."""
+SECONDS: Final = 1.0
+"""Time limit of one step in seconds."""
+
+
+@dataclass(slots=True)
+class JobLists:
+    """Lists of jobs that are changed one after the other: failure groups, or the list in the URL (`is_all`)."""
+
+    client: Any
+    lists: list[JobList]
+    is_all: bool
+
+    def fields(self) -> Sequence[tuple[str, str]]:
+        return [("all", "yes")] if self.is_all else [("pick", token(entry.job_filter.group)) for entry in self.lists]
+
+    def facts(self, operation: Operation[Job]) -> tuple[int, Facts]:
+        return self._list_facts(operation) if self.is_all else self._group_facts()
+
+    def _list_facts(self, operation: Operation[Job]) -> tuple[int, Facts]:
+        count, jobs = self.lists[0].total(), self.lists[0].page(0).jobs
+        facts: Facts = [
+            (_("Selection"), _("%(jobs)s: the entire list.") % {"jobs": formatting.job_count(count)}),
+            (_("States of the first"), states_text(jobs, self.client.clock())),
+        ]
+        if unfit := sum(not operation.applies(job) for job in jobs):
+            facts.append((_("Unchanged"), _("%(count)s of these, because of their state") % {"count": unfit}))
+        return count, facts
+
+    def _group_facts(self) -> tuple[int, Facts]:
+        failed = self.client.jobs.failed()
+        counts = {entry.job_filter.group: failed.get(entry.job_filter.group, 0) for entry in self.lists}
+        total = sum(counts.values())
+        groups = ngettext("%(count)s failure group", "%(count)s failure groups", len(counts))
+        texts = {
+            "jobs": formatting.job_count(total),
+            "groups": groups % {"count": formatting.number(len(counts))},
+        }
+        return total, [
+            (_("Selection"), _("%(jobs)s in %(groups)s") % texts),
+            *((formatting.link("failuregroup", group), formatting.job_count(count)) for group, count in counts.items()),
+        ]
+
+    def step(self, operation: Operation[Job], data: dict[str, Any], progress: Progress) -> Step:
+        progress.total = progress.total or sum(entry.total() for entry in self.lists)
+        end, last = time.monotonic() + SECONDS, progress.seen + STEP
+
+        def goes_on() -> bool:
+            return progress.seen < last and time.monotonic() < end
+
+        changes: list[tuple[Any, Change]] = []
+        errors: list[str] = []
+        while self.lists and goes_on():
+            job_list, done_before = self.lists[0], progress.done
+            try:
+                progress.left = progress.left or job_list.total()
+                while progress.left and goes_on():
+                    errors += self._change_next(job_list, operation, data, progress)
+            except StoreError as error:  # log the jobs that are already done
+                errors.append(str(error))
+                end = 0.0
+            count = formatting.job_count(progress.done - done_before)
+            if self.is_all:
+                counts = {"count": formatting.number(progress.done), "total": formatting.job_count(progress.total)}
+                count = _("%(count)s of %(total)s") % counts
+            changes.append((_row_of(job_list.job_filter), Change(f"{operation.done} {count}.")))
+            if progress.left or not end:
+                break
+            self.lists.pop(0)
+            progress.index = 0
+        return changes, errors
+
+    def _change_next(
+        self, job_list: JobList, operation: Operation[Job], data: dict[str, Any], progress: Progress
+    ) -> list[str]:
+        """Change the next jobs of a list, update `progress`, and return the errors.
+
+        Jobs of a failure group are processed oldest first, from the end of the list.
+        """
+        start, count = progress.index, min(PAGE_SIZE, progress.left)
+        oldest_first = bool(job_list.job_filter.group)
+        if oldest_first:
+            remaining = job_list.total() - start
+            start, count = max(0, remaining - count), min(count, remaining)
+        jids = job_list.jids(start, count) if count > 0 else []
+        if not jids:
+            progress.left = 0
+            return []
+        jobs, gone = fetch_jobs(self.client, jids[::-1] if oldest_first else jids)
+        applicable = {job.jid: job for job in jobs if operation.applies(job)}
+        outcome = operation.change(applicable, data, progress.done)
+        done = len(outcome.changes)
+        skipped = len(jobs) - done + len(gone)
+        progress.done += done
+        progress.skipped += skipped
+        progress.left -= done + skipped
+        progress.index += skipped if _leave_list(operation.name, data, job_list.job_filter.tag) else done + skipped
+        return outcome.errors
+
+    def is_finished(self) -> bool:
+        return not self.lists
+
+
+def _leave_list(operation: str, data: dict[str, Any], tag: str) -> bool:
+    """Return whether an operation removes jobs from a list, or moves them to its end. `tag`: of the list's filter."""
+    if operation in ("cancel", "move", "retry"):
+        return True
+    return (operation in ("timeout", "run_now") and not tag) or (operation == "untag" and data["tag"] == tag)
+
+
+def _row_of(job_filter: JobFilter) -> Named:
+    """Return the object whose history records operations on a list: its group, tag, queue, or all jobs."""
+    targets: tuple[tuple[type[Named], str], ...] = (
+        (FailureGroup, job_filter.group),
+        (Tag, job_filter.tag),
+        (Queue, job_filter.queue),
+    )
+    for model, name in targets:
+        if name:
+            return model.from_name(name)
+    return JobRow.from_name(f"all {job_filter.state} jobs")
+
+
+def states_text(jobs: Sequence[Job], now: float) -> str:
+    return formatting.states_text(Counter(state_of(job, now) for job in jobs))

@@ -1,0 +1,1 @@
+"""The overview of all queues, and the page of a queue."""

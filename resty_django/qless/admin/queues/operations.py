@@ -1,0 +1,77 @@
+"""Operations on queues, on one or on many."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from resty_django.admin.operations import Change, Operation
+from resty_django.text import printable
+
+from ...clients.default import default_client
+from ...clients.queue import pause_with_reason, unpause_and_forget_reason
+from ...clients.replies import QueueCounts
+from .. import formatting
+from ..forms import PauseForm
+
+
+def _pause(counts: QueueCounts, data: dict[str, Any]) -> Change:
+    reason, stops_jobs = data.get("reason", ""), bool(data.get("stop_jobs"))
+    pause_with_reason(default_client().queues[counts.name], reason, stops_jobs)
+    entry = f"Paused{', its running jobs stopped' if stops_jobs else ''}. {printable(reason, 200)}".strip()
+    return Change(entry, _("The queue is paused."))
+
+
+def _unpause(counts: QueueCounts, data: dict[str, Any]) -> Change:
+    unpause_and_forget_reason(default_client().queues[counts.name])
+    return Change("Resumed.", _("The queue is active again."))
+
+
+def _forget(counts: QueueCounts, data: dict[str, Any]) -> Change:
+    default_client().queues[counts.name].forget()
+    return Change("Forgot the queue.", _("The queue was removed from the list."), gone=True)
+
+
+def _is_empty(counts: QueueCounts) -> bool:
+    return not any(getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring"))
+
+
+OPERATIONS_ON_QUEUES: Final = (
+    Operation(
+        "pause",
+        gettext_lazy("Pause"),
+        "pause_queue",
+        _pause,
+        gettext_lazy("Workers receive no jobs from the queue until it is resumed. Running jobs continue."),
+        done=gettext_lazy("Paused"),
+        applies=lambda counts: not counts.paused,
+        form=lambda data, counts: PauseForm(data),
+        button=gettext_lazy("Pause the queue"),
+    ),
+    Operation(
+        "unpause",
+        gettext_lazy("Resume"),
+        "pause_queue",
+        _unpause,
+        gettext_lazy("Workers receive jobs from the queue again."),
+        done=gettext_lazy("Resumed"),
+        applies=lambda counts: counts.paused,
+        button=gettext_lazy("Resume the queue"),
+    ),
+    Operation(
+        "forget",
+        gettext_lazy("Forget"),
+        "configure_jobs",
+        _forget,
+        gettext_lazy(
+            "Removes the queue from the list until a job is put into it. Only possible for a queue without jobs. This "
+            "cannot be undone."
+        ),
+        done=gettext_lazy("Removed from the list:"),
+        applies=_is_empty,
+        button=gettext_lazy("Forget the queue"),
+        danger=True,
+    ),
+)

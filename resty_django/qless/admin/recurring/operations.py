@@ -1,0 +1,204 @@
+"""Operations on recurring jobs and cron tasks, on one or on many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.text import printable
+
+from ...clients.recurring import RecurringJob
+from ...errors import InvalidArgument
+from ...models import Job as JobRow
+from ...tasks import calls
+from ...tasks.schedule import is_cron_paused, pause_cron, resume_cron
+from .. import formatting
+from ..arguments import arguments_help, checked_arguments, editable_json
+from ..forms import OperationForm, RecurringForm, queues_of
+from ..jobs.operations import OPERATIONS
+from .table import CronTask, cron_tasks, jobs_of
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A recurring job, or a cron task, whose schedule is in the code."""
+
+    client: Any
+    job: RecurringJob | CronTask
+
+    @property
+    def is_cron(self) -> bool:
+        return isinstance(self.job, CronTask)
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused. Asks the server."""
+        job = self.job
+        return is_cron_paused(self.client, job.klass) if isinstance(job, CronTask) else job.paused()
+
+    def recurring(self) -> RecurringJob:
+        """Return the recurring job. Raise `InvalidArgument` for a cron task."""
+        if isinstance(self.job, CronTask):
+            raise InvalidArgument(_("The code of the task sets its schedule and options. Change them there."))
+        return self.job
+
+
+def targets_of(client: Any, names: Sequence[str]) -> dict[str, Target]:
+    """Return the recurring jobs and cron tasks with these names that exist."""
+    jobs = {job.jid: Target(client, job) for job in jobs_of(client, names)}
+    cron = cron_tasks() if len(jobs) < len(names) else {}
+    return jobs | {name: Target(client, cron[name]) for name in names if name not in jobs and name in cron}
+
+
+def _run_now(target: Target, data: dict[str, Any]) -> Change:
+    job = target.job
+    jid = calls.put(
+        target.client,
+        job.klass,
+        job.data,
+        job.queue_name,
+        priority=job.priority,
+        retries=job.retries,
+        tags=job.tags,
+    )
+    others = [(JobRow.from_name(jid), f"Created from {job.jid}.")]
+    return Change(f"Ran now as {jid}.", formatting.enqueued(jid), others=others)
+
+
+def _pause(target: Target, data: dict[str, Any]) -> Change:
+    job, canceled, message = target.job, 0, _("Paused: no more jobs are created.")
+    if isinstance(job, CronTask):
+        canceled = pause_cron(target.client, job.klass)
+    else:
+        job.pause()
+    if canceled:
+        message += " " + _("Scheduled jobs that were canceled: %(count)s.") % {"count": canceled}
+    return Change("Paused.", message)
+
+
+def _resume(target: Target, data: dict[str, Any]) -> Change:
+    job = target.job
+    if isinstance(job, CronTask):
+        resume_cron(target.client, job.klass)
+    else:
+        job.resume()
+    return Change("Resumed.", _("Resumed: jobs are created again."))
+
+
+def _cancel(target: Target, data: dict[str, Any]) -> Change:
+    target.recurring().cancel()
+    return Change("Canceled.", _("The recurring job was canceled."), gone=True)
+
+
+def _tag(target: Target, data: dict[str, Any]) -> Change:
+    job, tag = target.recurring(), data["tag"]
+    if tag in job.tags:
+        raise Refused(_("It has this tag already."))
+    job.tag(tag)
+    return Change(f"{OPERATIONS['tag'].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
+
+
+def _untag(target: Target, data: dict[str, Any]) -> Change:
+    job, tag = target.recurring(), data["tag"]
+    if tag not in job.tags:
+        raise Refused(_("It does not have this tag."))
+    job.untag(tag)
+    return Change(f"{OPERATIONS['untag'].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
+
+
+def edit_form(data: Any, target: Target, *, with_arguments: bool) -> RecurringForm:
+    job = target.recurring()
+    initial = {
+        "queue": job.queue_name,
+        "interval": f"{job.interval:g}",
+        "priority": f"{job.priority:g}",
+        "retries": job.retries,
+        "backlog": job.backlog,
+        "arguments": editable_json(job.data, job.klass),
+    }
+    return RecurringForm(data, queues_of(target.client), initial, arguments_help(job.klass) if with_arguments else None)
+
+
+def _edit(target: Target, data: dict[str, Any]) -> Change:
+    job = target.recurring()
+    if "arguments" in data:
+        data["data"] = checked_arguments(data.pop("arguments"), job.data, job.klass, target.client.clock())
+    old_values = {key: getattr(job, "queue_name" if key == "queue" else key) for key in data}
+    changes = {key: value for key, value in data.items() if value != old_values[key]}
+    if not changes:
+        return Change("Changed nothing.", _("No changes."))
+    job.update(**changes)
+    text = ", ".join(
+        key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
+    )
+    return Change(f"Changed {printable(text, 500)}.", _("Saved. The changes apply to future jobs."))
+
+
+EDIT: Final = Operation(
+    "edit",
+    gettext_lazy("Edit"),
+    "edit_job",
+    _edit,
+    gettext_lazy("Applies to future jobs; existing jobs do not change. A new interval moves the next time."),
+    button=gettext_lazy("Save for future jobs"),
+)
+OPERATIONS_ON_RECURRING: Final = (
+    Operation(
+        "run_now",
+        gettext_lazy("Run now"),
+        "retry_job",
+        _run_now,
+        gettext_lazy("Creates a job at once, in addition to the schedule, which does not change."),
+        done=gettext_lazy("Enqueued a job for"),
+    ),
+    Operation(
+        "pause",
+        gettext_lazy("Pause"),
+        "edit_job",
+        _pause,
+        gettext_lazy(
+            "No more jobs are created until it is resumed. Jobs that wait or run continue; scheduled jobs of a cron "
+            "task are canceled."
+        ),
+        done=gettext_lazy("Paused"),
+        applies=lambda target: not target.paused,
+    ),
+    Operation(
+        "resume",
+        gettext_lazy("Resume"),
+        "edit_job",
+        _resume,
+        gettext_lazy(
+            "Jobs are created again, from the next time of the schedule on. Times during the pause are skipped."
+        ),
+        done=gettext_lazy("Resumed"),
+        applies=lambda target: target.paused,
+    ),
+    Operation(
+        "cancel",
+        gettext_lazy("Cancel"),
+        "cancel_job",
+        _cancel,
+        gettext_lazy("No more jobs are created; existing jobs stay. This cannot be undone."),
+        done=gettext_lazy("Canceled"),
+        applies=lambda target: not target.is_cron,
+        button=gettext_lazy("Cancel the recurring job"),
+        danger=True,
+    ),
+    *(
+        Operation(
+            name,
+            OPERATIONS[name].label,
+            "edit_job",
+            run,
+            form=partial(OperationForm, name, "tag"),
+        )
+        for name, run in (("tag", _tag), ("untag", _untag))
+    ),
+)

@@ -1,0 +1,1 @@
+"""Workers: their list, their pages, and remote control."""

@@ -1,0 +1,170 @@
+"""Workers with their state, jobs and control."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.http import HttpRequest, HttpResponse
+from django.template.backends.utils import csrf_input
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from resty_django.admin.base import object_page, viewer_page
+from resty_django.admin.tables import (
+    order_of,
+    sheet_of,
+    sort,
+    table,
+)
+
+from ...clients.replies import WorkerCounts
+from ...models import Worker
+from .. import formatting
+from ..base import TEMPLATES, JobsAdmin
+from ..forms import NameForm
+from ..job_lists.export import jobs_of, jobs_sheet
+from ..job_lists.filters import JobFilter
+from ..job_lists.lists import JobList
+from ..redis_reads import fetch_jobs, sorted_set
+from .operations import OPERATIONS_ON_WORKERS
+from .rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
+from .stacks import stacks_section
+
+MOST_JOBS: Final = 200
+"""Maximum number of jobs listed on a worker's page."""
+TO_LIST: Final = "list"
+"""Parameter of an operation's URL: return to the list."""
+
+
+class WorkerAdmin(JobsAdmin[Worker]):
+    operations = OPERATIONS_ON_WORKERS
+
+    def url_after(self, request: HttpRequest, obj: Any, gone: bool = False) -> str:
+        """Return to the list if the operation came from there."""
+        return super().url_after(request, obj, gone or TO_LIST in request.GET)
+
+    @viewer_page
+    def changelist_view(self, request: HttpRequest) -> HttpResponse:
+        client = self.client()
+        now = client.clock()
+        counts = client.workers.counts()
+        names = set(self.filter_names(request, (worker.name for worker in counts)))
+        workers = self._infos(client, [worker for worker in counts if worker.name in names])
+        workers.sort(key=lambda worker: not worker.stuck_reason)
+        controls = self.may(request, "control_worker")
+        stuck = sum(bool(worker.stuck_reason) for worker in workers)
+        empty = (
+            _("No matching workers. Remove the filter.")
+            if counts
+            else _("No workers. A worker appears here once it polls for a job.")
+        )
+        rows = [list_row(worker, now, _controls(request, worker) if controls else "") for worker in workers]
+        key, descending = order_of(request, LIST_COLUMNS)
+        if key:
+            rows = sort(rows, key, descending)
+        workers_table = table(
+            request,
+            (*LIST_COLUMNS, CONTROL_COLUMN) if controls else LIST_COLUMNS,
+            rows,
+            caption=_("Workers"),
+            empty=empty,
+            picks=True,
+            export=sheet_of("workers", LIST_COLUMNS, lambda: rows),
+        )
+        note = ngettext("%(count)s worker is stuck.", "%(count)s workers are stuck.", stuck)
+        return self.list_page(
+            request,
+            workers_table,
+            form=NameForm(request.GET),
+            notes=[note % {"count": formatting.number(stuck)}] if stuck else [],
+            **self.picks_context(request, len(workers)),
+        )
+
+    @object_page
+    def change_view(self, request: HttpRequest, row: Worker) -> HttpResponse:
+        client = self.client()
+        now = client.clock()
+        held = client.workers[row.name]
+        jids = list(dict.fromkeys((*held.stalled, *held.jobs)))
+        jobs, _gone = fetch_jobs(client, jids[:MOST_JOBS])
+        counts = WorkerCounts(name=row.name, jobs=len(held.jobs), stalled=len(held.stalled))
+        (worker,) = self._infos(client, [counts])
+        sheet = jobs_sheet(client, lambda: jobs_of(JobList(client, JobFilter(worker=row.name))))
+        context = {
+            "title": formatting.name(row.name),
+            "object": row,
+            "on_object": True,
+            "stuck": worker.stuck_reason,
+            "tiles": [
+                {"label": _("Running"), "value": formatting.number(counts.jobs)},
+                {"label": _("Stalled"), "value": formatting.number(counts.stalled), "alarm": counts.stalled},
+            ],
+            "facts": list(facts(worker, now)),
+            "controllable": worker.report is not None,
+            "table": jobs_table(request, jobs, worker.report, now, sheet),
+            "more": _("Only the first %(count)s jobs are shown.") % {"count": formatting.number(MOST_JOBS)}
+            if len(jids) > MOST_JOBS
+            else "",
+            "stacks": stacks_section(client, row.name, worker.report, now),
+        }
+        return self.page(request, f"{TEMPLATES}/worker.html", context)
+
+    # --- operations ---
+
+    def load(self, names: Sequence[str]) -> dict[str, WorkerInfo]:
+        client = self.client()
+        counts = [worker for worker in client.workers.counts() if worker.name in names]
+        return {worker.name: worker for worker in self._infos(client, counts)}
+
+    def listed_names(self, request: HttpRequest) -> list[str]:
+        return self.filter_names(request, (worker.name for worker in self.client().workers.counts()))
+
+    def count_text(self, count: int) -> str:
+        return ngettext("%(count)s worker", "%(count)s workers", count) % {"count": formatting.number(count)}
+
+    @staticmethod
+    def _infos(client: Any, counts: list[WorkerCounts]) -> list[WorkerInfo]:
+        """Return what is known of workers, in a few calls for all of them."""
+        seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
+        lives = {life.name: life for life in client.workers.alive()}
+        names = [worker.name for worker in counts if worker.name in lives]
+        reports = {report.name: report for report in client.workers.reports(*names)} if names else {}
+        return [
+            WorkerInfo(worker, seen.get(worker.name), lives.get(worker.name), reports.get(worker.name))
+            for worker in counts
+        ]
+
+
+def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
+    """Return a row's form, and a link to the page that stops the worker.
+
+    The first button, which Enter in the number of slots presses, is the one that scales.
+    """
+    report = worker.report
+    if report is None or report.state == "stopping":
+        return ""
+    slots = next((request.slots for request in report.requests if request.slots is not None), report.slots)
+    quiet = ("resume", _("Resume")) if report.state == "quiet" else ("quiet", _("Quiet"))
+    name = formatting.name(worker.name)
+    buttons = [
+        (formatting.url("worker", worker.name, operation, **{TO_LIST: 1}), f"{label}: {name}", label)
+        for operation, label in (("scale", _("Scale")), quiet)
+    ]
+    return format_html(
+        '<form method="post" class="resty-controls">{}'
+        '<input type="number" name="slots" value="{}" min="1" max="{}" aria-label="{}"> {} '
+        '<a href="{}" aria-label="{}" class="button resty-danger-button">{}</a></form>',
+        csrf_input(request),
+        slots,
+        report.max_slots,
+        f"{_('Slots')}: {name}",
+        format_html_join(
+            " ", '<button type="submit" formaction="{}" aria-label="{}" class="button">{}</button>', buttons
+        ),
+        formatting.url("worker", worker.name, "stop", **{TO_LIST: 1}),
+        f"{_('Stop')}: {name}",
+        _("Stop"),
+    )

@@ -1,0 +1,201 @@
+"""The heartbeat process: sends heartbeats for a worker process whose interpreter is blocked.
+
+A job can hold the interpreter lock (GIL) for longer than the leases of its process last, for example in a loop in C or
+a regular expression that never ends. Then the thread that sends heartbeats does not run. So the worker keeps the jids
+of its jobs and the time of its last check in memory that it shares with a child process. The child, which has its own
+interpreter, sends the heartbeats if the worker has not checked for too long. It sends none for a worker that is dead or
+stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from resty_django.redis import StoreError
+from resty_django.text import logger
+
+from ..errors import QlessError
+from .reports.blocked_stacks import BlockedStacks, StackDump
+from .running_job import DEFAULT_LEASE, RENEWALS
+
+if TYPE_CHECKING:
+    from ..clients.client import Client
+
+log = logger("resty_django.qless.worker")
+
+TICK: Final = 0.5
+"""Seconds between two checks by the child."""
+LONGEST: Final = 3600.0
+"""Seconds without a check after which a worker counts as permanently stuck: its jobs go to other workers."""
+SLOT: Final = 256
+"""Bytes for a jid and its length; jobs with longer jids are not included."""
+
+_HEAD: Final = struct.Struct("=dd")
+_REPORT: Final = struct.Struct("=d")
+_REPORTED_AT: Final = _HEAD.size
+_LENGTH: Final = struct.Struct("=H")
+
+
+class SharedJobs:
+    """The jids of a worker's running jobs, in memory shared with its children. One thread writes; times are monotonic.
+
+    `jobs`: maximum number of jids.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._memory = mmap.mmap(-1, SLOT * (jobs + 1))
+        self._free = list(range(jobs, 0, -1))
+        self._slots: dict[str, int] = {}
+        self.record_check(time.monotonic(), DEFAULT_LEASE)
+
+    def record_check(self, now: float, lease: float) -> None:
+        """Record that the worker has checked its jobs; their leases last at least `lease` seconds."""
+        _HEAD.pack_into(self._memory, 0, now, lease)
+
+    def record_report(self, now: float) -> None:
+        """Record that the worker's thread that reports is running. Called by that thread."""
+        _REPORT.pack_into(self._memory, _REPORTED_AT, now)
+
+    def last_sign_of_life(self) -> float:
+        """Return the time of the last check or report, whichever is later."""
+        return max(self.last_check()[0], float(_REPORT.unpack_from(self._memory, _REPORTED_AT)[0]))
+
+    def add(self, jid: str) -> None:
+        name = jid.encode("utf-8", "surrogateescape")
+        if jid in self._slots or not self._free or len(name) > SLOT - _LENGTH.size:
+            return
+        slot = self._slots[jid] = self._free.pop()
+        start = slot * SLOT
+        self._memory[start + _LENGTH.size : start + _LENGTH.size + len(name)] = name
+        _LENGTH.pack_into(self._memory, start, len(name))  # written last, so that a reader sees a complete jid or none
+
+    def remove(self, jid: str) -> None:
+        slot = self._slots.pop(jid, None)
+        if slot is not None:
+            _LENGTH.pack_into(self._memory, slot * SLOT, 0)
+            self._free.append(slot)
+
+    def last_check(self) -> tuple[float, float]:
+        """Return the time of the last check, and the lease in seconds."""
+        return _HEAD.unpack_from(self._memory, 0)
+
+    def jids(self) -> list[str]:
+        """Return the jids of the jobs."""
+        jids = []
+        for start in range(SLOT, len(self._memory), SLOT):
+            length = min(_LENGTH.unpack_from(self._memory, start)[0], SLOT - _LENGTH.size)
+            if length:
+                name = self._memory[start + _LENGTH.size : start + _LENGTH.size + length]
+                jids.append(name.decode("utf-8", "surrogateescape"))
+        return jids
+
+
+class StandInHeartbeats:
+    """Decides at each `check` which jobs need heartbeats, and sends them. All I/O happens in its arguments.
+
+    `is_alive` returns whether the worker runs; `send(jid)` sends one heartbeat, and raises `QlessError` if the server
+    refuses it.
+    """
+
+    def __init__(
+        self, worker: str, shared: SharedJobs, is_alive: Callable[[], bool], send: Callable[[str], object]
+    ) -> None:
+        self._worker = worker
+        self._shared = shared
+        self._is_alive = is_alive
+        self._send = send
+        self._logged_check = 0.0
+        """The time of the worker's last check when its silence was logged."""
+        self._next = 0.0
+
+    def check(self, now: float) -> list[str]:
+        """Send the heartbeats that are due; return the jobs whose leases were renewed."""
+        last_check, lease = self._shared.last_check()
+        silence = now - last_check
+        if silence < lease / RENEWALS:
+            self._next = 0.0
+            return []
+        jids = self._shared.jids()
+        if not jids or now < self._next or silence > LONGEST or not self._is_alive():
+            return []
+        if self._logged_check != last_check:
+            self._logged_check = last_check
+            log.warning(
+                "worker %s has not checked its jobs for %.0f s: a job holds the interpreter lock (GIL). Sending their "
+                "heartbeats instead: %s",
+                *(self._worker, silence, ", ".join(jids)),
+            )
+        self._next = now + lease / RENEWALS
+        if now + lease / RENEWALS - last_check > LONGEST:
+            log.error("worker %s is stuck; sending no more heartbeats for it", self._worker)
+        return [jid for jid in jids if self._renew(jid)]
+
+    def _renew(self, jid: str) -> bool:
+        if not self._is_alive():
+            return False
+        try:
+            self._send(jid)
+        except (QlessError, StoreError):  # the job has ended or is lost; or the server is down: the next check retries
+            return False
+        return True
+
+
+def start(client: Client, worker: str, jobs: int) -> tuple[SharedJobs, int]:
+    """Start the heartbeat process; return the shared memory and the pid. Call it before this process has threads."""
+    shared = SharedJobs(jobs)
+    parent = os.getpid()
+    dump = StackDump()
+    dump.enable()
+    pid = os.fork()
+    if not pid:
+        try:
+            _serve(
+                StandInHeartbeats(
+                    worker, shared, lambda: is_running(parent), lambda jid: client.call("heartbeat", jid, worker)
+                ),
+                BlockedStacks(client, worker, shared, lambda: dump.take(parent) if is_running(parent) else ""),
+                parent,
+            )
+        except BaseException:
+            log.exception("the process that sends heartbeats for worker %s failed", worker)
+        finally:
+            os._exit(0)
+    return shared, pid
+
+
+def stop(pid: int) -> None:
+    """End the heartbeat process. `pid`: 0 if there is none."""
+    if not pid:
+        return
+    with contextlib.suppress(OSError):  # it is dead, or a job has already waited for it
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def is_running(parent: int) -> bool:
+    """Return whether the process that forked this one is neither dead nor stopped."""
+    if os.getppid() != parent:
+        return False
+    try:
+        state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):  # /proc is not mounted
+        return True
+    return state not in "TtZX"
+
+
+def _serve(heartbeats: StandInHeartbeats, stacks: BlockedStacks, parent: int) -> None:
+    ignored: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    for number in (*ignored, signal.SIGUSR1, signal.SIGUSR2):  # sent to the whole group; it ends with the worker
+        signal.signal(number, signal.SIG_IGN)
+    while os.getppid() == parent:
+        heartbeats.check(time.monotonic())
+        stacks.check(time.monotonic())
+        time.sleep(TICK)

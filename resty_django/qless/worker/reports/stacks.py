@@ -1,0 +1,134 @@
+"""Stacks of running jobs: of threads, tasks on an event loop, and processes. They contain no values of variables."""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import msgspec
+
+from ...clients.serialization import readable
+from ...clients.worker_reports import Frame, JobStack, WorkerStacks
+
+MAX_FRAMES: Final = 60
+"""Maximum number of frames of a stack: the innermost ones."""
+MAX_JOBS: Final = 50
+LONGEST_ANSWER: Final = 262_144
+"""Maximum bytes of an answer, which the core enforces."""
+LONGEST_PATH, LONGEST_SOURCE = 500, 200
+_DUMPED: Final = re.compile(r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+"""A frame as `faulthandler` writes it."""
+_THREAD: Final = re.compile(r"^(?:Current t|T)hread .*$", re.MULTILINE)
+_EXECUTOR: Final = str(Path(__file__).parents[1] / "executor.py")
+_MARK, _END = "Task (most recent call first):\n", "End of task\n"
+
+
+def of_thread(thread: int) -> list[Frame]:
+    """Return the stack of a thread of this process, outermost frame first; empty if it has ended."""
+    frame = sys._current_frames().get(thread)
+    return [] if frame is None else _frames(_outward(frame))
+
+
+def of_task(task: asyncio.Task[Any] | None, loop_thread: int) -> list[Frame]:
+    """Return the stack of a task: of the loop's thread if the task runs now, else of what the task awaits."""
+    if task is None or task.done():
+        return []
+    awaited = list(_awaited(task.get_coro()))
+    running = sys._current_frames().get(loop_thread)
+    if awaited and running is not None:
+        stack = list(_outward(running))
+        if any(frame is awaited[0][0] for frame, _ in stack):
+            return _frames(stack)
+    return _frames(reversed(awaited))
+
+
+def of_dump(text: str) -> list[Frame]:
+    """Return the stack that `faulthandler`, and after it perhaps `dump_of`, have written, outermost frame first."""
+    text = text.rpartition(_MARK)[2]
+    frames = [_frame(match["path"], int(match["line"][:9]), match["function"], "") for match in _DUMPED.finditer(text)]
+    return [_with_source(frame) for frame in frames[:MAX_FRAMES][::-1]]
+
+
+def of_blocked_worker(text: str) -> list[JobStack]:
+    """Return the stacks of the threads that run jobs, from the stacks of all threads that `faulthandler` has written.
+
+    The result does not say which job a thread runs. Threads that wait for a job are left out.
+    """
+    stacks = [of_dump(part) for part in _THREAD.split(text)]
+    return [JobStack(jid="", klass="", seconds=0.0, frames=frames) for frames in stacks if _runs_jobs(frames)]
+
+
+def _runs_jobs(frames: Sequence[Frame]) -> bool:
+    starts = [n for n, frame in enumerate(frames) if frame.path == _EXECUTOR and frame.function in ("_work", "_serve")]
+    return bool(starts) and starts[0] < len(frames) - 1 and frames[-1].function != "select"
+
+
+def dump_of(frames: Sequence[Frame]) -> bytes:
+    """Return a stack as `of_dump` reads it, after a mark: what is before the mark does not count."""
+    lines = [f'  File "{frame.path}", line {frame.line} in {frame.function}\n' for frame in reversed(frames)]
+    return "".join((_MARK, *lines, _END)).encode("utf-8", "backslashreplace")
+
+
+def encode_stacks(request: int, at: float, stacks: Sequence[JobStack]) -> bytes:
+    """Return the answer to a request, at most `LONGEST_ANSWER` bytes long: stacks that do not fit are left out."""
+    jobs, size = [], 1000
+    for stack in stacks[:MAX_JOBS]:
+        size += len(msgspec.json.encode(stack)) + 1
+        if size > LONGEST_ANSWER:
+            break
+        jobs.append(stack)
+    return msgspec.json.encode(WorkerStacks(id=request, at=at, jobs=jobs, left_out=len(stacks) - len(jobs)))
+
+
+def _outward(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
+    """Yield a frame and its callers, with their lines."""
+    return traceback.walk_stack(frame)
+
+
+def _awaited(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames of a coroutine and of the coroutines and generators that it awaits, outermost first."""
+    for _ in range(1000):
+        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "ag_frame", None)
+        frame = frame or getattr(awaitable, "gi_frame", None)
+        if frame is None:
+            return
+        yield frame, frame.f_lineno or 0
+        awaitable = (
+            getattr(awaitable, "cr_await", None)
+            or getattr(awaitable, "ag_await", None)
+            or getattr(awaitable, "gi_yieldfrom", None)
+        )
+
+
+def _frames(inward: Iterable[tuple[FrameType, int]]) -> list[Frame]:
+    """Return frames, given innermost first, outermost first."""
+    innermost: list[tuple[FrameType, int]] = []
+    for entry in inward:
+        if len(innermost) == MAX_FRAMES:
+            break
+        innermost.append(entry)
+    return [
+        _with_source(_frame(frame.f_code.co_filename, line, frame.f_code.co_qualname, ""))
+        for frame, line in reversed(innermost)
+    ]
+
+
+def _with_source(frame: Frame) -> Frame:
+    try:
+        source = linecache.getline(frame.path, frame.line).strip()
+    except Exception:  # the file cannot be read
+        source = ""
+    return _frame(frame.path, frame.line, frame.function, source)
+
+
+def _frame(path: str, line: int, function: str, source: str) -> Frame:
+    return Frame(
+        readable(path, LONGEST_PATH), line, readable(function, LONGEST_SOURCE), readable(source, LONGEST_SOURCE)
+    )
