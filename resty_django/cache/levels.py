@@ -36,6 +36,7 @@ from .errors import ChannelFailed
 from .statistics.reporter import Counter
 from .storage.compression import Compressor
 from .storage.lru import LRU
+from .storage.tag_encoding import Versions
 from .tags.index import index_of
 from .tags.names import invalidated
 from .tags.versions import TagVersions
@@ -104,28 +105,34 @@ class Levels(ABC):
         """Log that an item in L2 counts as absent."""
         log.warning("The record of the key %r in %r cannot be read; it counts as absent: %s", key, self.shm, error)
 
-    def raw_many(self, missing: Sequence[str]) -> Steps[tuple[dict[str, Any], dict[str, SharedDictError]]]:
+    def raw_many(self, keys: Sequence[str]) -> Steps[tuple[dict[str, Any], dict[str, SharedDictError]]]:
         """Return the items in L2 by key, and the errors of items that are lists or cannot be read."""
-        raws: dict[str, Any] = {}
+        names = {self.prefix + key: key for key in keys}
         errors: dict[str, SharedDictError] = {}
 
         def on_error(name: str, error: SharedDictError) -> None:
-            errors[name.removeprefix(self.prefix)] = error
+            errors[names[name]] = error
 
-        for dictionary in (self.shm, self.miss):
-            if dictionary is not None and missing:
-                keys = {self.prefix + key: key for key in missing}
-                values = yield Step(dictionary.get_many, dictionary.aget_many, (list(keys), on_error))
-                raws.update({keys[name]: raw for name, raw in values.items()})
-                missing = [key for key in missing if key not in raws]
-        return raws, errors
+        values = yield Step(self.shm.get_many, self.shm.aget_many, (list(names), on_error))
+        missing = [] if self.miss is None else [name for name in names if name not in values]
+        if self.miss is not None and missing:
+            values |= yield Step(self.miss.get_many, self.miss.aget_many, (missing, on_error))
+        return {names[name]: raw for name, raw in values.items()} if self.prefix else values, errors
 
     def valid(self, raws: Mapping[str, Any]) -> Steps[dict[str, Any]]:
         """Return the records of these items by key, except for records with an invalidated tag."""
-        decoded = {key: self.record(raw, key) for key, raw in raws.items()}
-        tags = {key: record.tags for key, record in decoded.items() if record is not None and record.tags}
-        revoked = (yield from self.tags.revoked(tags)) if tags else ()
-        return {key: record for key, record in decoded.items() if record is not None and key not in revoked}
+        records: dict[str, Any] = {}
+        tags: dict[str, Versions] = {}
+        for key, raw in raws.items():
+            record = self.record(raw, key)
+            if record is not None:
+                records[key] = record
+                if record.tags:
+                    tags[key] = record.tags
+        if tags:
+            for key in (yield from self.tags.revoked(tags)):
+                del records[key]
+        return records
 
     # --- deleting ---
 
