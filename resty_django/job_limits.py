@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -25,32 +24,27 @@ class JobLimit(Protocol):
         """Return a slot for a job that is counted under `key`. Entering it waits for up to `wait` seconds."""
 
 
-class JobLimits(Protocol):
-    """A factory of limits. `location`: the place of the limit in the code."""
+class MakeLimit(Protocol):
+    """Returns the limit of jobs by a limiter, or by the policy of this name.
 
-    def limit(self, source: Any, location: str, key_kind: str | None) -> JobLimit:
-        """Return the limit by a limiter, or by the policy of this name. `key_kind`: the meaning of its keys."""
+    `location`: its place in the code. `key_kind`: the meaning of its keys. With `name`, the limit of this name by a
+    rate such as "10/m", or by a policy.
+    """
 
-    def rate(self, rate: str | float, name: str, location: str) -> JobLimit:
-        """Return the limit by a rate such as "10/m", or by the policy of this name. `name`: of the limit."""
-
-
-def provide(provider: Callable[[], JobLimits]) -> None:
-    """Let `provider` make the limits of jobs."""
-    global _provider
-    _provider = provider
+    def __call__(self, source: Any, location: str, key_kind: str | None, name: str) -> JobLimit: ...
 
 
-def job_limits() -> JobLimits:
-    """Return the factory of limits."""
-    return _provider()
+_makers: list[MakeLimit] = []
 
 
-def _discovered() -> JobLimits:
-    """Import the packages of all apps, one of which provides the limits: it may be missing in INSTALLED_APPS."""
-    for app in ALL_APPS:
-        import_module(app)
-    return _provider()
+def provide(make: MakeLimit) -> None:
+    """Let `make` make the limits of jobs."""
+    _makers.append(make)
 
 
-_provider: Callable[[], JobLimits] = _discovered
+def job_limit(source: Any, location: str, key_kind: str | None = None, name: str = "") -> JobLimit:
+    """Return a limit of jobs, see `MakeLimit`."""
+    if not _makers:  # the app that provides limits is not in INSTALLED_APPS: the import of its package is enough
+        for app in ALL_APPS:
+            import_module(app)
+    return _makers[-1](source, location, key_kind, name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -50,3 +52,26 @@ async def arun(steps: Generator[Any, Any, R], perform: Callable[[Any], Awaitable
                 step = steps.send(result)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+
+
+def twins(
+    steps: Callable[P, Steps[R]], perform: Callable[[Steps[R]], Awaitable[R]] = arun
+) -> tuple[Callable[P, R], Callable[P, Coroutine[Any, Any, R]]]:
+    """Return the call for sync code that performs the steps which a function returns, and its twin for asyncio.
+
+        get_many, aget_many = twins(_get_many)
+
+    `perform`: awaits the steps.
+    """
+    name = steps.__name__.lstrip("_")
+
+    @functools.wraps(steps)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return run(steps(*args, **kwargs))
+
+    @functools.wraps(steps)
+    async def acall(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await perform(steps(*args, **kwargs))
+
+    call.__name__, acall.__name__, acall.__doc__ = name, f"a{name}", f"Do the same as `{name}`."
+    return call, acall

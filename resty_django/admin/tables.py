@@ -343,8 +343,8 @@ def listed_table(
     """Return a listing as a table without pages. `most`: the maximum number of rows; the export has all of them."""
     rows = [row(obj) for obj in listing.rows[:most]]
     empty = empty or _("No rows match. Change your search.")
-    cells = _cells(listing.columns, rows)
-    return Table(listing.heads, cells, Pager(), str(caption), empty, picks, listing.sheet(export), note=note)
+    cells, sheet = _cells(listing.columns, rows), listing.sheet(export)
+    return Table(listing.heads, cells, Pager(), str(caption), empty, picks and bool(rows), sheet, note=note)
 
 
 def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Row, list[tuple[Any, bool]]]]:

@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from resty_django.sansio import Step, Steps, run
 from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailable
@@ -60,6 +60,9 @@ class Levels(ABC):
     `on_error`: the default for calls. While the store of L2 is down, "raise" raises `Unavailable`. With anything else,
     what is deleted leaves L1 at once, and L2 when the store answers again, before this process reads it.
     """
+
+    faults: ClassVar[tuple[type[Exception], ...]] = (Unavailable,)
+    """Errors of deletions that are put off in this way."""
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class Levels(ABC):
         return raws, errors
 
     def valid(self, raws: Mapping[str, Any]) -> Steps[dict[str, Any]]:
-        """Return the records of these items by key, without the ones with an invalidated tag."""
+        """Return the records of these items by key, except for records with an invalidated tag."""
         decoded = {key: self.record(raw, key) for key, raw in raws.items()}
         tags = {key: record.tags for key, record in decoded.items() if record is not None and record.tags}
         revoked = (yield from self.tags.revoked(tags)) if tags else ()
@@ -134,9 +137,10 @@ class Levels(ABC):
             if self.miss is not None:
                 yield Step(self.miss.delete, self.miss.adelete, (name,))
             existed = yield Step(self.shm.delete, self.shm.adelete, (name, entry))
-        except Unavailable as error:
+        except self.faults as error:
             if mode == "raise":
                 raise
+            self.lru.delete(key)
             self._put_off(error, (self.invalidations, key), lambda shm: shm.delete(name))
             broadcasts = True
         except Exception:
@@ -213,9 +217,10 @@ class Levels(ABC):
         result = None
         try:
             result = yield from write(entry)
-        except Unavailable as error:
+        except self.faults as error:
             if later is None or mode == "raise":
                 raise
+            forget()
             self._put_off(error, event, later)
             broadcasts = True
         except Exception:
@@ -253,11 +258,12 @@ class Levels(ABC):
             log.warning("The key %r of %r was not stored in L2: %s", key, self.name, error)
 
     def _put_off(self, error: Exception, event: Event, write: Callable[[SharedDict], object]) -> None:
-        """Have each dictionary that is down written, and the event broadcast, when its store answers again."""
+        """Count a call without the store. Have each dictionary that is down written, and the event broadcast, when its
+        store answers again."""
         self.count_storeless()
         for dictionary in self.dictionaries:
             breaker = breaker_of(dictionary)
-            if breaker.down:
+            if breaker.down or isinstance(error, NoMemory):
                 breaker.remember(error, (self.name, *event), partial(self._write_later, write, dictionary, event))
 
     def _write_later(self, write: Callable[[SharedDict], object], dictionary: SharedDict, event: Event) -> None:

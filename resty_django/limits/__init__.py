@@ -118,7 +118,7 @@ _MODULES: Final = {
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-provide(deferred(f"{__name__}.jobs.JobLimits"))
+provide(deferred(f"{__name__}.jobs.job_limit"))
 
 
 def __getattr__(name: str) -> Any:

@@ -25,19 +25,12 @@ RECHECK: Final = 60.0
 """Seconds after which a blocked job is tried again: somebody may have lifted the block."""
 
 
-class JobLimits:
-    """Makes limits of jobs for the job queue, see `resty_django.job_limits`."""
-
-    def limit(self, source: Any, location: str, key_kind: str | None) -> JobLimit:
-        """Return the limit by a limiter, or by the policy of this name."""
-        return JobLimit(source, location, key_kind)
-
-    def rate(self, rate: str | float, name: str, location: str) -> JobLimit:
-        """Return the limit by a rate, which spreads the jobs evenly, or by the policy of this name."""
-        if isinstance(rate, str) and "/" not in rate and " per " not in rate:
-            return JobLimit(rate, location)
-        parsed = parse_rate(rate)
-        return JobLimit(LeakyBucket(parsed, burst=parsed, prefix="qless:", name=name), location)
+def job_limit(source: Any, location: str, key_kind: str | None = None, name: str = "") -> JobLimit:
+    """Return a limit of jobs, as `resty_django.job_limits` describes; by a rate, it spreads the jobs evenly."""
+    if name and not (isinstance(source, str) and "/" not in source and " per " not in source):
+        rate = parse_rate(source)
+        source = LeakyBucket(rate, burst=rate, prefix="qless:", name=name)
+    return JobLimit(source, location, key_kind)
 
 
 class JobLimit:

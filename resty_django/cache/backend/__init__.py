@@ -14,7 +14,7 @@ LOCATION: the name of a shared dictionary. OPTIONS: see `options.Options`.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
@@ -28,7 +28,7 @@ from django.utils.module_loading import import_string
 from resty_django.callables import acall
 from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
-from resty_django.sansio import arun, run
+from resty_django.sansio import Steps, run, twins
 from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
 from resty_django.text.durations import Duration, parse_duration
@@ -116,24 +116,15 @@ class MLCacheBackend(BaseCache):
         reply = await self.reader.aread(self._checked(name))
         return default if reply is None else reply[0]
 
-    def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+    def _get_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[dict[Any, Any]]:
         names = {key: self.make_key(key, version) for key in keys}
         values = self.reader.find_many(names.values())
-        missing = self._missing(names, values)
+        missing = [self._checked(name) for name in dict.fromkeys(names.values()) if name not in values]
         if missing:
-            values |= run(self.reader.read_many(missing))
+            values |= yield from self.store.or_else({}, self.reader.read_many(missing))
         return {key: values[name] for key, name in names.items() if name in values}
 
-    async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        names = {key: self.make_key(key, version) for key in keys}
-        values = self.reader.find_many(names.values())
-        missing = self._missing(names, values)
-        if missing:
-            values |= await arun(self.reader.read_many(missing))
-        return {key: values[name] for key, name in names.items() if name in values}
-
-    def _missing(self, names: Mapping[Any, str], values: Mapping[str, Any]) -> list[str]:
-        return [self._checked(name) for name in dict.fromkeys(names.values()) if name not in values]
+    get_many, aget_many = twins(_get_many)
 
     def get_or_set(
         self, key: Any, default: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
@@ -187,21 +178,19 @@ class MLCacheBackend(BaseCache):
         if self.store.options.on_error == "raise":
             raise
 
-    def ttl(self, key: Any, version: int | None = None) -> int | None:
+    def _ttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
         """Return the seconds until the key expires, rounded up; None if it never does, 0 if it does not exist."""
-        return _rounded_up(run(self.store.remaining(self._name(key, version))), 1)
+        return _rounded_up((yield from self._remaining(key, version)), 1)
 
-    async def attl(self, key: Any, version: int | None = None) -> int | None:
-        """Do the same as `ttl`."""
-        return _rounded_up(await arun(self.store.remaining(self._name(key, version))), 1)
-
-    def pttl(self, key: Any, version: int | None = None) -> int | None:
+    def _pttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
         """Like `ttl`, in milliseconds."""
-        return _rounded_up(run(self.store.remaining(self._name(key, version))), 1000)
+        return _rounded_up((yield from self._remaining(key, version)), 1000)
 
-    async def apttl(self, key: Any, version: int | None = None) -> int | None:
-        """Do the same as `pttl`."""
-        return _rounded_up(await arun(self.store.remaining(self._name(key, version))), 1000)
+    def _remaining(self, key: Any, version: int | None) -> Steps[float | None]:
+        return self.store.or_else(0.0, self.store.remaining(self._name(key, version)))
+
+    ttl, attl = twins(_ttl)
+    pttl, apttl = twins(_pttl)
 
     def iter_keys(self, search: str, itersize: int | None = None, version: int | None = None) -> Iterator[str]:
         """Yield the keys in L2 of this cache and version that match a pattern, as passed to `set`.
@@ -230,7 +219,7 @@ class MLCacheBackend(BaseCache):
 
     # --- writing ---
 
-    def set(
+    def _set(
         self,
         key: Any,
         value: Any,
@@ -238,11 +227,11 @@ class MLCacheBackend(BaseCache):
         version: int | None = None,
         *,
         tags: Tags = (),
-    ) -> None:
+    ) -> Steps[None]:
         """Store a value. `tags`: see `invalidate_tags`."""
-        run(self.store.set(self._name(key, version), value, self._life(timeout), tags))
+        yield from self.store.set(self._name(key, version), value, self._life(timeout), tags)
 
-    async def aset(
+    def _add(
         self,
         key: Any,
         value: Any,
@@ -250,105 +239,57 @@ class MLCacheBackend(BaseCache):
         version: int | None = None,
         *,
         tags: Tags = (),
-    ) -> None:
-        await arun_shielded(self.store.set(self._name(key, version), value, self._life(timeout), tags))
-
-    def add(
-        self,
-        key: Any,
-        value: Any,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        version: int | None = None,
-        *,
-        tags: Tags = (),
-    ) -> bool:
+    ) -> Steps[bool]:
         """Store a value if the key does not exist. `tags`: see `invalidate_tags`."""
-        return run(self.store.add(self._name(key, version), value, self._life(timeout), tags))
+        return self.store.or_else(False, self.store.add(self._name(key, version), value, self._life(timeout), tags))
 
-    async def aadd(
-        self,
-        key: Any,
-        value: Any,
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        version: int | None = None,
-        *,
-        tags: Tags = (),
-    ) -> bool:
-        return await arun_shielded(self.store.add(self._name(key, version), value, self._life(timeout), tags))
+    def _touch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> Steps[bool]:
+        return self.store.or_else(False, self.store.touch(self._name(key, version), self._life(timeout)))
 
-    def touch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        return run(self.store.touch(self._name(key, version), self._life(timeout)))
+    def _delete(self, key: Any, version: int | None = None) -> Steps[bool]:
+        return self.store.delete(self._name(key, version))
 
-    async def atouch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        return await arun_shielded(self.store.touch(self._name(key, version), self._life(timeout)))
-
-    def delete(self, key: Any, version: int | None = None) -> bool:
-        return run(self.store.delete(self._name(key, version)))
-
-    async def adelete(self, key: Any, version: int | None = None) -> bool:
-        return await arun_shielded(self.store.delete(self._name(key, version)))
-
-    def expire(self, key: Any, timeout: Duration | None, version: int | None = None) -> bool:
+    def _expire(self, key: Any, timeout: Duration | None, version: int | None = None) -> Steps[bool]:
         """Do the same as `touch`."""
-        return self.touch(key, timeout, version)
+        return self._touch(key, timeout, version)
 
-    async def aexpire(self, key: Any, timeout: Duration | None, version: int | None = None) -> bool:
-        """Do the same as `expire`."""
-        return await self.atouch(key, timeout, version)
-
-    def persist(self, key: Any, version: int | None = None) -> bool:
+    def _persist(self, key: Any, version: int | None = None) -> Steps[bool]:
         """Remove the time to live. Return whether the key exists."""
-        return self.touch(key, None, version)
+        return self._touch(key, None, version)
 
-    async def apersist(self, key: Any, version: int | None = None) -> bool:
-        """Do the same as `persist`."""
-        return await self.atouch(key, None, version)
-
-    def incr(self, key: Any, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None) -> Any:
+    def _incr(self, key: Any, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None) -> Steps[Any]:
         """Add to a number, keeping its time to live, and return the sum.
 
         `ttl`: if the key does not exist, it starts at 0 and lives for this number of seconds (0: forever). Without it,
         raise `ValueError`. Raise `TypeError` for a value that is not a number or a sum of more than 64 bits.
         """
-        return run(self.store.incr(self._name(key, version), delta, None if ttl is None else parse_duration(ttl)))
+        return self.store.incr(self._name(key, version), delta, None if ttl is None else parse_duration(ttl))
 
-    async def aincr(self, key: Any, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None) -> Any:
-        """Do the same as `incr`."""
-        return await arun(
-            self.store.incr(self._name(key, version), delta, None if ttl is None else parse_duration(ttl))
-        )
-
-    def set_many(
+    def _set_many(
         self,
         data: dict[Any, Any],
         timeout: Duration | None = DEFAULT_TIMEOUT,
         version: int | None = None,
         *,
         tags: Tags = (),
-    ) -> list[Any]:
+    ) -> Steps[list[Any]]:
         names = {key: self._name(key, version) for key in data}
-        failed = run(self.store.set_many({names[key]: data[key] for key in data}, self._life(timeout), tags))
+        values = {names[key]: data[key] for key in data}
+        failed = yield from self.store.set_many(values, self._life(timeout), tags)
         return [key for key, name in names.items() if name in failed]
 
-    async def aset_many(
-        self,
-        data: dict[Any, Any],
-        timeout: Duration | None = DEFAULT_TIMEOUT,
-        version: int | None = None,
-        *,
-        tags: Tags = (),
-    ) -> list[Any]:
-        names = {key: self._name(key, version) for key in data}
-        failed = await arun_shielded(
-            self.store.set_many({names[key]: data[key] for key in data}, self._life(timeout), tags)
-        )
-        return [key for key, name in names.items() if name in failed]
+    def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[None]:
+        yield from self.store.delete_many(dict.fromkeys(self._name(key, version) for key in keys))
 
-    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        run(self.store.delete_many(self._names(keys, version)))
-
-    async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        await arun_shielded(self.store.delete_many(self._names(keys, version)))
+    set, aset = twins(_set, arun_shielded)
+    add, aadd = twins(_add, arun_shielded)
+    touch, atouch = twins(_touch, arun_shielded)
+    delete, adelete = twins(_delete, arun_shielded)
+    expire, aexpire = twins(_expire, arun_shielded)
+    persist, apersist = twins(_persist, arun_shielded)
+    incr, aincr = twins(_incr)
+    set_many, aset_many = twins(_set_many, arun_shielded)
+    delete_many, adelete_many = twins(_delete_many, arun_shielded)
 
     def delete_pattern(self, pattern: str, version: int | None = None, itersize: int | None = None) -> int:
         """Delete the keys of this cache and version that match a pattern of `iter_keys`. Return their number."""
@@ -369,22 +310,19 @@ class MLCacheBackend(BaseCache):
                 part = []
         return deleted + (await arun_shielded(self.store.delete_many(part)))
 
-    def clear(self) -> None:
+    def _clear(self) -> Steps[None]:
         """Empty the whole dictionary of LOCATION, including other programs' items."""
-        run(self.store.flush(True))
+        return self.store.flush(True)
 
-    async def aclear(self) -> None:
-        await arun_shielded(self.store.flush(True))
+    clear, aclear = twins(_clear, arun_shielded)
 
     # --- in addition to Django's ---
 
-    def invalidate_tags(self, *tags: str) -> None:
+    def _invalidate_tags(self, *tags: str) -> Steps[None]:
         """Delete all keys of LOCATION with one of these tags, in all processes; see `MLCache.invalidate_tags`."""
-        run(self.store.invalidate_tags(tags))
+        return self.store.invalidate_tags(tags)
 
-    async def ainvalidate_tags(self, *tags: str) -> None:
-        """Do the same as `invalidate_tags`."""
-        await arun_shielded(self.store.invalidate_tags(tags))
+    invalidate_tags, ainvalidate_tags = twins(_invalidate_tags, arun_shielded)
 
     def lock(
         self,
@@ -404,24 +342,19 @@ class MLCacheBackend(BaseCache):
         wait = None if blocking_timeout is None else parse_duration(blocking_timeout)
         return self.store.lock(self._name(key, version), exptime, sleep, wait if blocking else 0)
 
-    def update(self, timeout: float = 0.3) -> None:
+    def _update(self, timeout: float = 0.3) -> Steps[None]:
         """Apply invalidations from other processes to L1. Call it at the start of a request or job.
 
         Wait at most `timeout` seconds for a missing event. Raise `resty_django.cache.ChannelFailed`.
         """
-        run(self.store.update(timeout))
+        return self.store.update(timeout)
 
-    async def aupdate(self, timeout: float = 0.3) -> None:
-        """Do the same as `update`."""
-        await arun(self.store.update(timeout))
-
-    def stats(self) -> Stats:
+    def _stats(self) -> Steps[Stats]:
         """Return the counts of `get` calls of all processes, except possibly for the last second."""
-        return run(self.store.counter.total())
+        return self.store.counter.total()
 
-    async def astats(self) -> Stats:
-        """Do the same as `stats`."""
-        return await arun(self.store.counter.total())
+    update, aupdate = twins(_update)
+    stats, astats = twins(_stats)
 
     # --- keys and times ---
 
@@ -431,9 +364,6 @@ class MLCacheBackend(BaseCache):
 
     def _name(self, key: Any, version: int | None) -> str:
         return self._checked(self.make_key(key, version))
-
-    def _names(self, keys: Iterable[Any], version: int | None) -> list[str]:
-        return list(dict.fromkeys(self._name(key, version) for key in keys))
 
     def _pattern(self, pattern: str, version: int | None) -> str:
         """Return the pattern of the names in L2. Prefix and version match literally."""

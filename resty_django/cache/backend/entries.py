@@ -6,10 +6,10 @@
 | None, str, bool, bytes; lists and dicts of all these | head and msgpack | the value, or a copy to copy from |
 | anything else | head, signature, pickle | the value if it is immutable, else the pickle |
 
-The head is the head of a record (`storage.records`), with the tags, if any; a number with tags becomes msgpack, so that
-`incr` refuses it. A signature covers the compressed bytes, and is verified before they are decompressed. A pickle is
-loaded only if its signature, over its context, head and bytes, is valid, and it has not expired according to its head.
-Readers never share a mutable object.
+An entry has the same head as a record (`storage.records`), with the tags, if any; a number with tags becomes msgpack,
+so that `incr` refuses it. A signature covers the compressed bytes, and is verified before they are decompressed. A
+pickle is loaded only if its signature, over its context, head and bytes, is valid, and it has not expired according to
+its head. Readers never share a mutable object.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from resty_django.sansio import Step, Steps, arun, run
-from resty_django.shdict import NoMemory, Unavailable, Unreadable, WrongKind
+from resty_django.shdict import Unavailable, Unreadable, WrongKind
 
 from ..statistics.reporter import OWN
 from ..tags.versions import ITEMS
@@ -93,13 +93,6 @@ class Reader:
 
     def read_many(self, keys: Sequence[str]) -> Steps[dict[str, Any]]:
         """Return the values in L2 by key, after storing them in L1."""
-        try:
-            return (yield from self._read_many(keys))
-        except (Unavailable, NoMemory) as error:
-            self._store.missed(error)
-            return {}
-
-    def _read_many(self, keys: Sequence[str]) -> Steps[dict[str, Any]]:
         store = self._store
         versions, moment = {key: store.lru.version(key) for key in keys}, store.index.moment
         raws, errors = yield from store.raw_many(keys)

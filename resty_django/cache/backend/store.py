@@ -7,7 +7,6 @@ L2.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -60,28 +59,13 @@ LOADING_TIMEOUT: Final = 5.0
 LOADING_STEP: Final = 0.01
 
 Call = Callable[..., Any]
-Method = TypeVar("Method", bound=Callable[..., Steps[Any]])
-
-
-def missing(result: Callable[[], Any]) -> Callable[[Method], Method]:
-    """Return a decorator for methods that are steps: while the store is down, they return `result()`."""
-
-    def decorate(method: Method) -> Method:
-        @functools.wraps(method)
-        def steps(self: Store, *args: Any) -> Steps[Any]:
-            try:
-                return (yield from method(self, *args))
-            except (Unavailable, NoMemory) as error:
-                self.missed(error)
-                return result()
-
-        return steps  # type: ignore[return-value]
-
-    return decorate
+R = TypeVar("R")
 
 
 class Store(Levels):
     """The levels for one LOCATION. Times to live are in seconds; 0: forever, negative: not stored."""
+
+    faults = (Unavailable, NoMemory)
 
     def __init__(self, location: str, options: Options) -> None:
         self.location = location
@@ -186,7 +170,6 @@ class Store(Levels):
         event, forget = (self.many, keys_text(raws)), partial(self.lru.delete_many, raws)
         return (yield from self.change(write, event, forget)) or ()
 
-    @missing(bool)
     def add(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value if the key does not exist. Return whether it was stored."""
         raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
@@ -218,7 +201,6 @@ class Store(Levels):
         yield Step(self.shm.delete_if, self.shm.adelete_if, (key, raw))
         return True
 
-    @missing(bool)
     def touch(self, key: str, ttl: float) -> Steps[bool]:
         """Set a new time to live. Return False if the key does not exist."""
         if ttl < 0:
@@ -270,7 +252,6 @@ class Store(Levels):
                 yield from self.announce(self.invalidations, key, "source")
         return changed
 
-    @missing(float)
     def remaining(self, key: str) -> Steps[float | None]:
         """Return the seconds until the key expires; None if it never does, 0 if it does not exist."""
         ttl = yield Step(self.shm.ttl, self.shm.attl, (key,))
@@ -287,9 +268,17 @@ class Store(Levels):
 
     def missed(self, error: Unavailable | NoMemory) -> None:
         """Count a call without the store, or raise the error if ON_ERROR is "raise"."""
-        if self.options.on_error == "raise":
+        if self.on_error == "raise":
             raise error
         self.count_storeless()
+
+    def or_else(self, result: R, steps: Steps[R]) -> Steps[R]:
+        """Take these steps. While the store is down, return `result`, unless the error is to be raised."""
+        try:
+            return (yield from steps)
+        except (Unavailable, NoMemory) as error:
+            self.missed(error)
+            return result
 
     # --- other processes ---
 

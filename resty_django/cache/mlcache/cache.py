@@ -377,14 +377,6 @@ class MLCache:
         """Do the same as `stats`."""
         return await arun(self.counter.total())
 
-    def flush_counts(self) -> None:
-        """Flush the counts of this process, if that is due. An unavailable dictionary is not an error."""
-        self.counter.flush_due()
-
-    async def aflush_counts(self) -> None:
-        """Do the same as `flush_counts`."""
-        await self.counter.aflush_due()
-
     def _update(self, timeout: float) -> Steps[None]:
         channel = self._writer.require_channel("update")
         if not hasattr(channel, "poll"):

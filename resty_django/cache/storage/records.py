@@ -70,7 +70,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 Head = tuple[int, float, float, float, Versions | None, int]
-"""The part in front of a value: bits, time of storing, time to live, `took`, tags, and where the value begins. A
+"""The parts in front of a value: bits, time of storing, time to live, `took`, tags, and the position of the value. A
 plain tuple for speed."""
 
 

@@ -1,8 +1,8 @@
 """Counts of issued IDs: by rule, for each minute of the last hour and in total, over all processes.
 
-Issuing an ID does not update any statistics. Once a second, a thread reads the counters of its process and adds the
-difference to the sums in the shared dictionary of `STATS`. If that fails, the counts are kept for the next attempt. If
-a process is killed, its last second is lost.
+Issuing an ID does not update any statistics. Once a second, the background thread reads the counters of its process
+and adds the difference to the sums in the shared dictionary of `STATS`. If that fails, the counts are kept for the next
+attempt. If a process is killed, its last second is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from resty_django.conf import conf
 from resty_django.minute_series.records import History
-from resty_django.minute_series.series import MinuteSeries, Pause
+from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.processes.background import Task, background
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from resty_django.text import logger
@@ -52,22 +53,21 @@ class StatsReporter:
     def __init__(self, counts: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.time) -> None:
         self._counts = counts
         self._series = series(clock)
-        self._end = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._pause = Pause()
+        self._task: Task | None = None
         self._flushing = threading.Lock()
 
     def start(self) -> None:
-        """Start the thread if it is not running."""
-        if self._thread is not None and self._thread.is_alive():
-            return
-        self._thread = threading.Thread(target=self._run, name="resty-ids-stats", daemon=True)
-        self._thread.start()
+        """Flush about once a second from now on."""
+        if self._task is None:
+            self._task = background.add(self._work)
+            background.run_soon(self._task, PERIOD)
 
     def stop(self, timeout: float) -> None:
-        """Flush once more and end the thread; wait at most `timeout` seconds."""
-        self._end.set()
-        if self._thread is not None:
-            self._thread.join(timeout)
+        """Flush once more, and not again; wait at most `timeout` seconds."""
+        task, self._task = self._task, None
+        if task is not None:
+            background.finish(task, timeout)
 
     def flush(self) -> bool:
         """Add the IDs issued since the last flush. Return False if the dictionary cannot be used."""
@@ -80,14 +80,11 @@ class StatsReporter:
                 return False
             return True
 
-    def _run(self) -> None:
-        pause, rest = Pause(), 0.0
-        while not self._end.wait(max(pause.seconds, rest)):
-            began = time.perf_counter()
-            flushed = self.flush()
-            pause.after(flushed)
-            rest = SHARE * (time.perf_counter() - began) if flushed else 0.0
-        self.flush()
+    def _work(self) -> float:
+        began = time.perf_counter()
+        flushed = self.flush()
+        rest = SHARE * (time.perf_counter() - began) if flushed else 0.0
+        return max(self._pause.after(flushed), rest)
 
 
 def series(clock: Callable[[], float] = time.time) -> MinuteSeries:

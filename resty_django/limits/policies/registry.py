@@ -28,13 +28,13 @@ from django.utils import timezone
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.database import LimitedConnection, limit_connection
+from resty_django.processes.background import background
 from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..overrides.current import COLUMNS, current
 from ..specs.policy import FIELDS, PolicySpec
 from ..specs.policy_validation import from_values
-from ..statistics.background import background
 from ..statistics.catalog import POLICY, find_limiters
 from .policy_set import Policy, PolicySet, build_policy_set
 

@@ -23,6 +23,7 @@ from resty_django.minute_series import records
 from resty_django.minute_series.records import History
 from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
+from resty_django.processes.background import background
 from resty_django.processes.forks import after_fork
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict, SharedDictError, shdicts
@@ -31,7 +32,6 @@ from resty_django.text import logger
 
 from ..callers.keys import plain
 from ..decision import Decision
-from .background import background
 from .catalog import Description, counted_limit
 from .events import REFUSED, SHADOWED, Event
 from .refusals import MOST as MOST_REFUSALS

@@ -22,7 +22,7 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
     Job: (
         "jobs.admin.JobAdmin",
         (
-            *("bulk", "stuck", "start"),
+            *("start", "stuck", "bulk"),
             *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "release"),
             *("cancel", "retry_graph", "cancel_graph", "undepend", "clone"),
         ),

@@ -59,6 +59,7 @@ class QueueFilter(ValuesFilter):
 
 
 class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
+    object_route = "<path:object_id>"
     list_display = ("jid", "class_name", "state", "queue_name", "tag_names", "put_at", "finished_at", "group_name")
     list_filter = ("state", ClassFilter, QueueFilter, "finished_at")
     search_fields = ("key", "txid", "klass", "tags")

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.admin.base import PageAdmin
 from resty_django.admin.bulk import BulkAdmin
 from resty_django.conf import conf
 from resty_django.redis.errors import StoreError
@@ -66,7 +67,7 @@ class JobsAdmin(BulkAdmin[M]):
     """Returns the qless client of the settings."""
 
     class Media:
-        css: ClassVar = {"all": ["resty_qless/admin.css"]}
+        css: ClassVar = {"all": ["resty_django/admin.css", "resty_django/chart.css", "resty_qless/admin.css"]}
 
     # --- permissions --------------------------------------------------------------------------------------------------
 
@@ -127,17 +128,7 @@ class JobsAdmin(BulkAdmin[M]):
             "live": self.live and request.method == "GET",
             "every": REFRESH_SECONDS,
             "may": self.permissions_of(request),
-            "media": forms.Media(
-                css={
-                    "all": [
-                        "resty_django/theme.css",
-                        "resty_django/admin.css",
-                        "resty_django/chart.css",
-                        "resty_qless/admin.css",
-                    ]
-                },
-                js=["resty_django/chart.js"],
-            ),
+            "media": forms.Media(PageAdmin.Media) + forms.Media(JobsAdmin.Media),
         }
         return super().page(request, template, {**shared_context, **context}, status)
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from resty_django.callables import acompleted, call, caller
-from resty_django.job_limits import JobLimit, JobSlot, job_limits
+from resty_django.job_limits import JobLimit, JobSlot, job_limit
 
 from ..outcomes import RequeueLater
 from .chain import Around
-
-MIN_DELAY: Final = 1.0
-"""Minimum delay, in seconds, until a refused job is tried again."""
 
 
 class Limiter(Protocol):
@@ -34,6 +31,9 @@ class Limit:
     `key_kind`: "user" or "address" if the keys are IDs of users or addresses, so that their overrides apply.
     """
 
+    name = ""
+    """The name of a limit by a rate."""
+
     def __init__(
         self,
         limiter: Limiter | str,
@@ -42,7 +42,7 @@ class Limit:
         wait: float = 1.0,
         key_kind: str | None = None,
     ) -> None:
-        self.limiter = limiter
+        self.limiter: Limiter | str | float = limiter
         self.key = key
         self.wait = wait
         self.key_kind = key_kind
@@ -74,11 +74,8 @@ class Limit:
 
     def _slot(self, key: object) -> JobSlot:
         if self._limit is None:
-            self._limit = self._make_limit()
+            self._limit = job_limit(self.limiter, self._location, self.key_kind, self.name)
         return self._limit.slot(key, self.wait)
-
-    def _make_limit(self) -> JobLimit:
-        return job_limits().limit(self.limiter, self._location, self.key_kind)
 
 
 class Rate(Limit):
@@ -89,14 +86,10 @@ class Rate(Limit):
     """
 
     def __init__(self, rate: str | float, name: str) -> None:
-        super().__init__(str(rate), lambda job: name)
-        self.rate = rate
-        self.name = name
-
-    def _make_limit(self) -> JobLimit:
-        return job_limits().rate(self.rate, self.name, self._location)
+        super().__init__("", lambda job: name)
+        self.limiter, self.name = rate, name
 
 
 def _requeue_if_refused(job: Any, seconds: float | None) -> None:
     if seconds is not None:
-        raise RequeueLater(max(seconds, MIN_DELAY), job.retries_left)
+        raise RequeueLater(max(seconds, 1.0), job.retries_left)

@@ -152,7 +152,7 @@ def test_each_hit_is_a_response_of_its_own() -> None:
     assert not again._resource_closers
     assert ran() == 1
     mlcaches["default"].counter.due_at = 0
-    mlcaches["default"].flush_counts()
+    mlcaches["default"].counter.flush_due()
     assert mlcaches["default"].stats().l1 - before.l1 == 3 * 2, "two marks and the page, for each hit"
 
 

@@ -18,8 +18,8 @@ from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.policy_set import Policy
 from resty_django.limits.statistics import catalog
-from resty_django.limits.statistics.background import background
 from resty_django.limits.statistics.reporter import stats
+from resty_django.processes.background import background
 from resty_django.shdict import shdicts
 from tests import processes
 from tests.staff import signed_in

@@ -24,7 +24,7 @@ from resty_django.limits.policies import registry
 from resty_django.limits.policies.invalidation import announce
 from resty_django.limits.policies.policy_set import MOST_REMEMBERED
 from resty_django.limits.specs.policy_validation import BadPolicy
-from resty_django.limits.statistics.background import background
+from resty_django.processes.background import background
 from tests.integration.limits.policy_tools import Worker, breakable, make_policy, policy_of
 from tests.servers import eventually
 

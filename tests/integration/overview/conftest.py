@@ -61,7 +61,7 @@ def empty_cache(monkeypatch: pytest.MonkeyPatch) -> MLCache:
     """The default cache without values and counts of earlier tests; no other cache of this process is known."""
     cache = mlcaches["default"]
     monkeypatch.setattr(cache_module, "_live", WeakSet([cache]))
-    cache.after_fork()
+    cache.counter.after_fork()
     cache.update()  # a process that starts to listen to events empties L1 once
     cache.purge()
     return cache

@@ -101,7 +101,8 @@ class JobAdmin(NewJob):
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
             return HttpResponseRedirect(formatting.url(model, text))
         queues = queues_of(client)
-        search: SearchContext = {"suggestions": suggestions(client, queues), "examples": _examples()}
+        examples = [(example, formatting.list_url("job", q=example)) for example in EXAMPLES]
+        search: SearchContext = {"suggestions": suggestions(client, queues), "examples": examples}
         try:
             job_filter = JobFilter.from_query(request.GET)
         except QueryError as error:
@@ -228,10 +229,6 @@ def _archive_hints(text: str) -> list[tuple[str, str]]:
     if not text or not conf.qless.archive.enabled:
         return []
     return [(formatting.list_url("archivedjob", q=text), _("Search the archive: jid, transaction ID, class or tag"))]
-
-
-def _examples() -> list[tuple[str, str]]:
-    return [(example, formatting.list_url("job", q=example)) for example in EXAMPLES]
 
 
 def _state_counts(job_list: JobList) -> str:

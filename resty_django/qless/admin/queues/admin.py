@@ -222,7 +222,8 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
         "paused": counts.paused,
         "reason": formatting.name(reason) if counts.paused else "",
         "stuck": stuck_notice(client, row.name) if counts.depends else None,
-        "exists": _exists(client, row.name) or any(getattr(counts, state) for state in formatting.QUEUE_STATES),
+        "exists": redis_command(client, "ZSCORE", "queues", row.name) is not None
+        or any(getattr(counts, state) for state in formatting.QUEUE_STATES),
     }
 
 
@@ -248,10 +249,6 @@ def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsT
         ],
         "by_day": period in ("hour", "day"),
     }
-
-
-def _exists(client: Any, name: str) -> bool:
-    return redis_command(client, "ZSCORE", "queues", name) is not None
 
 
 def _limit_text(config: dict[str, Any], queue: str, option: str, default: int) -> str:

@@ -15,8 +15,6 @@ from ...errors import QlessError
 if TYPE_CHECKING:
     from ...clients.client import Client
 
-DAYS: Final = 2
-"""Number of days, the current one included, whose figures count."""
 KEPT: Final = 600.0
 """Seconds for which the figures of a class are not requested again."""
 MAX_REQUESTED: Final = 100
@@ -79,7 +77,7 @@ class UsualTimes:
 
     def _request(self, klass: str) -> float | None:
         try:
-            spans = self._client.figures.spans("day", DAYS, klass=klass)
+            spans = self._client.figures.spans("day", 2, klass=klass)  # yesterday and today
         except (QlessError, StoreError):  # the next report tries again later
             return None
         runs = summed(totals for span in spans for totals in span.by_name.values()).runs

@@ -1,4 +1,4 @@
-"""One background thread per process: it flushes statistics and checks for changed policies.
+"""One background thread per process: it flushes the statistics of IDs and limits, and checks for changed policies.
 
 It starts on first use and ends with the process; a forked child starts a new one.
 """
@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
-log = logger("resty_django.limits")
+from .forks import after_fork
+
+log = logger("resty_django.background")
 
 LONGEST_NAP: Final = 60.0
 FAREWELL: Final = 2.0
@@ -28,6 +29,8 @@ class Task:
         self.work = work
         self.due: float | None = None
         """The next run in monotonic seconds; None: not scheduled."""
+        self.last: threading.Event | None = None
+        """Set after the last run, once that is asked for."""
 
 
 class Background:
@@ -55,13 +58,20 @@ class Background:
             self._wake.set()
         self.start()
 
+    def finish(self, task: Task, timeout: float) -> None:
+        """Run a task for the last time, now; wait at most `timeout` seconds for its end."""
+        task.last = threading.Event()
+        self.run_soon(task)
+        if not self._ended:
+            task.last.wait(timeout)
+
     def start(self) -> None:
         if self.running or self._ended:
             return
         with self._lock:
             if not self.running:
                 self.running = True
-                self._thread = threading.Thread(target=self._run, name="resty-limits", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="resty-background", daemon=True)
                 self._thread.start()
 
     def stop(self, *, ended: bool = False) -> None:
@@ -78,7 +88,7 @@ class Background:
         while self._thread is this_thread:
             self._wake.wait(self._nap())
             self._wake.clear()
-            for task in self._tasks:
+            for task in self._tasks.copy():
                 if self._thread is this_thread and task.due is not None and task.due <= time.monotonic():
                     task.due = None
                     self._do(task)
@@ -88,17 +98,24 @@ class Background:
         return max(0.0, min(LONGEST_NAP, min(due) - time.monotonic())) if due else LONGEST_NAP
 
     def _do(self, task: Task) -> None:
+        last = task.last
         try:
             pause = task.work()
         except Exception:
             log.exception("%s failed and will be retried", getattr(task.work, "__qualname__", task.work))
             pause = 5.0
         due = time.monotonic() + pause
-        if task.due is None or due < task.due:
+        if last is not None:
+            self._tasks.remove(task)
+            last.set()
+        elif task.due is None or due < task.due:
             task.due = due
 
     def after_fork(self) -> None:
+        """Schedule nothing: the tasks of the parent are the parent's until somebody needs them here."""
         self.running = False
+        for task in self._tasks:
+            task.due = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread = None
