@@ -19,7 +19,7 @@ from resty_django.cache import BadKey, BadOption, BadValue, Bulk, Stats
 from resty_django.cache.mlcache.bulk import chunks
 from resty_django.cache.mlcache.loading import lifetime
 from resty_django.cache.mlcache.options import CacheOptions, Options, ViewOptions
-from resty_django.cache.storage.records import Record, decode, encode, key_text, plain
+from resty_django.cache.storage.records import ENTRY, Record, decode, encode, key_text, packed_head, plain
 from resty_django.text.durations import is_number
 
 # --- records ---
@@ -57,6 +57,11 @@ def test_a_record_comes_back(value: Any, stored: float, ttl: float, stale: bool)
 @given(st.binary() | st.text() | st.integers() | st.none())
 def test_what_is_no_record_is_none(raw: object) -> None:
     assert decode(raw) is None or (isinstance(raw, bytes) and raw[0] == 0xC1)
+
+
+def test_an_entry_of_the_backend_is_no_record() -> None:
+    assert decode(packed_head(0, 1.0, 60.0, None) + b"\x01") == Record(1, 1.0, 60.0, False)
+    assert decode(packed_head(ENTRY, 1.0, 60.0, None) + b"\x01") is None
 
 
 @given(values, st.data())
