@@ -19,10 +19,8 @@ from django.http import HttpRequest, HttpResponseBase
 from .callers import request_settings
 from .policies import registry
 from .policies.enforcers import enforcer_for
-from .requests.check import LimitCheck
+from .requests.check import LimitCheck, add_headers
 from .requests.enforcer import Passed
-from .requests.headers import add_headers
-from .requests.waiting import await_turn, wait_turn
 from .specs.policy_validation import BadPolicy
 
 _CHECK = "_resty_limits"
@@ -91,7 +89,7 @@ class LimitMiddleware:
         if check.refused is not None:
             return check.refuse()
         setattr(request, _CHECK, check)
-        if check.delay and not wait_turn(check, request_settings.current.max_delay):
+        if check.delay and not check.wait_turn(request_settings.current.max_delay):
             _pop_check(request)
             return check.refuse()
         return None
@@ -108,7 +106,7 @@ class LimitMiddleware:
         if check.refused is not None:
             return await check.arefuse()
         setattr(request, _CHECK, check)
-        if check.delay and not await await_turn(check, inf):
+        if check.delay and not await check.await_turn(inf):
             _pop_check(request)
             return await check.arefuse()
         return None

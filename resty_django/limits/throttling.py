@@ -53,10 +53,9 @@ from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_amount, split_rates
 from .refusals import Refusal
-from .requests.check import LimitCheck
+from .requests.check import LimitCheck, add_headers
 from .requests.chosen_rates import ChosenRates, RateFunction, Tiers
 from .requests.enforcer import Enforcer, Passed
-from .requests.headers import add_headers
 from .requests.request_limit import RequestLimit
 from .requests.response import problem_response
 from .specs.ban import BanOptions, ban_rule

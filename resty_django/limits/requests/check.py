@@ -1,160 +1,41 @@
-"""The check of a request against its limits, and its results."""
+"""The check of a request against its limits: waiting, the view, and the header fields of its response.
+
+The `burst` of a limit limits the number of waiting requests of a key, and a client that forges its key has any number
+of keys. So at most MAX_WAITING requests, sync and async together, wait at the same time; further ones are refused, and
+no limit counts them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import inspect
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from math import ceil, inf
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 from django.http import HttpResponseBase
 
 from resty_django.callables import plain_value
 from resty_django.sansio import Step, Steps, arun, run
-from resty_django.text import logger
 
 from ..callers import request_settings
+from ..callers.request_settings import DRAFT, LEGACY
 from ..decision import Decision
-from ..errors import LimitError, NotFound
-from ..limiters.concurrency import Concurrency
+from ..errors import LimitError
+from ..limiters.waiting import WaitingCounter
+from ..overrides.current import current
 from ..refusals import Refusal, aannounce, announce, would_refuse
-from .headers import add_headers
+from .headers import LARGEST, AdvertisedLimit
 from .request_limit import SHORTEST_SLEEP, RequestLimit
 from .response import response_to
-
-log = logger("resty_django.limits")
+from .results import HeldSlot, LimitResult, limits_of
 
 _new_tuple = tuple.__new__
 
-
-class LimitResult(NamedTuple):
-    """The decision of one limit for a request."""
-
-    limit: RequestLimit
-    key: str
-    decision: Decision
-
-    def refusal(self, results: Iterable[LimitResult] = (), banned: bool = False) -> Refusal:
-        """Return the refusal by this limit. `results`: of all limits. `banned`: as in `Refusal`."""
-        violated: dict[str, None] = {}
-        for limit, _, decision in results:
-            if not (decision.allowed or limit.advises):
-                violated[limit.label] = None
-        limit, key, decision = self
-        sender = type(limit.limiter)
-        return Refusal(limit.name, limit.label, sender, key, decision, limit.status, tuple(violated), banned)
-
-
-class RequestLimits(list[LimitResult]):
-    """`request.limits`: the results of limits with `block=False`, in the order of their decisions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._costs: list[int] = []
-        self._refunded = 0
-        """The number of results that a refund has processed."""
-
-    def add(self, result: LimitResult, cost: int) -> None:
-        """Add the result of a limit for which the request counts as `cost` requests."""
-        self.append(result)
-        self._costs.append(cost)
-
-    def was_refunded(self, result: LimitResult) -> bool:
-        """Return whether the request no longer counts for the limit of this result."""
-        return any(refunded is result for refunded in self[: self._refunded])
-
-    def refund(self) -> None:
-        """Undo the recording of the request by these limits. A second call changes nothing.
-
-        Limits that the request exceeds have not recorded it, and a concurrency limit holds its slot until the end.
-        Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
-        """
-        run(self._refunding())
-
-    async def arefund(self) -> None:
-        """Run `refund` without blocking the event loop."""
-        await arun(self._refunding())
-
-    def _refunding(self) -> Steps[None]:
-        start, self._refunded = self._refunded, len(self)
-        for (limit, key, decision), cost in zip(self[start:], self._costs[start:], strict=True):
-            if decision.allowed and not (limit.holds_slot or decision.failed):
-                with contextlib.suppress(NotFound):  # the state has expired or was evicted
-                    yield Step(limit.limiter.uncommit, limit.limiter.auncommit, (key, cost))
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether the request is over one of these limits."""
-        return any(not result.decision.allowed for result in self)
-
-    @property
-    def retry_after(self) -> float:
-        """The seconds until all of these limits would let the request pass; 0 if they do."""
-        return max((result.decision.retry_after for result in self if not result.decision.allowed), default=0.0)
-
-
-class HeldSlot:
-    """A slot of a concurrency limiter, released only once.
-
-    It is also released when it is garbage-collected, for example if a response is discarded without being closed. A
-    pickled copy, for example in a cache, does not hold the slot, nor does the copy in a forked child.
-    """
-
-    __slots__ = ("_cost", "_key", "_limiter", "_pid", "_started", "_token")
-
-    def __init__(
-        self,
-        limiter: Concurrency | None = None,
-        key: str = "",
-        token: str = "",
-        cost: int = 1,
-    ) -> None:
-        self._limiter = limiter
-        self._key = key
-        self._token = token
-        self._cost = cost
-        self._pid = os.getpid()
-        self._started: float | None = time.monotonic()
-
-    def __reduce__(self) -> tuple[type[HeldSlot], tuple[()]]:
-        return HeldSlot, ()
-
-    def start_timing(self) -> None:
-        """Measure the latency of the request from now on."""
-        self._started = time.monotonic()
-
-    def discard_timing(self) -> None:
-        """Report no latency, because the request does not run."""
-        self._started = None
-
-    def _latency(self) -> float | None:
-        """Return the seconds for which the request ran; None if it did not run."""
-        return None if self._started is None else time.monotonic() - self._started
-
-    def release(self) -> None:
-        """Release the slot, and report the latency of the request."""
-        limiter, self._limiter = self._limiter, None
-        if limiter is not None:
-            try:
-                limiter.leaving(self._key, self._latency(), self._token, self._cost)
-            except LimitError as error:
-                log.warning("A slot of %s could not be released: %s", self._key, error)
-
-    async def arelease(self) -> None:
-        """Run `release` without blocking the event loop."""
-        limiter, self._limiter = self._limiter, None
-        if limiter is not None:
-            try:
-                await limiter.aleaving(self._key, self._latency(), self._token, self._cost)
-            except LimitError as error:
-                log.warning("A slot of %s could not be released: %s", self._key, error)
-
-    def __del__(self) -> None:
-        if getattr(self, "_limiter", None) is not None and self._pid == os.getpid():
-            with contextlib.suppress(Exception):  # the process may be shutting down
-                self.release()
+waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: request_settings.current.max_waiting)
 
 
 class LimitCheck:
@@ -211,7 +92,7 @@ class LimitCheck:
             return
         delay = limit.delay_of(decision) if waits and not limit.advises else 0.0
         if not limit.block:
-            _limits_of(self._request).add(result, self.cost_of(limit))
+            limits_of(self._request).add(result, self.cost_of(limit))
         if limit.count_when is not None and decision.allowed and not decision.failed:
             self._counted_later = [*self._counted_later, result]
         if limit.record is not None:
@@ -221,7 +102,7 @@ class LimitCheck:
                 limit.record(key, decision)
         if not decision.allowed:
             if limit.shadow:
-                would_refuse(self._request, result.refusal())
+                would_refuse(self._request, _refusal(result))
             elif limit.block and self.refused is None:
                 self.refused = result
             return
@@ -248,15 +129,53 @@ class LimitCheck:
             if limit.record is not None:
                 limit.record(key, decision)
 
-    def reject_queued(self, queued: LimitResult) -> None:
+    def wait_turn(self, longest: float) -> bool:
+        """Sleep for the delay of the request, at most `longest` seconds. Return False if it is refused instead."""
+        return run(self._waiting(longest))
+
+    async def await_turn(self, longest: float) -> bool:
+        """Run `wait_turn` without blocking the event loop."""
+        return await arun(self._waiting(longest))
+
+    def _waiting(self, longest: float) -> Steps[bool]:
+        seconds = min(self.delay, longest)
+        queues = self.queued is not None and seconds >= SHORTEST_SLEEP
+        with waiting_requests.wait() as wait:
+            refused = self._too_long()
+            if refused is None and queues and not wait.enter():
+                refused = self.queued
+            if refused is not None:
+                yield Step(self._reject_queued, self._areject_queued, (refused,))
+                return False
+            self.admit()
+            if seconds >= SHORTEST_SLEEP:
+                yield Step(time.sleep, asyncio.sleep, (seconds,))
+                for slot in self._slots:  # the latency of the request does not include the delay
+                    slot.start_timing()
+            return True
+
+    def _too_long(self) -> LimitResult | None:
+        """Return the result of a limit for which the request would wait longer than MAX_WAIT, or None."""
+        for result in self.results:
+            limit, _, decision = result
+            if (
+                limit.obeys_max_wait
+                and not limit.advises
+                and limit.delay_of(decision)
+                and decision.delay > request_settings.current.max_wait
+            ):
+                return result
+        return None
+
+    def _reject_queued(self, queued: LimitResult) -> None:
         """Refuse the request because it may not wait for the limit of this result, and undo its decisions."""
         self._discard_timing()
         self.release()
         run(self._uncommitting())
         self._refuse_queued(queued)
 
-    async def areject_queued(self, queued: LimitResult) -> None:
-        """Run `reject_queued` without blocking, to completion even if the task is cancelled."""
+    async def _areject_queued(self, queued: LimitResult) -> None:
+        """Run `_reject_queued` without blocking, to completion even if the task is cancelled."""
         self._discard_timing()
         await self.arelease()
         await asyncio.shield(asyncio.ensure_future(arun(self._uncommitting())))
@@ -280,11 +199,6 @@ class LimitCheck:
         self._counted_later = [result for result in self._counted_later if result.limit.advises]
         self.results = [result for result in self.results if result.limit.advises]
         self.add(limit, key, refused)
-
-    def start_timing(self) -> None:
-        """Measure latencies from now on, after the delay."""
-        for slot in self._slots:
-            slot.start_timing()
 
     def release(self) -> None:
         """Release all slots."""
@@ -320,7 +234,7 @@ class LimitCheck:
         counted_later, self._counted_later = self._counted_later, ()
         for result in counted_later:
             limit, key, decision = result
-            if not limit.block and _limits_of(self._request).was_refunded(result):
+            if not limit.block and limits_of(self._request).was_refunded(result):
                 continue
             counts = limit.count_when is not None and response is not None and limit.count_when(response)
             if plain_value(counts, "count_when of a limit"):
@@ -374,34 +288,177 @@ class LimitCheck:
 
     def refuse(self) -> HttpResponseBase:
         """Return the response to a refused request."""
-        assert self.refused is not None  # noqa: S101 (for the type checker)
-        refusal = self.refused.refusal(self.results, self.banned)
+        refusal = _refusal(self.refused, self.results, self.banned)
         announce(self._request, refusal)
         return self.finish(response_to(self._request, refusal))
 
     async def arefuse(self) -> HttpResponseBase:
         """Run `refuse` without blocking the event loop."""
-        assert self.refused is not None  # noqa: S101 (for the type checker)
-        refusal = self.refused.refusal(self.results, self.banned)
+        refusal = _refusal(self.refused, self.results, self.banned)
         await aannounce(self._request, refusal)
         return await self.afinish(response_to(self._request, refusal))
 
     def announce(self) -> Refusal:
         """Log the refusal, send the signal, and return the refusal."""
-        assert self.refused is not None  # noqa: S101 (for the type checker)
-        refusal = self.refused.refusal(self.results, self.banned)
+        refusal = _refusal(self.refused, self.results, self.banned)
         announce(self._request, refusal)
         return refusal
 
 
-def _limits_of(request: Any) -> RequestLimits:
-    """Return `request.limits`."""
-    if not isinstance(getattr(request, "limits", None), RequestLimits):
-        request.limits = RequestLimits()
-    limits: RequestLimits = request.limits
-    return limits
+def _refusal(result: LimitResult | None, results: Iterable[LimitResult] = (), banned: bool = False) -> Refusal:
+    """Return the refusal by the limit of a result. `results`: of all limits. `banned`: as in `Refusal`."""
+    assert result is not None  # noqa: S101 (for the type checker)
+    violated: dict[str, None] = {}
+    for limit, _, decision in results:
+        if not (decision.allowed or limit.advises):
+            violated[limit.label] = None
+    limit, key, decision = result
+    return Refusal(limit.name, limit.label, type(limit.limiter), key, decision, limit.status, tuple(violated), banned)
 
 
 async def _release_all(slots: Sequence[HeldSlot]) -> None:
     for slot in slots:
         await slot.arelease()
+
+
+def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision, fields: int = DRAFT | LEGACY) -> None:
+    """Add a limit to the `headers` of a response. `fields`: flags of the fields, see `SELECTIONS`.
+
+    Write to the private mapping of Django's `ResponseHeaders`: the public method checks each value and takes longer
+    than the decision. These values are ASCII without line breaks.
+    """
+    allowed, _, _, total, quota_left, seconds, wait, _, _ = decision
+    if not allowed:  # no request of this cost passes before `retry_after`, if ever
+        quota_left, seconds = 0, wait if wait < inf else seconds
+    remaining = str(quota_left if quota_left < LARGEST else LARGEST)
+    reset = str(ceil(seconds))
+    store = getattr(headers, "_store", None)
+    if store is None:  # not Django's mapping
+        copy = SimpleNamespace(_store={name.lower(): (name, value) for name, value in headers.items()})
+        add_headers(copy, advertised, decision, fields)
+        headers.update(copy._store.values())
+        return
+    if fields & DRAFT:
+        if advertised.numbers is not advertised.limiter.numbers:
+            advertised.refresh()
+        item = f"{advertised.name};r={remaining};t={reset}"
+        policy = advertised.policy
+        if "ratelimit" in store:
+            item = f"{item}, {store['ratelimit'][1]}"
+        if "ratelimit-policy" in store:
+            policy = f"{policy}, {store['ratelimit-policy'][1]}"
+        store["ratelimit"] = ("RateLimit", item)
+        store["ratelimit-policy"] = ("RateLimit-Policy", policy)
+    if not fields & LEGACY or ("x-ratelimit-remaining" in store and not _tighter(quota_left, int(reset), store)):
+        return
+    store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(total))
+    store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
+    store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)
+
+
+def _tighter(remaining: int, reset: int, store: Mapping[str, tuple[str, str]]) -> bool:
+    """Return whether this limit is tighter than the reported one: fewer remaining, or as few for longer."""
+    try:
+        tightest = int(store["x-ratelimit-remaining"][1]), -int(store["x-ratelimit-reset"][1])
+    except (KeyError, ValueError):
+        return True
+    return (remaining, -reset) < tightest
+
+
+def fast_path(
+    check_of: Callable[[Any, Mapping[str, Any]], LimitCheck | None],
+    limit: RequestLimit,
+    view: Callable[..., Any],
+    longest: float | None,
+) -> Callable[..., Any]:
+    """Return the decorated view for one limit that applies to all requests and usually lets them pass at once."""
+    key_of, hit, advertised, nodelay = limit.key.of, limit.limiter.hit, limit.advertised, limit.nodelay
+    record, series, roles = limit.record, limit.series, limit.key.roles
+
+    def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+        request = args[0] if hasattr(args[0], "META") else args[1]
+        settings = request_settings.current
+        if settings.exempt is not None:
+            return call(check_of, view, args, kwargs, longest)
+        key = key_of(request, kwargs)
+        if key is None:
+            return view(*args, **kwargs)  # type: ignore[no-any-return]
+        active = current.active
+        if active is not None and active.applies(series, key, roles):
+            return call(check_of, view, args, kwargs, longest)
+        decision = hit(key)
+        may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
+        if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):
+            if record is not None:
+                record(key, decision)
+            response: HttpResponseBase = view(*args, **kwargs)
+            if settings.headers and response is not None:  # None is a mistake that Django explains
+                add_headers(response.headers, advertised, decision, settings.headers)
+            return response
+        check = LimitCheck(request)
+        check.add(limit, key, decision)
+        return _respond(check, view, args, kwargs, longest)
+
+    return wrapped
+
+
+def call(
+    check_of: Callable[[Any, Mapping[str, Any]], LimitCheck | None],
+    view: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    longest: float | None,
+) -> HttpResponseBase:
+    """Return the response of the view, or the refusal."""
+    check = check_of(_request(args), kwargs)
+    if check is None:
+        return view(*args, **kwargs)  # type: ignore[no-any-return]
+    return _respond(check, view, args, kwargs, longest)
+
+
+def _respond(
+    check: LimitCheck, view: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], longest: float | None
+) -> HttpResponseBase:
+    if check.refused is not None:
+        return check.refuse()
+    try:
+        if check.delay and not check.wait_turn(request_settings.current.max_delay if longest is None else longest):
+            return check.refuse()
+        response = view(*args, **kwargs)
+    except BaseException:
+        check.abandon()
+        raise
+    return check.finish(response)
+
+
+async def acall(
+    check_of: Callable[[Any, Mapping[str, Any]], Awaitable[LimitCheck | None]],
+    view: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    longest: float | None,
+) -> HttpResponseBase:
+    """Return the response of an async view, or the refusal."""
+    check = await check_of(_request(args), kwargs)
+    if check is None:
+        return await _awaited(view(*args, **kwargs))
+    if check.refused is not None:
+        return await check.arefuse()
+    try:
+        if check.delay and not await check.await_turn(inf if longest is None else longest):
+            return await check.arefuse()
+        response = await _awaited(view(*args, **kwargs))
+    except BaseException:
+        await check.aabandon()
+        raise
+    return await check.afinish(response)
+
+
+def _request(args: tuple[Any, ...]) -> Any:
+    """Return the request from the arguments of a view: the first, or for a method the second."""
+    return args[0] if hasattr(args[0], "META") else args[1]
+
+
+async def _awaited(response: Any) -> HttpResponseBase:
+    """Await a response if necessary: `dispatch` of an async class-based view is a plain function."""
+    return cast("HttpResponseBase", await response if inspect.isawaitable(response) else response)

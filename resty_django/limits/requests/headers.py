@@ -1,4 +1,4 @@
-"""The header fields that report limits to clients.
+"""The header fields that report limits to clients: names and policies. `check.add_headers` writes the fields.
 
 `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers-11: `"req-ip";r=99;t=1` (99 more pass
 now; t is in seconds) and `"req-ip";q=101;w=1` (101 in a window of one second). They list every limit of the response.
@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import functools
 import string
-from collections.abc import Mapping
-from math import ceil, inf
-from types import SimpleNamespace
+from math import ceil
 from typing import Any, Final
 from urllib.parse import quote
 
-from ..callers.request_settings import DRAFT, LEGACY
-from ..decision import Decision
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 
@@ -72,53 +68,3 @@ class AdvertisedLimit:
         """Read the numbers of the limiter again."""
         self.numbers = self.limiter.numbers
         self.policy = self.name + policy_parameters(self.limiter)
-
-
-def add_headers(headers: Any, advertised: AdvertisedLimit, decision: Decision, fields: int = DRAFT | LEGACY) -> None:
-    """Add a limit to the `headers` of a response. `fields`: flags of the fields, see `SELECTIONS`.
-
-    Write to the private mapping of Django's `ResponseHeaders`: the public method checks each value and takes longer
-    than the decision. These values are ASCII without line breaks.
-    """
-    allowed, _, _, total, quota_left, seconds, wait, _, _ = decision
-    if not allowed:  # no request of this cost passes before `retry_after`, if ever
-        quota_left, seconds = 0, wait if wait < inf else seconds
-    remaining = str(quota_left if quota_left < LARGEST else LARGEST)
-    reset = str(ceil(seconds))
-    store = getattr(headers, "_store", None)
-    if store is None:  # not Django's mapping
-        copy = SimpleNamespace(_store={name.lower(): (name, value) for name, value in headers.items()})
-        add_headers(copy, advertised, decision, fields)
-        headers.update(copy._store.values())
-        return
-    if fields & DRAFT:
-        if advertised.numbers is not advertised.limiter.numbers:
-            advertised.refresh()
-        item = f"{advertised.name};r={remaining};t={reset}"
-        policy = advertised.policy
-        if "ratelimit" in store:
-            item = f"{item}, {store['ratelimit'][1]}"
-        if "ratelimit-policy" in store:
-            policy = f"{policy}, {store['ratelimit-policy'][1]}"
-        store["ratelimit"] = ("RateLimit", item)
-        store["ratelimit-policy"] = ("RateLimit-Policy", policy)
-    if not fields & LEGACY or ("x-ratelimit-remaining" in store and not _tighter(quota_left, int(reset), store)):
-        return
-    store["x-ratelimit-limit"] = ("X-RateLimit-Limit", str(total))
-    store["x-ratelimit-remaining"] = ("X-RateLimit-Remaining", remaining)
-    store["x-ratelimit-reset"] = ("X-RateLimit-Reset", reset)
-
-
-def _tighter(remaining: int, reset: int, store: Mapping[str, tuple[str, str]]) -> bool:
-    """Return whether this limit is tighter than the reported one: fewer remaining, or as few for longer."""
-    try:
-        tightest = int(store["x-ratelimit-remaining"][1]), -int(store["x-ratelimit-reset"][1])
-    except (KeyError, ValueError):
-        return True
-    return (remaining, -reset) < tightest
-
-
-def retry_after(decision: Decision) -> int | None:
-    """Return the `Retry-After` of a refusal in seconds, rounded up, at least 1; None if it can never pass."""
-    seconds = decision.retry_after
-    return max(1, min(ceil(seconds), LARGEST)) if seconds < inf else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import ceil, inf
 from typing import Any, Final
 
 from django.http import HttpResponse
@@ -13,8 +14,9 @@ from django.utils.translation import get_language, gettext, ngettext
 from resty_django.text import logger
 
 from ..callers import request_settings
+from ..decision import Decision
 from ..refusals import Refusal
-from .headers import retry_after, shown_name
+from .headers import LARGEST, shown_name
 
 log = logger("resty_django.limits")
 
@@ -113,3 +115,9 @@ def _builtin_page(title: str, seconds: int | None) -> str:
 def _advice(seconds: int) -> str:
     text = ngettext("Please try again in %(seconds)s second.", "Please try again in %(seconds)s seconds.", seconds)
     return text % {"seconds": seconds}
+
+
+def retry_after(decision: Decision) -> int | None:
+    """Return the `Retry-After` of a refusal in seconds, rounded up, at least 1; None if it can never pass."""
+    seconds = decision.retry_after
+    return max(1, min(ceil(seconds), LARGEST)) if seconds < inf else None

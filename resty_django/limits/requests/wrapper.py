@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Mapping
-from math import inf
+from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
@@ -13,14 +11,9 @@ from django.http import HttpResponseBase
 
 from resty_django.callables import caller
 
-from ..callers import request_settings
 from ..callers.keys import digest
-from ..overrides.current import current
-from .check import LimitCheck
+from .check import acall, call, fast_path
 from .enforcer import Enforcer
-from .headers import add_headers
-from .request_limit import SHORTEST_SLEEP, RequestLimit
-from .waiting import await_turn, wait_turn
 
 V = TypeVar("V", bound=Callable[..., Any])
 
@@ -65,113 +58,17 @@ class ViewDecorator:
             @functools.wraps(view)
             async def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else await enforcer.aget()
-                return await acall(in_force, view, args, kwargs, longest)
+                return await acall(in_force.acheck, view, args, kwargs, longest)
         elif isinstance(enforcer, Enforcer) and enforcer.plain is not None:
-            wrapped = functools.wraps(view)(_fast_path(enforcer, enforcer.plain, view, longest))
+            wrapped = functools.wraps(view)(fast_path(enforcer.check, enforcer.plain, view, longest))
         else:
 
             @functools.wraps(view)
             def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else enforcer.get()
-                return call(in_force, view, args, kwargs, longest)
+                return call(in_force.check, view, args, kwargs, longest)
 
         return cast("V", wrapped)
-
-
-def _fast_path(
-    enforcer: Enforcer, limit: RequestLimit, view: Callable[..., Any], longest: float | None
-) -> Callable[..., Any]:
-    """Return the decorated view for one limit that applies to all requests and usually lets them pass at once."""
-    key_of, hit, advertised, nodelay = limit.key.of, limit.limiter.hit, limit.advertised, limit.nodelay
-    record, series, roles = limit.record, limit.series, limit.key.roles
-
-    def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
-        request = args[0] if hasattr(args[0], "META") else args[1]
-        settings = request_settings.current
-        if settings.exempt is not None:
-            return call(enforcer, view, args, kwargs, longest)
-        key = key_of(request, kwargs)
-        if key is None:
-            return view(*args, **kwargs)  # type: ignore[no-any-return]
-        active = current.active
-        if active is not None and active.applies(series, key, roles):
-            return call(enforcer, view, args, kwargs, longest)
-        decision = hit(key)
-        may_sleep = not nodelay and (settings.max_delay if longest is None else longest)
-        if decision.allowed and not decision.failed and (not may_sleep or decision.delay < SHORTEST_SLEEP):
-            if record is not None:
-                record(key, decision)
-            response: HttpResponseBase = view(*args, **kwargs)
-            if settings.headers and response is not None:  # None is a mistake that Django explains
-                add_headers(response.headers, advertised, decision, settings.headers)
-            return response
-        check = LimitCheck(request)
-        check.add(limit, key, decision)
-        return _respond(check, view, args, kwargs, longest)
-
-    return wrapped
-
-
-def call(
-    enforcer: Enforcer,
-    view: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    longest: float | None,
-) -> HttpResponseBase:
-    """Return the response of the view, or the refusal."""
-    check = enforcer.check(_request(args), kwargs)
-    if check is None:
-        return view(*args, **kwargs)  # type: ignore[no-any-return]
-    return _respond(check, view, args, kwargs, longest)
-
-
-def _respond(
-    check: LimitCheck, view: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], longest: float | None
-) -> HttpResponseBase:
-    if check.refused is not None:
-        return check.refuse()
-    try:
-        if check.delay and not wait_turn(check, request_settings.current.max_delay if longest is None else longest):
-            return check.refuse()
-        response = view(*args, **kwargs)
-    except BaseException:
-        check.abandon()
-        raise
-    return check.finish(response)
-
-
-async def acall(
-    enforcer: Enforcer,
-    view: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    longest: float | None,
-) -> HttpResponseBase:
-    """Return the response of an async view, or the refusal."""
-    check = await enforcer.acheck(_request(args), kwargs)
-    if check is None:
-        return await _awaited(view(*args, **kwargs))
-    if check.refused is not None:
-        return await check.arefuse()
-    try:
-        if check.delay and not await await_turn(check, inf if longest is None else longest):
-            return await check.arefuse()
-        response = await _awaited(view(*args, **kwargs))
-    except BaseException:
-        await check.aabandon()
-        raise
-    return await check.afinish(response)
-
-
-def _request(args: tuple[Any, ...]) -> Any:
-    """Return the request from the arguments of a view: the first, or for a method the second."""
-    return args[0] if hasattr(args[0], "META") else args[1]
-
-
-async def _awaited(response: Any) -> HttpResponseBase:
-    """Await a response if necessary: `dispatch` of an async class-based view is a plain function."""
-    return cast("HttpResponseBase", await response if inspect.isawaitable(response) else response)
 
 
 def view_name(view: Any, owner: Any = None) -> str:

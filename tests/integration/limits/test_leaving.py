@@ -20,7 +20,7 @@ from django.urls import path
 
 from resty_django.limits import Concurrency
 from resty_django.limits.decorators import limit, limit_conn, limit_count
-from resty_django.limits.requests.check import HeldSlot
+from resty_django.limits.requests.results import HeldSlot
 from tests.threads import together as in_threads
 
 from .view_tools import Site, serving, sync_requests

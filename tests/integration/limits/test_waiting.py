@@ -23,7 +23,8 @@ from resty_django.limits.decorators import limit, limit_rate, limit_rate_either,
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.files import BadFile, load
-from resty_django.limits.requests import waiting
+from resty_django.limits.requests import check
+from resty_django.limits.requests.check import waiting_requests
 from resty_django.limits.specs.policy_validation import BadPolicy
 from resty_django.limits.statistics.reporter import stats
 
@@ -80,7 +81,7 @@ def test_so_many_requests_of_a_process_wait_and_the_others_are_refused(site: Sit
     many_tokens(max_wait=wait)
     view = site.view(limit("tokens"))
     assert at_once(site, view) == [200] * 4 + [429] * (MANY - 4)
-    assert waiting.waiting_requests.count == 0
+    assert waiting_requests.count == 0
 
 
 def test_places_are_counted_over_all_limits(site: Site, settings: Any) -> None:
@@ -174,13 +175,13 @@ async def test_a_request_that_goes_away_gives_its_place_back(settings: Any) -> N
     assert await site.statuses(view, 1) == [200]
     task = asyncio.create_task(site.statuses(view, 1))
     until = time.monotonic() + 30
-    while not waiting.waiting_requests.count:
+    while not waiting_requests.count:
         assert time.monotonic() < until
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert waiting.waiting_requests.count == 0
+    assert waiting_requests.count == 0
 
 
 # --- the middleware --------------------------------------------------------------------------------------------------
@@ -219,8 +220,8 @@ def test_the_middleware_bounds_waiting_as_well(
         while others_ask():
             time.sleep(0.01)
 
-    monkeypatch.setattr(waiting, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=sleep_in_thread))
+    monkeypatch.setattr(check, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))
+    monkeypatch.setattr(check, "time", SimpleNamespace(sleep=sleep_in_thread))
 
     async def ask() -> None:
         client = AsyncClient()
@@ -245,7 +246,7 @@ def test_the_middleware_bounds_waiting_as_well(
             list(threads.map(ask_in_thread, range(MANY)))
     assert sorted(answered) == [200] * 3 + [429] * (MANY - 3)
     assert slept == pytest.approx([3600.0 if asynchronous else 5.0] * 2, abs=60)
-    assert waiting.waiting_requests.count == 0
+    assert waiting_requests.count == 0
 
 
 # --- a policy cannot say unlimited -----------------------------------------------------------------------------------

@@ -15,15 +15,15 @@ from resty_django.limits.callers.request_settings import SELECTIONS
 from resty_django.limits.decision import Decision
 from resty_django.limits.limiters.concurrency import Concurrency
 from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from resty_django.limits.requests.check import add_headers
 from resty_django.limits.requests.headers import (
     LARGEST,
     AdvertisedLimit,
-    add_headers,
     policy_parameters,
     quoted,
-    retry_after,
     shown_name,
 )
+from resty_django.limits.requests.response import retry_after
 
 ITEM = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"((?:;[a-z]+=(?:\d+|"[a-z-]+"))*)(?:, |$)')
 
