@@ -449,5 +449,5 @@ def test_sys_exit_in_a_handler_ends_no_listener(heard: list[str], caplog: pytest
     events.start()
     events.post("s", "e")
     events.post("s", "f")
-    assert eventually(lambda: heard == ["started", "e", "f"])
-    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+    assert eventually(lambda: [record.levelno for record in caplog.records] == [logging.ERROR] * 2)
+    assert heard == ["started", "e", "f"]
