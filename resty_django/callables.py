@@ -84,7 +84,7 @@ def completed(value: Any) -> Any:
     Raises `TypeError` for a generator, since its code has not run.
     """
     if not inspect.isawaitable(value):
-        return _refuse_generator(value) if isinstance(value, Generator | AsyncGenerator) else value
+        return _not_generator(value)
     try:
         return async_to_sync(acompleted)(value)
     finally:
@@ -96,7 +96,7 @@ async def acompleted(value: Any) -> Any:
     """Do the same for asyncio."""
     while inspect.isawaitable(value):
         value = await value
-    return _refuse_generator(value) if isinstance(value, Generator | AsyncGenerator) else value
+    return _not_generator(value)
 
 
 def original(error: BaseException) -> BaseException:
@@ -114,8 +114,10 @@ def _caught(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, E
         return None, error
 
 
-def _refuse_generator(value: Any) -> Any:
-    if getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None):  # None: it has run to its end
+def _not_generator(value: Any) -> Any:
+    if isinstance(value, Generator | AsyncGenerator) and (
+        getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None)  # None: it has run to its end
+    ):
         raise TypeError(
             f"The function returned the generator {value.__qualname__}, whose code has not run. "
             "Iterate over it in the function, or return a list."

@@ -18,20 +18,20 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
 OTHERS = ("test_cull", "test_zero_cull", "test_cull_delete_when_store_empty")
 """Tests of MAX_ENTRIES and CULL_FREQUENCY: our backend has neither, as its memory is bounded by size."""
-SITE = f"""
+SITE = """
 import sys
 import django
 from django.conf import settings
 
-engine, folder, url = sys.argv[1:]
-pages = {{"PATH": folder}} if engine == "lmdb" else {{"ENGINE": "redis", "ALIAS": "redis"}}
+engine, folder, url, *others = sys.argv[1:]
+pages = {"PATH": folder} if engine == "lmdb" else {"ENGINE": "redis", "ALIAS": "redis"}
 settings.configure(
     SECRET_KEY="x",
     USE_TZ=False,
-    DATABASES=dict.fromkeys(("default", "other"), {{"ENGINE": "django.db.backends.sqlite3"}}),
+    DATABASES=dict.fromkeys(("default", "other"), {"ENGINE": "django.db.backends.sqlite3"}),
     INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "cache"],
-    MIGRATION_MODULES={{"auth": None, "contenttypes": None}},
-    RESTY_DJANGO={{"SHARED_DICTS": {{"default": {{"PATH": folder}}, "events": {{"PATH": folder}}, "pages": pages}}}},
+    MIGRATION_MODULES={"auth": None, "contenttypes": None},
+    RESTY_DJANGO={"SHARED_DICTS": {"default": {"PATH": folder}, "events": {"PATH": folder}, "pages": pages}},
 )
 django.setup()
 from cache import tests
@@ -41,7 +41,7 @@ from django.test.runner import DiscoverRunner
 from django.test.utils import override_settings
 
 ours = tests.caches_setting_for_tests(BACKEND="resty_django.cache.backend.MLCacheBackend", LOCATION="pages")
-redis = {{"redis": {{"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}}}} if url else {{}}
+redis = {"redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}} if url else {}
 
 
 @override_settings(CACHES=ours | redis)
@@ -51,7 +51,7 @@ class Tests(tests.BaseCacheTests, TestCase):
         self.addCleanup(cache.clear)
 
 
-for name in {OTHERS!r}:
+for name in others:
     setattr(Tests, name, None)
 runner = DiscoverRunner(verbosity=2)
 runner.setup_test_environment()
@@ -88,4 +88,4 @@ def store(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 def test_djangos_tests_of_caches_pass(sources: Path, store: tuple[str, str], tmp_path: Path) -> None:
     path = os.pathsep.join(map(str, (ROOT, sources)))
-    run(sys.executable, "-c", SITE, store[0], tmp_path, store[1], cwd=tmp_path, PYTHONPATH=path)
+    run(sys.executable, "-c", SITE, store[0], tmp_path, store[1], *OTHERS, cwd=tmp_path, PYTHONPATH=path)
