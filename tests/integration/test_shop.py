@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ def _demo_data() -> Iterator[None]:
     registry.forget_policies()
     call_command("demo_data", verbosity=0)
     yield
+    for thread in threading.enumerate():
+        if thread.name == "resty-cache-refresh":
+            thread.join(10)  # it reads tables that the next test empties
     stop()
     registry.forget_policies()
 
