@@ -92,6 +92,8 @@ def fork(children: int) -> None:
     @events.on_event("s")
     def told(data: Any, event: str, source: str, pid: int | None) -> None:
         say(who["name"], data)
+        if (who["name"], data) == ("child0", "of the parent"):
+            events.post("s", "e", "of the child")
 
     if children:
         events.start()
@@ -104,9 +106,7 @@ def fork(children: int) -> None:
             pid = os.fork()
         if not pid:
             who["name"] = f"child{child}"
-            say("forked", child, events.configured(), events.running())
-            if child == 0 and children:
-                events.post("s", "e", "of the child")
+            say("forked", child, events.running())
             while os.getppid() == parent:  # which ends it, or is ended
                 time.sleep(0.01)
             os._exit(0)
