@@ -14,19 +14,15 @@ from collections.abc import Sequence
 from time import time_ns
 from typing import Any, Final
 
-from resty_django.callables import deferred
 from resty_django.conf import conf
 from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..specs.override import EVERYWHERE
+from . import readers
 from .override_set import Override, OverrideSet, override_of
 
 log = logger("resty_django.limits")
-
-_REGISTRY: Final = "resty_django.limits.policies.registry"
-_get_policy: Final = deferred(f"{_REGISTRY}.get_policy")
-_aload_policies: Final = deferred(f"{_REGISTRY}.aload_policies")
 
 COLUMNS: Final = ("pk", "kind", "key", "limit", "rate", "starts_at", "ends_at")
 FAULTS: Final = (ValueError, TypeError, AttributeError, OverflowError)
@@ -69,7 +65,8 @@ class Current:
         if active is not UNREAD:
             return active
         if conf.limits.overrides == EVERYWHERE:
-            _get_policy("")  # reads the database, or starts the checks for changes in a forked child
+            read, _ = readers
+            read()  # the database on first use; starts the checks for changes in a forked child
         with self._lock:
             if self.active is UNREAD:
                 self.active = self._last
@@ -78,7 +75,8 @@ class Current:
     async def aget(self) -> OverrideSet | None:
         """Run `get` without blocking the event loop."""
         if self.active is UNREAD and conf.limits.overrides == EVERYWHERE:
-            await _aload_policies()
+            _, aread = readers
+            await aread()
         return self.get()
 
     def take(self, rows: Sequence[Any]) -> None:
