@@ -27,11 +27,11 @@ class JobLimit(Protocol):
 class MakeLimit(Protocol):
     """Returns the limit of jobs by a limiter, or by the policy of this name.
 
-    `location`: its place in the code. `key_kind`: the meaning of its keys. With `name`, the limit of this name by a
-    rate such as "10/m", or by a policy.
+    `location`: its place in the code. `key_kind`: the meaning of its keys. With `name`, which may be empty, the
+    limit of this name by a rate such as "10/m", or by a policy.
     """
 
-    def __call__(self, source: Any, location: str, key_kind: str | None, name: str) -> JobLimit: ...
+    def __call__(self, source: Any, location: str, key_kind: str | None, name: str | None) -> JobLimit: ...
 
 
 _makers: list[MakeLimit] = []
@@ -42,7 +42,7 @@ def provide(make: MakeLimit) -> None:
     _makers.append(make)
 
 
-def job_limit(source: Any, location: str, key_kind: str | None = None, name: str = "") -> JobLimit:
+def job_limit(source: Any, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
     """Return a limit of jobs, see `MakeLimit`."""
     if not _makers:  # the app that provides limits is not in INSTALLED_APPS: the import of its package is enough
         for app in ALL_APPS:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from resty_django.callables import deferred
 from resty_django.job_limits import provide
 
+from .overrides import readers
+
 if TYPE_CHECKING:
     from .callers.keys import client_address
     from .decision import CombinedDecision, Decision
@@ -119,6 +121,7 @@ _MODULES: Final = {
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 provide(deferred(f"{__name__}.jobs.job_limit"))
+readers.extend(deferred(f"{__name__}.policies.registry.{name}") for name in ("all_policies", "aload_policies"))
 
 
 def __getattr__(name: str) -> Any:

@@ -25,9 +25,9 @@ RECHECK: Final = 60.0
 """Seconds after which a blocked job is tried again: somebody may have lifted the block."""
 
 
-def job_limit(source: Any, location: str, key_kind: str | None = None, name: str = "") -> JobLimit:
+def job_limit(source: Any, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
     """Return a limit of jobs, as `resty_django.job_limits` describes; by a rate, it spreads the jobs evenly."""
-    if name and not (isinstance(source, str) and "/" not in source and " per " not in source):
+    if name is not None and not (isinstance(source, str) and "/" not in source and " per " not in source):
         rate = parse_rate(source)
         source = LeakyBucket(rate, burst=rate, prefix="qless:", name=name)
     return JobLimit(source, location, key_kind)

@@ -39,13 +39,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 
 from resty_django import extras
-from resty_django.text.durations import Duration
+from resty_django.text.durations import Duration, whole_rate
 
 with extras.needed("Throttles for Django REST framework need"):
     from rest_framework.settings import api_settings
     from rest_framework.throttling import BaseThrottle
-
-from resty_django.text.durations import whole_rate
 
 from .callers import keys, request_settings
 from .limiters.base import Limiter, LimiterOptions

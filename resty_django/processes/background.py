@@ -34,7 +34,7 @@ class Task:
 
 
 class Background:
-    """The thread and its tasks. `running`: whether the thread was started in this process."""
+    """The thread and its tasks. `running`: whether the thread was started in this process, for any of them."""
 
     def __init__(self) -> None:
         self.running = False

@@ -137,11 +137,12 @@ class BanAdmin(BulkAdmin[KeyBan]):
         row = Row.of(ban)
         key = format_html('<code class="resty-id">{}</code>', row.key)
         key = self.link(row.token, key) if row.token else key
-        times = {"since": date_time(row.since), "until": date_time(row.until), "number": number(row.number)}
         cells = {
             "key": key,
             "limit": row.limit,
-            **times,
+            "since": date_time(row.since),
+            "until": date_time(row.until),
+            "number": number(row.number),
             "reason": row.reason,
         }
         return TableRow(cells, pick=row.token, title=row.key)

@@ -1,1 +1,10 @@
 """Overrides: rows with which operators change a limit for one user, address, network or key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+readers: list[Callable[[], Any]] = []
+"""What the first use in a process calls: a function that reads the database, and its twin for asyncio. The package
+`resty_django.limits` registers them when it is imported, since policies and overrides are read together."""

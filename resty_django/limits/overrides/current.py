@@ -10,7 +10,7 @@ that uses a limit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from time import time_ns
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..specs.override import EVERYWHERE
+from . import readers
 from .override_set import Override, OverrideSet, override_of
 
 log = logger("resty_django.limits")
@@ -44,7 +45,7 @@ UNREAD: Final = _Unread((), False)
 class Current:
     """The overrides in force. `active`: None: there are none; `UNREAD`: use `get` or `aget`."""
 
-    __slots__ = ("_aread", "_faulty", "_last", "_lock", "_read", "_rows", "active")
+    __slots__ = ("_faulty", "_last", "_lock", "_rows", "active")
 
     def __init__(self) -> None:
         self.active: OverrideSet | None = UNREAD
@@ -52,8 +53,6 @@ class Current:
         self._lock = threading.Lock()
         self._faulty: frozenset[Any] = frozenset()
         self._rows: Sequence[Any] | None = None
-        self._read: Callable[[], object] | None = None
-        self._aread: Callable[[], Awaitable[object]] | None = None
 
     def find(self, series: str, key: str, roles: Sequence[str]) -> Override | None:
         """Return the override in force for a key of a limit, or None. See `OverrideSet.find`."""
@@ -65,8 +64,9 @@ class Current:
         active = self.active
         if active is not UNREAD:
             return active
-        if self._read is not None and conf.limits.overrides == EVERYWHERE:
-            self._read()
+        if conf.limits.overrides == EVERYWHERE:
+            read, _ = readers
+            read()  # the database on first use; starts the checks for changes in a forked child
         with self._lock:
             if self.active is UNREAD:
                 self.active = self._last
@@ -74,13 +74,10 @@ class Current:
 
     async def aget(self) -> OverrideSet | None:
         """Run `get` without blocking the event loop."""
-        if self.active is UNREAD and self._aread is not None and conf.limits.overrides == EVERYWHERE:
-            await self._aread()
+        if self.active is UNREAD and conf.limits.overrides == EVERYWHERE:
+            _, aread = readers
+            await aread()
         return self.get()
-
-    def read_by(self, read: Callable[[], object], aread: Callable[[], Awaitable[object]]) -> None:
-        """Register what the first use in a process calls: it reads the database, and calls `take`."""
-        self._read, self._aread = read, aread
 
     def take(self, rows: Sequence[Any]) -> None:
         """Replace all overrides by these rows of the database. Rows that are not valid are left out, and logged."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
@@ -35,7 +34,7 @@ from resty_django.text import logger
 from ..overrides.current import COLUMNS, current
 from ..specs.policy import FIELDS, PolicySpec
 from ..specs.policy_validation import from_values
-from ..statistics.catalog import POLICY, find_limiters
+from ..statistics.catalog import POLICY, register_finder
 from .policy_set import Policy, PolicySet, build_policy_set
 
 log = logger("resty_django.limits")
@@ -51,6 +50,8 @@ declarations: dict[str, PolicySpec] = {}
 _policies: PolicySet | None = None
 refresh_lock = threading.RLock()
 _failing = False
+_checking = False
+"""Whether this process has scheduled its checks for changes; a forked child has not."""
 _of_thread = threading.local()
 """`connection`: the `LimitedConnection` of the background thread."""
 
@@ -60,10 +61,7 @@ _of_thread = threading.local()
 
 def get_policy(name: str) -> Policy | None:
     """Return the policy with that name, even if it is off, or None if it does not exist."""
-    policy_set = _policies
-    if policy_set is None or not background.running:
-        policy_set = _start()
-    return policy_set.policies.get(name)
+    return _in_force().policies.get(name)
 
 
 def matching_policies(request: HttpRequest, match: ResolverMatch | None) -> list[Policy]:
@@ -73,9 +71,7 @@ def matching_policies(request: HttpRequest, match: ResolverMatch | None) -> list
 
 def policies_for(request: HttpRequest, match: ResolverMatch | None) -> tuple[Policy, ...]:
     """Return the same as `matching_policies`: for the middleware, in less time."""
-    policy_set = _policies
-    if policy_set is None or not background.running:
-        policy_set = _start()
+    policy_set = _in_force()
     matched = request.path_info, request.method, match.view_name if match else None
     policies = policy_set.remembered.get(matched)
     return policy_set.find(request, match, matched) if policies is None else policies
@@ -83,12 +79,12 @@ def policies_for(request: HttpRequest, match: ResolverMatch | None) -> tuple[Pol
 
 def all_policies() -> dict[str, Policy]:
     """Return all policies by name."""
-    return dict((_policies or _start()).policies)
+    return dict(_in_force().policies)
 
 
 def policy_faults() -> dict[str, str]:
     """Return the problems of invalid policies in the database, by name; their previous versions stay in force."""
-    return dict((_policies or _start()).faults)
+    return dict(_in_force().faults)
 
 
 def is_loaded() -> bool:
@@ -188,8 +184,15 @@ def _override_rows() -> tuple[Any, ...]:
     return tuple(rows.filter(Q(ends_at=None) | Q(ends_at__gt=timezone.now())).order_by("pk").values_list(*COLUMNS))
 
 
+def _in_force() -> PolicySet:
+    """Return the policies, and make sure that this process checks for changes."""
+    policy_set = _policies
+    return policy_set if policy_set is not None and _checking and background.running else _start()
+
+
 def _start() -> PolicySet:
     """Read the policies on first use in this process; a forked child keeps its parent's set and reads again."""
+    global _checking
     if _policies is not None:
         background.run_soon(_task)
     elif _in_loop():
@@ -199,6 +202,7 @@ def _start() -> PolicySet:
     else:
         refresh_policies()
     background.run_soon(_task, conf.limits.refresh)
+    _checking = True
     return _policies or build_policy_set(PolicySet(), None, declared_policies())
 
 
@@ -252,12 +256,12 @@ def _limiters(name: str) -> Iterable[Any]:
 
 
 def _after_fork() -> None:
-    global refresh_lock
+    global refresh_lock, _checking
     refresh_lock = threading.RLock()
+    _checking = False
 
 
 _task = background.add(_work)
 after_fork(_after_fork)
 on_change(forget_policies, SETTING)
-find_limiters(POLICY, _limiters)
-current.read_by(partial(get_policy, ""), aload_policies)
+register_finder(POLICY, _limiters)

@@ -128,7 +128,7 @@ def counted_limit(series: str) -> CountedLimit | None:
     return _limits.get(series)
 
 
-def find_limiters(kind: str, find: Callable[[str], Iterable[Any]]) -> None:
+def register_finder(kind: str, find: Callable[[str], Iterable[Any]]) -> None:
     """Register the function that returns the limiters of a limit of this kind, which this catalog does not list."""
     _finders[kind] = find
 

@@ -31,7 +31,7 @@ class Limit:
     `key_kind`: "user" or "address" if the keys are IDs of users or addresses, so that their overrides apply.
     """
 
-    name = ""
+    name: str | None = None
     """The name of a limit by a rate."""
 
     def __init__(

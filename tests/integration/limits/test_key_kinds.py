@@ -212,6 +212,14 @@ def test_a_rate_of_jobs() -> None:
     assert location.startswith(f"{__name__}:")
 
 
+def test_a_rate_of_jobs_may_have_an_empty_name() -> None:
+    rate = Rate("1/h", "")
+    job = SimpleNamespace(queue_name="mail", data={}, retries_left=3)
+    _run(rate, job)
+    with pytest.raises(RequeueLater):
+        _run(rate, job)
+
+
 async def test_other_limiters_are_used_as_they_are(run_job: Any) -> None:
     class Slot:
         def __enter__(self) -> None: ...

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,6 +44,7 @@ from resty_django.limits.statistics import catalog
 from resty_django.limits.statistics.reporter import stats
 from resty_django.limits.testing import frozen_limits, no_limits
 from resty_django.shdict import shdicts
+from tests.forkserver import ROOT
 from tests.integration.limits.policy_tools import Worker, breakable, make_policy, policy_of
 from tests.integration.limits.view_tools import Site, change, drf_view, sync_requests
 
@@ -482,6 +487,44 @@ def test_a_forked_child_keeps_the_overrides_until_it_has_read() -> None:
     current.after_fork()
     assert current.active is UNREAD
     assert current.get() is before
+
+
+EARLY_USE = """
+import json, os, sys
+
+import django
+from django.apps import AppConfig
+from django.conf import settings
+
+
+class Early(AppConfig):
+    path = "/"
+
+    def ready(self):
+        from resty_django.limits import limited
+
+        call = limited("1/h", key="7", name="early")(lambda: None)
+        call()
+        call()
+
+
+settings.RESTY_DJANGO = json.loads(os.environ["RESTY_WORKER_SITE"])
+settings.INSTALLED_APPS = [Early("early", sys.modules["__main__"]), *settings.INSTALLED_APPS]
+django.setup()
+"""
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_overrides_apply_to_a_limit_that_is_used_before_the_app_is_ready(settings: Any) -> None:
+    override("none", "7", "key")
+    env = {
+        "RESTY_DB_NAME": str(connection.settings_dict["NAME"]),
+        "RESTY_WORKER_SITE": json.dumps(settings.RESTY_DJANGO),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY_USE], cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.db

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.http import HttpResponse
 from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext, override_settings
@@ -20,12 +22,14 @@ from django.urls import ResolverMatch
 from resty_django.events import runtime as events
 from resty_django.limits import LeakyBucket
 from resty_django.limits.models import LimitPolicy
+from resty_django.limits.overrides.current import current
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.invalidation import announce
 from resty_django.limits.policies.policy_set import MOST_REMEMBERED
 from resty_django.limits.specs.policy_validation import BadPolicy
 from resty_django.processes.background import background
 from tests.integration.limits.policy_tools import Worker, breakable, make_policy, policy_of
+from tests.integration.limits.view_tools import change
 from tests.servers import eventually
 
 pytestmark = [
@@ -384,3 +388,35 @@ def test_a_child_of_a_fork_hears_of_changes_and_counts_for_itself(worker: Callab
     forked.finish()
     assert ["child ended"] in forked.lines
     assert reporter.stats.totals()["pay"].passed == 6
+
+
+LOOKUPS: list[Callable[[], object]] = [
+    lambda: registry.get_policy("pay"),
+    lambda: registry.policies_for(RequestFactory().get("/"), None),
+    registry.all_policies,
+    registry.policy_faults,
+    lambda: current.find("pay", "192.0.2.1", ()),
+]
+
+
+@pytest.mark.parametrize("look", LOOKUPS, ids=["policy", "request", "all", "faults", "override"])
+def test_a_forked_child_looks_for_changes_even_if_another_part_starts_its_thread(
+    settings: Any, look: Callable[[], object]
+) -> None:
+    change(settings, REFRESH=0.1, OVERRIDES="all")
+    make_policy()
+    assert limit() == 3
+    background.stop()  # a fork during its query would leave a lock of SQLite held in the child
+    connections.close_all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of any fork with threads
+        child = os.fork()
+    if not child:
+        try:
+            background.run_soon(background.add(lambda: 60.0))
+            look()
+            LimitPolicy.objects.update(limit=4)  # without an event
+            os._exit(0 if eventually(lambda: registry._policies.policies["pay"].spec.limit == 4, 10) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
