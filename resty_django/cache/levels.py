@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from resty_django.sansio import Step, Steps, run
 from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailable
@@ -61,9 +61,6 @@ class Levels(ABC):
     `on_error`: the default for calls. While the store of L2 is down, "raise" raises `Unavailable`. With anything else,
     what is deleted leaves L1 at once, and L2 when the store answers again, before this process reads it.
     """
-
-    faults: ClassVar[tuple[type[Exception], ...]] = (Unavailable,)
-    """Errors of deletions that are put off in this way."""
 
     def __init__(
         self,
@@ -144,7 +141,7 @@ class Levels(ABC):
             if self.miss is not None:
                 yield Step(self.miss.delete, self.miss.adelete, (name,))
             existed = yield Step(self.shm.delete, self.shm.adelete, (name, entry))
-        except self.faults as error:
+        except (Unavailable, NoMemory) as error:
             if mode == "raise":
                 raise
             self.lru.delete(key)
@@ -224,7 +221,7 @@ class Levels(ABC):
         result = None
         try:
             result = yield from write(entry)
-        except self.faults as error:
+        except (Unavailable, NoMemory) as error:
             if later is None or mode == "raise":
                 raise
             forget()

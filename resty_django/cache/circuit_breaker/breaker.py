@@ -77,9 +77,9 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         self.retry_at = time.monotonic() + PATIENCE
         return False
 
-    def bypassed(self) -> Unavailable | NoMemory:
-        """Return the error of a call that does not try the store."""
-        kind = NoMemory if self.full else Unavailable
+    def bypassed(self, *, reading: bool = False) -> Unavailable | NoMemory:
+        """Return the error of a call that does not try the store. A read does not lack space."""
+        kind = NoMemory if self.full and not reading else Unavailable
         return kind(f"The store {self.name} is bypassed until it can be used again: {self._error}")
 
     @contextmanager
@@ -87,7 +87,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         """Wrap a call. `is_down`: whether calls of its kind are bypassed: raise at once, or find out whether the store
         answers again. `faults`: errors that open the circuit, for a read (`reading`) also for reads."""
         if is_down and self.is_open():
-            raise self.bypassed()
+            raise self.bypassed(reading=reading)
         try:
             yield
         except faults as error:

@@ -421,6 +421,37 @@ async def test_a_store_that_refuses_writes_is_read(site: Site, caplog: pytest.Lo
 
 
 @pytest.mark.redis
+async def test_a_bypassed_store_that_is_full(site: Site) -> None:
+    """It is full when it answers again, so that what was put off still waits, and it is not read before."""
+    await site.lookup("k", site.source("old"), tags=("t",))
+    site.server.call("CONFIG", "SET", "maxmemory", 1)
+    try:
+        site.stop()
+        await site.do("delete", "k")
+        assert site.server.process is not None
+        site.server.process.send_signal(signal.SIGCONT)
+        await settle(lambda: breaker_of(site.shm).full)
+        assert breaker_of(site.shm).reads_down
+        assert await site.lookup("k") == (None, -1)
+        assert await site.lookup("n", site.source("n"), tags=("t",), resurrect_ttl=10) == ("n", 3)
+        assert await site.do("get_many", ["k", "n"]) == {"n": "n"}
+        bulk = site.cache.new_bulk().add("b", site.source("b"))
+        assert [result.value for result in await site.do("get_bulk", bulk)] == ["b"]
+        assert await site.do("peek", "k") is None
+        await site.do("set_many", {"s": 1})
+        await site.do("delete", "k")
+        await site.do("delete_many", ["k", "n"])
+        await site.do("invalidate_tags", "t")
+        await site.do("purge")
+        with pytest.raises(Unavailable, match="is bypassed"):
+            await site.do("get", "k", on_error="raise")
+    finally:
+        site.server.call("CONFIG", "SET", "maxmemory", 0)
+    await site.over()
+    assert await site.do("peek", "k", stale=True) is None
+
+
+@pytest.mark.redis
 async def test_more_deletions_than_can_be_remembered(site: Site) -> None:
     site.stop()
     for number in range(MOST):
