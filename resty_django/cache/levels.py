@@ -262,13 +262,12 @@ class Levels(ABC):
             log.warning("The key %r of %r was not stored in L2: %s", key, self.name, error)
 
     def _put_off(self, error: Exception, event: Event, write: Callable[[SharedDict], object]) -> None:
-        """Count a call without the store. Have each dictionary that is down written, and the event broadcast, when its
-        store answers again."""
+        """Count a call without the store. Have each dictionary written, and the event broadcast, when its store answers
+        again: it is not known which of them were written before the error."""
         self.count_storeless()
         for dictionary in self.dictionaries:
-            breaker = breaker_of(dictionary)
-            if breaker.down or isinstance(error, NoMemory):
-                breaker.remember(error, (self.name, *event), partial(self._write_later, write, dictionary, event))
+            later = partial(self._write_later, write, dictionary, event)
+            breaker_of(dictionary).remember(error, (dictionary, self.name, *event), later)
 
     def _write_later(self, write: Callable[[SharedDict], object], dictionary: SharedDict, event: Event) -> None:
         write(dictionary)

@@ -215,6 +215,43 @@ async def test_a_deleted_key_does_not_come_back(site: Site) -> None:
 
 
 @pytest.mark.redis
+async def test_a_deletion_is_put_off_for_each_dictionary(site: Site) -> None:
+    """Of two dictionaries of one cache, and of two caches with the same name."""
+    caches = [site.make("A", shm_miss=RedisDict("misses"))]
+    caches.append(MLCache("c", RedisDict("others"), lru=LRU(100, site.clock), ipc=site.hub.channel("B"), ttl=30))
+    for cache in caches:
+        for key in ("deleted", "many"):
+            await site.do("set", key, "old", cache=cache)
+        await site.do("set", "none", None, cache=cache)
+    site.stop()
+    for cache in caches:
+        await site.do("delete", "deleted", cache=cache)
+        await site.do("delete_many", ["many", "none"], cache=cache)
+    assert site.server.process is not None
+    site.server.process.send_signal(signal.SIGCONT)
+    await site.over()
+    for cache in caches:
+        assert [await site.do("peek", key, cache=cache) for key in ("deleted", "many", "none")] == [None] * 3
+
+
+@pytest.mark.redis
+async def test_a_store_that_answers_beside_one_that_does_not(site: Site, tmp_path: Path) -> None:
+    shm = LmdbDict("values", 4 * MIB, str(tmp_path))
+    cache = MLCache("c", shm, shm_miss=site.shm, ipc=site.hub.channel("A"), ttl=30)
+    for key in ("deleted", "many"):
+        await site.do("set", key, "old", cache=cache)
+    site.stop()
+    await site.do("delete", "deleted", cache=cache)
+    await site.do("delete_many", ["many"], cache=cache)
+    assert [await site.lookup(key, cache=cache) for key in ("deleted", "many")] == [(None, -1)] * 2
+    assert site.server.process is not None
+    site.server.process.send_signal(signal.SIGCONT)
+    await site.over()
+    assert [await site.do("peek", key, cache=cache) for key in ("deleted", "many")] == [None] * 2
+    shm.close()
+
+
+@pytest.mark.redis
 async def test_a_purge_is_carried_out_afterwards(site: Site) -> None:
     await site.lookup("k", site.source("old"))
     site.stop()
