@@ -130,17 +130,25 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
 
     def _watch(self) -> None:
         pause = threading.Event()
-        ours = threading.current_thread()
-        while self.down and self.dictionaries:
+        while self._continues():
             pause.wait(PAUSE)
             self.retry_at = time.monotonic() + PATIENCE
             try:
                 self._try()
             except Exception as error:
                 with self._changing:
-                    if self._thread is not ours:  # the outage was forgotten meanwhile
-                        return
-                    self.fail(error, reading=False)
+                    if self._thread is threading.current_thread():
+                        self.fail(error, reading=False)
+
+    def _continues(self) -> bool:
+        """Return whether this thread is to try the store again. If not, the next failure starts another one."""
+        with self._changing:
+            if self._thread is not threading.current_thread():  # the outage was forgotten meanwhile
+                return False
+            if self.down and self.dictionaries:
+                return True
+            self._thread = None
+            return False
 
     def _try(self) -> None:
         dictionary = next(iter(self.dictionaries), None)

@@ -601,6 +601,33 @@ async def test_a_folder_that_is_removed(tmp_path: Path) -> None:
 # --- the locks of the process ---
 
 
+def test_an_outage_that_begins_while_the_thread_of_the_last_one_ends(tmp_path: Path) -> None:
+    shm = LmdbDict("values", MIB, str(tmp_path))
+    breaker = breaker_of(shm)
+    outages = []
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        if frame.f_code.co_name != "_watch":
+            return None
+        if event == "return" and not outages:  # the thread is still alive
+            outages.append(breaker.down)
+            breaker.fail(Unavailable("the second outage"), reading=True)
+        return trace
+
+    before = threading.gettrace()
+    threading.settrace(trace)
+    try:
+        breaker.fail(Unavailable("the first outage"), reading=True)
+    finally:
+        threading.settrace(before)  # type: ignore[arg-type]
+    until = time.monotonic() + 5
+    while (breaker.down or not outages) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert outages == [False]
+    assert not breaker.down
+    shm.close()
+
+
 def test_locks_of_the_process() -> None:
     from resty_django.lock import Lock
 
