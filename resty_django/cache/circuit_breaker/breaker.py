@@ -109,10 +109,11 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
                     self._thread.start()
 
     def recover(self) -> None:
-        """Close the circuit after a successful call."""
+        """Close the circuit after a successful call, unless writes wait."""
         with self._changing:
-            self.reads_down = self.full = False
-            self.reset()
+            if not self.pending:
+                self.reads_down = self.full = False
+                self.reset()
 
     def remember(self, error: Exception, key: Hashable, write: Callable[[], None], hold: bool = True) -> None:
         """Have `write` called when the store answers again; `error`: why it cannot be now.

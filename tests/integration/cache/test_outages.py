@@ -628,6 +628,22 @@ def test_an_outage_that_begins_while_the_thread_of_the_last_one_ends(tmp_path: P
     shm.close()
 
 
+def test_a_call_that_succeeds_does_not_end_an_outage_in_which_writes_wait(tmp_path: Path) -> None:
+    cache = lmdb(tmp_path)
+    breaker = cache.levels.breaker
+    cache.set("k", "old")
+    breaker.fail(Unavailable("no answer"), reading=True)
+    breaker.retry_at = 0
+    with breaker.trying(breaker.reads_down, (Unavailable,), reading=True):  # another thread deletes meanwhile
+        cache.delete("k")
+    assert cache.get("k") is None
+    until = time.monotonic() + 5
+    while breaker.down and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not breaker.down
+    assert cache.peek("k") is None
+
+
 def test_locks_of_the_process() -> None:
     from resty_django.lock import Lock
 
