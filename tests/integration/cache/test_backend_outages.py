@@ -11,6 +11,7 @@ from django.core.cache import caches
 from django.template import Context, Template
 
 from resty_django.cache import MLCache, current_outages
+from resty_django.cache.admin import items
 from resty_django.events import runtime as events_process
 from resty_django.shdict import NoMemory, Unavailable
 from tests import servers
@@ -132,6 +133,14 @@ async def test_a_server_without_space_carries_all_invalidations(site: Server) ->
             assert site.call("XLEN", events_process.channel().key) == before + 5
         finally:
             site.call("CONFIG", "SET", "maxmemory", 0)
+
+
+def test_the_admin_reports_a_deletion_that_is_put_off(site: Server) -> None:
+    store = caches["local"].store
+    items.delete(store, "k")
+    store.breaker.fail(NoMemory("no space"), reading=True)  # as of a full server for which other deletions wait
+    with pytest.raises(NoMemory, match="is bypassed"):
+        items.delete(store, "k")
 
 
 async def test_what_was_changed_does_not_come_back(api: Api, site: Server) -> None:
