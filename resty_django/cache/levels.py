@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from resty_django.sansio import Step, Steps, run
 from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailable
@@ -61,9 +61,6 @@ class Levels(ABC):
     `on_error`: the default for calls. While the store of L2 is down, "raise" raises `Unavailable`. With anything else,
     what is deleted leaves L1 at once, and L2 when the store answers again, before this process reads it.
     """
-
-    faults: ClassVar[tuple[type[Exception], ...]] = (Unavailable,)
-    """Errors of deletions that are put off in this way."""
 
     def __init__(
         self,
@@ -144,7 +141,7 @@ class Levels(ABC):
             if self.miss is not None:
                 yield Step(self.miss.delete, self.miss.adelete, (name,))
             existed = yield Step(self.shm.delete, self.shm.adelete, (name, entry))
-        except self.faults as error:
+        except (Unavailable, NoMemory) as error:
             if mode == "raise":
                 raise
             self.lru.delete(key)
@@ -224,7 +221,7 @@ class Levels(ABC):
         result = None
         try:
             result = yield from write(entry)
-        except self.faults as error:
+        except (Unavailable, NoMemory) as error:
             if later is None or mode == "raise":
                 raise
             forget()
@@ -265,13 +262,12 @@ class Levels(ABC):
             log.warning("The key %r of %r was not stored in L2: %s", key, self.name, error)
 
     def _put_off(self, error: Exception, event: Event, write: Callable[[SharedDict], object]) -> None:
-        """Count a call without the store. Have each dictionary that is down written, and the event broadcast, when its
-        store answers again."""
+        """Count a call without the store. Have each dictionary written, and the event broadcast, when its store answers
+        again: it is not known which of them were written before the error."""
         self.count_storeless()
         for dictionary in self.dictionaries:
-            breaker = breaker_of(dictionary)
-            if breaker.down or isinstance(error, NoMemory):
-                breaker.remember(error, (self.name, *event), partial(self._write_later, write, dictionary, event))
+            later = partial(self._write_later, write, dictionary, event)
+            breaker_of(dictionary).remember(error, (dictionary, self.name, *event), later)
 
     def _write_later(self, write: Callable[[SharedDict], object], dictionary: SharedDict, event: Event) -> None:
         write(dictionary)

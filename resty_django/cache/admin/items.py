@@ -188,8 +188,8 @@ def delete(cache: Cache, key: str) -> None:
 
 
 def _check(cache: Store) -> None:
-    """Raise `Unavailable` if the store is down. Then the deletion is carried out when it can be used again."""
-    if cache.breaker.down and not cache.breaker.full:
+    """Raise `Unavailable` or `NoMemory` if the deletion waits until the store can be used again."""
+    if cache.breaker.pending:
         raise cache.breaker.bypassed()
 
 

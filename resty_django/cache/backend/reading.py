@@ -150,7 +150,7 @@ class Reader:
         """Raise `Unavailable` while the store is bypassed."""
         store = self._store
         if store.breaker.reads_down and store.breaker.is_open():
-            raise store.breaker.bypassed()
+            raise store.breaker.bypassed(reading=True)
 
 
 def _is_entry(name: str) -> bool:

@@ -65,8 +65,6 @@ R = TypeVar("R")
 class Store(Levels):
     """The levels for one LOCATION. Times to live are in seconds; 0: forever, negative: not stored."""
 
-    faults = (Unavailable, NoMemory)
-
     def __init__(self, location: str, options: Options) -> None:
         self.location = location
         self.options = options

@@ -77,9 +77,9 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         self.retry_at = time.monotonic() + PATIENCE
         return False
 
-    def bypassed(self) -> Unavailable | NoMemory:
-        """Return the error of a call that does not try the store."""
-        kind = NoMemory if self.full else Unavailable
+    def bypassed(self, *, reading: bool = False) -> Unavailable | NoMemory:
+        """Return the error of a call that does not try the store. A read does not lack space."""
+        kind = NoMemory if self.full and not reading else Unavailable
         return kind(f"The store {self.name} is bypassed until it can be used again: {self._error}")
 
     @contextmanager
@@ -87,7 +87,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         """Wrap a call. `is_down`: whether calls of its kind are bypassed: raise at once, or find out whether the store
         answers again. `faults`: errors that open the circuit, for a read (`reading`) also for reads."""
         if is_down and self.is_open():
-            raise self.bypassed()
+            raise self.bypassed(reading=reading)
         try:
             yield
         except faults as error:
@@ -109,10 +109,11 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
                     self._thread.start()
 
     def recover(self) -> None:
-        """Close the circuit after a successful call."""
+        """Close the circuit after a successful call, unless writes wait."""
         with self._changing:
-            self.reads_down = self.full = False
-            self.reset()
+            if not self.pending:
+                self.reads_down = self.full = False
+                self.reset()
 
     def remember(self, error: Exception, key: Hashable, write: Callable[[], None], hold: bool = True) -> None:
         """Have `write` called when the store answers again; `error`: why it cannot be now.
@@ -130,17 +131,25 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
 
     def _watch(self) -> None:
         pause = threading.Event()
-        ours = threading.current_thread()
-        while self.down and self.dictionaries:
+        while self._continues():
             pause.wait(PAUSE)
             self.retry_at = time.monotonic() + PATIENCE
             try:
                 self._try()
             except Exception as error:
                 with self._changing:
-                    if self._thread is not ours:  # the outage was forgotten meanwhile
-                        return
-                    self.fail(error, reading=False)
+                    if self._thread is threading.current_thread():
+                        self.fail(error, reading=False)
+
+    def _continues(self) -> bool:
+        """Return whether this thread is to try the store again. If not, the next failure starts another one."""
+        with self._changing:
+            if self._thread is not threading.current_thread():  # the outage was forgotten meanwhile
+                return False
+            if self.down and self.dictionaries:
+                return True
+            self._thread = None
+            return False
 
     def _try(self) -> None:
         dictionary = next(iter(self.dictionaries), None)

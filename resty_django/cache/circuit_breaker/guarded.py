@@ -9,7 +9,7 @@ from typing import Any, cast
 from resty_django.redis.errors import StoreDown
 from resty_django.shdict import NoMemory, SharedDict, Unavailable
 
-from .breaker import StoreBreaker, breaker_of
+from .breaker import breaker_of
 
 Call = Callable[..., Any]
 AsyncCall = Callable[..., Awaitable[Any]]
@@ -147,8 +147,3 @@ def has_lost_connection(error: Exception) -> bool:
 def guarded(dictionary: SharedDict) -> SharedDict:
     """Return the dictionary behind the breaker of its store. Calls that `GuardedDict` does not list are not guarded."""
     return cast("SharedDict", GuardedDict(dictionary))
-
-
-def breaker_behind(dictionary: SharedDict) -> StoreBreaker:
-    """Return the breaker of a guarded dictionary."""
-    return cast("GuardedDict", dictionary).breaker

@@ -10,7 +10,8 @@ import pytest
 from django.core.cache import caches
 from django.template import Context, Template
 
-from resty_django.cache import current_outages
+from resty_django.cache import MLCache, current_outages
+from resty_django.cache.admin import items
 from resty_django.events import runtime as events_process
 from resty_django.shdict import NoMemory, Unavailable
 from tests import servers
@@ -31,10 +32,12 @@ def server() -> Iterator[Server]:
 def site(server: Server, settings: Any) -> Iterator[Any]:
     servers.forget_pools()
     options = {"SOCKET_TIMEOUT": 0.3, "SOCKET_CONNECT_TIMEOUT": 0.3}
-    dicts = {name: {"ENGINE": "redis", "ALIAS": "redis"} for name in ("pages", "default", "events")}
+    names = ("pages", "default", "events", "local")
+    dicts = {name: {"ENGINE": "redis", "ALIAS": "redis"} for name in names}
     settings.RESTY_DJANGO = {"SHARED_DICTS": dicts}
     settings.CACHES = {
         "default": {"BACKEND": OURS, "LOCATION": "pages", "OPTIONS": {"LRU_SIZE": 0}},
+        "local": {"BACKEND": OURS, "LOCATION": "local"},
         "careful": {"BACKEND": OURS, "LOCATION": "default", "OPTIONS": {"ON_ERROR": "raise"}},
         "redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": server.url, "OPTIONS": options},
     }
@@ -113,6 +116,31 @@ async def test_a_server_without_space(api: Api, site: Server) -> None:
         site.call("CONFIG", "SET", "maxmemory", 0)
     await settle(lambda: not current_outages())
     assert await api.incr("n") == 2
+
+
+async def test_a_server_without_space_carries_all_invalidations(site: Server) -> None:
+    for cache in (MLCache("c", "pages", on_error="raise"), caches["local"]):
+        cache.set("k", "old", tags=["t"])
+        site.call("CONFIG", "SET", "maxmemory", 1)
+        before = site.call("XLEN", events_process.channel().key)
+        try:
+            cache.delete("absent")
+            cache.delete_many(["absent", "gone"])
+            cache.invalidate_tags("t", "u")
+            await cache.ainvalidate_tags("u")
+            assert cache.get("k") is None
+            await (cache.apurge(True) if isinstance(cache, MLCache) else cache.aclear())
+            assert site.call("XLEN", events_process.channel().key) == before + 5
+        finally:
+            site.call("CONFIG", "SET", "maxmemory", 0)
+
+
+def test_the_admin_reports_a_deletion_that_is_put_off(site: Server) -> None:
+    store = caches["local"].store
+    items.delete(store, "k")
+    store.breaker.fail(NoMemory("no space"), reading=True)  # as of a full server for which other deletions wait
+    with pytest.raises(NoMemory, match="is bypassed"):
+        items.delete(store, "k")
 
 
 async def test_what_was_changed_does_not_come_back(api: Api, site: Server) -> None:

@@ -215,6 +215,43 @@ async def test_a_deleted_key_does_not_come_back(site: Site) -> None:
 
 
 @pytest.mark.redis
+async def test_a_deletion_is_put_off_for_each_dictionary(site: Site) -> None:
+    """Of two dictionaries of one cache, and of two caches with the same name."""
+    caches = [site.make("A", shm_miss=RedisDict("misses"))]
+    caches.append(MLCache("c", RedisDict("others"), lru=LRU(100, site.clock), ipc=site.hub.channel("B"), ttl=30))
+    for cache in caches:
+        for key in ("deleted", "many"):
+            await site.do("set", key, "old", cache=cache)
+        await site.do("set", "none", None, cache=cache)
+    site.stop()
+    for cache in caches:
+        await site.do("delete", "deleted", cache=cache)
+        await site.do("delete_many", ["many", "none"], cache=cache)
+    assert site.server.process is not None
+    site.server.process.send_signal(signal.SIGCONT)
+    await site.over()
+    for cache in caches:
+        assert [await site.do("peek", key, cache=cache) for key in ("deleted", "many", "none")] == [None] * 3
+
+
+@pytest.mark.redis
+async def test_a_store_that_answers_beside_one_that_does_not(site: Site, tmp_path: Path) -> None:
+    shm = LmdbDict("values", 4 * MIB, str(tmp_path))
+    cache = MLCache("c", shm, shm_miss=site.shm, ipc=site.hub.channel("A"), ttl=30)
+    for key in ("deleted", "many"):
+        await site.do("set", key, "old", cache=cache)
+    site.stop()
+    await site.do("delete", "deleted", cache=cache)
+    await site.do("delete_many", ["many"], cache=cache)
+    assert [await site.lookup(key, cache=cache) for key in ("deleted", "many")] == [(None, -1)] * 2
+    assert site.server.process is not None
+    site.server.process.send_signal(signal.SIGCONT)
+    await site.over()
+    assert [await site.do("peek", key, cache=cache) for key in ("deleted", "many")] == [None] * 2
+    shm.close()
+
+
+@pytest.mark.redis
 async def test_a_purge_is_carried_out_afterwards(site: Site) -> None:
     await site.lookup("k", site.source("old"))
     site.stop()
@@ -421,6 +458,37 @@ async def test_a_store_that_refuses_writes_is_read(site: Site, caplog: pytest.Lo
 
 
 @pytest.mark.redis
+async def test_a_bypassed_store_that_is_full(site: Site) -> None:
+    """It is full when it answers again, so that what was put off still waits, and it is not read before."""
+    await site.lookup("k", site.source("old"), tags=("t",))
+    site.server.call("CONFIG", "SET", "maxmemory", 1)
+    try:
+        site.stop()
+        await site.do("delete", "k")
+        assert site.server.process is not None
+        site.server.process.send_signal(signal.SIGCONT)
+        await settle(lambda: breaker_of(site.shm).full)
+        assert breaker_of(site.shm).reads_down
+        assert await site.lookup("k") == (None, -1)
+        assert await site.lookup("n", site.source("n"), tags=("t",), resurrect_ttl=10) == ("n", 3)
+        assert await site.do("get_many", ["k", "n"]) == {"n": "n"}
+        bulk = site.cache.new_bulk().add("b", site.source("b"))
+        assert [result.value for result in await site.do("get_bulk", bulk)] == ["b"]
+        assert await site.do("peek", "k") is None
+        await site.do("set_many", {"s": 1})
+        await site.do("delete", "k")
+        await site.do("delete_many", ["k", "n"])
+        await site.do("invalidate_tags", "t")
+        await site.do("purge")
+        with pytest.raises(Unavailable, match="is bypassed"):
+            await site.do("get", "k", on_error="raise")
+    finally:
+        site.server.call("CONFIG", "SET", "maxmemory", 0)
+    await site.over()
+    assert await site.do("peek", "k", stale=True) is None
+
+
+@pytest.mark.redis
 async def test_more_deletions_than_can_be_remembered(site: Site) -> None:
     site.stop()
     for number in range(MOST):
@@ -531,6 +599,49 @@ async def test_a_folder_that_is_removed(tmp_path: Path) -> None:
 
 
 # --- the locks of the process ---
+
+
+def test_an_outage_that_begins_while_the_thread_of_the_last_one_ends(tmp_path: Path) -> None:
+    shm = LmdbDict("values", MIB, str(tmp_path))
+    breaker = breaker_of(shm)
+    outages = []
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        if frame.f_code.co_name != "_watch":
+            return None
+        if event == "return" and not outages:  # the thread is still alive
+            outages.append(breaker.down)
+            breaker.fail(Unavailable("the second outage"), reading=True)
+        return trace
+
+    before = threading.gettrace()
+    threading.settrace(trace)
+    try:
+        breaker.fail(Unavailable("the first outage"), reading=True)
+    finally:
+        threading.settrace(before)  # type: ignore[arg-type]
+    until = time.monotonic() + 5
+    while (breaker.down or not outages) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert outages == [False]
+    assert not breaker.down
+    shm.close()
+
+
+def test_a_call_that_succeeds_does_not_end_an_outage_in_which_writes_wait(tmp_path: Path) -> None:
+    cache = lmdb(tmp_path)
+    breaker = cache.levels.breaker
+    cache.set("k", "old")
+    breaker.fail(Unavailable("no answer"), reading=True)
+    breaker.retry_at = 0
+    with breaker.trying(breaker.reads_down, (Unavailable,), reading=True):  # another thread deletes meanwhile
+        cache.delete("k")
+    assert cache.get("k") is None
+    until = time.monotonic() + 5
+    while breaker.down and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not breaker.down
+    assert cache.peek("k") is None
 
 
 def test_locks_of_the_process() -> None:

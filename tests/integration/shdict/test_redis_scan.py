@@ -10,6 +10,7 @@ from redis import Redis
 
 from resty_django.shdict import Change, Item, NoMemory, Outcome
 from resty_django.shdict.redis import RedisDict
+from resty_django.shdict.redis.wire import StreamEntry
 from tests import servers
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
@@ -83,6 +84,19 @@ async def test_a_full_server_that_throws_nothing_out(alone: servers.Server) -> N
     shared.flush_all()
     assert shared.get_keys() == []
     assert shared.flush_expired() == 2
+
+
+async def test_a_full_server_appends_the_entries_of_deletions(alone: servers.Server) -> None:
+    shared = RedisDict("full", alias="alone")
+    entry = StreamEntry(b"stream", b"e", b"record", 100)
+    alone.call("CONFIG", "SET", "maxmemory", 1)
+    shared.delete("absent", entry)
+    assert shared.delete_many(["absent", "gone"], entry) == 0
+    assert await shared.adelete_many(["absent", "gone"], entry) == 0
+    assert shared.set_many({"absent": None}, entry=entry) == []
+    shared.flush_all(entry)
+    await shared.aflush_all(entry)
+    assert alone.call("XLEN", "stream") == 6
 
 
 def test_a_server_that_throws_out(alone: servers.Server) -> None:

@@ -2,4 +2,5 @@
 -- KEYS    the stream, the stream
 -- ARGV    entry: entry.lua
 -- Cost    O(1)
+redis.call('PERSIST', KEYS[1]) -- changes nothing, and may be done when memory is full; what follows it, too
 append()

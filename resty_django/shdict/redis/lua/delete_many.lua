@@ -7,9 +7,7 @@ local replies = {}
 for n, key in ipairs(KEYS) do
   local item = redis.call('HMGET', key, 't', 'e')
   replies[n] = live(item[1], item[2]) and 1 or 0
-  if item[1] then
-    redis.call('UNLINK', key)
-  end
+  redis.call('UNLINK', key) -- an absent one, too: append must not be the first write
 end
 append()
 return replies
