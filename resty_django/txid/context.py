@@ -11,6 +11,7 @@ never carry an unrelated one.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -39,7 +40,10 @@ class Bound(NamedTuple):
 
 
 class BoundLater:
-    """The same for a new txid that is made when it is needed first, which for most jobs is never."""
+    """The same for a new txid that is made when it is needed first, which for most jobs is never.
+
+    A fork needs it: the forked process shares the txid.
+    """
 
     trace = None
 
@@ -51,6 +55,14 @@ class BoundLater:
 
 _bound: Final[ContextVar[Bound | BoundLater | None]] = ContextVar("resty_django.txid", default=None)
 _of_runs: Final[dict[str, str]] = {}
+
+
+def _before_fork() -> str | None:
+    bound = _bound.get()
+    return None if bound is None else bound.txid
+
+
+os.register_at_fork(before=_before_fork)
 
 
 def current() -> str | None:

@@ -44,7 +44,7 @@ def resolve_handler(klass: str, queue: str) -> JobHandler:
     Order of the middleware: txid, Django's database connections, the settings' middleware, and the attribute
     `middleware` of the class or function. The attributes `keep_result` and `result_ttl` are used, too.
 
-    Raises the errors of `tasks.registry.find`, and `ImportError` for middleware.
+    Raises the errors of `job_classes.find`, and `ImportError` for middleware.
     """
     target = find(klass)
     function = function_of(target, queue)

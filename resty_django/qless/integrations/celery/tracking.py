@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from ...clients.put_options import checked_options
 from ...clients.replies import JobRecord
 from ...clients.serialization import as_list, encode, read, reader
 from ...clients.transport import RedisCommand, Steps, checked, skipping_refusals
-from ...errors import InvalidArgument, NoSuchJob, QlessError
+from ...errors import LOCK_GONE, InvalidArgument, NoSuchJob, QlessError
 from ...job_classes import Runnable
 from ...outcomes import RetryLater
 from ...outcomes.error_text import message_of
@@ -187,7 +187,7 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            _report_end(_own_client(), task_id, state, retval, was_running=run is not None)
+            _report_end(_own_client(), task_id, state, retval, run and run[0])
             return
         except StoreDown:
             if time.monotonic() > deadline:
@@ -195,26 +195,26 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
             time.sleep(0.25)
 
 
-def _report_end(client: Client, jid: str, state: str, retval: Any, *, was_running: bool) -> None:
-    retried = state == RETRY or (state == REJECTED and getattr(retval, "requeue", False))
-    if retried and not was_running:
+def _report_end(client: Client, jid: str, state: str, retval: Any, run: BorrowedJob | None) -> None:
+    if state == RETRY or (state == REJECTED and getattr(retval, "requeue", False)):
+        if run is not None:
+            error = getattr(retval, "exc", None)
+            failure = () if error is None else _failure(f"celery-{type(error).__name__}", message_of(error))
+            with suppress(*LOCK_GONE):  # the message of the next run is already sent: that run may have the job
+                run.retry(FAR, *failure)
         return
     record = _take(client, jid, revive=state == SUCCESS)
     if record is None:
         return
     job: Any = Job(client, record)
-    if retried:
-        error = getattr(retval, "exc", None)
-        job.retry(FAR, *([] if error is None else _failure(f"celery-{type(error).__name__}", message_of(error))))
-    elif state in (FAILURE, REJECTED):
+    if state in (FAILURE, REJECTED):
         _fail(job, f"celery-{type(retval).__name__}", message_of(retval) if _is_error(retval) else str(retval))
     else:
         try:
             job.complete(result=as_json(job, retval if state == SUCCESS else None))
         except InvalidArgument as error:  # the result is not valid for a job
             _fail(job, f"celery-{type(error).__name__}", message_of(error))
-    if not retried:
-        client.run(_unwatched(client, jid))
+    client.run(_unwatched(client, jid))
 
 
 def _fail(job: Any, group: str, message: str) -> None:

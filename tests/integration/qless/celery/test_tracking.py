@@ -150,6 +150,27 @@ def test_a_task_that_runs_has_the_lock_of_its_job(client: Client) -> None:
 
 
 @pytest.mark.redis
+def test_a_retry_reported_late_takes_nothing_from_the_next_run(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery sends the message of the next run before the end of this one is reported."""
+    jid = sent_job(client)
+    in_a_worker(jid, tracking.on_prerun)
+    first = tracking.running_tasks.pop(jid)
+    with monkeypatch.context() as other_process:
+        other_process.setattr(tracking, "process_name", lambda: "celery-other")
+        in_a_worker(jid, tracking.on_prerun)
+    second = tracking.running_tasks.pop(jid)
+    tracking.running_tasks[jid] = first
+    in_a_worker(jid, tracking.on_postrun, tracking.RETRY, Retry(exc=OSError("not there")))
+    job = job_of(client, jid)
+    assert (job.state, job.worker_name) == ("running", "celery-other")
+    tracking.running_tasks[jid] = second
+    with monkeypatch.context() as other_process:
+        other_process.setattr(tracking, "process_name", lambda: "celery-other")
+        in_a_worker(jid, tracking.on_postrun, tracking.SUCCESS, 7)
+    assert AsyncResult[Any](jid).get(LONG) == 7
+
+
+@pytest.mark.redis
 def test_a_retry_that_has_expired_shows_its_last_error(client: Client) -> None:
     jid = sent_job(client)
     in_a_worker(jid, tracking.on_prerun)

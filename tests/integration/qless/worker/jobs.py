@@ -402,6 +402,18 @@ def ends_forks_at_once(job: Any) -> None:
             pass
 
 
+def txids_of_forks(job: Any) -> None:
+    """Writes the txid of two forks, and its own."""
+    fork = multiprocessing.get_context("fork")
+    txids = fork.SimpleQueue()
+    forks = [fork.Process(target=lambda: txids.put(current())) for _ in range(2)]
+    for process in forks:
+        process.start()
+    for process in forks:
+        process.join()
+    job.client.source.sync().rpush("txids", *(str(txids.get()) for _ in forks), str(current()))
+
+
 # --- ends that the server refuses, and exceptions that cannot be shown ---
 
 

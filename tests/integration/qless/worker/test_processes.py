@@ -17,6 +17,7 @@ from django.core.management import CommandError, call_command
 
 from resty_django.qless import Client
 from resty_django.qless.management.supervisor import KILL_AFTER
+from resty_django.txid import is_txid
 from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker.conftest import (
     JOBS,
@@ -265,6 +266,15 @@ def test_a_signal_reaches_a_process_that_a_job_has_just_forked(either: Start, cl
     jid = put(client, "ends_forks_at_once")
     until(client, jid, "complete")
     assert texts(client, "codes") == [str(-signal.SIGTERM)] * 20
+
+
+def test_forks_of_a_job_without_a_txid_share_the_one_that_it_gets(either: Start, client: Client) -> None:
+    either().ready()
+    jid = put(client, "txids_of_forks")
+    until(client, jid, "complete")
+    txid, *others = texts(client, "txids")
+    assert is_txid(txid)
+    assert others == [txid] * 2
 
 
 @pytest.mark.parametrize(("name", "number"), [("forks", signal.SIGTERM), ("aforks", signal.SIGKILL)])
