@@ -115,9 +115,8 @@ def _caught(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, E
 
 
 def _not_generator(value: Any) -> Any:
-    if isinstance(value, Generator | AsyncGenerator) and (
-        getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None)  # None: it has run to its end
-    ):
+    is_generator = isinstance(value, Generator | AsyncGenerator)  # others may have any attributes
+    if is_generator and (getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None)):  # None: it has ended
         raise TypeError(
             f"The function returned the generator {value.__qualname__}, whose code has not run. "
             "Iterate over it in the function, or return a list."

@@ -31,7 +31,7 @@ LONGEST_TEXT: Final = 60
 class BadText(ValueError):
     """A text that is not a duration or a rate.
 
-    `template`, `values`: the message in English, and what it contains. `translated_errors.translated` translates it.
+    `template`, `values`: the message in English, and what it contains. `text.localized.translated` translates it.
     """
 
     def __init__(self, template: str, **values: Any) -> None:

@@ -6,5 +6,5 @@ from collections.abc import Callable
 from typing import Any
 
 readers: list[Callable[[], Any]] = []
-"""What the first use in a process calls: a function that reads the database, and its twin for asyncio. The package
+"""Two functions for the first use in a process, sync and async, which read the database. The package
 `resty_django.limits` registers them when it is imported, since policies and overrides are read together."""
