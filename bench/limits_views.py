@@ -51,6 +51,14 @@ EMPTY, PASS_ON, BARE, HIT, LIMIT_REQ = "empty view", "middleware that passes on"
 POLICY, OTHER_POLICIES = "a policy", "10 policies, none matches"
 TIERED = "a policy, tiers, exemptions"
 THREE, SLOT, LIMIT_CONN = "combine() of three", "hit() and leaving() of a slot", "@limit_conn"
+TXID, OURS, SEVEN = "TxidMiddleware", "five middlewares of ours", "the seven of startproject"
+MIDDLEWARES = (
+    "resty_django.txid.middleware.TxidMiddleware",
+    "resty_django.events.middleware.PollMiddleware",
+    "resty_django.cache.middleware.UpdateMiddleware",
+    "resty_django.limits.login.LoginGuardMiddleware",
+    POLICIES,
+)
 DRF, DRF_OURS, DRF_THEIRS = "DRF, empty view", "DRF, our throttle", "DRF, its throttle, locmem"
 THEIRS_LOCMEM, THEIRS_REDIS = "django-ratelimit, locmem", "django-ratelimit, Redis"
 KINDS = {"without": ("without middleware", []), "startproject": ("with the middleware of startproject", STARTPROJECT)}
@@ -75,6 +83,8 @@ TARGETS = (
     Target(THREE, 1.5, HIT),
     Target(SLOT, 4, BARE),
     Target(LIMIT_CONN, 4, BARE),
+    Target(TXID, 0.18, SEVEN),
+    Target(OURS, 0.45, SEVEN),
 )
 
 
@@ -110,7 +120,7 @@ class PassOn:
 
 def configure_site(url: str | None, folder: Path) -> None:
     caches: dict[str, Any] = {"default": LOCMEM}
-    dictionaries: dict[str, Any] = {"limits": {"PATH": str(folder)}}
+    dictionaries: dict[str, Any] = {name: {"PATH": str(folder)} for name in ("default", "events", "limits")}
     if url is not None:
         caches["redis"] = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}
         caches["django-redis"] = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}
@@ -120,7 +130,8 @@ def configure_site(url: str | None, folder: Path) -> None:
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "bench.sqlite3")}},
         INSTALLED_APPS=[
             *("django.contrib.contenttypes", "django.contrib.auth", "django.contrib.sessions"),
-            *("django.contrib.messages", "rest_framework", "resty_django", "resty_django.limits"),
+            *("django.contrib.messages", "rest_framework"),
+            *("resty_django", "resty_django.cache", "resty_django.limits"),
         ],
         MIDDLEWARE=[],
         CACHES=caches,
@@ -183,6 +194,9 @@ def lmdb_subjects(folder: Path) -> Iterator[tuple[str, Subject]]:
     policy = {"algorithm": "leaky_bucket", "rate": PLENTY, "burst": 1000}
     yield EMPTY, Subject(empty)
     yield PASS_ON, Subject(empty, (f"{PassOn.__module__}.PassOn",))
+    yield TXID, Subject(empty, MIDDLEWARES[:1])
+    yield OURS, Subject(empty, MIDDLEWARES)
+    yield SEVEN, Subject(empty, tuple(STARTPROJECT))
     yield BARE, Subject(calling(bare_transaction(folder)))
     yield HIT, Subject(calling(lambda: hit(address)))
     yield LIMIT_REQ, Subject(limit_req(PLENTY, burst=1000)(empty))

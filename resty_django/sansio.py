@@ -55,13 +55,13 @@ async def arun(steps: Generator[Any, Any, R], perform: Callable[[Any], Awaitable
 
 
 def twins(
-    steps: Callable[P, Steps[R]], perform: Callable[[Steps[R]], Awaitable[R]] = arun
+    steps: Callable[P, Steps[R]], perform: Callable[[Any, Steps[R]], Awaitable[R]] | None = None
 ) -> tuple[Callable[P, R], Callable[P, Coroutine[Any, Any, R]]]:
     """Return the call for sync code that performs the steps which a function returns, and its twin for asyncio.
 
         get_many, aget_many = twins(_get_many)
 
-    `perform`: awaits the steps.
+    `perform`: awaits the steps; it is called with the object of the method, and the steps.
     """
     name = steps.__name__.lstrip("_")
 
@@ -71,7 +71,8 @@ def twins(
 
     @functools.wraps(steps)
     async def acall(*args: P.args, **kwargs: P.kwargs) -> R:
-        return await perform(steps(*args, **kwargs))
+        made = steps(*args, **kwargs)
+        return await (arun(made) if perform is None else perform(args[0], made))
 
     call.__name__, acall.__name__, acall.__doc__ = name, f"a{name}", f"Do the same as `{name}`."
     return call, acall

@@ -36,6 +36,7 @@ from .errors import ChannelFailed
 from .statistics.reporter import Counter
 from .storage.compression import Compressor
 from .storage.lru import LRU
+from .storage.shielding import arun_shielded
 from .storage.tag_encoding import Versions
 from .tags.index import index_of
 from .tags.names import invalidated
@@ -78,6 +79,7 @@ class Levels(ABC):
         self.prefix = prefix
         self.lru = lru
         self.dictionaries = tuple(dictionaries)
+        self._in_memory = all(dictionary.engine == "lmdb" for dictionary in dictionaries)
         self.shm = guarded(dictionaries[0])
         self.miss = guarded(dictionaries[1]) if len(dictionaries) > 1 else None
         self.breaker = breaker_of(dictionaries[0])
@@ -91,6 +93,15 @@ class Levels(ABC):
         self.index = index_of(lru)
         self.invalidations = INVALIDATIONS + name
         self.many = MANY + name
+
+    async def awrite(self, steps: Steps[R]) -> R:
+        """Perform the steps of a write, which is completed even if the task is cancelled."""
+        return run(steps) if self.is_local else await arun_shielded(steps)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether L2 and the channel are in the memory of this machine, so that a write does not wait."""
+        return self._in_memory and (self.channel is None or getattr(self.channel, "is_local", False))
 
     # --- reading many keys ---
 

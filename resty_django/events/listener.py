@@ -18,7 +18,7 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
 
 from .names import events
-from .service import EventService
+from .service import FULL, EventService
 
 log = logger("resty_django.events")
 
@@ -26,8 +26,6 @@ SLICE: Final = 0.5
 """Maximum pause (seconds) between checks for a stop or a changed interval."""
 SHORT: Final = 0.05
 """Pause (seconds) that is short enough to delay the end of the process."""
-FULL: Final = 1.0
-"""Seconds between full polls, which check more than the counter."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """First and maximum pause (seconds) after a failure of the store; the pause doubles in between."""
 SHUTDOWN_SECONDS: Final = 1.0

@@ -44,17 +44,19 @@ class PollMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
             return self._acall(request)
-        with self._asking() as may_ask:
-            if may_ask:
-                runtime.ensure()
-                runtime.poll()
+        if not runtime.service().is_current():
+            with self._asking() as may_ask:
+                if may_ask:
+                    runtime.ensure()
+                    runtime.poll()
         return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        with self._asking() as may_ask:
-            if may_ask:
-                await runtime.aensure()
-                await runtime.apoll()
+        if not runtime.service().is_current():
+            with self._asking() as may_ask:
+                if may_ask:
+                    await runtime.aensure()
+                    await runtime.apoll()
         return await self.get_response(request)  # type: ignore[no-any-return]
 
     @contextmanager

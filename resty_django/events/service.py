@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol
@@ -25,6 +26,8 @@ log = logger("resty_django.events")
 
 Outcome = Literal["done", "recursive"]
 UNKNOWN: Final = object()
+FULL: Final = 1.0
+"""Seconds between full polls, which check more than the counter."""
 
 
 class Follower(Protocol):
@@ -65,6 +68,7 @@ class EventService:
         """Whether this process has ever posted a local event; local events are not in the channel."""
         self.interrupted = False
         """Whether events may have been lost since the last poll, because the store could not be read."""
+        self._polled_at = 0.0
         self._local: deque[Event] = deque()
         self._polling = threading.Lock()
         self._beginning = threading.Lock()
@@ -155,6 +159,16 @@ class EventService:
             return True
         return any(follower.has_news() for follower in self._existing_followers())
 
+    def is_current(self) -> bool:
+        """Return whether a poll is not likely to find anything: for channels in memory, for a second after a poll."""
+        channel = self.channel
+        if channel is None or channel.wakes or self.interrupted or time.monotonic() > self._polled_at + FULL:
+            return False
+        try:
+            return not self.has_news()
+        except SharedDictError:
+            return False
+
     def poll(self) -> Outcome:
         return run(self._poll())
 
@@ -169,6 +183,7 @@ class EventService:
             for follower in self._existing_followers():
                 follower.read()
             yield from self._drain(channel, options)
+            self._polled_at = time.monotonic()
         except SharedDictError as error:
             self.interrupted = True
             raise Unavailable(f"The events cannot be read: {error}") from error

@@ -89,8 +89,13 @@ def parse(txid: str) -> Parsed:
     """Parse a txid in upper or lower case. Raise `InvalidTxid`, with a message that says what is wrong and where."""
     if not isinstance(txid, str) or not _LENIENT.fullmatch(txid):
         raise InvalidTxid(_fault(txid))
-    number = int(txid, 32) >> 4
-    return Parsed(txid.lower(), number >> 54, number & (RANDOMS - 1))
+    bits = number(txid)
+    return Parsed(txid.lower(), bits >> 54, bits & (RANDOMS - 1))
+
+
+def number(txid: str) -> int:
+    """Return the 96-bit number of a valid txid, in half the time of `parse`."""
+    return int(txid, 32) >> 4
 
 
 def is_txid(value: object) -> bool:

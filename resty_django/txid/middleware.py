@@ -59,14 +59,15 @@ class TxidMiddleware:
 def assign_ids(request: HttpRequest) -> tuple[str, Trace | None]:
     """Set `request.txid` and `request.trace` from the headers if a trusted proxy sent them, else create new ones."""
     settings = conf.txid
-    trusted = is_trusted(request.META.get("REMOTE_ADDR"), settings.proxies)
-    txid = (_txid_from_header(request, settings.header) if trusted else "") or new_txid()
-    trace = None
-    if settings.traceparent:
+    txid, trace = "", None
+    if is_trusted(request.META.get("REMOTE_ADDR"), settings.proxies):
         headers = request.headers
-        if trusted and "traceparent" in headers:
+        txid = _txid_from(headers.get(settings.header, ""))
+        if settings.traceparent and "traceparent" in headers:
             trace = traceparent.continue_trace(headers["traceparent"], headers.get("tracestate", ""))
-        trace = trace or traceparent.begin(txid)
+    txid = txid or new_txid()
+    if settings.traceparent and trace is None:
+        trace = traceparent.begin(txid)
     request.txid = txid  # type: ignore[attr-defined]
     request.trace = trace  # type: ignore[attr-defined]
     return txid, trace
@@ -101,9 +102,9 @@ def write_headers(response: HttpResponseBase, txid: str, trace: Trace | None) ->
     return response
 
 
-def _txid_from_header(request: HttpRequest, header: str) -> str:
+def _txid_from(header: str) -> str:
     try:
-        return parse(request.headers.get(header, "")).txid
+        return parse(header).txid
     except InvalidTxid:
         return ""
 

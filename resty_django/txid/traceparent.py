@@ -6,12 +6,11 @@ services that it calls. https://www.w3.org/TR/trace-context-2/
 
 from __future__ import annotations
 
-import os
 import re
-from dataclasses import dataclass
-from typing import Final
+from random import getrandbits
+from typing import Final, NamedTuple
 
-from .codec import parse
+from .codec import number
 
 SAMPLED: Final = 1
 RANDOM: Final = 2
@@ -23,8 +22,7 @@ _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f
 _STATE: Final = re.compile(r"[\x20-\x7e\t]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(NamedTuple):
     """The trace of a request, seen from this service.
 
     `trace_id` is common to all services, `span_id` is this service's, `parent_id` the caller's (empty where
@@ -52,8 +50,7 @@ def begin(txid: str) -> Trace:
 
     It is marked as sampled, because services that follow the caller's decision would otherwise record nothing.
     """
-    trace_id = f"{parse(txid).number:024x}{os.urandom(4).hex()}"
-    return Trace(trace_id, _new_span(), SAMPLED | RANDOM)
+    return Trace(f"{number(txid):024x}{getrandbits(32):08x}", _new_span(), SAMPLED | RANDOM)
 
 
 def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
@@ -73,7 +70,4 @@ def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
 
 
 def _new_span() -> str:
-    while True:
-        span = os.urandom(8)
-        if any(span):
-            return span.hex()
+    return f"{getrandbits(64) or 1:016x}"  # never 0, which stands for none

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from weakref import WeakSet
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
@@ -35,7 +35,6 @@ from resty_django.text.durations import Duration, parse_duration
 
 from ..statistics.counts import Stats
 from ..storage.records import key_text
-from ..storage.shielding import arun_shielded
 from ..tags.names import Tags
 from .locks import CacheLock
 from .options import REVERSE, default_timeout, options_of
@@ -46,7 +45,13 @@ LONGEST: Final = 1e10
 """Maximum timeout in seconds; longer ones are reduced to it."""
 BATCH: Final = 500
 """Number of keys that `delete_pattern` deletes per step."""
+R = TypeVar("R")
+
 _ABSENT: Final = object()
+
+
+async def _awrite(cache: MLCacheBackend, steps: Steps[R]) -> R:
+    return await cache.store.awrite(steps)
 
 
 class MLCacheBackend(BaseCache):
@@ -281,15 +286,15 @@ class MLCacheBackend(BaseCache):
     def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[None]:
         yield from self.store.delete_many(dict.fromkeys(self._name(key, version) for key in keys))
 
-    set, aset = twins(_set, arun_shielded)
-    add, aadd = twins(_add, arun_shielded)
-    touch, atouch = twins(_touch, arun_shielded)
-    delete, adelete = twins(_delete, arun_shielded)
-    expire, aexpire = twins(_expire, arun_shielded)
-    persist, apersist = twins(_persist, arun_shielded)
+    set, aset = twins(_set, _awrite)
+    add, aadd = twins(_add, _awrite)
+    touch, atouch = twins(_touch, _awrite)
+    delete, adelete = twins(_delete, _awrite)
+    expire, aexpire = twins(_expire, _awrite)
+    persist, apersist = twins(_persist, _awrite)
     incr, aincr = twins(_incr)
-    set_many, aset_many = twins(_set_many, arun_shielded)
-    delete_many, adelete_many = twins(_delete_many, arun_shielded)
+    set_many, aset_many = twins(_set_many, _awrite)
+    delete_many, adelete_many = twins(_delete_many, _awrite)
 
     def delete_pattern(self, pattern: str, version: int | None = None, itersize: int | None = None) -> int:
         """Delete the keys of this cache and version that match a pattern of `iter_keys`. Return their number."""
@@ -306,15 +311,15 @@ class MLCacheBackend(BaseCache):
         async for name in self.reader.akeys(self._pattern(pattern, version)):
             part.append(name)
             if len(part) == BATCH:
-                deleted += await arun_shielded(self.store.delete_many(part))
+                deleted += await self.store.awrite(self.store.delete_many(part))
                 part = []
-        return deleted + (await arun_shielded(self.store.delete_many(part)))
+        return deleted + (await self.store.awrite(self.store.delete_many(part)))
 
     def _clear(self) -> Steps[None]:
         """Empty the whole dictionary of LOCATION, including other programs' items."""
         return self.store.flush(True)
 
-    clear, aclear = twins(_clear, arun_shielded)
+    clear, aclear = twins(_clear, _awrite)
 
     # --- in addition to Django's ---
 
@@ -322,7 +327,7 @@ class MLCacheBackend(BaseCache):
         """Delete all keys of LOCATION with one of these tags, in all processes; see `MLCache.invalidate_tags`."""
         return self.store.invalidate_tags(tags)
 
-    invalidate_tags, ainvalidate_tags = twins(_invalidate_tags, arun_shielded)
+    invalidate_tags, ainvalidate_tags = twins(_invalidate_tags, _awrite)
 
     def lock(
         self,

@@ -10,11 +10,13 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from weakref import WeakSet
 
+from django.core.exceptions import ImproperlyConfigured
+
 from resty_django import events
 from resty_django.events import runtime
 from resty_django.events.errors import Unavailable
 from resty_django.events.wire import Event, encode
-from resty_django.shdict import SharedDict
+from resty_django.shdict import SharedDict, SharedDictError, UnknownDict
 from resty_django.shdict.base import Entry
 
 from ..circuit_breaker.breaker import StoreBreaker, breaker_of
@@ -54,6 +56,14 @@ class EventChannel:
             self._follower = follower_of(self._journal)
             self._follower.channels.add(self)
         _channels.add(self)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether broadcasts travel in the memory of this machine."""
+        try:
+            return self._journal is not None and not runtime.channel().wakes
+        except (ImproperlyConfigured, UnknownDict, SharedDictError):  # the broadcast raises it, too
+            return False
 
     def register_listeners(self, listeners: Listeners) -> None:
         self._listeners.update(listeners)

@@ -25,7 +25,6 @@ from ..statistics.reporter import Counter
 from ..storage.compression import ABOVE, ALGORITHMS, LIMIT, Compressor, option_faults
 from ..storage.lru import LRU
 from ..storage.records import key_text
-from ..storage.shielding import arun_shielded
 from .bulk import Bulk, Results, check_concurrency, chunks, in_tasks, in_threads
 from .levels import RecordLevels
 from .loading import Callback, Loader
@@ -277,7 +276,7 @@ class MLCache:
 
     async def aset(self, key: object, value: Any, /, **options: Unpack[CacheOptions]) -> None:
         """Do the same as `set`. Like all async writes, it is completed even if the task is cancelled."""
-        await arun_shielded(self._writer.set(key, value, options))
+        await self.levels.awrite(self._writer.set(key, value, options))
 
     def set_many(self, values: Mapping[Any, Any], /, **options: Unpack[CacheOptions]) -> list[Any]:
         """Store values in L2 and L1, with one call and one event for all. Return the keys for which L2 has no space.
@@ -288,7 +287,7 @@ class MLCache:
 
     async def aset_many(self, values: Mapping[Any, Any], /, **options: Unpack[CacheOptions]) -> list[Any]:
         """Do the same as `set_many`."""
-        return await arun_shielded(self._writer.set_many(values, options))
+        return await self.levels.awrite(self._writer.set_many(values, options))
 
     def refresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
         """Call the callback now, regardless of the levels, `set` its result, and return it.
@@ -322,7 +321,7 @@ class MLCache:
 
     async def adelete(self, key: object, *, on_error: str | None = None) -> None:
         """Do the same as `delete`."""
-        await arun_shielded(self._writer.delete(key, on_error))
+        await self.levels.awrite(self._writer.delete(key, on_error))
 
     def delete_many(self, keys: Iterable[Any], *, on_error: str | None = None) -> None:
         """Delete keys in L2 and L1, with one call and one event for all. Errors and `on_error` as in `delete`."""
@@ -330,7 +329,7 @@ class MLCache:
 
     async def adelete_many(self, keys: Iterable[Any], *, on_error: str | None = None) -> None:
         """Do the same as `delete_many`."""
-        await arun_shielded(self._writer.delete_many(keys, on_error))
+        await self.levels.awrite(self._writer.delete_many(keys, on_error))
 
     def purge(self, flush_expired: bool = False, *, on_error: str | None = None) -> None:
         """Delete all keys, including other caches' keys in the same dictionaries, and notify the other processes.
@@ -342,7 +341,7 @@ class MLCache:
 
     async def apurge(self, flush_expired: bool = False, *, on_error: str | None = None) -> None:
         """Do the same as `purge`."""
-        await arun_shielded(self._writer.purge(flush_expired, on_error))
+        await self.levels.awrite(self._writer.purge(flush_expired, on_error))
 
     def invalidate_tags(self, *tags: str, on_error: str | None = None) -> None:
         """Delete all keys of this cache with one of these tags, and notify the other processes.
@@ -354,7 +353,7 @@ class MLCache:
 
     async def ainvalidate_tags(self, *tags: str, on_error: str | None = None) -> None:
         """Do the same as `invalidate_tags`."""
-        await arun_shielded(self._writer.invalidate_tags(tags, on_error))
+        await self.levels.awrite(self._writer.invalidate_tags(tags, on_error))
 
     def update(self, timeout: float = 0.3) -> None:
         """Apply invalidations from other processes to L1. Call it at the start of a request or job.
