@@ -7,30 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.contrib import admin
-from django.db import models
 from django.http import HttpRequest
 from django.urls import URLPattern, path
 from django.utils.module_loading import import_string
 
 from resty_django.database import outside_transactions
 
-from .base import ReadOnlyAdmin
+ROW_PAGES: Final = {
+    "changelist": "",
+    "add": "add/",
+    "history": "<path:object_id>/history/",
+    "delete": "<path:object_id>/delete/",
+    "change": "<path:object_id>/change/",
+    "": "<path:object_id>/",
+}
+"""Django's pages of a model with rows, and their routes."""
+
+if TYPE_CHECKING:
+    _Base = admin.ModelAdmin[Any]
+else:
+    _Base = object
 
 
-class DeferredAdmin(ReadOnlyAdmin[models.Model]):
-    """Provides the URLs and permissions of the class that `full_class` names, and imports it for the first request.
+class DeferredAdmin(_Base):
+    """Provides the URLs of the class that `full_class` names, and imports it when anything else is needed.
 
-    `pages`: the names of its pages, in URL order; `lists`: the pages that are not about one object. The other
-    pages are at `<path:object_id>/<name>/`. `view_permission`: the permission to see them (None: Django's).
+    `pages`: the names of its pages, in URL order, with their routes if these are not `<path:object_id>/<name>/`;
+    `lists`: the pages that are not about one object. `view_permission`: the permission to see them (None: Django's).
+    `has_rows`: it has Django's pages, too.
     """
 
     full_class: ClassVar[str]
-    pages: ClassVar[tuple[str, ...]]
+    pages: ClassVar[tuple[str | tuple[str, str], ...]] = ()
     lists: ClassVar[tuple[str, ...]] = ("changelist",)
     view_permission: ClassVar[str | None] = None
+    has_rows: ClassVar[bool] = False
+
+    def __init__(self, model: Any, admin_site: admin.AdminSite) -> None:
+        self.model, self.opts, self.admin_site = model, model._meta, admin_site
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.full, name)
 
     @cached_property
     def full(self) -> admin.ModelAdmin[Any]:
@@ -41,26 +61,56 @@ class DeferredAdmin(ReadOnlyAdmin[models.Model]):
     @cached_property
     def views(self) -> dict[str, Callable[..., Any]]:
         """Return the full class's views by URL name."""
-        return {str(pattern.name): pattern.callback for pattern in self.full.get_urls()}
+        return {pattern.name or "": pattern.callback for pattern in self.full.get_urls()}
+
+    def check(self, **kwargs: Any) -> list[Any]:
+        """Return no messages: the tests of this package check the full class."""
+        return []
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_module_perms(self.opts.app_label)
+
+    def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
+        """Return the permissions for the list of models. Of a model without rows, there is only one to view it."""
+        if self.has_rows:
+            return self.full.get_model_perms(request)
+        may_view = self.has_view_permission(request)
+        return {"add": False, "change": False, "delete": False, "view": may_view}
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if self.view_permission is None:
-            return super().has_view_permission(request, obj)
+            return self.full.has_view_permission(request, obj)
         return request.user.has_perm(self.view_permission)
 
-    def get_urls(self) -> list[URLPattern]:
-        return [self._url(page) for page in self.pages]
+    def has_view_or_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        if self.has_rows:
+            return self.full.has_view_or_change_permission(request, obj)
+        return self.has_view_permission(request, obj)
 
-    def _url(self, page: str) -> URLPattern:
-        name = f"{self.opts.app_label}_{self.opts.model_name}_{page}"
-        route = f"{page.replace('_', '-')}/"
+    @property
+    def urls(self) -> list[URLPattern]:
+        return self.get_urls()
+
+    def get_urls(self) -> list[URLPattern]:
+        urls = []
+        for page in self.pages:
+            name, route = page if isinstance(page, tuple) else (page, self._route(page))
+            urls.append(self._url(name, route, outside_transactions))
+        if self.has_rows:
+            urls += [self._url(name, route, lambda view: view) for name, route in ROW_PAGES.items()]
+        return urls
+
+    def _route(self, page: str) -> str:
         if page == "changelist":
-            route = ""
-        elif page not in self.lists:
-            route = f"<path:object_id>/{route}"
+            return ""
+        route = f"{page.replace('_', '-')}/"
+        return route if page in self.lists else f"<path:object_id>/{route}"
+
+    def _url(self, page: str, route: str, decorate: Callable[[Any], Callable[..., Any]]) -> URLPattern:
+        name = f"{self.opts.app_label}_{self.opts.model_name}_{page}" if page else ""
 
         def view(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             return self.views[name](request, *args, **kwargs)
 
         view.model_admin = self  # type: ignore[attr-defined]
-        return path(route, outside_transactions(view), name=name)
+        return path(route, decorate(view), name=name or None)

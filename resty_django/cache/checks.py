@@ -20,7 +20,7 @@ from django.core.checks import CheckMessage, Error, Warning
 from resty_django.address import see
 from resty_django.conf import all_problems, conf
 
-from .backend.options import BACKEND, Options, common_options, faults, timeout_faults
+from .backend_options import BACKEND, Options, common_options, faults, timeout_faults
 
 SESSIONS: Final = "django.contrib.sessions.backends.cache"
 HINT: Final = see("docs/cache-backend.md").strip() or None

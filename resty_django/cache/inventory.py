@@ -11,8 +11,8 @@ from django.conf import settings
 
 from resty_django.shdict import SharedDict, shdicts
 
-from .backend.options import BACKEND, options_of
 from .backend.store import NAME, Store, stores
+from .backend_options import BACKEND, options_of
 from .mlcache.cache import MLCache, live_caches
 from .mlcache.registry import mlcaches
 from .statistics.reporter import Counter, listed

@@ -10,7 +10,7 @@ from django.core.cache import caches as django_caches
 
 from resty_django.sansio import Step, Steps, arun, run
 
-from .backend.options import BACKEND
+from .backend_options import BACKEND
 from .mlcache.cache import MLCache, live_caches
 from .mlcache.registry import mlcaches
 from .tags.names import invalidated

@@ -33,11 +33,11 @@ from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
 from resty_django.text.durations import Duration, parse_duration
 
+from ..backend_options import REVERSE, default_timeout, options_of
 from ..statistics.counts import Stats
 from ..storage.records import key_text
 from ..tags.names import Tags
 from .locks import CacheLock
-from .options import REVERSE, default_timeout, options_of
 from .reading import Reader
 from .store import Store, stores
 

@@ -32,6 +32,7 @@ from resty_django.shdict import (
 from resty_django.shdict.base import Entry as JournalEntry
 from resty_django.text import logger
 
+from ..backend_options import Options
 from ..broadcasts.channel import Carried, Channel, carried, keys_text, listen, parts_of
 from ..broadcasts.events import EventChannel
 from ..errors import ChannelFailed
@@ -44,7 +45,6 @@ from ..tags.names import Tags, resolved
 from . import entries
 from .entries import Entry, Foreign
 from .locks import CacheLock
-from .options import Options
 
 log = logger("resty_django.cache")
 

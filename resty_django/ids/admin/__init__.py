@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from django.contrib import admin
 
+from resty_django.admin.deferred import DeferredAdmin
+
 from ..models import IdCounter, IdRule
-from .counters import IdCounterAdmin
-from .rules import IdRuleAdmin
 
-admin.site.register(IdRule, IdRuleAdmin)
-admin.site.register(IdCounter, IdCounterAdmin)
-
-__all__ = ["IdCounterAdmin", "IdRuleAdmin"]
+admin.site.register(
+    IdRule,
+    DeferredAdmin,
+    full_class=f"{__name__}.rules.IdRuleAdmin",
+    pages=(("preview", "preview/"), ("issue", "<int:object_id>/issue/")),
+    has_rows=True,
+)
+admin.site.register(
+    IdCounter,
+    DeferredAdmin,
+    full_class=f"{__name__}.counters.IdCounterAdmin",
+    pages=tuple(
+        (name, f"<int:object_id>/{name.replace('_', '-')}/") for name in ("issue", "raise", "lower", "confirm_step")
+    ),
+    has_rows=True,
+)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
-from django.utils.translation import gettext as _
 
 from resty_django import extras
-from resty_django.admin.base import ReadOnlyAdmin, viewer_page
 from resty_django.admin.deferred import DeferredAdmin
 
-from ..errors import CLAUSE
 from ..models import ArchivedJob, FailureGroup, Job, JobClass, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
 
 CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
@@ -43,26 +38,10 @@ LISTS: Final = ("changelist", "bulk", "stuck", "start")
 PERMISSION: Final = "resty_qless.view_job"
 
 
-class MissingRedisAdmin(ReadOnlyAdmin[Queue]):
-    """The only page of the job queue if redis-py is not installed."""
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.has_perm(PERMISSION)
-
-    def get_urls(self) -> list[URLPattern]:
-        return [self.page_url("changelist", self.changelist_view, "")]
-
-    @viewer_page
-    def changelist_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the command that installs the package (status 503, as for any page whose store is unavailable)."""
-        context = {"title": _("Background jobs are not available"), "missing": extras.MissingExtra(CLAUSE, "redis")}
-        return self.page(request, "admin/resty_qless/missing.html", context, status=503)
-
-
 def register(site: admin.AdminSite) -> None:
     """Register all pages of the job queue, or only the page about the missing redis-py."""
     if not extras.is_installed("redis"):
-        site.register(Queue, MissingRedisAdmin)
+        _register(site, Queue, "missing.MissingRedisAdmin", ("changelist",))
         return
     for model, (name, pages) in CLASSES.items():
         _register(site, model, name, ("changelist", *pages, "history", "change"))

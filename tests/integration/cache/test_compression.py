@@ -18,7 +18,7 @@ from resty_django.cache import MLCache
 from resty_django.cache.admin.statistics import Figures
 from resty_django.cache.backend import entries
 from resty_django.cache.backend.entries import Foreign
-from resty_django.cache.backend.options import faults
+from resty_django.cache.backend_options import faults
 from resty_django.cache.errors import BadOption
 from resty_django.cache.facts import CacheFacts
 from resty_django.cache.inventory import CacheInfo

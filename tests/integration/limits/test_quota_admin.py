@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client, RequestFactory
 
 from resty_django.limits import Quota
-from resty_django.limits.admin import QuotaUsageAdmin
+from resty_django.limits.admin.quotas import QuotaUsageAdmin
 from resty_django.limits.models import QuotaUsage
 from tests.integration.limits.policy_tools import person
 from tests.integration.limits.view_tools import on_dead_redis

@@ -15,7 +15,7 @@ from resty_django.conf.validators import dotted_path
 from resty_django.text.durations import DURATION, is_number, parse_duration, seconds_of
 from resty_django.text.suggestions import did_you_mean
 
-from ..storage.compression import ABOVE, ALGORITHMS, LIMIT, option_faults
+from .storage.compression import ABOVE, ALGORITHMS, LIMIT, option_faults
 
 BACKEND: Final = "resty_django.cache.backend.MLCacheBackend"
 
