@@ -166,6 +166,9 @@ class Lock:
                 waited += pause
                 if held.dictionary.add(key, held.token, self.exptime):
                     return waited
+        except SharedDictError as error:
+            self._fail(held, error)
+            raise
         except BaseException:
             self._held = None
             raise
@@ -175,8 +178,12 @@ class Lock:
         """Release the lock. Raise `NotLocked`, or `LockLost` if it had expired."""
         held = self._require_held()
         self._held = None
-        if not held.dictionary.delete_if(held.key, held.token):
-            raise self._lost(held)
+        try:
+            if not held.dictionary.delete_if(held.key, held.token):
+                raise self._lost(held)
+        except SharedDictError as error:
+            self._fail(held, error)
+            raise
 
     def expire(self, t: float | None = None) -> None:
         """Make the lock expire `t` seconds from now (default: `exptime`). Raise `NotLocked` or `LockLost`."""
@@ -203,6 +210,9 @@ class Lock:
             with contextlib.suppress(SharedDictError):  # the server may have acquired the lock for the cancelled call
                 await held.dictionary.adelete_if(key, held.token)
             raise
+        except SharedDictError as error:
+            self._fail(held, error)
+            raise
         except BaseException:
             self._held = None
             raise
@@ -212,8 +222,12 @@ class Lock:
         """Do the same as `release`."""
         held = self._require_held()
         self._held = None
-        if not await held.dictionary.adelete_if(held.key, held.token):
-            raise self._lost(held)
+        try:
+            if not await held.dictionary.adelete_if(held.key, held.token):
+                raise self._lost(held)
+        except SharedDictError as error:
+            self._fail(held, error)
+            raise
 
     async def aexpire(self, t: float | None = None) -> None:
         """Do the same as `expire`."""
@@ -231,6 +245,11 @@ class Lock:
         dictionary = shdicts[self.dictionary] if isinstance(self.dictionary, str) else self.dictionary
         self._held = claim = _Claim(dictionary, key, os.urandom(16), pid)
         return claim
+
+    def _fail(self, held: _Claim, error: SharedDictError) -> None:
+        """Forget the lock. The store may hold it nevertheless, as a server carries out calls that have timed out."""
+        self._held = None
+        held.dictionary.delete_later(held.key, held.token, error)
 
     def _timed_out(self, key: object) -> LockTimeout:
         self._held = None

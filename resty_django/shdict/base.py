@@ -278,6 +278,13 @@ class SharedDict(ABC):
             return Stats(None, self.capacity(), self.free_space(), None)
         return self.stats()
 
+    def delete_later(self, key: object, value: Any, error: Exception) -> bool:
+        """Do `delete_if` when the store answers again: `error` left it open whether the lock `key` is held.
+
+        Return whether the dictionary does so. In a dictionary that does not watch its store, the lock expires.
+        """
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Release the memory or the connections; the next call opens them again."""

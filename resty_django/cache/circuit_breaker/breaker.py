@@ -54,7 +54,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
     def forget(self) -> None:
         """Forget the outage: in a forked child, in which the thread does not exist, and when settings change."""
         self.down = self.reads_down = self.full = False
-        self.pending: dict[Hashable, Callable[[], None]] = {}
+        self.pending: dict[Hashable, Callable[[], object]] = {}
         """Writes to be carried out when the store answers."""
         self._changing = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -115,7 +115,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
                 self.reads_down = self.full = False
                 self.reset()
 
-    def remember(self, error: Exception, key: Hashable, write: Callable[[], None], hold: bool = True) -> None:
+    def remember(self, error: Exception, key: Hashable, write: Callable[[], object], hold: bool = True) -> None:
         """Have `write` called when the store answers again; `error`: why it cannot be now.
 
         `key`: identifies the write; a later one with the same key replaces it. `hold`: do not read the store before.
@@ -167,7 +167,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
                     self.recover()
                     return
 
-    def _carry_out(self, key: Hashable, write: Callable[[], None]) -> None:
+    def _carry_out(self, key: Hashable, write: Callable[[], object]) -> None:
         try:
             write()
         except FAULTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from resty_django.redis.errors import StoreDown
@@ -112,6 +113,14 @@ class GuardedDict:
     delete_many, adelete_many = _guarded("delete_many", Kind.DELETE, repeat=True)
     flush_all, aflush_all = _guarded("flush_all", Kind.DELETE)
     flush_expired, aflush_expired = _guarded("flush_expired", Kind.DELETE)
+
+    def delete_later(self, key: object, value: Any, error: Exception) -> bool:
+        """Have a lock deleted when the store answers, after a call that the server may carry out nevertheless."""
+        if not isinstance(error.__cause__, StoreDown):
+            return False
+        delete = partial(self.dictionary.delete_if, key, value)
+        self.breaker.remember(error, (self.dictionary, key, value), delete, hold=False)
+        return True
 
     def __repr__(self) -> str:
         return repr(self.dictionary)

@@ -190,6 +190,30 @@ async def test_a_hanging_store_is_tried_by_no_further_call(site: Site) -> None:
 
 
 @pytest.mark.redis
+@pytest.mark.parametrize("call", ["add", "delete_if"])
+async def test_a_lock_whose_call_has_timed_out_is_free_after_the_outage(site: Site, call: str) -> None:
+    """A server that was stopped carries out the calls that it has got: nobody would hold the lock, for 30 s."""
+    name = f"a{call}" if site.twins else call
+    original = getattr(site.shm, name)
+
+    def stopping(*args: Any) -> Any:
+        if not stopped:
+            stopped.append(name)
+            site.stop()
+        return original(*args)
+
+    stopped: list[str] = []
+    setattr(site.shm, name, stopping)
+    assert await site.lookup("k", site.source("v")) == ("v", 3)
+    assert site.server.process is not None
+    site.server.process.send_signal(signal.SIGCONT)
+    await site.over()
+    b = site.make("B", lock_options={"timeout": 0})
+    await site.do("delete", "k")
+    assert await site.lookup("k", site.source("w"), cache=b) == ("w", 3)
+
+
+@pytest.mark.redis
 async def test_a_deleted_key_does_not_come_back(site: Site) -> None:
     b = site.make("B")
     for key in ("deleted", "set", "kept"):
