@@ -9,8 +9,7 @@ the process receives events from its first request on.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -44,31 +43,32 @@ class PollMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
             return self._acall(request)
-        if not runtime.service().is_current():
-            with self._asking() as may_ask:
-                if may_ask:
-                    runtime.ensure()
-                    runtime.poll()
+        try:
+            if self._must_poll():
+                runtime.ensure()
+                runtime.poll()
+                self._down = False
+        except EventError as error:
+            self._note_failure(error)
         return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        if not runtime.service().is_current():
-            with self._asking() as may_ask:
-                if may_ask:
-                    await runtime.aensure()
-                    await runtime.apoll()
+        try:
+            if self._must_poll():
+                await runtime.aensure()
+                await runtime.apoll()
+                self._down = False
+        except EventError as error:
+            self._note_failure(error)
         return await self.get_response(request)  # type: ignore[no-any-return]
 
-    @contextmanager
-    def _asking(self) -> Iterator[bool]:
-        may_ask = time.monotonic() >= self.closed_until
-        try:
-            yield may_ask
-            self._down = self._down and not may_ask
-        except NotConfigured:
-            pass  # another thread is starting
-        except EventError as error:
-            if not self._down:
-                log.error("Requests do not receive events until the store is back: %s", error)
-            self._down = True
-            self.closed_until = time.monotonic() + PAUSE
+    def _must_poll(self) -> bool:
+        return time.monotonic() >= self.closed_until and not runtime.service().is_current()
+
+    def _note_failure(self, error: EventError) -> None:
+        if isinstance(error, NotConfigured):
+            return  # another thread is starting
+        if not self._down:
+            log.error("Requests do not receive events until the store is back: %s", error)
+        self._down = True
+        self.closed_until = time.monotonic() + PAUSE

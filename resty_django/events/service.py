@@ -160,14 +160,17 @@ class EventService:
         return any(follower.has_news() for follower in self._existing_followers())
 
     def is_current(self) -> bool:
-        """Return whether a poll is not likely to find anything: for channels in memory, for a second after a poll."""
+        """Return whether a poll is not likely to find anything: for channels in memory, for a second after a poll.
+
+        Raise `Unavailable`.
+        """
         channel = self.channel
         if channel is None or channel.wakes or self.interrupted or time.monotonic() > self._polled_at + FULL:
             return False
         try:
             return not self.has_news()
-        except SharedDictError:
-            return False
+        except SharedDictError as error:
+            raise self._unreadable(error) from error
 
     def poll(self) -> Outcome:
         return run(self._poll())
@@ -185,11 +188,14 @@ class EventService:
             yield from self._drain(channel, options)
             self._polled_at = time.monotonic()
         except SharedDictError as error:
-            self.interrupted = True
-            raise Unavailable(f"The events cannot be read: {error}") from error
+            raise self._unreadable(error) from error
         finally:
             self._polling.release()
         return "done"
+
+    def _unreadable(self, error: SharedDictError) -> Unavailable:
+        self.interrupted = True
+        return Unavailable(f"The events cannot be read: {error}")
 
     def _existing_followers(self) -> list[Follower]:
         """Return the followers at this moment. They remove themselves from the original list when they are garbage
