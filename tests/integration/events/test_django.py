@@ -43,8 +43,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def outside_of_tests(site: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a web worker, before its first request."""
+def outside_of_tests(site: Any, db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a web worker, before its first request. A request looks at the connections that other tests have opened."""
     monkeypatch.setattr(autostart, "in_tests", lambda: False)
     autostart.connect()
     yield
