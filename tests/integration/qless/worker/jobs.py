@@ -612,7 +612,7 @@ def cleans(job: Any) -> None:
         job.client.source.sync().rpush("done", job.jid)
 
 
-Cleans = within(cleans, Timeout(0.2, kill_after=30))
+Cleans = within(cleans, Timeout(1.0, kill_after=30))
 """Its cleanup takes longer than its timeout."""
 
 
