@@ -37,7 +37,7 @@ class DeferredAdmin(_Base):
 
     `pages`: the names of its pages, in URL order, with their routes if these are not `<path:object_id>/<name>/`;
     `lists`: the pages that are not about one object. `view_permission`: the permission to see them (None: Django's).
-    `has_rows`: it has Django's pages, too.
+    `has_rows`: it has Django's pages, too, which its users may be permitted to use.
     """
 
     full_class: ClassVar[str]
@@ -50,6 +50,8 @@ class DeferredAdmin(_Base):
         self.model, self.opts, self.admin_site = model, model._meta, admin_site
 
     def __getattr__(self, name: str) -> Any:
+        if name == "full":  # its import has raised this kind of error
+            raise AttributeError(f"{self.full_class} cannot be imported.")
         return getattr(self.full, name)
 
     @cached_property
@@ -79,13 +81,10 @@ class DeferredAdmin(_Base):
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         if self.view_permission is None:
-            return self.full.has_view_permission(request, obj)
+            return admin.ModelAdmin.has_view_permission(self, request, obj)
         return request.user.has_perm(self.view_permission)
 
-    def has_view_or_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        if self.has_rows:
-            return self.full.has_view_or_change_permission(request, obj)
-        return self.has_view_permission(request, obj)
+    has_view_or_change_permission = has_view_permission
 
     @property
     def urls(self) -> list[URLPattern]:

@@ -44,9 +44,10 @@ class PollMiddleware:
         if self._async:
             return self._acall(request)
         try:
-            if self._must_poll():
-                runtime.ensure()
-                runtime.poll()
+            if time.monotonic() >= self.closed_until:
+                if not runtime.service().is_current():
+                    runtime.ensure()
+                    runtime.poll()
                 self._down = False
         except EventError as error:
             self._note_failure(error)
@@ -54,16 +55,14 @@ class PollMiddleware:
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         try:
-            if self._must_poll():
-                await runtime.aensure()
-                await runtime.apoll()
+            if time.monotonic() >= self.closed_until:
+                if not runtime.service().is_current():
+                    await runtime.aensure()
+                    await runtime.apoll()
                 self._down = False
         except EventError as error:
             self._note_failure(error)
         return await self.get_response(request)  # type: ignore[no-any-return]
-
-    def _must_poll(self) -> bool:
-        return time.monotonic() >= self.closed_until and not runtime.service().is_current()
 
     def _note_failure(self, error: EventError) -> None:
         if isinstance(error, NotConfigured):

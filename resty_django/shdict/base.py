@@ -278,12 +278,11 @@ class SharedDict(ABC):
             return Stats(None, self.capacity(), self.free_space(), None)
         return self.stats()
 
-    def delete_later(self, key: object, value: Any, error: Exception) -> bool:
+    def delete_later(self, key: object, value: Any, error: Exception) -> None:  # noqa: B027 - a hook
         """Do `delete_if` when the store answers again: `error` left it open whether the lock `key` is held.
 
-        Return whether the dictionary does so. In a dictionary that does not watch its store, the lock expires.
+        A dictionary that does not watch its store does nothing, and the lock expires.
         """
-        return False
 
     @abstractmethod
     def close(self) -> None:

@@ -7,8 +7,10 @@ services that it calls. https://www.w3.org/TR/trace-context-2/
 from __future__ import annotations
 
 import re
-from random import getrandbits
+from random import Random
 from typing import Final, NamedTuple
+
+from resty_django.processes.forks import after_fork
 
 from .codec import number
 
@@ -20,6 +22,8 @@ LONGEST_STATE: Final = 8192
 
 _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STATE: Final = re.compile(r"[\x20-\x7e\t]*")
+_random: Final = Random()  # noqa: S311 - names, not secrets; apart from the site's generator, which it may seed
+after_fork(_random.seed)
 
 
 class Trace(NamedTuple):
@@ -46,11 +50,12 @@ class Trace(NamedTuple):
 
 
 def begin(txid: str) -> Trace:
-    """Return a new trace. Its ID begins with the 24 hexadecimal digits of the txid, so it sorts by time too.
+    """Return a new trace. Its ID begins with the 24 hexadecimal digits of the txid, which must be valid, so it sorts by
+    time too.
 
     It is marked as sampled, because services that follow the caller's decision would otherwise record nothing.
     """
-    return Trace(f"{number(txid):024x}{getrandbits(32):08x}", _new_span(), SAMPLED | RANDOM)
+    return Trace(f"{number(txid):024x}{_random.getrandbits(32):08x}", _new_span(), SAMPLED | RANDOM)
 
 
 def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
@@ -70,4 +75,4 @@ def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
 
 
 def _new_span() -> str:
-    return f"{getrandbits(64) or 1:016x}"  # never 0, which stands for none
+    return f"{_random.getrandbits(64) or 1:016x}"  # never 0, which stands for none

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.contrib.auth.models import AnonymousUser, User
+from django.test import RequestFactory
 
 from resty_django.admin.deferred import DeferredAdmin
 
@@ -115,6 +117,13 @@ def test_admin_classes_that_stand_in_have_the_addresses_of_those_behind_them() -
             for pattern in model_admin.get_urls()
         ]
 
+    request = RequestFactory().get("/")
+    users = AnonymousUser(), User(username="root", is_superuser=True)
     for stand_in in deferred:
-        assert addresses(stand_in) == addresses(stand_in.full)
-        assert type(stand_in.full) is not type(stand_in)
+        full = stand_in.full
+        assert addresses(stand_in) == addresses(full)
+        assert full.check() == []
+        for request.user in users:
+            assert stand_in.get_model_perms(request) == full.get_model_perms(request)
+            assert stand_in.has_view_or_change_permission(request) == full.has_view_or_change_permission(request)
+        assert type(full) is not type(stand_in)

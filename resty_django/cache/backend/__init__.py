@@ -14,7 +14,7 @@ LOCATION: the name of a shared dictionary. OPTIONS: see `options.Options`.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
@@ -50,8 +50,8 @@ R = TypeVar("R")
 _ABSENT: Final = object()
 
 
-async def _awrite(cache: MLCacheBackend, steps: Steps[R]) -> R:
-    return await cache.store.awrite(steps)
+def _awrite(cache: MLCacheBackend, steps: Steps[R]) -> Awaitable[R]:
+    return cache.store.awrite(steps)
 
 
 class MLCacheBackend(BaseCache):

@@ -114,13 +114,11 @@ class GuardedDict:
     flush_all, aflush_all = _guarded("flush_all", Kind.DELETE)
     flush_expired, aflush_expired = _guarded("flush_expired", Kind.DELETE)
 
-    def delete_later(self, key: object, value: Any, error: Exception) -> bool:
+    def delete_later(self, key: object, value: Any, error: Exception) -> None:
         """Have a lock deleted when the store answers, after a call that the server may carry out nevertheless."""
-        if not isinstance(error.__cause__, StoreDown):
-            return False
-        delete = partial(self.dictionary.delete_if, key, value)
-        self.breaker.remember(error, (self.dictionary, key, value), delete, hold=False)
-        return True
+        if isinstance(error.__cause__, StoreDown):
+            delete = partial(self.dictionary.delete_if, key, value)
+            self.breaker.remember(error, (self.dictionary, key, value), delete, hold=False)
 
     def __repr__(self) -> str:
         return repr(self.dictionary)

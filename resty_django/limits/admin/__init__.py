@@ -29,12 +29,10 @@ admin.site.register(
     DeferredAdmin,
     full_class=f"{__name__}.bans.BanAdmin",
     pages=("changelist", ("lift_selected", "lift/"), "lift", "history", "change"),
-    view_permission="resty_limits.view_keyban",
 )
 admin.site.register(
     QuotaUsage,
     DeferredAdmin,
     full_class=f"{__name__}.quotas.QuotaUsageAdmin",
     pages=("changelist", ("grant_key", "grant/"), "grant", "reset", "history", "change"),
-    view_permission="resty_limits.view_quotausage",
 )

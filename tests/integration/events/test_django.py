@@ -199,6 +199,28 @@ def test_a_store_that_is_down_fails_no_request_and_is_left_alone(
     assert heard == ["started", "missed", "e"]
 
 
+def test_an_outage_after_one_that_a_listener_has_ended_is_logged_too(
+    heard: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def down(*args: Any) -> Any:
+        raise Unavailable("no answer")
+
+    now = Clock()
+    monkeypatch.setattr(middleware, "time", SimpleNamespace(monotonic=now))
+    page = PollMiddleware(lambda request: HttpResponse("fine"))
+    ask = RequestFactory().get("/")
+    page(ask)
+    for count in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(shdicts["events"], "journal_end", down)
+            page(ask)
+        assert len(caplog.records) == count
+        events.poll()
+        now.advance(middleware.PAUSE)
+        page(ask)
+    assert heard == ["started", "missed", "missed"]
+
+
 def test_a_listener_that_is_about_to_start_is_waited_for_quietly(
     heard: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -25,6 +26,14 @@ def test_a_trace_goes_on_under_its_id_with_a_span_of_our_own() -> None:
 def test_spans_differ() -> None:
     spans = {trace.span_id for _ in range(1000) if (trace := continue_trace(f"00-{TRACE}-{PARENT}-00"))}
     assert len(spans) == 1000
+
+
+def test_spans_differ_in_a_site_that_seeds_its_random_numbers() -> None:
+    def span() -> str:
+        random.seed(7)
+        return begin(txid()).span_id
+
+    assert span() != span()
 
 
 @pytest.mark.parametrize(
