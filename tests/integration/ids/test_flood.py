@@ -24,6 +24,7 @@ from resty_django.ids.errors import IdError, TooFast, TooManyNames
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import id_service, requests
 from resty_django.ids.service.id_service import IdService
+from resty_django.ids.store import NameGate
 from tests.servers import free_port
 
 from .conftest import ROOT
@@ -89,7 +90,9 @@ def test_names_beyond_the_rate_are_refused_before_any_is_created(order: IdRule, 
                 refused_at.append(sum(future.done() for future in orders))
                 return create_many(counters)
 
+            admit = NameGate.admit
             monkeypatch.setattr(ids.store, "create_many", created)
+            monkeypatch.setattr(NameGate, "admit", lambda gate, now: admit(gate, 0.0))  # no token comes back
             orders = [ids.counter("order", f"name{n}").refill(5) for n in range(100)]
         outcomes = [outcome(future) for future in orders]
     assert outcomes == [""] * 10 + ["TooFast"] * 90

@@ -303,7 +303,7 @@ def test_five_hundred_tasks_at_once(order: IdRule) -> None:
     async def go() -> list[str]:
         return await asyncio.gather(*(anext_id("order", f"app{n % 5}") for n in range(500)))  # type: ignore[arg-type]
 
-    with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 0}}):
+    with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 0, "WAIT": 20.0}}):
         ids = asyncio.run(go())
     assert sorted(ids) == sorted(f"{number:09d}" for number in range(100) for _ in range(5))
 
