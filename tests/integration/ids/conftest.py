@@ -15,6 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from resty_django.ids import next_id, service
 from resty_django.ids.errors import Unavailable
 from resty_django.ids.models import IdRule
+from resty_django.ids.store import NameGate
 from tests import processes
 from tests.servers import eventually
 
@@ -151,6 +152,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections made from now on do not wait long for a lock of SQLite."""
     if connection.vendor == "sqlite":
         monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 0.3)
+
+
+@pytest.fixture
+def no_refill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens of NEW_NAMES_PER_SECOND do not come back, however long the test takes."""
+    admit = NameGate.admit
+    monkeypatch.setattr(NameGate, "admit", lambda gate, now: admit(gate, 0.0))
 
 
 @pytest.fixture(name="eventually")

@@ -228,6 +228,7 @@ def test_ids_are_given_out_where_requests_are_transactions(client: APIClient, ru
     assert post(client, "/api/ids/rules/", body).status_code == 201
 
 
+@pytest.mark.usefixtures("no_refill")
 def test_new_names_that_come_too_fast(client: APIClient, rule: IdRule, settings: Any) -> None:
     settings.RESTY_DJANGO = {"IDS": {"NEW_NAMES_PER_SECOND": 1}}
     assert post(client, "/api/ids/rules/order/ids/", {"app": "a"}).status_code == 200

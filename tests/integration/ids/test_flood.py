@@ -24,7 +24,6 @@ from resty_django.ids.errors import IdError, TooFast, TooManyNames
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import id_service, requests
 from resty_django.ids.service.id_service import IdService
-from resty_django.ids.store import NameGate
 from tests.servers import free_port
 
 from .conftest import ROOT
@@ -79,6 +78,7 @@ def test_orders_that_nobody_waits_for_make_no_rows(make_rule: Any) -> None:
     assert set(ids.counters) == {("order", "asked")}
 
 
+@pytest.mark.usefixtures("no_refill")
 def test_names_beyond_the_rate_are_refused_before_any_is_created(order: IdRule, monkeypatch: Any) -> None:
     refused_at: list[int] = []
     with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 10}}):
@@ -90,9 +90,7 @@ def test_names_beyond_the_rate_are_refused_before_any_is_created(order: IdRule, 
                 refused_at.append(sum(future.done() for future in orders))
                 return create_many(counters)
 
-            admit = NameGate.admit
             monkeypatch.setattr(ids.store, "create_many", created)
-            monkeypatch.setattr(NameGate, "admit", lambda gate, now: admit(gate, 0.0))  # no token comes back
             orders = [ids.counter("order", f"name{n}").refill(5) for n in range(100)]
         outcomes = [outcome(future) for future in orders]
     assert outcomes == [""] * 10 + ["TooFast"] * 90
@@ -100,6 +98,7 @@ def test_names_beyond_the_rate_are_refused_before_any_is_created(order: IdRule, 
     assert IdCounter.objects.count() == 10
 
 
+@pytest.mark.usefixtures("no_refill")
 def test_names_in_the_database_are_not_bounded_after_a_restart(order: IdRule) -> None:
     with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 0}}):
         for n in range(30):
@@ -143,6 +142,7 @@ def test_new_names_share_transactions_and_fail_alone(make_rule: Any) -> None:
             next_id("order", "name39")
 
 
+@pytest.mark.usefixtures("no_refill")
 def test_the_number_of_new_names_is_counted_as_they_come_and_go(order: IdRule, monkeypatch: Any) -> None:
     monkeypatch.setattr(id_service, "MAX_PENDING_NAMES", 20)
 

@@ -380,9 +380,9 @@ def test_the_repeated_hour_goes_on_where_the_first_ended(reserver: ManualReserve
 def test_shown_time_never_runs_backwards_and_stays_in_its_cycle(
     jumps: list[tuple[float, int]], reset: Reset, zone: str
 ) -> None:
-    """The example: a clock that is set back from the second 2 o'clock of a night in October to the first."""
-    latest = 0.0
+    """The example sets the clock back over the end of summer time; the shown time then stays behind the local time."""
     clock = Clock(datetime(2026, 10, 25, tzinfo=UTC).timestamp())
+    latest = clock.now
     reserver = ManualReserver(MemoryStore(), clock)
     counter = reserver.counter(spec("{now:%Y%m%d%H%M%S}-{counter}", reset, timezone=zone))
     last = ""
