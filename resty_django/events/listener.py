@@ -207,10 +207,9 @@ class TaskListener:
         return not self._task.done() and not self._loop.is_closed()
 
     def stop(self, timeout: float) -> None:
-        self._poll_loop.stopping.set()
         if self.running:
             with suppress(RuntimeError):  # the loop was closed just now
-                self._loop.call_soon_threadsafe(self._task.cancel)
+                self._loop.call_soon_threadsafe(self._cancel)
                 if self._loop.is_running() and not _runs_here(self._loop):
                     self._ended.wait(timeout)
 
@@ -218,6 +217,11 @@ class TaskListener:
         """Do the same as `stop`, within the task's loop."""
         self._task.cancel()
         await asyncio.wait([self._task], timeout=timeout)
+
+    def _cancel(self) -> None:
+        """Cancel the task in its loop. If it saw `stopping` earlier, the cancellation would interrupt `shutdown`."""
+        self._poll_loop.stopping.set()
+        self._task.cancel()
 
     async def _run(self) -> None:
         try:

@@ -226,12 +226,26 @@ async def test_a_task_does_not_live_in_the_context_of_who_starts_it() -> None:
     assert set(values) == {"none"}
 
 
-async def test_a_task_that_listens_can_be_stopped_from_another_thread(heard: list[str]) -> None:
+async def test_a_task_that_listens_can_be_stopped_from_another_thread(heard: list[str], monkeypatch: Any) -> None:
+    """The loop is told late, and a handler takes a while: it must not be interrupted."""
+    loop, ended = asyncio.get_running_loop(), []
+    tell = loop.call_soon_threadsafe
+
+    async def handler(data: Any, event: str, *event_args: Any) -> None:
+        await asyncio.sleep(0.4)
+        ended.append(event)
+
+    def tell_late(*args: Any) -> Any:
+        time.sleep(0.3)
+        return tell(*args)
+
+    events.register(handler)
     await events.astart()
-    await settle(events.configured)
+    await settle(lambda: ended)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", tell_late)
     await asyncio.to_thread(events.stop)
     assert not events.running()
-    assert heard == ["started", "stopping"]
+    assert heard == ended == ["started", "stopping"]
 
 
 # --- stores that fail ---
