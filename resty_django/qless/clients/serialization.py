@@ -102,7 +102,8 @@ def read(reply: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         return decoder.decode(reply)
     except _NOT_JSON:
         try:
-            return msgspec.convert(json.loads(text(reply)), decoder.type)
+            value: T = msgspec.convert(json.loads(text(reply)), decoder.type)
+            return value
         except (ValueError, RecursionError) as error:
             raise UnreadableReply(f"The reply of the core cannot be read: {error}.") from None
 

@@ -1,17 +1,148 @@
 -- complete  jid worker queue data [next queue] [delay s] [depends json] [result json] [ttl s] [pending 1]
 --           Reply: `complete`; with `next`, the job's state in that queue: `waiting`, `scheduled` or `depends`;
 --           with `pending`, if later calls have to release its dependents, `pending`
--- Cost      O(log n), plus one step for each dependent and each expiring complete job, at most 100 of each
-if command == 'complete' then
-  local title = 'Complete'
-  local jid, worker = need(title, 'jid', ARGV[3]), need(title, 'worker', ARGV[4])
-  local queue, data = need(title, 'queue', ARGV[5]), need(title, 'data', ARGV[6])
+-- complete.many  worker queue, and for each of at most 100 jobs: jid data result ttl; '' for no result, and no ttl
+--           Reply: for each job `complete`, `pending`, or the text of the error, which leaves that job unchanged
+-- Cost      O(log n), plus one step for each dependent and each expiring complete job, at most 100 of each in a call
+if command == 'complete' or command == 'complete.many' then
+  local title, many, options = 'Complete', command == 'complete.many', {}
+  local jid = many or need(title, 'jid', ARGV[3])
+  local worker, queue = need(title, 'worker', ARGV[many and 3 or 4]), need(title, 'queue', ARGV[many and 4 or 5])
+  local data = many or need(title, 'data', ARGV[6])
   local life, kept = settings('jobs-history', 'jobs-history-count')
   life, kept = tonumber(life), tonumber(kept) or 50000
   life = life == life and life or 604800 -- not NaN
-  need(title, 'data', data, 'json')
+  local completed = prefix .. 'completed'
+
+  -- Return a job that the worker may complete, or raise an error.
+  local function read_running(jid, data, result, ttl)
+    local job = call('HMGET', JOB .. jid, 'state', 'worker', 'queue', 'priority', 'retries', 'time', 'klass')
+    if not job[1] then
+      error('Complete(): Job ' .. jid .. ' does not exist')
+    elseif job[1] ~= 'running' then
+      error('Complete(): Job ' .. jid .. ' is not currently running: ' .. job[1])
+    elseif job[2] ~= worker then
+      error('Complete(): Job ' .. jid .. ' has been handed out to another worker: ' .. job[2])
+    elseif job[3] ~= queue then
+      error('Complete(): Job ' .. jid .. ' running in another queue: ' .. job[3])
+    end
+    job.jid, job.data, job.result, job.ttl = jid, data, result, ttl
+    job.rare = call('EXISTS', prefix .. 'tracked', JOB .. jid .. '-dependents', prefix .. 'o:' .. jid) > 0
+    return job
+  end
+
+  -- Take jobs from the queue and the worker, and record their runs and results.
+  local function leave(jobs)
+    local jids, classes, runs = {''}, {''}, {0} -- preallocated
+    for n, job in ipairs(jobs) do
+      jids[n], classes[n], runs[n] = job.jid, job[7] or '', now - (tonumber(job[6]) or now)
+    end
+    for _, suffix in ipairs({'-work', '-locks', '-scheduled'}) do
+      call('ZREM', QUEUE .. queue .. suffix, unpack(jids))
+    end
+    call('ZREM', prefix .. 'w:' .. worker .. ':jobs', unpack(jids))
+    record_duration('run', queue, runs)
+    record_figures('r', queue, classes, runs)
+    for _, job in ipairs(jobs) do
+      append_history(job.jid, moment, '"done"')
+      if job.result then
+        local key, ttl = prefix .. 'x:' .. job.jid, job.ttl or life + 86400
+        call('HSET', key, 'result', job.result)
+        call('EXPIRE', key, math.max(1, floor(math.min(ttl, 1e9))))
+      end
+      if job.rare and call('ZSCORE', prefix .. 'tracked', job.jid) then
+        call('PUBLISH', prefix .. 'completed', job.jid)
+      end
+    end
+  end
+
+  -- Complete jobs that have left the queue.
+  local function complete(jobs)
+    local scored = {0, 0}
+    for n, job in ipairs(jobs) do
+      call('PUBLISH', prefix .. 'log', '{"event":"completed","jid":' .. encode(job.jid) .. ',"queue":' .. encode(queue)
+        .. '}')
+      note_change(job.jid, job.data)
+      call('HSET', JOB .. job.jid, 'data', job.data, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '',
+        'expires', 0, 'remaining', job[5], 'time', format('%.20f', now))
+      scored[2 * n - 1], scored[2 * n] = now, job.jid
+    end
+    call('ZADD', completed, unpack(scored))
+  end
+
+  -- Let what waits for a complete job continue. Return whether work is left to later calls.
+  local function follow_up(job)
+    call('HDEL', prefix .. 'x:' .. job.jid, 'skipped')
+    if call('EXISTS', prefix .. 'o:' .. job.jid) == 1 and not end_member(job.jid) then
+      outcomes().ended(job.jid, 'complete', job.result)
+    end
+    return later().release(job.jid)
+  end
+
+  -- Delete complete jobs that are too old or too many, and do what is left to the end of a call.
+  local function clean_up(deferred)
+    if call('ZCARD', completed) > kept or call('ZRANGEBYSCORE', completed, 0, now - life, 'LIMIT', 0, 1)[1] then
+      later().expire(life, kept, STEP / 2)
+    end
+    if deferred then
+      later().step(STEP)
+    end
+    if lazy_helpers_made then
+      lazy_helpers().remove_from_groups()
+    end
+  end
+
+  if many then
+    if (#ARGV - 4) % 4 ~= 0 or #ARGV > 404 then
+      error('Complete(): a job is four arguments, jid data result ttl, and there may be 100 jobs, but there are '
+        .. #ARGV - 4)
+    end
+    local function read_entry(n)
+      local result, ttl = ARGV[n + 2] ~= '' and ARGV[n + 2], ARGV[n + 3] ~= '' and ARGV[n + 3]
+      need(title, 'data', ARGV[n + 1], 'json')
+      if result then
+        need(title, 'result', result, 'value')
+      end
+      return read_running(ARGV[n], ARGV[n + 1], result, ttl and need(title, 'ttl', ttl, 'number'))
+    end
+    local replies, jobs, later_entries, known, deferred = {}, {}, {}, {}, false
+    local function read_safely(n)
+      local valid, job = pcall(read_entry, n)
+      if not valid then
+        local text = type(job) == 'table' and job.err or job
+        replies[(n - 1) / 4] = string.match(text, 'Complete%(%):.*') or text
+      end
+      return valid and job
+    end
+    for n = 5, #ARGV, 4 do
+      local job = not known[ARGV[n]] and read_safely(n)
+      if known[ARGV[n]] or job and job.rare then -- another job may change with it
+        later_entries[#later_entries + 1] = n
+      elseif job then
+        jobs[#jobs + 1], replies[(n - 1) / 4] = job, 'complete'
+      end
+      known[ARGV[n]] = true
+    end
+    if jobs[1] then
+      leave(jobs)
+      complete(jobs)
+    end
+    for _, n in ipairs(later_entries) do
+      local job = read_safely(n)
+      if job then
+        leave({job})
+        complete({job})
+        replies[(n - 1) / 4] = follow_up(job) and 'pending' or 'complete'
+        deferred = deferred or replies[(n - 1) / 4] == 'pending'
+      end
+    end
+    clean_up(deferred)
+    return replies
+  end
+
   local next_queue, result, ttl, pending
   local delay, depends = 0, {}
+  need(title, 'data', data, 'json')
   for n = 7, #ARGV - 1, 2 do
     local name, value = ARGV[n], ARGV[n + 1]
     if name == 'next' then
@@ -34,103 +165,52 @@ if command == 'complete' then
   elseif not next_queue and depends[1] then
     error('Complete(): "depends" cannot be used without a "next".')
   end
-
-  local key = JOB .. jid
-  local job = call('HMGET', key, 'state', 'worker', 'queue', 'priority', 'retries', 'time', 'klass')
-  if not job[1] then
-    error('Complete(): Job ' .. jid .. ' does not exist')
-  elseif job[1] ~= 'running' then
-    error('Complete(): Job ' .. jid .. ' is not currently running: ' .. job[1])
-  elseif job[2] ~= worker then
-    error('Complete(): Job ' .. jid .. ' has been handed out to another worker: ' .. job[2])
-  elseif job[3] ~= queue then
-    error('Complete(): Job ' .. jid .. ' running in another queue: ' .. job[3])
-  end
+  local key, job = JOB .. jid, read_running(jid, data, result, ttl)
   if depends[1] then
     lazy_helpers().refuse_cycle(title, jid, depends)
   end
+  leave({job})
 
-  append_history(jid, moment, '"done"')
-  local rare = call('EXISTS', QUEUE .. queue .. '-scheduled', prefix .. 'tracked', key .. '-dependents',
-    prefix .. 'o:' .. jid) > 0
-  call('ZREM', QUEUE .. queue .. '-work', jid)
-  call('ZREM', QUEUE .. queue .. '-locks', jid)
-  if rare then
-    call('ZREM', QUEUE .. queue .. '-scheduled', jid)
+  if not next_queue then
+    complete({job})
+    local deferred = job.rare and follow_up(job)
+    clean_up(deferred)
+    return deferred and pending and 'pending' or 'complete'
   end
-  call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
-  local seconds = now - (tonumber(job[6]) or now)
-  record_duration('run', queue, {seconds})
-  record_figure('r', queue, job[7] or '', seconds)
-  if result then
-    call('HSET', prefix .. 'x:' .. jid, 'result', result)
-    call('EXPIRE', prefix .. 'x:' .. jid, math.max(1, floor(math.min(ttl or life + 86400, 1e9))))
+  local name, priority, due = encode(next_queue), tonumber(job[4]) or 0, now
+  call('PUBLISH', prefix .. 'log', '{"event":"advanced","jid":' .. encode(jid) .. ',"queue":' .. encode(queue)
+    .. ',"to":' .. name .. '}')
+  append_history(jid, moment, '"put"', '"q":' .. name)
+  call('ZADD', prefix .. 'queues', 'NX', now, next_queue)
+  local reply, state = 'waiting', 'waiting'
+  if depends[1] then
+    lazy_helpers().link(jid, depends)
   end
-  if rare and call('ZSCORE', prefix .. 'tracked', jid) then
-    call('PUBLISH', prefix .. 'completed', jid)
+  local blocked = depends[1] and call('SCARD', key .. '-dependencies') > 0
+  if blocked then
+    reply, state = 'depends', 'depends'
+    call('ZADD', QUEUE .. next_queue .. '-depends', now, jid)
+    if delay > 0 then
+      call('HSET', key, 'scheduled', now + delay)
+    end
+  elseif delay > 0 and (not depends[1] or fixes == 'all') then
+    reply, state = 'scheduled', fixes == 'all' and 'scheduled' or 'waiting'
+    due = now + delay
+    call('ZADD', QUEUE .. next_queue .. '-scheduled', due, jid)
+  else
+    call('ZADD', QUEUE .. next_queue .. '-work', priority - now / 10000000000, jid)
   end
-
-  if next_queue then
-    local name, priority, due = encode(next_queue), tonumber(job[4]) or 0, now
-    call('PUBLISH', prefix .. 'log', '{"event":"advanced","jid":' .. encode(jid) .. ',"queue":' .. encode(queue)
-      .. ',"to":' .. name .. '}')
-    append_history(jid, moment, '"put"', '"q":' .. name)
-    call('ZADD', prefix .. 'queues', 'NX', now, next_queue)
-    local reply, state = 'waiting', 'waiting'
-    if depends[1] then
-      lazy_helpers().link(jid, depends)
-    end
-    local blocked = depends[1] and call('SCARD', key .. '-dependencies') > 0
-    if blocked then
-      reply, state = 'depends', 'depends'
-      call('ZADD', QUEUE .. next_queue .. '-depends', now, jid)
-      if delay > 0 then
-        call('HSET', key, 'scheduled', now + delay)
-      end
-    elseif delay > 0 and (not depends[1] or fixes == 'all') then
-      reply, state = 'scheduled', fixes == 'all' and 'scheduled' or 'waiting'
-      due = now + delay
-      call('ZADD', QUEUE .. next_queue .. '-scheduled', due, jid)
-    else
-      call('ZADD', QUEUE .. next_queue .. '-work', priority - now / 10000000000, jid)
-    end
-    note_change(jid, data)
-    call('HSET', key, 'data', data, 'state', state, 'worker', '', 'failure', '{}', 'queue', next_queue, 'expires', 0,
-      'remaining', job[5], 'time', format('%.20f', now))
-    if not blocked then
-      call('PUBLISH', prefix .. 'wake:' .. next_queue, due)
-    end
-    if rare and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
-      outcomes().put_again(jid, true)
-      if blocked then
-        outcomes().examine(jid)
-      end
-    end
-    return reply
-  end
-
-  call('PUBLISH', prefix .. 'log', '{"event":"completed","jid":' .. encode(jid) .. ',"queue":' .. encode(queue) .. '}')
   note_change(jid, data)
-  call('HSET', key, 'data', data, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '', 'expires', 0,
+  call('HSET', key, 'data', data, 'state', state, 'worker', '', 'failure', '{}', 'queue', next_queue, 'expires', 0,
     'remaining', job[5], 'time', format('%.20f', now))
-  local completed = prefix .. 'completed'
-  call('ZADD', completed, now, jid)
-
-  if rare then
-    call('HDEL', prefix .. 'x:' .. jid, 'skipped')
-    if call('EXISTS', prefix .. 'o:' .. jid) == 1 and not end_member(jid) then
-      outcomes().ended(jid, 'complete', result)
+  if not blocked then
+    call('PUBLISH', prefix .. 'wake:' .. next_queue, due)
+  end
+  if job.rare and call('EXISTS', prefix .. 'o:' .. jid) == 1 then
+    outcomes().put_again(jid, true)
+    if blocked then
+      outcomes().examine(jid)
     end
   end
-  if call('ZCARD', completed) > kept or call('ZRANGEBYSCORE', completed, 0, now - life, 'LIMIT', 0, 1)[1] then
-    later().expire(life, kept, STEP / 2)
-  end
-  local deferred = rare and later().release(jid)
-  if deferred then
-    later().step(STEP)
-  end
-  if lazy_helpers_made then
-    lazy_helpers().remove_from_groups()
-  end
-  return deferred and pending and 'pending' or 'complete'
+  return reply
 end

@@ -8,7 +8,7 @@
 -- field c\n<queue>\n<class> for each queue and class, with counts such as `r5=3 f=1`, and fields of late events next to
 -- them. So few fields are read, of all names or of one.
 --
--- A call writes to the bucket of its minute alone, with one HINCRBY. The first call of a minute adds at most two buckets
+-- A call writes to the bucket of its minute alone, with one HINCRBY for each field. The first call of a minute adds at most two buckets
 -- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by
 -- the time from which they may be added: after another minute, so that clocks may differ.
 --
@@ -18,21 +18,32 @@
 --           60: a list of such lists, of the buckets from n on
 -- Cost      O(1) for an event, and O(k) for the k fields of two buckets once a minute; O(k) for `figures`
 
--- Record an event in this minute. `seconds`: nil for a failure.
-local function record_figure(kind, queue, klass, seconds)
-  if seconds then
-    kind = kind .. (seconds > 0.001 and floor(2 * math.log(math.min(seconds, 1e9) * 1000) / math.log(2)) or 0)
+-- Record events of a queue in this minute, one for each class. `values`: their seconds; nil for failures.
+local function record_figures(kind, queue, classes, values)
+  local minute, counts, new_fields = floor(now / 60), {}, nil
+  local key = prefix .. 'b:m' .. minute
+  for n = 1, #classes do
+    local event, seconds = kind, values and values[n]
+    if seconds then
+      event = kind .. (seconds > 0.001 and floor(2 * math.log(math.min(seconds, 1e9) * 1000) / math.log(2)) or 0)
+    end
+    local field = event .. '\n' .. queue .. '\n' .. classes[n]
+    if #field > 300 then
+      field = event .. (#queue > 290 and '\n\n' or '\n' .. queue .. '\n')
+    end
+    counts[field] = (counts[field] or 0) + 1
   end
-  local minute = floor(now / 60)
-  local key, field = prefix .. 'b:m' .. minute, kind .. '\n' .. queue .. '\n' .. klass
-  if #field > 300 then
-    field = kind .. (#queue > 290 and '\n\n' or '\n' .. queue .. '\n')
+  for field, count in pairs(counts) do
+    if call('HINCRBY', key, field, count) == count then
+      new_fields = new_fields or {}
+      new_fields[#new_fields + 1] = field
+    end
   end
-  if call('HINCRBY', key, field, 1) > 1 then
+  if not new_fields then
     return
   end
 
-  -- Bound the fields of a bucket, after a new one was added. Return their number.
+  -- Bound the fields of a bucket, after a new one was added.
   local function limit_fields(bucket, new_field, value)
     local size = call('HLEN', bucket)
     if size > 1000 then
@@ -43,9 +54,12 @@ local function record_figure(kind, queue, klass, seconds)
         call('HINCRBY', bucket, shorter, value)
       end
     end
-    return size
   end
-  if limit_fields(key, field, 1) > 1 then
+  local is_known = call('HLEN', key) > #new_fields
+  for _, field in ipairs(new_fields) do
+    limit_fields(key, field, counts[field])
+  end
+  if is_known then
     return
   end
 

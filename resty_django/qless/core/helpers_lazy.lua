@@ -213,7 +213,7 @@ lazy_helpers = function()
     call('LPUSH', prefix .. 'f:' .. group, jid)
     count(queue, 'failures')
     count(queue, 'failed')
-    record_figure('f', queue, call('HGET', JOB .. jid, 'klass') or '')
+    record_figures('f', queue, {call('HGET', JOB .. jid, 'klass') or ''})
     if tied == nil then
       tied = call('EXISTS', prefix .. 'o:' .. jid, JOB .. jid .. '-dependents') > 0
     end

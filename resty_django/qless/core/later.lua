@@ -108,12 +108,14 @@ local function later()
   end
 
   -- Release the jobs that wait for the complete job `jid`; if they are many, in later calls. Return whether that is so.
+  local releasable = STEP
   local function release(jid)
     local key = JOB .. jid .. '-dependents'
     local count = call('SCARD', key)
     if count == 0 then
       return false
-    elseif count <= STEP then
+    elseif count <= releasable then
+      releasable = command == 'complete.many' and releasable - count or releasable
       for _, other in ipairs(call('SMEMBERS', key)) do
         if freed(other, jid) then
           enqueue_freed(other, now)

@@ -94,7 +94,7 @@ if command == 'pop' then
     return '{}'
   end
 
-  local waits, lock_pairs, link_keys = {0}, {0, 0}, {0, 0} -- preallocated for the length of most pops
+  local waits, classes, lock_pairs, link_keys = {0}, {0}, {0, 0}, {0, 0} -- preallocated for the length of most pops
   local popped = '"worker":' .. encode(worker)
   local entry = '{' .. popped .. ',"when":' .. moment .. ',"what":"popped"}'
   for n, jid in ipairs(jids) do
@@ -105,8 +105,7 @@ if command == 'pop' then
       call('HSET', key, 'queue', queue)
       job[2] = queue
     end
-    waits[n] = now - (tonumber(job[TIME]) or now)
-    record_figure('w', queue, job[KLASS], waits[n])
+    waits[n], classes[n] = now - (tonumber(job[TIME]) or now), job[KLASS]
     lock_pairs[2 * n - 1], lock_pairs[2 * n] = expires, jid
     link_keys[2 * n - 1], link_keys[2 * n] = key .. '-dependencies', key .. '-dependents'
     job[STATE], job[WORKER], job[EXPIRES] = 'running', worker, expires
@@ -123,6 +122,7 @@ if command == 'pop' then
     tied = call('EXISTS', unpack(link_keys, n, last)) > 0 or tied
   end
   record_duration('wait', queue, waits)
+  record_figures('w', queue, classes, waits)
   for n, jid in ipairs(jids) do
     jids[n] = job_json(jid, jobs[n], tied, max_history ~= 1 and entry)
   end

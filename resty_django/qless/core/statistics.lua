@@ -2,7 +2,7 @@
 
 -- Add values in seconds to the statistic `wait` or `run`: count, mean and sum of squared differences (Welford's
 -- algorithm), and a histogram by seconds, minutes, hours and days; most values change one field of it.
-local record_duration = (command == 'complete' or command == 'pop' or command == 'take')
+local record_duration = (command == 'complete' or command == 'complete.many' or command == 'pop' or command == 'take')
     and function(kind, queue, values)
   local key, field, in_field = prefix .. 's:' .. kind .. ':' .. now - now % 86400 .. ':' .. queue, nil, 0
   local stored, old_total, total, mean, vk

@@ -37,9 +37,9 @@ if command == 'take' then
     call('ZREM', QUEUE .. queue .. '-work', jid)
     call('ZREM', QUEUE .. queue .. '-scheduled', jid)
     call('HSET', key, 'time', format('%.20f', now))
-    local seconds = now - (tonumber(job[TIME]) or now)
-    record_duration('wait', queue, {seconds})
-    record_figure('w', queue, job[KLASS], seconds)
+    local waits = {now - (tonumber(job[TIME]) or now)}
+    record_duration('wait', queue, waits)
+    record_figures('w', queue, {job[KLASS]}, waits)
   end
   call('HSET', key, 'worker', worker, 'expires', expires, 'state', 'running')
   call('HDEL', key, 'grace')

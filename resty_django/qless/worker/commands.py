@@ -37,8 +37,19 @@ class CompleteJob(EndCommand):
     __slots__ = ()
     name = "complete"
 
+    _MAX_JOINED: ClassVar[int] = 10_000
+    """Maximum characters of the data and the result of a job that is completed together with others."""
+
     def __init__(self, jid: str, worker: str, queue: str, data: Any, *options: Any) -> None:
         self.request = ("complete", jid, worker, queue, data, "pending", 1, *options)
+
+    @property
+    def entry(self) -> Request:
+        """The job's arguments of `complete.many`; empty if its data or result are too large for a joint call."""
+        jid, data = self.request[1], self.request[4]
+        result, ttl = (*self.request[8::2], "", "")[:2]
+        texts = isinstance(data, str | bytes) and isinstance(result, str | bytes)
+        return (jid, data, result, ttl) if texts and len(data) + len(result) <= self._MAX_JOINED else ()
 
 
 class FailJob(EndCommand):
@@ -85,7 +96,7 @@ class RequeueJob(EndCommand):
 class CommandBatch:
     """The requests of one pipeline, each with the handler of its reply.
 
-    `ends`: the number of requests at the beginning that report the ends of jobs.
+    `ends`: the number of jobs whose ends it reports.
     """
 
     requests: list[Request] = field(default_factory=list)

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import EllipsisType
@@ -21,11 +21,11 @@ from resty_django.text import logger
 
 from ..clients.serialization import readable
 from ..clients.transport import Request, is_refusal
-from ..errors import CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob, QlessError
+from ..errors import CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob, QlessError, error_of
 from ..outcomes import JobTimeout
 from ..outcomes.error_text import LONGEST_MESSAGE
 from . import execution
-from .commands import CommandBatch, EndCommand
+from .commands import CommandBatch, CompleteJob, EndCommand
 from .executor import Pool
 from .heartbeat import SharedJobs
 from .reports.run_times import RunTimes
@@ -44,6 +44,10 @@ log = logger("resty_django.qless.worker")
 
 MAX_ENDS_PER_BATCH: Final = 100
 """Maximum number of ended jobs that one pipeline reports."""
+MAX_ENDS_PER_CALL: Final = 25
+"""Maximum number of ended jobs in one call; more would block the server for too long."""
+COMPLETED_REPLIES: Final = (b"complete", b"pending")
+"""Replies for a complete job; others are the text of an error."""
 _NEVER: Final = float("inf")
 SHORTEST_CHECK, LONGEST_CHECK = 0.05, 5.0
 """Minimum and maximum seconds between two checks for leases to renew."""
@@ -209,16 +213,31 @@ class InFlightJobs:
     def pending_commands(self, limit: int | None = None) -> CommandBatch:
         """Return a batch of the ends of the first `limit` jobs (None: of all)."""
         batch = CommandBatch()
+        joined: defaultdict[str, list[RunningJob]] = defaultdict(list)
         for running in self.finished[:limit]:
             command: EndCommand = running.command  # type: ignore[assignment]
-            if command.needs_lease_check and running.state not in LEASE_VERIFIED:
+            if isinstance(command, CompleteJob) and running.state not in CONFIRMATION_MISSING and command.entry:
+                joined[running.queue].append(running)
+            elif command.needs_lease_check and running.state not in LEASE_VERIFIED:
                 batch.add(
                     partial(self._apply_lease_check, running), ("heartbeat", running.jid, running.job.worker_name)
                 )
             else:
                 batch.add(partial(self.acknowledge, running), command.request)
             batch.ends += 1
+        for queue, jobs in joined.items():
+            for first in range(0, len(jobs), MAX_ENDS_PER_CALL):
+                self._add_completions(batch, queue, jobs[first : first + MAX_ENDS_PER_CALL])
         return batch
+
+    def _add_completions(self, batch: CommandBatch, queue: str, jobs: list[RunningJob]) -> None:
+        """Complete several jobs of a queue in one call, which costs the server less than a call for each."""
+        commands: list[CompleteJob] = [running.command for running in jobs]  # type: ignore[misc]
+        if len(jobs) == 1:
+            batch.add(partial(self.acknowledge, jobs[0]), commands[0].request)
+        else:
+            entries = itertools.chain.from_iterable(command.entry for command in commands)
+            batch.add(partial(self._acknowledge_all, jobs), ("complete.many", self._name, queue, *entries))
 
     def on_reply_missing(self, batch: CommandBatch) -> None:
         """Record that the connection broke: the ends in the batch may have reached the server."""
@@ -255,6 +274,19 @@ class InFlightJobs:
             log.warning("job %s ended (%s), but too late to count: %s", running.jid, running.end, _shown(reply))
             running.end = LOST
         self.forget(running)
+
+    def _acknowledge_all(self, jobs: list[RunningJob], replies: Any) -> None:
+        """Process the reply to the ends of several jobs.
+
+        After an error of the whole call, the server may know the ends of some; each is sent alone then.
+        """
+        if isinstance(replies, Exception):
+            for running in jobs:
+                running.reply_missing()
+            self.finished += jobs
+            return
+        for running, reply in zip(jobs, replies, strict=True):
+            self.acknowledge(running, reply if reply in COMPLETED_REPLIES else error_of(reply.decode()))
 
     def _apply_lease_check(self, running: RunningJob, reply: Any) -> None:
         """Process the reply to the heartbeat before a requeue."""

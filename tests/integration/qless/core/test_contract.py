@@ -180,6 +180,8 @@ def test_options_come_in_pairs(core: Core) -> None:
     message = refused(core, "recur", "q", "r", "K", "{}", "interval", 1, 0, "priority")
     assert message == "Odd number of additional args: priority"
     assert "five arguments" in refused(core, "put.many", "w", "q", "x", "K", "{}", 0)
+    assert "four arguments" in refused(core, "complete.many", "w", "q", "j", "{}", "")
+    assert "but there are 404" in refused(core, "complete.many", "w", "q", *["j", "{}", "", ""] * 101)
 
 
 def test_unknown_options_are_ignored(core: Core) -> None:
@@ -205,7 +207,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 69
+    assert len(COMMANDS) == 70
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
 from resty_django.qless.core import source
-from tests.integration.qless.conftest import NOW, Core, CoreError
+from tests.integration.qless.conftest import NOW, Core, CoreError, Events
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
@@ -43,6 +43,95 @@ def test_put_many(core: Core, events: Any) -> None:
     batched, same = core.hash("j:j1"), core.hash("j:alone")
     assert {name: batched[name] for name in batched if name not in ("jid", "klass", "data")}.keys() <= same.keys()
     assert core("put.many", "w", "q") == 0
+
+
+TRAITS = st.sampled_from(["plain", "plain", "delayed", "dependents", "tracked", "member", "callback", "other", "gone"])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    traits=st.lists(TRAITS, min_size=1, max_size=8),
+    results=st.lists(st.sampled_from(["", "", "1", '"x"', "{?"]), min_size=8, max_size=8),
+    options=st.dictionaries(
+        st.sampled_from(["jobs-history", "jobs-history-count", "max-payload", "index-classes"]),
+        st.sampled_from([0, 1, 2]),
+    ),
+    again=st.booleans(),
+)
+def test_jobs_completed_together_end_as_if_completed_one_by_one(
+    valkey: Redis, traits: list[str], results: list[str], options: dict[str, int], again: bool
+) -> None:
+    def end(together: bool) -> tuple[list[str], dict[str, Any], list[Any]]:
+        valkey.flushdb()
+        core = Core(valkey)
+        prepare(core, traits)
+        for name, value in options.items():
+            core("config.set", name, value)
+        entries = [(f"j{n}", '{"a":[]}', results[n], "") for n in range(len(traits))]
+        entries += entries[:1] if again and not options else []  # or it would be deleted between the two
+        core.now += 3.5
+        events = Events(valkey)
+        if together:
+            replies = core("complete.many", "w", "q", *(argument for entry in entries for argument in entry))
+        else:
+            replies = one_by_one(core, entries, late={"dependents", "tracked", "member", "callback"})
+        heard = events()
+        events.heard.close()
+        figures = {str(key): plain_of(valkey, key) for key in valkey.keys("ql:*")}
+        return replies, figures, heard
+
+    def one_by_one(core: Core, entries: list[tuple[str, ...]], late: set[str]) -> list[str]:
+        def is_late(n: int) -> bool:
+            return n == len(traits) or "tracked" in traits or traits[n] in late
+
+        replies = [""] * len(entries)
+        for n in sorted(range(len(entries)), key=is_late):
+            jid, data, result, _ = entries[n]
+            try:
+                replies[n] = core("complete", jid, "w", "q", data, *(["result", result] if result else []))
+            except CoreError as error:
+                replies[n] = str(error)
+        return replies
+
+    assert end(together=True) == end(together=False)
+
+
+def prepare(core: Core, traits: list[str]) -> None:
+    """Jobs `j0`, `j1`, ..., which the worker `w` runs."""
+    core("group.open", "g", "")
+    for n, trait in enumerate(traits):
+        jid = f"j{n}"
+        outcome: dict[str, Any] = {}
+        if trait == "member":
+            outcome = {"outcome": {"group": "g"}}
+        elif trait == "callback":
+            outcome = {"outcome": {"success": json.dumps([[f"c{n}", "q", "K", "{}", {}]])}}
+        core.put(jid, **outcome)
+        core.now += 0.01
+    core.now += 2
+    core.pop(count=len(traits))
+    for n, trait in enumerate(traits):
+        jid = f"j{n}"
+        if trait == "delayed":
+            core.put(f"d{n}", delay=60)
+        elif trait == "dependents":
+            core.put(f"d{n}", depends=[jid])
+        elif trait == "tracked":
+            core("track", "track", jid)
+        elif trait == "other":
+            core("timeout", jid)
+            core("take", jid, "v")
+        elif trait == "gone":
+            core("cancel", jid)
+
+
+def plain_of(valkey: Redis, key: bytes) -> Any:
+    kind = valkey.type(key)
+    if kind == b"hash":
+        return valkey.hgetall(key)
+    if kind == b"zset":
+        return valkey.zrange(key, 0, -1, withscores=True)
+    return valkey.smembers(key) if kind == b"set" else valkey.lrange(key, 0, -1)
 
 
 def test_ten_thousand_jids_in_one_call(core: Core) -> None:

@@ -47,6 +47,7 @@ STEPS = {
         "pop": 10,
         "peek": 1,
         "complete": 3,
+        "complete_many": 2,
         "advance": 3,
         "fail": 2,
         "retry": 3,
@@ -170,6 +171,13 @@ class Both(RuleBasedStateMachine):
 
     def complete(self) -> None:
         self.call("complete", *self.running(), self.draw(DATA))
+
+    def complete_many(self) -> None:
+        _, worker, queue = self.running()
+        jids = [jid for jid in "abc" if self.oracle.keys.get(f"ql:j:{jid}", {}).get("state") == "running"]
+        jids += self.draw(st.lists(st.sampled_from(jids or ["a"]), max_size=2))
+        entries = [(jid, self.draw(DATA), "", "") for jid in jids]
+        self.call("complete.many", worker, queue, *(argument for entry in entries for argument in entry))
 
     def advance(self) -> None:
         options = ["next", self.draw(QUEUES), "delay", self.draw(DELAYS)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.qless.errors import LostLock, NoSuchJob
+from resty_django.qless.errors import CannotComplete, InvalidArgument, LostLock, NoSuchJob
 from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.worker.commands import CompleteJob, RequeueJob
 from resty_django.qless.worker.executor import Pool
@@ -81,6 +81,38 @@ def test_an_end_whose_reply_is_missing_counts_if_the_server_knows_it(in_flight: 
     assert (running.state, other.state) == (JobState.UNCONFIRMED, JobState.RUNNING)
     assert exchange(in_flight, NoSuchJob("gone"), NoSuchJob("gone")) == ["complete", "complete"]
     assert in_flight.counts == {COMPLETED: 1, LOST: 1}
+
+
+def test_ends_of_one_queue_are_sent_together_unless_they_are_large(in_flight: InFlightJobs) -> None:
+    for jid, data, queue in (
+        ("a", "{}", "q"),
+        ("b", "{}", "q"),
+        ("c", '"' + "x" * 10_000 + '"', "q"),
+        ("d", "{}", "p"),
+    ):
+        running = held_job(in_flight, jid)
+        running.queue = queue
+        end(in_flight, running, CompleteJob(jid, "w", queue, data, "result", "1"), COMPLETED)
+    batch = in_flight.build_batch(101.0)
+    assert [request[:3] for request in batch.requests] == [
+        ("complete", "c", "w"),
+        ("complete.many", "w", "q"),
+        ("complete", "d", "w"),
+    ]
+    assert batch.requests[1][3:] == ("a", "{}", "1", "", "b", "{}", "1", "")
+    in_flight.apply_replies(batch, [b"complete", [b"pending", b"Complete(): Job b does not exist"], b"complete"])
+    assert (in_flight.running, in_flight.counts) == ({}, {COMPLETED: 3, LOST: 1})
+    assert in_flight.tidy_needed
+
+
+@pytest.mark.parametrize("error", [StoreError("OOM"), InvalidArgument("it cannot be sent")])
+def test_ends_sent_together_are_sent_one_by_one_after_an_error(in_flight: InFlightJobs, error: Exception) -> None:
+    for jid in "ab":
+        end(in_flight, held_job(in_flight, jid), CompleteJob(jid, "w", "q", "{}"), COMPLETED)
+    assert exchange(in_flight, error) == ["complete.many"]
+    assert in_flight.running.keys() == {"a", "b"}
+    assert exchange(in_flight, CannotComplete("it is complete"), b"complete") == ["complete", "complete"]
+    assert (in_flight.running, in_flight.counts) == ({}, {COMPLETED: 2})
 
 
 def test_an_end_is_sent_again_after_an_error_of_the_server(in_flight: InFlightJobs) -> None:

@@ -11,7 +11,12 @@ from .store import Refused
 
 class Ends(Base):
     def do_complete(self, now: float, jid: str, worker: str, queue: str, data: str, *args: Any) -> str:
-        chosen = options(args)
+        reply = self._complete(now, jid, worker, queue, data, options(args))
+        if reply == "complete":
+            self._expire(now)
+        return reply
+
+    def _complete(self, now: float, jid: str, worker: str, queue: str, data: str, chosen: dict[str, Any]) -> str:
         job = self.running("Complete", jid, worker)
         if job["queue"] != queue:
             raise Refused(f"Complete(): Job {jid} running in another queue: {job['queue']}")
@@ -26,9 +31,24 @@ class Ends(Base):
         self.log("completed", jid=jid, queue=queue)
         job.update(state="complete", queue="")
         self.zset("ql:completed")[jid] = now
-        self._expire(now)
         self._release(now, jid)
         return "complete"
+
+    def do_complete_many(self, now: float, worker: str, queue: str, *entries: str) -> list[str]:
+        jids = entries[::4]
+        replies = [""] * len(jids)
+
+        def is_late(number: int) -> bool:
+            jid = jids[number]
+            return bool(self.zset("ql:tracked") or self.set(f"ql:j:{jid}-dependents") or jid in jids[:number])
+
+        for number in sorted(range(len(jids)), key=is_late):
+            try:
+                replies[number] = self._complete(now, jids[number], worker, queue, entries[4 * number + 1], {})
+            except Refused as error:
+                replies[number] = str(error)
+        self._expire(now)
+        return replies
 
     def _advance(self, now: float, jid: str, queue: str, chosen: dict[str, Any]) -> str:
         job, target, delay = self.job(jid), chosen["next"], chosen.get("delay", 0)
