@@ -26,23 +26,25 @@ if command == 'complete' or command == 'complete.many' then
     elseif job[3] ~= queue then
       error('Complete(): Job ' .. jid .. ' running in another queue: ' .. job[3])
     end
-    job.jid, job.data, job.result, job.ttl = jid, data, result, ttl
-    job.rare = call('EXISTS', prefix .. 'tracked', JOB .. jid .. '-dependents', prefix .. 'o:' .. jid) > 0
-    return job
+    return {jid = jid, data = data, result = result, ttl = ttl, priority = job[4], retries = job[5],
+      began = tonumber(job[6]) or now, klass = job[7] or '',
+      rare = call('EXISTS', prefix .. 'tracked', JOB .. jid .. '-dependents', prefix .. 'o:' .. jid) > 0}
   end
 
-  -- Take jobs from the queue and the worker, and record their runs and results.
-  local function leave(jobs)
-    local jids, classes, runs = {''}, {''}, {0} -- preallocated
+  -- Take jobs from the queue and the worker, and complete them, unless they advance to another queue.
+  local function finish(jobs, advance)
+    local jids, classes, runs, scored = {''}, {''}, {0}, {0, 0} -- preallocated
     for n, job in ipairs(jobs) do
-      jids[n], classes[n], runs[n] = job.jid, job[7] or '', now - (tonumber(job[6]) or now)
+      jids[n], classes[n], runs[n] = job.jid, job.klass, now - job.began
+      scored[2 * n - 1], scored[2 * n] = now, job.jid
     end
-    for _, suffix in ipairs({'-work', '-locks', '-scheduled'}) do
-      call('ZREM', QUEUE .. queue .. suffix, unpack(jids))
-    end
+    call('ZREM', QUEUE .. queue .. '-work', unpack(jids))
+    call('ZREM', QUEUE .. queue .. '-locks', unpack(jids))
+    call('ZREM', QUEUE .. queue .. '-scheduled', unpack(jids))
     call('ZREM', prefix .. 'w:' .. worker .. ':jobs', unpack(jids))
     record_duration('run', queue, runs)
     record_figures('r', queue, classes, runs)
+    local time, queue_text = format('%.20f', now), encode(queue)
     for _, job in ipairs(jobs) do
       append_history(job.jid, moment, '"done"')
       if job.result then
@@ -53,43 +55,41 @@ if command == 'complete' or command == 'complete.many' then
       if job.rare and call('ZSCORE', prefix .. 'tracked', job.jid) then
         call('PUBLISH', prefix .. 'completed', job.jid)
       end
+      if not advance then
+        call('PUBLISH', prefix .. 'log', '{"event":"completed","jid":' .. encode(job.jid) .. ',"queue":' .. queue_text
+          .. '}')
+        note_change(job.jid, job.data)
+        call('HSET', JOB .. job.jid, 'data', job.data, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '',
+          'expires', 0, 'remaining', job.retries, 'time', time)
+      end
+    end
+    if not advance then
+      call('ZADD', completed, unpack(scored))
     end
   end
 
-  -- Complete jobs that have left the queue.
-  local function complete(jobs)
-    local scored = {0, 0}
-    for n, job in ipairs(jobs) do
-      call('PUBLISH', prefix .. 'log', '{"event":"completed","jid":' .. encode(job.jid) .. ',"queue":' .. encode(queue)
-        .. '}')
-      note_change(job.jid, job.data)
-      call('HSET', JOB .. job.jid, 'data', job.data, 'state', 'complete', 'worker', '', 'failure', '{}', 'queue', '',
-        'expires', 0, 'remaining', job[5], 'time', format('%.20f', now))
-      scored[2 * n - 1], scored[2 * n] = now, job.jid
-    end
-    call('ZADD', completed, unpack(scored))
-  end
-
-  -- Let what waits for a complete job continue. Return whether work is left to later calls.
+  -- Let what waits for a complete job continue, and delete complete jobs that are too old or too many. `job` nil: nothing
+  -- waits. Return whether work is left to later calls.
+  local stepped = false
   local function follow_up(job)
-    call('HDEL', prefix .. 'x:' .. job.jid, 'skipped')
-    if call('EXISTS', prefix .. 'o:' .. job.jid) == 1 and not end_member(job.jid) then
-      outcomes().ended(job.jid, 'complete', job.result)
+    if job then
+      call('HDEL', prefix .. 'x:' .. job.jid, 'skipped')
+      if call('EXISTS', prefix .. 'o:' .. job.jid) == 1 and not end_member(job.jid) then
+        outcomes().ended(job.jid, 'complete', job.result)
+      end
     end
-    return later().release(job.jid)
-  end
-
-  -- Delete complete jobs that are too old or too many, and do what is left to the end of a call.
-  local function clean_up(deferred)
     if call('ZCARD', completed) > kept or call('ZRANGEBYSCORE', completed, 0, now - life, 'LIMIT', 0, 1)[1] then
       later().expire(life, kept, STEP / 2)
     end
-    if deferred then
+    local deferred = job and later().release(job.jid)
+    if deferred and not stepped then
+      stepped = true
       later().step(STEP)
     end
     if lazy_helpers_made then
       lazy_helpers().remove_from_groups()
     end
+    return deferred
   end
 
   if many then
@@ -105,7 +105,7 @@ if command == 'complete' or command == 'complete.many' then
       end
       return read_running(ARGV[n], ARGV[n + 1], result, ttl and need(title, 'ttl', ttl, 'number'))
     end
-    local replies, jobs, later_entries, known, deferred = {}, {}, {}, {}, false
+    local replies, jobs, later_entries, known = {}, {}, {}, {}
     local function read_safely(n)
       local valid, job = pcall(read_entry, n)
       if not valid then
@@ -124,19 +124,16 @@ if command == 'complete' or command == 'complete.many' then
       known[ARGV[n]] = true
     end
     if jobs[1] then
-      leave(jobs)
-      complete(jobs)
+      finish(jobs)
+      follow_up()
     end
     for _, n in ipairs(later_entries) do
       local job = read_safely(n)
       if job then
-        leave({job})
-        complete({job})
-        replies[(n - 1) / 4] = follow_up(job) and 'pending' or 'complete'
-        deferred = deferred or replies[(n - 1) / 4] == 'pending'
+        finish({job})
+        replies[(n - 1) / 4] = follow_up(job.rare and job) and 'pending' or 'complete'
       end
     end
-    clean_up(deferred)
     return replies
   end
 
@@ -169,15 +166,11 @@ if command == 'complete' or command == 'complete.many' then
   if depends[1] then
     lazy_helpers().refuse_cycle(title, jid, depends)
   end
-  leave({job})
-
+  finish({job}, next_queue)
   if not next_queue then
-    complete({job})
-    local deferred = job.rare and follow_up(job)
-    clean_up(deferred)
-    return deferred and pending and 'pending' or 'complete'
+    return follow_up(job.rare and job) and pending and 'pending' or 'complete'
   end
-  local name, priority, due = encode(next_queue), tonumber(job[4]) or 0, now
+  local name, priority, due = encode(next_queue), tonumber(job.priority) or 0, now
   call('PUBLISH', prefix .. 'log', '{"event":"advanced","jid":' .. encode(jid) .. ',"queue":' .. encode(queue)
     .. ',"to":' .. name .. '}')
   append_history(jid, moment, '"put"', '"q":' .. name)
@@ -202,7 +195,7 @@ if command == 'complete' or command == 'complete.many' then
   end
   note_change(jid, data)
   call('HSET', key, 'data', data, 'state', state, 'worker', '', 'failure', '{}', 'queue', next_queue, 'expires', 0,
-    'remaining', job[5], 'time', format('%.20f', now))
+    'remaining', job.retries, 'time', format('%.20f', now))
   if not blocked then
     call('PUBLISH', prefix .. 'wake:' .. next_queue, due)
   end

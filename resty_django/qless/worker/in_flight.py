@@ -213,11 +213,15 @@ class InFlightJobs:
     def pending_commands(self, limit: int | None = None) -> CommandBatch:
         """Return a batch of the ends of the first `limit` jobs (None: of all)."""
         batch = CommandBatch()
-        joined: defaultdict[str, list[RunningJob]] = defaultdict(list)
+        joined: defaultdict[str, list[tuple[RunningJob, Request]]] = defaultdict(list)
         for running in self.finished[:limit]:
             command: EndCommand = running.command  # type: ignore[assignment]
-            if isinstance(command, CompleteJob) and running.state not in CONFIRMATION_MISSING and command.entry:
-                joined[running.queue].append(running)
+            if (
+                isinstance(command, CompleteJob)
+                and running.state not in CONFIRMATION_MISSING
+                and (entry := command.entry)
+            ):
+                joined[running.queue].append((running, entry))
             elif command.needs_lease_check and running.state not in LEASE_VERIFIED:
                 batch.add(
                     partial(self._apply_lease_check, running), ("heartbeat", running.jid, running.job.worker_name)
@@ -230,14 +234,15 @@ class InFlightJobs:
                 self._add_completions(batch, queue, jobs[first : first + MAX_ENDS_PER_CALL])
         return batch
 
-    def _add_completions(self, batch: CommandBatch, queue: str, jobs: list[RunningJob]) -> None:
+    def _add_completions(self, batch: CommandBatch, queue: str, jobs: list[tuple[RunningJob, Request]]) -> None:
         """Complete several jobs of a queue in one call, which costs the server less than a call for each."""
-        commands: list[CompleteJob] = [running.command for running in jobs]  # type: ignore[misc]
         if len(jobs) == 1:
-            batch.add(partial(self.acknowledge, jobs[0]), commands[0].request)
+            running = jobs[0][0]
+            batch.add(partial(self.acknowledge, running), running.command.request)  # type: ignore[union-attr]
         else:
-            entries = itertools.chain.from_iterable(command.entry for command in commands)
-            batch.add(partial(self._acknowledge_all, jobs), ("complete.many", self._name, queue, *entries))
+            entries = itertools.chain.from_iterable(entry for _, entry in jobs)
+            request: Request = ("complete.many", self._name, queue, *entries)
+            batch.add(partial(self._acknowledge_all, [running for running, _ in jobs]), request)
 
     def on_reply_missing(self, batch: CommandBatch) -> None:
         """Record that the connection broke: the ends in the batch may have reached the server."""

@@ -68,7 +68,7 @@ def test_jobs_completed_together_end_as_if_completed_one_by_one(
         for name, value in options.items():
             core("config.set", name, value)
         entries = [(f"j{n}", '{"a":[]}', results[n], "") for n in range(len(traits))]
-        entries += entries[:1] if again and not options else []  # or it would be deleted between the two
+        entries += entries[:1] if again else []
         core.now += 3.5
         events = Events(valkey)
         if together:

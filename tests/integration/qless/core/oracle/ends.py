@@ -11,12 +11,7 @@ from .store import Refused
 
 class Ends(Base):
     def do_complete(self, now: float, jid: str, worker: str, queue: str, data: str, *args: Any) -> str:
-        reply = self._complete(now, jid, worker, queue, data, options(args))
-        if reply == "complete":
-            self._expire(now)
-        return reply
-
-    def _complete(self, now: float, jid: str, worker: str, queue: str, data: str, chosen: dict[str, Any]) -> str:
+        chosen = options(args)
         job = self.running("Complete", jid, worker)
         if job["queue"] != queue:
             raise Refused(f"Complete(): Job {jid} running in another queue: {job['queue']}")
@@ -31,6 +26,7 @@ class Ends(Base):
         self.log("completed", jid=jid, queue=queue)
         job.update(state="complete", queue="")
         self.zset("ql:completed")[jid] = now
+        self._expire(now)
         self._release(now, jid)
         return "complete"
 
@@ -44,10 +40,9 @@ class Ends(Base):
 
         for number in sorted(range(len(jids)), key=is_late):
             try:
-                replies[number] = self._complete(now, jids[number], worker, queue, entries[4 * number + 1], {})
+                replies[number] = self.do_complete(now, jids[number], worker, queue, entries[4 * number + 1])
             except Refused as error:
                 replies[number] = str(error)
-        self._expire(now)
         return replies
 
     def _advance(self, now: float, jid: str, queue: str, chosen: dict[str, Any]) -> str:
