@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections, reset_queries
+from django.db import close_old_connections, connections
 
 from resty_django.txid import InvalidTxid, parse
 from resty_django.txid.context import Binding
@@ -33,8 +33,7 @@ def bound_to(job: Any) -> Binding:
 
 def database(job: Any) -> Generator[None, None, None]:
     """Close connections that are broken or have reached their maximum age; with DEBUG, clear the query log."""
-    reset_queries()
-    close_old_connections()
+    _close_old()
     try:
         yield
     finally:
@@ -69,5 +68,7 @@ def _between_checks(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
 
 
 def _close_old() -> None:
-    reset_queries()
-    close_old_connections()
+    """Do the same as Django's `reset_queries` and `close_old_connections`, which each look for the connections."""
+    for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
+        connection.close_if_unusable_or_obsolete()
