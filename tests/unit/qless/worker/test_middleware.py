@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from resty_django.qless import LostLock
+from resty_django.qless.middleware.always import database
 from resty_django.qless.middleware.bounds import resident
 from resty_django.qless.outcomes import RetryLater
 from resty_django.qless.worker.middleware import MemoryBound, Requeue, Retry
@@ -44,6 +46,12 @@ def test_wrong_arguments_are_refused(wrong: Any) -> None:
         wrong()
     with pytest.raises(ValueError, match="bytes"):
         MemoryBound(0)
+
+
+def test_a_job_sees_no_queries_of_the_last_one() -> None:
+    connection.queries_log.append({"sql": "SELECT 1", "time": "0.001"})
+    next(database(None))
+    assert not connection.queries_log
 
 
 def test_resident_memory_is_measured() -> None:
