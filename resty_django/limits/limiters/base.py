@@ -288,7 +288,8 @@ class Limiter(ABC, Generic[N]):
         if store.breaker.down and self._bypasses_store(store.breaker):
             return self._change_without_store(operation, key, numbers, cost)
         try:
-            result = store.change(self, operation, self.key(key), numbers, cost)
+            name = self.stored_prefix + key if type(key) is str else self.key(key)
+            result = store.change(self, operation, name, numbers, cost)
         except FAULTS as error:
             self._failed(store.breaker, error)
             return self._change_without_store(operation, key, numbers, cost)

@@ -162,13 +162,13 @@ class Concurrency(Limiter[concurrency.Numbers]):
 
     def _slot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
         numbers = self._with_token(token)
-        if token.startswith(LOCAL):
+        if LOCAL in token:
             return self.local.change(self, operation, self.key(key), numbers, cost)
         return self._change(operation, key, numbers, cost)
 
     async def _aslot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
         numbers = self._with_token(token)
-        if token.startswith(LOCAL):
+        if LOCAL in token:
             return self.local.change(self, operation, self.key(key), numbers, cost)
         return await self._achange(operation, key, numbers, cost)
 

@@ -74,21 +74,18 @@ class DirectStore:
 def _apart(states: Sequence[Any], limiters: Sequence[LimiterParts]) -> Revisions:
     """Run the protocol for different keys: the second phase would only repeat the decisions of the first."""
     now = limiters[0].now()
+    decisions: list[Decision | None] = [None] * len(limiters)
     outcomes = []
-    decisions: list[Decision | None] = []
     for index, old in enumerate(states):
         limiter = limiters[index]
         outcome = limiter.pure(old, now, limiter.call_numbers(), 1, True)
-        decision = outcome[2]
         outcomes.append(outcome)
-        decisions.append(decision)
+        decision = decisions[index] = outcome[2]
         if not decision[0]:
-            break
-    else:
-        return outcomes, (None, decisions)
-    refused, last = len(decisions) - 1, len(limiters) - 1
-    revisions = [*[NOTHING] * last, outcome if refused == last else NOTHING]
-    return revisions, (refused, [*[None] * refused, decision, *[None] * (last - refused)])
+            decisions[:index] = [None] * index
+            last = len(limiters) - 1
+            return [*[NOTHING] * last, outcome if index == last else NOTHING], (index, decisions)
+    return outcomes, (None, decisions)
 
 
 def _overlapping(old: Sequence[Any], limiters: Sequence[LimiterParts], positions: Sequence[int]) -> Revisions:

@@ -37,7 +37,7 @@ class RevisionMixin(ItemStore):
         """Like `update`, but the function returns a `Revision`. Fast if bytes replace bytes of the same length."""
         try:
             name = key.encode() if type(key) is str else encode_key(key)
-            if 0 < len(name) <= LONGEST_NAME:
+            if len(name) <= LONGEST_NAME:
                 if monotonic() >= self._look_at:
                     self._look_at_files()
                 with self._writing:
@@ -61,7 +61,7 @@ class RevisionMixin(ItemStore):
                     finally:
                         txn.abort()  # does nothing after `commit`; both are faster than a `with` block
         except (StoreError, UnicodeEncodeError):
-            pass  # nothing has changed, and `update` can recover, and store any key
+            pass  # nothing has changed, and `update` can recover; it checks the key
 
         def change(old: Any) -> Change | Keep:
             new, ttl, result = function(BLANK + old if type(old) is bytes else old)
