@@ -75,15 +75,15 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit:
         elapsed = now - last
         if elapsed >= 0:
             excess = stored - rate * elapsed / 1000 + 1000 * cost
-            if excess < 0:
+            if excess < 0.0:
                 excess = 0.0
         else:
             excess, now = _set_back(numbers, stored, last, now, cost)
     if not commit or excess > burst:
         return None, None, decide(numbers, cost, commit, excess)
-    units, full = int(excess), excess + 1000
+    units, full = int(excess), excess + 1000.0
     decision = decision_from(
-        (True, excess / rate, excess / 1000, limit, (room - units) // 1000, full / rate, 0.0, False, "")
+        (True, excess / rate, excess / 1000.0, limit, (room - units) // 1000, full / rate, 0.0, False, "")
     )
     if state is None:
         return _pack(b"", units, now), ttl, decision
