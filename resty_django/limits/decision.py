@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from types import MethodType
 from typing import Any, Final, NamedTuple
 
 
@@ -63,7 +63,7 @@ class Decision(NamedTuple):
         return cls(False, 0.0, None, limit, remaining, reset_after, retry_after, failed, "")
 
 
-decision_from: Final[Callable[[tuple[Any, ...]], Decision]] = partial(tuple.__new__, Decision)
+decision_from: Final[Callable[[tuple[Any, ...]], Decision]] = MethodType(tuple.__new__, Decision)
 """Create a decision from its nine fields in order, without a Python call.
 
 Only for the fast path of each algorithm; all other code uses the classmethods of `Decision`.

@@ -14,8 +14,10 @@ refused one, shortens it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct, error
-from typing import Final, NamedTuple
+from types import MethodType
+from typing import Any, Final, NamedTuple
 
 from ..decision import Decision, decision_from
 from ..errors import ForeignData
@@ -53,6 +55,10 @@ class Numbers(NamedTuple):
     unit: float
     lease: int
     token: bytes
+
+
+numbers_from: Final[Callable[[tuple[Any, ...]], Numbers]] = MethodType(tuple.__new__, Numbers)
+"""Create numbers from their fields, as `decision_from`."""
 
 
 def passable(numbers: Numbers, cost: int) -> bool:
@@ -116,7 +122,7 @@ def take_slot(state: bytes, now: int, numbers: Numbers) -> Decided | None:
             or not 0 <= count < limit
             or not stop < size
             or (size - START) % MIN_ROOM
-            or not end + MIN_KEEP <= keep_until <= end + MIN_KEEP + lease + SPARE_KEEP
+            or not MIN_KEEP <= keep_until - end <= MIN_KEEP + lease + SPARE_KEEP
             or (count and (_end(state, START + 8)[0] <= now or _end(state, stop - 8)[0] > end))
         ):
             return None
@@ -172,32 +178,12 @@ def decide(numbers: Numbers, cost: int, commit: bool, count: float) -> Decision:
     )
 
 
-def leaving(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int | None]:
+def leaving(state: bytes | None, now: int, numbers: Numbers, cost: int, oldest: bool = True) -> Outcome[int | None]:
     """Release the slot with the token; if its lease has ended, the slot is already released and nothing changes.
 
-    Without a token, release the slot held longest. The result is the number in progress, None if the key is new.
+    Without a token, release the slot held longest, or if not `oldest`, the one taken last. The result is the number in
+    progress, None if the key is new.
     """
-    return _leave(state, now, numbers, cost, oldest=True)
-
-
-def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int | None]:
-    """Release a slot like `leaving`, but without a token release the slot taken last."""
-    return _leave(state, now, numbers, cost, oldest=False)
-
-
-def renew(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool]:
-    """Restart the lease of the token. The result is whether the lease existed."""
-    if state is None:
-        return None, None, False
-    count, keep_until, leases = _read(state, now)
-    others, removed = _without(leases, numbers.token)
-    if not removed:
-        return None, None, False
-    leases = _with(others, numbers.token, now + numbers.lease, removed)
-    return (*_stored(state, now, numbers.lease, count, keep_until, leases), True)
-
-
-def _leave(state: bytes | None, now: int, numbers: Numbers, cost: int, oldest: bool) -> Outcome[int | None]:
     if state is None:
         return None, None, None
     if numbers.token and numbers.lease:
@@ -212,6 +198,23 @@ def _leave(state: bytes | None, now: int, numbers: Numbers, cost: int, oldest: b
         leases = leases[size:] if oldest else leases[: max(len(leases) - size, 0)]
     count -= cost
     return (*_stored(state, now, numbers.lease, count, keep_until, leases), count)
+
+
+def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int | None]:
+    """Release a slot like `leaving`, but without a token release the slot taken last."""
+    return leaving(state, now, numbers, cost, oldest=False)
+
+
+def renew(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool]:
+    """Restart the lease of the token. The result is whether the lease existed."""
+    if state is None:
+        return None, None, False
+    count, keep_until, leases = _read(state, now)
+    others, removed = _without(leases, numbers.token)
+    if not removed:
+        return None, None, False
+    leases = _with(others, numbers.token, now + numbers.lease, removed)
+    return (*_stored(state, now, numbers.lease, count, keep_until, leases), True)
 
 
 def _read(state: bytes, now: int) -> tuple[int, int, bytes]:

@@ -75,21 +75,20 @@ def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit:
         elapsed = now - last
         if elapsed >= 0:
             excess = stored - rate * elapsed / 1000 + 1000 * cost
-            if excess < 0:
+            if excess < 0.0:
                 excess = 0.0
         else:
             excess, now = _set_back(numbers, stored, last, now, cost)
     if not commit or excess > burst:
         return None, None, decide(numbers, cost, commit, excess)
-    units = int(excess)
+    units, full = int(excess), excess + 1000.0
     decision = decision_from(
-        (True, excess / rate, excess / 1000, limit, (room - units) // 1000, (excess + 1000) / rate, 0.0, False, "")
+        (True, excess / rate, excess / 1000.0, limit, (room - units) // 1000, full / rate, 0.0, False, "")
     )
     if state is None:
         return _pack(b"", units, now), ttl, decision
     # Times in one slot differ only in bits below SLOT, a power of two; times across a boundary differ in a higher bit.
-    same_slot = now ^ last < SLOT
-    return _pack(state, units, now), None if same_slot and excess + 1000 <= spare else ttl, decision
+    return _pack(state, units, now), None if full <= spare and now ^ last < SLOT else ttl, decision
 
 
 def _set_back(numbers: Numbers, stored: int, last: int, now: int, cost: int) -> tuple[float, int]:

@@ -284,11 +284,12 @@ class Limiter(ABC, Generic[N]):
 
     def _change(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
         """Return the result of an operation; 0 if the store cannot be used and `on_error` is not "raise"."""
-        store = self.store
+        store = self._stores[self._store]
         if store.breaker.down and self._bypasses_store(store.breaker):
             return self._change_without_store(operation, key, numbers, cost)
         try:
-            result = store.change(self, operation, self.key(key), numbers, cost)
+            name = self.stored_prefix + key if type(key) is str else self.key(key)
+            result = store.change(self, operation, name, numbers, cost)
         except FAULTS as error:
             self._failed(store.breaker, error)
             return self._change_without_store(operation, key, numbers, cost)

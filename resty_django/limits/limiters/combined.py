@@ -79,7 +79,7 @@ def _together(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> tuple
         return None, []
     names: list[object] = []
     common = limiters[0].store
-    for limiter, key in zip(limiters, keys, strict=True):
+    for limiter, key in zip(limiters, keys):  # noqa: B905 - checked above, and `strict` is slow
         if limiter._stores[limiter._store] is not common:
             return None, names
         names.append(limiter.stored_prefix + key if type(key) is str else limiter.key(key))

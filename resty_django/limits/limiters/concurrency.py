@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Unpack
 from resty_django.processes.forks import after_fork
 
 from ..algorithms import Algorithm, Decided, Operation, concurrency
+from ..algorithms.concurrency import incoming, numbers_from
 from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
@@ -18,8 +19,6 @@ from .validation import check_cost, milliseconds, not_negative, positive, whole
 
 MAX_LEASES: Final = 2**16
 """The maximum cost of a request whose slots have leases: together they take a mebibyte."""
-
-_new_tuple = tuple.__new__
 
 _tokens = random.Random()  # noqa: S311 - names, not secrets
 _bits = _tokens.getrandbits
@@ -76,11 +75,11 @@ class Concurrency(Limiter[concurrency.Numbers]):
     def call_numbers(self) -> concurrency.Numbers:
         most, burst, _, lease, _ = self.numbers  # reported latencies change only `unit_delay`
         token = _bits(64).to_bytes(8, "little") if lease else b""
-        return _new_tuple(concurrency.Numbers, (most, burst, self.unit_delay, lease, token))
+        return numbers_from((most, burst, self.unit_delay, lease, token))
 
     def _decide_hit(self, state: Any) -> Decided:
         now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
-        return concurrency.incoming(state, now, self.call_numbers(), 1, True)
+        return incoming(state, now, self.call_numbers(), 1, True)
 
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
         """Decide as in `Limiter`; the decision has the `token` of the slot."""
@@ -163,13 +162,13 @@ class Concurrency(Limiter[concurrency.Numbers]):
 
     def _slot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
         numbers = self._with_token(token)
-        if token.startswith(LOCAL):
+        if LOCAL in token:
             return self.local.change(self, operation, self.key(key), numbers, cost)
         return self._change(operation, key, numbers, cost)
 
     async def _aslot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
         numbers = self._with_token(token)
-        if token.startswith(LOCAL):
+        if LOCAL in token:
             return self.local.change(self, operation, self.key(key), numbers, cost)
         return await self._achange(operation, key, numbers, cost)
 
@@ -190,7 +189,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
             slot = bytes.fromhex(token.removeprefix(LOCAL))
         except ValueError:
             raise ValueError(f"token must be the token of a decision, not {token!r}.") from None
-        return _new_tuple(concurrency.Numbers, (most, burst, self.unit_delay, lease, slot))
+        return numbers_from((most, burst, self.unit_delay, lease, slot))
 
     def set_conn(self, max: int) -> None:
         """Change the maximum number of concurrent requests."""

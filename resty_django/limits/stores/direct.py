@@ -24,9 +24,7 @@ class Updating(Protocol):
 
     def revise(self, key: object, function: Callable[[Any], Outcome[Any]]) -> Any: ...
 
-    def revise_many(
-        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Outcome[Any]], Any]]
-    ) -> Any: ...
+    def revise_many(self, keys: Sequence[object], function: Callable[..., Revisions], *args: Any) -> Any: ...
 
     def delete(self, key: object) -> bool: ...
 
@@ -52,10 +50,10 @@ class DirectStore:
     def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers:
         """Decide with all limiters atomically."""
         if len(set(keys)) == len(keys):
-            return self.dictionary.revise_many(keys, partial(_apart, limiters))  # type: ignore[no-any-return]
+            return self.dictionary.revise_many(keys, _apart, limiters)  # type: ignore[no-any-return]
         names = list(dict.fromkeys(keys))
-        work = partial(_overlapping, limiters, [names.index(key) for key in keys])
-        return self.dictionary.revise_many(names, work)  # type: ignore[no-any-return]
+        positions = [names.index(key) for key in keys]
+        return self.dictionary.revise_many(names, _overlapping, limiters, positions)  # type: ignore[no-any-return]
 
     def forget(self, key: object) -> bool:
         return self.dictionary.delete(key)
@@ -73,27 +71,24 @@ class DirectStore:
         return self.forget(key)
 
 
-def _apart(limiters: Sequence[LimiterParts], states: Sequence[Any]) -> Revisions:
+def _apart(states: Sequence[Any], limiters: Sequence[LimiterParts]) -> Revisions:
     """Run the protocol for different keys: the second phase would only repeat the decisions of the first."""
     now = limiters[0].now()
+    decisions: list[Decision | None] = [None] * len(limiters)
     outcomes = []
-    decisions: list[Decision | None] = []
     for index, old in enumerate(states):
         limiter = limiters[index]
         outcome = limiter.pure(old, now, limiter.call_numbers(), 1, True)
-        decision = outcome[2]
         outcomes.append(outcome)
-        decisions.append(decision)
+        decision = decisions[index] = outcome[2]
         if not decision[0]:
-            break
-    else:
-        return outcomes, (None, decisions)
-    refused, last = len(decisions) - 1, len(limiters) - 1
-    revisions = [*[NOTHING] * last, outcome if refused == last else NOTHING]
-    return revisions, (refused, [*[None] * refused, decision, *[None] * (last - refused)])
+            decisions[:index] = [None] * index
+            last = len(limiters) - 1
+            return [*[NOTHING] * last, outcome if index == last else NOTHING], (index, decisions)
+    return outcomes, (None, decisions)
 
 
-def _overlapping(limiters: Sequence[LimiterParts], positions: Sequence[int], old: Sequence[Any]) -> Revisions:
+def _overlapping(old: Sequence[Any], limiters: Sequence[LimiterParts], positions: Sequence[int]) -> Revisions:
     """Run the protocol for limiters that share a key: each sees the records of the ones before it."""
     now = limiters[0].now()
     numbers = [limiter.call_numbers() for limiter in limiters]

@@ -50,12 +50,12 @@ class LocalStore:
             return result
 
     def revise_many(
-        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
+        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Revision], Any]], *args: Any
     ) -> Any:
         """Behave like a shared dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
-            revisions, result = function([self._get(key, now) for key in keys])
+            revisions, result = function([self._get(key, now) for key in keys], *args)
             for key, (new, ttl, _) in zip(keys, revisions, strict=True):
                 if new is not None:
                     self._put(key, new, ttl, now)

@@ -35,28 +35,33 @@ class RevisionMixin(ItemStore):
 
     def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
         """Like `update`, but the function returns a `Revision`. Fast if bytes replace bytes of the same length."""
-        name = key.encode() if type(key) is str and key.isascii() else encode_key(key)
-        if 0 < len(name) <= LONGEST_NAME:
-            try:
+        try:
+            name = key.encode() if type(key) is str else encode_key(key)
+            if len(name) <= LONGEST_NAME:
                 if monotonic() >= self._look_at:
                     self._look_at_files()
-                with self._writing, self._begin(self._items, None, True) as txn:
-                    record = txn.get(name)
-                    if record is not None:
-                        expires, kind, generation = PLAIN(record)
-                        if (
-                            generation == self._calm[0]
-                            and kind == BYTES
-                            and not (expires and expires <= self._clock() * 1000)
-                        ):
-                            new, ttl, result = function(record)
-                            if new is None:
-                                return result
-                            if ttl is None and len(new) == len(record):
-                                txn.put(name, new)
-                                return result
-            except StoreError:
-                pass  # nothing has changed, and `update` can recover
+                with self._writing:
+                    txn = self._begin(self._items, None, True)
+                    try:
+                        record = txn.get(name)
+                        if record is not None:
+                            expires, kind, generation = PLAIN(record)
+                            if (
+                                generation == self._calm[0]
+                                and kind == BYTES
+                                and not (expires and expires <= self._clock() * 1000)
+                            ):
+                                new, ttl, result = function(record)
+                                if new is None:
+                                    return result
+                                if ttl is None and len(new) == len(record):
+                                    txn.put(name, new)
+                                    txn.commit()
+                                    return result
+                    finally:
+                        txn.abort()  # does nothing after `commit`; both are faster than a `with` block
+        except (StoreError, UnicodeEncodeError):
+            pass  # nothing has changed, and `update` can recover; it checks the key
 
         def change(old: Any) -> Change | Keep:
             new, ttl, result = function(BLANK + old if type(old) is bytes else old)
@@ -65,12 +70,12 @@ class RevisionMixin(ItemStore):
         return self.update(key, change)
 
     def revise_many(
-        self, keys: Sequence[object], function: Callable[[list[Any]], tuple[Sequence[Revision], Any]]
+        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Revision], Any]], *args: Any
     ) -> Any:
         """Like `revise`, for several different keys atomically. Only available with LMDB.
 
-        `function` takes the values, which it must not modify, and returns a `Revision` for each (whose results are
-        ignored) and the overall result.
+        `function` takes the values, which it must not modify, and `args`. It returns a `Revision` for each value (whose
+        results are ignored) and the overall result.
         """
         names = list(map(name_of, keys))
         tries = 0
@@ -82,22 +87,21 @@ class RevisionMixin(ItemStore):
                 with self._writing, self._begin(self._items, None, True) as txn:
                     now = int(self._clock() * 1000)
                     calm = self._calm[0]
-                    records = list(map(txn.get, names))
-                    values = records[:]
-                    plain = True
-                    for index, record in enumerate(records):
+                    records = values = list(map(txn.get, names))
+                    for record in records:
                         if record is not None:
                             expires, kind, generation = PLAIN(record)
                             if generation != calm or kind != BYTES or 0 < expires <= now:
-                                values[index] = self._framed(txn, record, now)
-                                plain = False
+                                values = [record and self._framed(txn, record, now) for record in records]
+                                records = [None] * len(names)
+                                break
                     called = True
-                    revisions, result = function(values)
+                    revisions, result = function(values, *args)
                     changed_length = []
                     for index, (new, ttl, _) in enumerate(revisions):
                         if new is not None:
                             record = records[index]
-                            if plain and ttl is None and record is not None and len(new) == len(record):
+                            if ttl is None and record is not None and len(new) == len(record):
                                 txn.put(names[index], new)
                             else:
                                 changed_length.append((index, new, ttl))

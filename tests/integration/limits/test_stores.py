@@ -277,12 +277,12 @@ def test_bytes_revised_in_lmdb(tmp_path: Any, clock: Any) -> None:
 
     store = LmdbDict("revised", 8 * MIB, str(tmp_path), clock)
     long = "x" * 2000
-    for key in ("bytes", "text", "big", "over", long):
+    for key in ("bytes", "text", "big", "over", long, "\udc80"):
         value: Any = {"text": "text", "big": b"b" * 10_000}.get(key, b"1234")
         store.set(key, value, ttl=1 if key == "over" else 50, flags=7)
     clock.advance(1)
     calls_made = []
-    for key in ("absent", "bytes", "text", "big", "over", long):
+    for key in ("absent", "bytes", "text", "big", "over", long, "\udc80"):
         assert store.revise(key, lambda old: calls_made.append(content(old)) or (None, None, "kept")) == "kept"
         assert store.revise(key, lambda old: (framed(b"5678", old), None, content(old))) == calls_made[-1]
         assert (store.get(key), store.ttl(key)) == (b"5678", 0 if key in {"absent", "over"} else 49)
@@ -297,8 +297,12 @@ def test_bytes_revised_in_lmdb(tmp_path: Any, clock: Any) -> None:
     def fail(old: Any) -> Any:
         raise LookupError
 
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError) as failure:
         store.revise("bytes", fail)
+    store.set("after", 1)  # the traceback is still there, its transaction is not
+    assert failure.value.__traceback__ is not None
+    with pytest.raises(UnicodeEncodeError):
+        store.revise("bytes", lambda old: "\udc80".encode())
     for key in ("", None):
         with pytest.raises(BadKey):
             store.revise(key, fail)
