@@ -234,7 +234,7 @@ class MLCacheBackend(BaseCache):
         tags: Tags = (),
     ) -> Steps[None]:
         """Store a value. `tags`: see `invalidate_tags`."""
-        yield from self.store.set(self._name(key, version), value, self._life(timeout), tags)
+        return self.store.set(self._name(key, version), value, self._life(timeout), tags)
 
     def _add(
         self,
