@@ -25,14 +25,13 @@ import msgspec
 from django.utils.safestring import SafeString
 
 from ..storage.compression import LIMIT, Compressor, NotDecompressed, decompressed
-from ..storage.records import COMPRESSED, ENTRY, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
+from ..storage.records import COMPRESSED, ENTRY, SCALARS, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
 from ..storage.tag_encoding import Versions
 from . import signing
 
 PROTOCOL: Final = 5
 """The latest pickle protocol that all supported Python versions can read."""
 
-SCALARS: Final = frozenset({str, bool, int, float, bytes, type(None)})
 UNCHANGING: Final = SCALARS | {SafeString, Decimal, date, datetime, time, timedelta, UUID}
 """Immutable types: readers may share the same object."""
 SKEW: Final = 60.0
@@ -127,11 +126,10 @@ def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry
     data = _verified(context, raw, end) if signed else raw[end:]  # type: ignore[index]
     if bits & COMPRESSED:
         data = _decompressed(data, limit)
-    if not signed:
-        return Entry(_from_plain(data), data, _unpack, stored, ttl, tags)
-    if ttl and stored + ttl + SKEW < now:
+    if signed and ttl and stored + ttl + SKEW < now:
         raise Foreign("it had expired before it was read")
-    return Entry(_from_pickle(data), data, pickle.loads, stored, ttl, tags)
+    load = pickle.loads if signed else _unpack
+    return Entry(_loaded(load, data), data, load, stored, ttl, tags)
 
 
 def inspect(raw: object, limit: int = LIMIT) -> Inspected:
@@ -142,7 +140,7 @@ def inspect(raw: object, limit: int = LIMIT) -> Inspected:
     data = raw[end:]  # type: ignore[index]
     if bits & SIGNED:
         return Inspected(None, stored, max(1, len(data) - signing.SIZE))
-    return Inspected(_from_plain(_decompressed(data, limit) if bits & COMPRESSED else data), stored)
+    return Inspected(_loaded(_unpack, _decompressed(data, limit) if bits & COMPRESSED else data), stored)
 
 
 def tags_of(raw: object) -> Versions | None:
@@ -214,15 +212,9 @@ def _all_plain(values: Any) -> bool:
     return set(map(type, values)) <= SCALARS or all(map(_is_plain, values))
 
 
-def _from_plain(data: bytes) -> Any:
+def _loaded(load: Make, data: bytes) -> Any:
+    """Return the value of a msgpack or a pickle. Raise `Foreign`."""
     try:
-        return _unpack(data)
-    except UNREADABLE as error:
-        raise Foreign(f"it cannot be read: {error}") from error
-
-
-def _from_pickle(data: bytes) -> Any:
-    try:
-        return pickle.loads(data)  # noqa: S301
+        return load(data)
     except Exception as error:
         raise Foreign(f"it cannot be loaded: {type(error).__name__}: {error}") from error

@@ -172,11 +172,7 @@ class Store(Levels):
         """Store a value if the key does not exist. Return whether it was stored."""
         raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
         if ttl < 0:
-            try:
-                value = yield Step(self.shm.get, self.shm.aget, (key,))
-            except Unreadable:
-                value = None
-            return value is None
+            return (yield from self.remaining(key)) == 0.0
         write = partial(self._write, key, self.shm.add_or_get, self.shm.aadd_or_get, (key, raw, ttl))
         try:
             stored = yield from write()

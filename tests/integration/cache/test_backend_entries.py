@@ -213,7 +213,7 @@ async def test_what_others_have_stored(api: Api, shm: SharedDict, caplog: pytest
 async def test_what_cannot_be_read(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     for body in (b"", b"\xc1", b"\x92\x01", b"\x01\x02", b"\xa2\xff\xfe", b"\x91" * 20_000 + b"\x01"):
         shm.set(KEY, struct.pack("<BBdd", records.LAYOUT, PLAIN, 0, 0) + body)
-        await is_a_miss(api, caplog, "it cannot be read")
+        await is_a_miss(api, caplog, "it cannot be loaded: ")
 
 
 async def test_a_list_of_others_stays(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:

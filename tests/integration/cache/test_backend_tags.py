@@ -99,10 +99,12 @@ async def test_add_over_what_others_have_stored(api: Api) -> None:
     for content in (True, "text", b"", b"\xc1" * 30, [1]):
         shm.set(":1:k", content)
         assert await api.add("k", "new") is False
+        assert await api.add("k", "new", 0) is False
         assert shm.get(":1:k") == content
     shm.delete(":1:k")
     shm.rpush(":1:k", 1)
     assert await api.add("k", "new") is False
+    assert await api.add("k", "new", 0) is False
     assert shm.llen(":1:k") == 1
 
 
