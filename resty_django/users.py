@@ -23,13 +23,13 @@ def user_of(request: Any, reader: str = "") -> Any:
     """
     asks_view = _authenticates(request)
     user = _user_of_view(request) if asks_view else None
-    if user is not None:
-        return user
-    if reader and not asks_view and not hasattr(request, "user"):
+    if user is None:
+        user = getattr(request, "user", None)
+    if user is None and reader and not asks_view and not hasattr(request, "user"):
         raise ImproperlyConfigured(
             f"{reader} needs request.user. Add django.contrib.auth.middleware.AuthenticationMiddleware to MIDDLEWARE."
         )
-    return getattr(request, "user", None)
+    return user
 
 
 async def load_user(request: Any) -> None:
@@ -42,8 +42,8 @@ async def load_user(request: Any) -> None:
 
 def _authenticates(request: Any) -> bool:
     """Return whether the request, as Django made it, is for a view of Django REST framework."""
-    view = getattr(getattr(request, "resolver_match", None), "func", None)
-    return isinstance(request, HttpRequest) and hasattr(getattr(view, "cls", None), "get_authenticators")
+    match = getattr(request, "resolver_match", None) if isinstance(request, HttpRequest) else None
+    return hasattr(getattr(getattr(match, "func", None), "cls", None), "get_authenticators")
 
 
 def _user_of_view(request: Any) -> Any:

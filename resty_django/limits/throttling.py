@@ -124,8 +124,7 @@ class LimitThrottle(BaseThrottle):
             _release_with(view, check)
         check.admit()
         if reports:
-            shown = [result for result in check.results if not result.decision.failed]
-            _report_with(view, [(limit.advertised, decision) for limit, _, decision in shown])
+            _report_with(view, [(limit.advertised, made) for limit, _, made in check.results if not made.failed])
         if check.refused is not None:
             _refuse(view, check.announce())
             return False
@@ -153,7 +152,7 @@ class LimitThrottle(BaseThrottle):
                 )
             rate = rates[scope]
         cls = type(self)
-        known = cls, scope, tuple(rate.items()) if isinstance(rate, Mapping) else rate
+        known = cls, scope, tuple(rate.items()) if type(rate) is not str and isinstance(rate, Mapping) else rate
         enforcer = self._enforcers.get(known)
         if enforcer is None:
             enforcer = self._enforcers[known] = self._build(scope, rate)
