@@ -42,8 +42,10 @@ async def load_user(request: Any) -> None:
 
 def _authenticates(request: Any) -> bool:
     """Return whether the request, as Django made it, is for a view of Django REST framework."""
-    match = getattr(request, "resolver_match", None) if isinstance(request, HttpRequest) else None
-    return hasattr(getattr(getattr(match, "func", None), "cls", None), "get_authenticators")
+    if not isinstance(request, HttpRequest):  # a view's request, whose attributes take long to read
+        return False
+    view = getattr(getattr(request, "resolver_match", None), "func", None)
+    return hasattr(getattr(view, "cls", None), "get_authenticators")
 
 
 def _user_of_view(request: Any) -> Any:
