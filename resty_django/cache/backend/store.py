@@ -116,7 +116,7 @@ class Store(Levels):
         return entries.encode(self.context_of(key), value, self.clock(), ttl, versions, self.compressor)
 
     def _versions(self, tags: Tags) -> Steps[Versions]:
-        return (yield from self.tags.load(resolved(tags, ()))) if tags else {}
+        return (yield from self.tags.load(resolved(tags, ())))
 
     # --- writing ---
 
@@ -126,7 +126,7 @@ class Store(Levels):
             yield from self.delete(key)
             return
         try:
-            raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
+            raw = self._encoded(key, value, ttl, (yield from self._versions(tags)) if tags else {})
             try:
                 yield from self._write(key, self.shm.set, self.shm.aset, (key, raw, ttl, 0))
             except NoMemory as error:
@@ -144,7 +144,7 @@ class Store(Levels):
             return ()
         failed: list[str] = []
         try:
-            versions = yield from self._versions(tags)
+            versions = (yield from self._versions(tags)) if tags else {}
             raws = {key: self._encoded(key, value, ttl, versions) for key, value in values.items()}
             for keys in parts_of(raws):
                 failed += yield from self._set_part({key: raws[key] for key in keys}, ttl)
@@ -170,7 +170,7 @@ class Store(Levels):
 
     def add(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value if the key does not exist. Return whether it was stored."""
-        raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
+        raw = self._encoded(key, value, ttl, (yield from self._versions(tags)) if tags else {})
         if ttl < 0:
             return (yield from self.remaining(key)) == 0.0
         write = partial(self._write, key, self.shm.add_or_get, self.shm.aadd_or_get, (key, raw, ttl))
