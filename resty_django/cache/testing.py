@@ -191,7 +191,7 @@ def _reply(value: Any) -> Callable[..., Any]:
 
 _REPLIES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(("get_item", "get_stale", "ttl", "flush_all"), _reply(None)),
-    **dict.fromkeys(("set", "safe_set", "add", "safe_add"), _reply(Outcome.STORED)),
+    **dict.fromkeys(("set", "safe_set", "add", "add_or_get", "safe_add"), _reply(Outcome.STORED)),
     **dict.fromkeys(("delete", "expire", "expire_if"), _reply(False)),
     **dict.fromkeys(("delete_many", "flush_expired"), _reply(0)),
     "get": lambda key, default=None: default,

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
@@ -124,8 +125,7 @@ class LimitThrottle(BaseThrottle):
             _release_with(view, check)
         check.admit()
         if reports:
-            shown = [result for result in check.results if not result.decision.failed]
-            _report_with(view, [(limit.advertised, decision) for limit, _, decision in shown])
+            _report_with(view, [(limit.advertised, made) for limit, _, made in check.results if not made.failed])
         if check.refused is not None:
             _refuse(view, check.announce())
             return False
@@ -153,7 +153,7 @@ class LimitThrottle(BaseThrottle):
                 )
             rate = rates[scope]
         cls = type(self)
-        known = cls, scope, tuple(rate.items()) if isinstance(rate, Mapping) else rate
+        known = cls, scope, tuple(rate.items()) if type(rate) is not str and isinstance(rate, Mapping) else rate
         enforcer = self._enforcers.get(known)
         if enforcer is None:
             enforcer = self._enforcers[known] = self._build(scope, rate)
@@ -300,21 +300,18 @@ def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
     reported: list[Passed] | None = getattr(view, REPORTED, None)
     if reported is not None:
         reported.extend(decisions)
-        return
-    finalize = getattr(view, "finalize_response", None)
-    if finalize is None:
-        return
-    reported = [*decisions]
-    setattr(view, REPORTED, reported)
+    elif hasattr(view, "finalize_response"):
+        reported = [*decisions]
+        setattr(view, REPORTED, reported)
+        view.finalize_response = partial(_finalize, view.finalize_response, reported)
 
-    def finalize_response(*args: Any, **kwargs: Any) -> Any:
-        response = finalize(*args, **kwargs)
-        fields = request_settings.current.headers
-        for advertised, decision in reported:
-            add_headers(response.headers, advertised, decision, fields)
-        return response
 
-    view.finalize_response = finalize_response
+def _finalize(finalize: Callable[..., Any], reported: Iterable[Passed], *args: Any, **kwargs: Any) -> Any:
+    response = finalize(*args, **kwargs)
+    fields = request_settings.current.headers
+    for advertised, decision in reported:
+        add_headers(response.headers, advertised, decision, fields)
+    return response
 
 
 def _release_with(view: Any, check: LimitCheck) -> None:

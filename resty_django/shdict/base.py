@@ -82,9 +82,9 @@ class Stats:
 Entry: TypeAlias = Any
 """A journal entry that a call appends atomically with its change, for processes that follow the journal.
 
-It is bytes for LMDB, and a `StreamEntry` for Redis. `set`, `delete`, `delete_many` and `flush_all` always append
-it, `add`, `update` and `set_many` only if they change an item. `set_many` and `delete_many` append it with their last
-keys; on Redis, `flush_all` appends it afterwards.
+It is bytes for LMDB, and a `StreamEntry` for Redis. `set`, `delete`, `delete_many` and `flush_all` always append it,
+`add`, `add_or_get`, `update` and `set_many` only if they change an item. `set_many` and `delete_many` append it with
+their last keys; on Redis, `flush_all` appends it afterwards.
 """
 
 
@@ -163,6 +163,13 @@ class SharedDict(ABC):
     @abstractmethod
     def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
         """Store only if the key is absent or expired; else return `Outcome.EXISTS`, which is false."""
+
+    def add_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
+        """Store only if the key is absent or expired, and return the `Outcome`; else return the value that exists.
+
+        Return None if it has expired in between. Raise `WrongKind` for a list.
+        """
+        return self.add(key, value, ttl, 0, entry) or self.get(key)
 
     @abstractmethod
     def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
@@ -339,6 +346,9 @@ class SharedDict(ABC):
 
     async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
         return self.add(key, value, ttl, flags, entry)
+
+    async def aadd_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
+        return self.add_or_get(key, value, ttl, entry)
 
     async def asafe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
         return self.safe_add(key, value, ttl, flags)

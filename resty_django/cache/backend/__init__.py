@@ -103,7 +103,7 @@ class MLCacheBackend(BaseCache):
                 return value if make is None else make(value)
         except KeyError:  # just deleted by another thread
             pass
-        reply = self.reader.read(self._checked(name))
+        reply = (self._reader or self.reader).read(self._checked(name))
         return default if reply is None else reply[0]
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
@@ -118,7 +118,7 @@ class MLCacheBackend(BaseCache):
                 return value if make is None else make(value)
         except KeyError:
             pass
-        reply = await self.reader.aread(self._checked(name))
+        reply = await (self._reader or self.reader).aread(self._checked(name))
         return default if reply is None else reply[0]
 
     def _get_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[dict[Any, Any]]:
@@ -234,7 +234,7 @@ class MLCacheBackend(BaseCache):
         tags: Tags = (),
     ) -> Steps[None]:
         """Store a value. `tags`: see `invalidate_tags`."""
-        yield from self.store.set(self._name(key, version), value, self._life(timeout), tags)
+        return self.store.set(self._name(key, version), value, self._life(timeout), tags)
 
     def _add(
         self,

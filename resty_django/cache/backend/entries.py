@@ -25,14 +25,13 @@ import msgspec
 from django.utils.safestring import SafeString
 
 from ..storage.compression import LIMIT, Compressor, NotDecompressed, decompressed
-from ..storage.records import COMPRESSED, ENTRY, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
+from ..storage.records import COMPRESSED, ENTRY, SCALARS, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
 from ..storage.tag_encoding import Versions
 from . import signing
 
 PROTOCOL: Final = 5
 """The latest pickle protocol that all supported Python versions can read."""
 
-SCALARS: Final = frozenset({str, bool, int, float, bytes, type(None)})
 UNCHANGING: Final = SCALARS | {SafeString, Decimal, date, datetime, time, timedelta, UUID}
 """Immutable types: readers may share the same object."""
 SKEW: Final = 60.0
@@ -57,15 +56,29 @@ class L1Value(NamedTuple):
     make: Make | None = None
 
 
-class Entry(NamedTuple):
-    """An entry from L2. `value`: for the current reader; `l1_value`: for L1, which stores no numbers (None). `stored`:
-    time of storing in seconds; `ttl`: seconds, 0: forever. `tags`: their versions when it was stored."""
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """An entry from L2. `value`: for the current reader. `data`: the bytes from which `load` makes the value again;
+    numbers have none. `stored`: time of storing in seconds; `ttl`: seconds, 0: forever. `tags`: their versions when it
+    was stored."""
 
     value: Any
-    l1_value: L1Value | None
-    stored: float
-    ttl: float
+    data: bytes = b""
+    load: Make | None = None
+    stored: float = 0.0
+    ttl: float = 0.0
     tags: Versions | None = None
+
+    def for_l1(self) -> L1Value | None:
+        """Return the value for L1, before the reader gets it and may change it; None for a number."""
+        value, kind = self.value, type(self.value)
+        if self.load is None:
+            return None
+        if kind in UNCHANGING or (kind is tuple and set(map(type, value)) <= UNCHANGING):
+            return L1Value(value)
+        parts = value.values() if kind is dict else value if kind is list else None
+        if parts is None or self.load is not _unpack or not set(map(type, parts)) <= SCALARS:
+            return L1Value(self.data, self.load)  # the keys in a pickle may be mutable
+        return L1Value(value.copy(), kind.copy)
 
 
 class Inspected(NamedTuple):
@@ -107,19 +120,16 @@ def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry
     pickle that was stored again counts as foreign.
     """
     if type(raw) is int or type(raw) is float:
-        return Entry(raw, None, 0.0, 0.0)
+        return Entry(raw)
     bits, stored, ttl, _, tags, end = _head(raw)
-    if not bits & SIGNED:
-        data = raw[end:]  # type: ignore[index]
-        value, l1_value = _from_plain(_decompressed(data, limit) if bits & COMPRESSED else data)
-    else:
-        data = _verified(context, raw, end)
-        if bits & COMPRESSED:
-            data = _decompressed(data, limit)
-        if ttl and stored + ttl + SKEW < now:
-            raise Foreign("it had expired before it was read")
-        value, l1_value = _from_pickle(data)
-    return Entry(value, l1_value, stored, ttl, tags)
+    signed = bits & SIGNED
+    data = _verified(context, raw, end) if signed else raw[end:]  # type: ignore[index]
+    if bits & COMPRESSED:
+        data = _decompressed(data, limit)
+    if signed and ttl and stored + ttl + SKEW < now:
+        raise Foreign("it had expired before it was read")
+    load = pickle.loads if signed else _unpack
+    return Entry(_loaded(load, data), data, load, stored, ttl, tags)
 
 
 def inspect(raw: object, limit: int = LIMIT) -> Inspected:
@@ -130,7 +140,7 @@ def inspect(raw: object, limit: int = LIMIT) -> Inspected:
     data = raw[end:]  # type: ignore[index]
     if bits & SIGNED:
         return Inspected(None, stored, max(1, len(data) - signing.SIZE))
-    return Inspected(_from_plain(_decompressed(data, limit) if bits & COMPRESSED else data)[0], stored)
+    return Inspected(_loaded(_unpack, _decompressed(data, limit) if bits & COMPRESSED else data), stored)
 
 
 def tags_of(raw: object) -> Versions | None:
@@ -202,23 +212,9 @@ def _all_plain(values: Any) -> bool:
     return set(map(type, values)) <= SCALARS or all(map(_is_plain, values))
 
 
-def _from_plain(body: bytes) -> tuple[Any, L1Value]:
+def _loaded(load: Make, data: bytes) -> Any:
+    """Return the value of a msgpack or a pickle. Raise `Foreign`."""
     try:
-        value = _unpack(body)
-    except UNREADABLE as error:
-        raise Foreign(f"it cannot be read: {error}") from error
-    if type(value) is dict and set(map(type, value.values())) <= SCALARS:
-        return value, L1Value(dict(value), dict.copy)
-    if type(value) is list and set(map(type, value)) <= SCALARS:
-        return value, L1Value(list(value), list.copy)
-    return value, L1Value(value) if type(value) in SCALARS else L1Value(body, _unpack)
-
-
-def _from_pickle(data: bytes) -> tuple[Any, L1Value]:
-    try:
-        value = pickle.loads(data)  # noqa: S301
+        return load(data)
     except Exception as error:
         raise Foreign(f"it cannot be loaded: {type(error).__name__}: {error}") from error
-    kind = type(value)
-    unchanging = kind in UNCHANGING or (kind is tuple and set(map(type, value)) <= UNCHANGING)
-    return value, L1Value(value) if unchanging else L1Value(data, pickle.loads)

@@ -98,11 +98,14 @@ class Store(Levels):
     def keep(self, key: str, entry: Entry, version: int, moment: int = 0) -> None:
         """Store an entry in L1 for its remaining time. `version`: the version of the key before it was read. `moment`:
         the moment of the index before its tags were found to be current."""
+        l1_value = entry.for_l1() if self.options.lru_size else None
+        if l1_value is None:
+            return
         life = self.options.lru_ttl or math.inf
         if entry.ttl:
             life = min(life, entry.ttl, entry.stored + entry.ttl - self.clock())
-        if self.options.lru_size and life > 0 and entry.l1_value is not None:
-            item = (entry.l1_value, self.now() + life, 0)
+        if life > 0:
+            item = (l1_value, self.now() + life, 0)
             if entry.tags:
                 self.index.put(self.lru, key, item, version, entry.tags, moment)
             else:
@@ -113,29 +116,26 @@ class Store(Levels):
         return entries.encode(self.context_of(key), value, self.clock(), ttl, versions, self.compressor)
 
     def _versions(self, tags: Tags) -> Steps[Versions]:
-        return (yield from self.tags.load(resolved(tags, ()))) if tags else {}
+        return (yield from self.tags.load(resolved(tags, ())))
 
     # --- writing ---
 
-    def set(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
-        """Store a value. Return False if there is no space; then the key does not exist."""
+    def set(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[None]:
+        """Store a value. If there is no space, the key does not exist."""
         if ttl < 0:
             yield from self.delete(key)
-            return True
+            return
         try:
-            raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
+            raw = self._encoded(key, value, ttl, (yield from self._versions(tags)) if tags else {})
             try:
                 yield from self._write(key, self.shm.set, self.shm.aset, (key, raw, ttl, 0))
             except NoMemory as error:
                 self.log_full(key, error)
                 yield from self.delete(key)
-                return False
         except (Unavailable, NoMemory) as error:
             if self.on_error == "raise":
                 raise
             yield from self.forget_unstored((key,), error)
-            return False
-        return True
 
     def set_many(self, values: Mapping[str, Any], ttl: float, tags: Tags = ()) -> Steps[Sequence[str]]:
         """Store values. Return the keys that could not be stored; then they do not exist."""
@@ -144,7 +144,7 @@ class Store(Levels):
             return ()
         failed: list[str] = []
         try:
-            versions = yield from self._versions(tags)
+            versions = (yield from self._versions(tags)) if tags else {}
             raws = {key: self._encoded(key, value, ttl, versions) for key, value in values.items()}
             for keys in parts_of(raws):
                 failed += yield from self._set_part({key: raws[key] for key in keys}, ttl)
@@ -170,34 +170,23 @@ class Store(Levels):
 
     def add(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value if the key does not exist. Return whether it was stored."""
-        raw = self._encoded(key, value, ttl, (yield from self._versions(tags)))
+        raw = self._encoded(key, value, ttl, (yield from self._versions(tags)) if tags else {})
         if ttl < 0:
-            try:
-                value = yield Step(self.shm.get, self.shm.aget, (key,))
-            except Unreadable:
-                value = None
-            return value is None
+            return (yield from self.remaining(key)) == 0.0
+        write = partial(self._write, key, self.shm.add_or_get, self.shm.aadd_or_get, (key, raw, ttl))
         try:
-            args = (key, raw, ttl, 0)
-            stored = yield from self._write(key, self.shm.add, self.shm.aadd, args)
-            if not stored and (yield from self._is_invalidated(key)):
-                stored = yield from self._write(key, self.shm.add, self.shm.aadd, args)
+            stored = yield from write()
+            if not isinstance(stored, Outcome):
+                versions = entries.tags_of(stored)
+                if versions and not (yield from self.tags.are_current(versions)):
+                    yield Step(self.shm.delete_if, self.shm.adelete_if, (key, stored))
+                    stored = yield from write()
         except NoMemory as error:
             self.log_full(key, error)
             return False
-        return bool(stored)
-
-    def _is_invalidated(self, key: str) -> Steps[bool]:
-        """Return whether the key had an entry with an invalidated tag, after deleting it."""
-        try:
-            raw = yield Step(self.shm.get, self.shm.aget, (key,))
-            versions = entries.tags_of(raw)
-        except (Foreign, Unreadable, WrongKind):
+        except (Foreign, Unreadable, WrongKind):  # what is there was not written by this cache
             return False
-        if not versions or (yield from self.tags.are_current(versions)):
-            return False
-        yield Step(self.shm.delete_if, self.shm.adelete_if, (key, raw))
-        return True
+        return isinstance(stored, Outcome)
 
     def touch(self, key: str, ttl: float) -> Steps[bool]:
         """Set a new time to live. Return False if the key does not exist."""
@@ -236,6 +225,8 @@ class Store(Levels):
 
     def _write(self, key: str, call: Call, acall: Call, args: tuple[Any, ...]) -> Steps[Any]:
         """Make a call of the dictionary that changes a key, and notify the other processes if it did."""
+        if self.channel is None:  # there is no L1
+            return (yield Step(call, acall, args))
         entry, broadcasts = self.carried(self.invalidations, key)
         try:
             changed = yield Step(call, acall, (*args, entry))
@@ -244,7 +235,7 @@ class Store(Levels):
         except BaseException:
             self.lru.delete(key)  # the value in L2 is unknown
             raise
-        if changed is not False and changed is not Outcome.EXISTS:  # an item that L2 evicted may still be in an L1
+        if changed is True or isinstance(changed, Outcome):  # an item that L2 evicted may still be in an L1
             self.lru.delete(key)
             if broadcasts:
                 yield from self.announce(self.invalidations, key, "source")

@@ -104,6 +104,7 @@ class GuardedDict:
     ttl, attl = _guarded("ttl", Kind.READ, repeat=True)
     get_many, aget_many = _guarded("get_many", Kind.READ, repeat=True)
     add, aadd = _guarded("add", Kind.STORE)
+    add_or_get, aadd_or_get = _guarded("add_or_get", Kind.STORE)
     set, aset = _guarded("set", Kind.STORE, repeat=True)
     set_many, aset_many = _guarded("set_many", Kind.STORE, repeat=True)
     update, aupdate = _guarded("update", Kind.STORE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -27,13 +28,16 @@ _TOKEN: Final = re.compile(r"[A-Za-z*][A-Za-z0-9!#$%&'*+\-.^_`|~:/]*")
 
 
 def add_status(response: HttpResponseBase, cache: str, status: str, rules: Rules) -> None:
-    """Append the status of a cache to the header. `status`: the parameters of RFC 9211, without `ttl`."""
-    identifier = identifier_of(cache)
-    previous = response.get(HEADER, "")
+    """Append the status of a cache to the header. `status`: the parameters of RFC 9211, without `ttl`.
+
+    Write to the private mapping of Django's `ResponseHeaders`: the public method would check the text again.
+    """
+    identifier, fields = identifier_of(cache), response.headers._store
+    _, previous = fields.get("cache-status", (HEADER, ""))
     if identifier in previous:  # a response object that the view returns again
         previous = ""
-    ttl = _ttl(response, rules) if status in (HIT, STORED) else ""
-    response[HEADER] = f"{f'{previous}, ' if previous else ''}{identifier}; {status}{ttl}"
+    ttl = _ttl(fields, rules) if status in (HIT, STORED) else ""
+    fields["cache-status"] = HEADER, f"{f'{previous}, ' if previous else ''}{identifier}; {status}{ttl}"
 
 
 @lru_cache(maxsize=64)
@@ -46,12 +50,12 @@ def identifier_of(cache: str) -> str:
     return '"' + printable.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
-def _ttl(response: HttpResponseBase, rules: Rules) -> str:
+def _ttl(fields: Mapping[str, tuple[str, str]], rules: Rules) -> str:
     """Return the remaining time to live in whole seconds. It is unknown if `max_age` is for browsers only."""
     if rules.max_age is not None:
         return ""
-    seconds = _max_age(response.get("Cache-Control", ""))
-    return "" if seconds is None else f"; ttl={seconds - int(response.get('Age', '0'))}"
+    seconds = _max_age(fields.get("cache-control", ("", ""))[1])
+    return "" if seconds is None else f"; ttl={seconds - int(fields.get('age', ('', '0'))[1])}"
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,8 @@
 
 A signature contains everything that the key of a page depends on, in a form that is cheap to obtain. The keys of recent
 signatures are kept. A signature contains the marks of the path and of the view (`view_keys`), so a deleted mark makes
-it useless.
+it useless. It contains the language and the time zone also without USE_I18N and USE_TZ, because reading these settings
+takes longer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.timezone import get_current_timezone_name
 from django.utils.translation import get_language
@@ -77,16 +77,16 @@ class PageHits:
 
     def _parts(self, request: HttpRequest) -> Signature:
         """Return the signature without the marks."""
-        rules = self._rules
+        rules, scheme = self._rules, request.scheme
         parts: Signature = (
-            request.scheme,
-            _host_of(request),
+            scheme,
+            _host_of(request, scheme),
             request.path,
             request.encoding,
             # `request.GET` is expensive, unless it was used before; then it may have been replaced.
             query_of(request, rules.query) if "GET" in request.__dict__ else request.META.get("QUERY_STRING"),
-            get_language() if rules.language and settings.USE_I18N else None,
-            get_current_timezone_name() if rules.language and settings.USE_TZ else None,
+            get_language() if rules.language else None,
+            get_current_timezone_name() if rules.language else None,
         )
         return _with_headers(parts, request, rules.headers) if rules.headers else parts
 
@@ -101,7 +101,7 @@ def _with_headers(signature: Signature, request: HttpRequest, names: Collection[
 _hosts: Final = LRU(SIZE)
 
 
-def _host_of(request: HttpRequest) -> str:
+def _host_of(request: HttpRequest, scheme: str | None) -> str:
     """Return `request.get_host()`, which validates the host, from memory. Raise `DisallowedHost`."""
     if type(request).get_host is not HttpRequest.get_host:
         return request.get_host()
@@ -112,7 +112,7 @@ def _host_of(request: HttpRequest) -> str:
         get("HTTP_X_FORWARDED_PORT"),
         get("SERVER_NAME"),
         get("SERVER_PORT"),
-        request.scheme,
+        scheme,
     )
     host: str | None = _hosts.get(source)
     if host is None:

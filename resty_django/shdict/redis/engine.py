@@ -21,6 +21,7 @@ from ..errors import Unavailable
 from ..patterns import KeyPattern
 from .scripts import (
     ADD,
+    ADD_OR_GET,
     APPEND,
     DELETE,
     DELETE_MANY,
@@ -72,7 +73,7 @@ class RedisDict(ScriptCaller, SharedDict):
     ) -> None:
         # Quoted, so that no prefix begins another one, and names cannot contain hash tags.
         super().__init__(name, alias, prefix or f"resty:dict:{quote(name, safe='')}:", clock)
-        self._stale = milliseconds(stale)
+        self._stale = b"%d" % milliseconds(stale)  # redis-py packs bytes faster
 
     # --- reading ---
 
@@ -126,11 +127,7 @@ class RedisDict(ScriptCaller, SharedDict):
             await self._acall(SET, key, to_store(value, ttl, flags, self._stale), entry)
         return Outcome.STORED
 
-    def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self.set(key, value, ttl, flags)
-
-    async def asafe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return await self.aset(key, value, ttl, flags)
+    safe_set, asafe_set = set, aset
 
     def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
         stored = self._call(ADD, key, to_store(value, ttl, flags, self._stale), entry)
@@ -140,11 +137,15 @@ class RedisDict(ScriptCaller, SharedDict):
         stored = await self._acall(ADD, key, to_store(value, ttl, flags, self._stale), entry)
         return Outcome.STORED if stored else Outcome.EXISTS
 
-    def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return self.add(key, value, ttl, flags)
+    safe_add, asafe_add = add, aadd
 
-    async def asafe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        return await self.aadd(key, value, ttl, flags)
+    def add_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
+        data = self._call(ADD_OR_GET, key, to_store(value, ttl, 0, self._stale), entry)
+        return Outcome.STORED if data is None else unpacked(data)
+
+    async def aadd_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
+        data = await self._acall(ADD_OR_GET, key, to_store(value, ttl, 0, self._stale), entry)
+        return Outcome.STORED if data is None else unpacked(data)
 
     def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
         stored = self._call(REPLACE, key, to_store(value, ttl, flags, self._stale))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ..base import Item
 from ..codec import (
+    BYTES,
     INT,
     MAX_INT,
     MIN_INT,
@@ -49,6 +50,8 @@ WRONG_KIND: Final = -1
 
 def packed(value: Any) -> bytes:
     """Return a value in wire format. Raise `BadValue`."""
+    if type(value) is bytes:
+        return DIGITS[BYTES] + value
     kind, data = encode(value)
     return b"1%d" % value if kind == INT else DIGITS[kind] + data
 
@@ -59,6 +62,8 @@ def unpacked(data: bytes) -> Any:
         kind = data[0] - ZERO
         if kind == TEXT:
             return data[1:].decode()
+        if kind == BYTES:
+            return data[1:]
         if kind == INT:
             return int(data[1:])
     except (ValueError, IndexError) as error:
@@ -77,15 +82,15 @@ def separated(reply: Sequence[bytes]) -> list[bytes | None]:
     return values
 
 
-def to_store(value: Any, ttl: float, flags: int, stale: int) -> Sent:
+def to_store(value: Any, ttl: float, flags: int, stale: bytes) -> Sent:
     """Return the arguments for a new item: value, life, stale and flags, as needed. Raise `BadValue`."""
     data = packed(value)
     if flags:
         return data, milliseconds(ttl), stale, check_flags(flags)
-    return (data, milliseconds(ttl), stale) if ttl else (data,)
+    return (data, b"%d" % milliseconds(ttl), stale) if ttl else (data,)
 
 
-def to_add(by: Any, init: Any, init_ttl: float, stale: int) -> Sent:
+def to_add(by: Any, init: Any, init_ttl: float, stale: bytes) -> Sent:
     """Return the number to add, the new item, its life and stale, as needed. Raise `BadValue`."""
     check_addition(by, init, init_ttl)
     if init is None:

@@ -37,6 +37,13 @@ class Bomb:
         return explode, ()
 
 
+class Token:
+    """An object that can be changed, and can be the key of a dict."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
 @pytest.fixture(params=["lmdb", pytest.param("redis", marks=pytest.mark.redis)])
 def kind(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Iterator[str]:
     loaded.clear()
@@ -206,7 +213,7 @@ async def test_what_others_have_stored(api: Api, shm: SharedDict, caplog: pytest
 async def test_what_cannot_be_read(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     for body in (b"", b"\xc1", b"\x92\x01", b"\x01\x02", b"\xa2\xff\xfe", b"\x91" * 20_000 + b"\x01"):
         shm.set(KEY, struct.pack("<BBdd", records.LAYOUT, PLAIN, 0, 0) + body)
-        await is_a_miss(api, caplog, "it cannot be read")
+        await is_a_miss(api, caplog, "it cannot be loaded: ")
 
 
 async def test_a_list_of_others_stays(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
@@ -293,6 +300,13 @@ async def test_what_is_counted(api: Api) -> None:
         await api.get(key)
     stats = await api.stats()
     assert (stats.l1, stats.l2, stats.misses) == (2, 2, 1)
+
+
+async def test_keys_of_a_dict_are_not_shared(api: Api) -> None:
+    await api.set("k", {Token("x"): 1})
+    replies = [await api.get("k") for _ in range(3)]  # from L2, then from L1
+    assert [[token.text for token in reply] for reply in replies] == [["x"]] * 3
+    assert len({id(token) for reply in replies for token in reply}) == 3
 
 
 async def test_without_l1(kind: str, request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 import pytest
 from django.core.cache import caches
+from redis import Redis
 
 from resty_django.cache import BadOption, ainvalidate_tags, invalidate_tags
 from resty_django.cache.backend import entries
@@ -63,6 +64,48 @@ async def test_calls_that_store(api: Api) -> None:
     await api.invalidate_tags("x")
     assert await api.add("b", "new"), "an invalidated entry does not exist"
     assert await api.get_many(["a", "b", "c", "d"]) == {"b": "new", "d": 4}
+
+
+@pytest.mark.redis
+async def test_add_reads_versions_of_tags_only(
+    request: pytest.FixtureRequest, settings: Any, tmp_path: Path, valkey: Redis
+) -> None:
+    """On Redis, `add` over an entry without tags is one call."""
+
+    def calls() -> int:
+        count: int = valkey.info("commandstats")["cmdstat_evalsha"]["calls"]
+        valkey.config_resetstat()
+        return count
+
+    for _ in fresh(request, settings, tmp_path, "redis", LRU_SIZE=0):
+        for api in (Api("redis", twins) for twins in (False, True)):
+            await api.set("plain", {1, 2})
+            await api.set("number", 7)
+            await api.set("tagged", "v", tags=("x",))
+            for key in ("plain", "tagged"):  # from now on the server knows the scripts
+                assert not await api.add(key, "new")
+            calls()
+            assert not await api.add("plain", "new")
+            assert not await api.add("number", 8)
+            assert calls() == 2
+            assert not await api.add("tagged", "new")
+            assert calls() == 2
+            assert (await api.get("plain"), await api.get("number"), await api.get("tagged")) == ({1, 2}, 7, "v")
+
+
+async def test_add_over_what_others_have_stored(api: Api) -> None:
+    caches["default"].set("k", 1)
+    shm = stores["pages"].shm
+    for content in (True, "text", b"", b"\xc1" * 30, [1]):
+        shm.set(":1:k", content)
+        assert await api.add("k", "new") is False
+        assert await api.add("k", "new", 0) is False
+        assert shm.get(":1:k") == content
+    shm.delete(":1:k")
+    shm.rpush(":1:k", 1)
+    assert await api.add("k", "new") is False
+    assert await api.add("k", "new", 0) is False
+    assert shm.llen(":1:k") == 1
 
 
 async def test_tagged_numbers_cannot_be_incremented(api: Api) -> None:

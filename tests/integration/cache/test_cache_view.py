@@ -281,6 +281,15 @@ def test_by_language_and_time_zone() -> None:
     assert ran() == 1
 
 
+def test_one_page_without_translations_and_time_zones(site: Any) -> None:
+    site.USE_I18N = site.USE_TZ = False
+    page = Page()
+    for language, zone in (("en", "UTC"), ("de", "UTC"), ("de", "Asia/Tokyo")):
+        with translation.override(language), timezone.override(zone):
+            page.get()
+    assert ran() == 1
+
+
 def test_by_a_function_of_the_request() -> None:
     page = Page(key=lambda request: request.headers.get("X-Tenant"))
     for _ in range(2):

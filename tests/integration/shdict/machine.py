@@ -168,6 +168,17 @@ class Machine(RuleBasedStateMachine):
         else:
             assert outcome is Outcome.EXISTS
 
+    @rule(key=KEYS, value=VALUES, ttl=TTLS)
+    def add_or_get(self, key: str, value: Any, ttl: float) -> None:
+        entry = self.live(key)
+        if entry is None:
+            assert self.dictionary.add_or_get(key, value, ttl) is Outcome.STORED
+            self.model[key] = Entry(value, 0, self.after(ttl))
+        elif entry.items is not None:
+            self.fails(WrongKind, self.dictionary.add_or_get, key, value, ttl)
+        else:
+            assert same(self.dictionary.add_or_get(key, value, ttl), entry.value)
+
     @rule(key=KEYS, value=VALUES, ttl=TTLS, flags=FLAGS)
     def replace(self, key: str, value: Any, ttl: float, flags: int) -> None:
         outcome = self.dictionary.replace(key, value, ttl, flags)

@@ -147,6 +147,25 @@ async def test_add_stores_only_what_is_not_there(calls: Calls) -> None:
         await calls.delete_many(["k", "l"])
 
 
+async def test_add_or_get_returns_what_is_there(calls: Calls) -> None:
+    assert await calls.add_or_get("k", "v", 5) is Outcome.STORED
+    assert await calls.add_or_get("k", "w", 7) == "v"
+    assert await calls.ttl("k") == 5
+    calls.clock.advance(5)
+    assert await calls.add_or_get("k", b"x") is Outcome.STORED
+    assert await calls.get_item("k") == Item(b"x", 0, False)
+    assert await calls.ttl("k") == 0
+    for value in ("", 0, False, 1.5, b"", [1, "a"], {"a": None}, "x" * 5000):
+        await calls.set("k", value, 0, 7)
+        stored = await calls.add_or_get("k", "new")
+        assert (type(stored), stored) == (type(value), value)
+    assert await calls.get_item("k") == Item("x" * 5000, 7, False)
+    await calls.rpush("l", 1)
+    with pytest.raises(WrongKind):
+        await calls.add_or_get("l", "v")
+    assert await calls.llen("l") == 1
+
+
 async def test_replace_stores_only_over_what_is_there(calls: Calls) -> None:
     assert await calls.replace("k", "v") is Outcome.NOT_FOUND
     assert not Outcome.NOT_FOUND

@@ -202,6 +202,7 @@ async def test_a_bad_key_is_refused_by_every_call(calls: Calls) -> None:
         calls.safe_set(key, 1),
         calls.add(key, 1),
         calls.safe_add(key, 1),
+        calls.add_or_get(key, 1),
         calls.replace(key, 1),
         calls.delete(key),
         calls.delete_if(key, 1),

@@ -164,6 +164,7 @@ ONCE: dict[str, tuple[Any, ...]] = {
     "safe_set": ("k", "v"),
     "add": ("k", "v", 10),
     "safe_add": ("k", "v"),
+    "add_or_get": ("k", "v", 10),
     "replace": ("k", 1),
     "incr": ("k", 1, 0, 10),
     "expire": ("k", 10),

@@ -13,8 +13,8 @@ from asgiref.testing import ApplicationCommunicator
 from django.core.asgi import get_asgi_application
 from django.core.handlers.wsgi import WSGIHandler
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.http import StreamingHttpResponse
-from django.test import AsyncClient, Client
+from django.http import HttpResponse, StreamingHttpResponse
+from django.test import AsyncClient, Client, RequestFactory
 from django.utils.deprecation import MiddlewareMixin
 from pytest_django import Settings
 
@@ -139,6 +139,17 @@ async def test_the_header_has_the_name_in_the_settings(get: Any, settings: Setti
     reply = await get("/sync/", **{"X-Txid": OURS, "X-Request-Id": "b2fr5nvq5alalalalal0"})
     assert reply.json["request"] == reply.headers["X-Txid"] == OURS
     assert "X-Request-Id" not in reply.headers
+
+
+def test_headers_of_the_view_are_replaced() -> None:
+    request = RequestFactory().get("/")
+    view = TxidMiddleware(
+        lambda request: HttpResponse(headers={"x-request-ID": "a", "Traceparent": "b", "X-Other": "c"})
+    )
+    response: Any = view(request)
+    trace = request.trace.traceparent  # type: ignore[attr-defined]
+    expected = {"X-Request-Id": request.txid, "traceparent": trace, "X-Other": "c"}  # type: ignore[attr-defined]
+    assert {name: value for name, value in response.items() if name != "Content-Type"} == expected
 
 
 async def test_a_trace_goes_on_with_a_span_of_its_own(get: Any) -> None:
