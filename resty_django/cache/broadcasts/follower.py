@@ -12,6 +12,7 @@ from weakref import WeakSet, WeakValueDictionary
 from resty_django.events import runtime
 from resty_django.events.wire import NOT_EVENT
 from resty_django.shdict import SharedDictError
+from resty_django.shdict.bell import Bell
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.text import logger
 
@@ -36,6 +37,11 @@ class JournalFollower:
         self._dictionary = dictionary
         self._position: int | None = None
         self._retry_at = 0.0
+
+    @property
+    def bell(self) -> Bell | None:
+        """The bell that rings just before there is a new entry."""
+        return self._dictionary.bell
 
     def has_news(self) -> bool:
         """Return whether `read` is likely to find entries, with one read of a shared value."""
