@@ -129,7 +129,7 @@ class PollLoop:
                     return
             else:
                 yield self._pause_for(min(interval or SLICE, SLICE))
-                if self._must_poll(time.monotonic() - started):
+                if 0 < self.service.interval <= time.monotonic() - started:  # 0 may be changed later
                     return
 
     def _nap(self, interval: float) -> Steps[None]:
@@ -145,13 +145,6 @@ class PollLoop:
                 return
         if alert < FULL and (yield Step(watch.wait, watch.await_ring, (FULL,))):
             yield Step(time.sleep, asyncio.sleep, (COMMIT,))
-
-    def _must_poll(self, waited: float) -> bool:
-        """Return whether a full poll is due. Never with an interval of 0, which may be changed later."""
-        interval = self.service.interval
-        if 0 < interval <= SLICE:
-            return waited >= FULL or self.service.has_news()
-        return 0 < interval <= waited
 
     def _pause_for(self, seconds: float) -> Step:
         return Step(self.stopping.wait, asyncio.sleep, (seconds,))

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 from weakref import ReferenceType
 
 from resty_django.sansio import Step, Steps, arun, run
-from resty_django.shdict import NoMemory, SharedDictError
+from resty_django.shdict import NoMemory, SharedDict, SharedDictError
 from resty_django.shdict.bell import Bell
 from resty_django.text import logger
 
@@ -35,8 +35,8 @@ class Follower(Protocol):
     """Reads something in memory that a listener polls together with the events."""
 
     @property
-    def bell(self) -> Bell | None:
-        """The bell that rings just before there is news; None if only `has_news` shows it."""
+    def dictionary(self) -> SharedDict:
+        """The dictionary whose bell rings before there is news."""
 
     def has_news(self) -> bool:
         """Return whether `read` is likely to find something, with one read of a shared value."""
@@ -168,14 +168,16 @@ class EventService:
 
     def bells(self) -> tuple[Bell, ...]:
         """Return the bells that ring before `has_news` becomes true; empty if it may also do so without a ring."""
-        sources = (self.channel, *self._existing_followers())
-        bells = tuple(bell for source in sources if source is not None and (bell := source.bell) is not None)
-        return () if self.uses_local or len(bells) < len(sources) else bells
+        if self.channel is None or self.uses_local:
+            return ()
+        dictionaries = [self.channel.dictionary, *(follower.dictionary for follower in self._existing_followers())]
+        bells = tuple(dictionary.bell for dictionary in dictionaries if dictionary.bell is not None)
+        return bells if len(bells) == len(dictionaries) else ()
 
     def ring(self) -> None:
         """End the wait of this process's listener, and of others."""
-        if self.channel is not None and self.channel.bell is not None:
-            self.channel.bell.ring()
+        if self.channel is not None and (bell := self.channel.dictionary.bell) is not None:
+            bell.ring()
 
     def is_current(self) -> bool:
         """Return whether a poll is not likely to find anything: for channels in memory, for a second after a poll.

@@ -13,32 +13,31 @@ import math
 import os
 import select
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
 ALERT: Final = 0.1
 """Seconds during which a transaction that began before `arm` may commit an entry without ringing."""
-FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def _fifo(path: Path) -> FileIO:
+    return FileIO(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC), "r+")
 
 
 class Bell:
     """The bell of an open dictionary. `waiting`: the shared number, not 0 if a process waits."""
 
     def __init__(self, path: Path, waiting: memoryview) -> None:
-        self.waiting = waiting
         self.path = path
+        self.waiting = waiting
 
     def ring(self) -> None:
         """Wake all processes that wait. Never blocks or fails."""
         self.waiting[0] = 0
-        with contextlib.suppress(OSError):
-            file = os.open(self.path, FLAGS)
-            try:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(file, 64)  # some kernels announce only the first byte of a FIFO
-                os.write(file, b"\0")
-            finally:
-                os.close(file)
+        with contextlib.suppress(OSError), _fifo(self.path) as fifo:
+            fifo.read(64)  # some kernels announce only the first byte of a FIFO
+            fifo.write(b"\0")
 
 
 class Watch:
@@ -46,7 +45,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._bells: Sequence[Bell] = ()
-        self._files: list[int] = []
+        self._files = contextlib.ExitStack()
         self._epoll: Any = None
         self._armed = False
 
@@ -55,16 +54,21 @@ class Watch:
 
         Return for how many seconds entries may still come without a ring: infinity if the bells cannot be watched.
         """
-        if bells != self._bells or not all(os.fstat(file).st_nlink for file in self._files):
+        if bells != self._bells or not all(bell.path.exists() for bell in bells):
             self.close()
-            try:
+            with contextlib.suppress(OSError, AttributeError):  # no FIFO, no descriptor left, or a system without epoll
                 self._open(bells)
-            except (OSError, AttributeError):  # there is no FIFO, no descriptor is left, or the system has no epoll
-                self.close()
         for bell in self._bells:
             bell.waiting[0] = 1
         was_armed, self._armed = self._armed, bool(self._bells)
         return math.inf if not self._armed else 0.0 if was_armed else ALERT
+
+    def _open(self, bells: Sequence[Bell]) -> None:
+        self._epoll = self._files.enter_context(select.epoll())
+        for bell in bells:
+            self._epoll.register(self._files.enter_context(_fifo(bell.path)), select.EPOLLIN | select.EPOLLET)
+        self._epoll.poll(0)  # old bytes do not count
+        self._bells = bells
 
     def wait(self, seconds: float) -> bool:
         """Wait for a ring. Return whether there was one."""
@@ -85,17 +89,5 @@ class Watch:
 
     def close(self) -> None:
         """Forget the bells. In a forked child, this does not affect the parent."""
-        files, epoll, self._files, self._epoll = self._files, self._epoll, [], None  # first: a fork may come between
         self._bells, self._armed = (), False
-        for file in files:
-            os.close(file)
-        if epoll is not None:
-            epoll.close()
-
-    def _open(self, bells: Sequence[Bell]) -> None:
-        self._epoll = select.epoll()
-        for bell in bells:
-            self._files.append(os.open(bell.path, FLAGS))
-            self._epoll.register(self._files[-1], select.EPOLLIN | select.EPOLLET)
-        self._epoll.poll(0)  # old bytes do not count
-        self._bells = bells
+        self._files.close()

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from resty_django.shdict import SharedDict
 from resty_django.shdict.base import Entry
-from resty_django.shdict.bell import Bell
 
 Position: TypeAlias = int | bytes
 """The ID of an event. IDs of a channel increase strictly."""
@@ -32,11 +31,6 @@ class Channel(ABC):
 
     def __init__(self, dictionary: SharedDict) -> None:
         self.dictionary = dictionary
-
-    @property
-    def bell(self) -> Bell | None:
-        """The bell that rings just before there is a new event, for channels in memory; None if there is none."""
-        return None
 
     @abstractmethod
     def last(self) -> Any:

@@ -10,7 +10,6 @@ import time
 from typing import ClassVar, Final
 
 from resty_django.shdict import NoMemory
-from resty_django.shdict.bell import Bell
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.lmdb.journal import begin_of
 
@@ -31,10 +30,6 @@ class MemoryChannel(Channel):
         super().__init__(dictionary)
         dictionary.journal_size = dictionary.size // SHARE
         self._journal = dictionary
-
-    @property
-    def bell(self) -> Bell | None:
-        return self._journal.bell
 
     def last(self) -> int:
         return self._journal.journal_end()

@@ -9,7 +9,6 @@ worker that is dead or stopped.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import signal
@@ -189,8 +188,7 @@ class StandIn:
     def worker_ended(self) -> None:
         """End the process, and prepare for the next worker."""
         if self._pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+            os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
         self.shared.clear()

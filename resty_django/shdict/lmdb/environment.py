@@ -124,7 +124,6 @@ class Environment:
         self._env: lmdb.Environment | None = None
         self._dict_file: files.DictFile | None = None
         self.bell: Bell | None = None
-        """Rings when an entry is appended to the journal; None while the environment is closed."""
         self._items: Any = None
         self._order: Any = None
         self._due: Any = None

@@ -323,10 +323,9 @@ def test_an_exit_with_a_store_that_is_down_is_quiet(store: EventStore, caplog: p
 class Follower:
     """`read`: what a poll calls."""
 
-    bell = None
-
     def __init__(self, read: Callable[[], object]) -> None:
         self.read = read
+        self.dictionary = shdicts["events"]
 
     def has_news(self) -> bool:
         return False
