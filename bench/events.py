@@ -31,8 +31,8 @@ Figures = dict[str, float]
 REACH: Mapping[str, tuple[str, str, float]] = {
     "memory, 10 ms": ("p99_ms", "p99 of events in memory at 10 ms, ms", 25.0),
     "redis": ("p50_ms", "p50 of events by Redis, ms", 2.0),
-    "idle, memory, 5 ms": ("cpu_percent", "idle listener in memory at 5 ms, % of a core", 1.0),
-    "idle, memory, 10 ms": ("cpu_percent", "idle listener in memory at 10 ms, % of a core", 1.0),
+    "idle, memory, 5 ms": ("cpu_percent", "idle listener in memory at 5 ms, % of a core", 0.1),
+    "idle, memory, 10 ms": ("cpu_percent", "idle listener in memory at 10 ms, % of a core", 0.1),
     "idle, redis": ("cpu_percent", "idle listener by Redis, % of a core", 1.0),
 }
 

@@ -164,7 +164,7 @@ class Subject:
         return float(done.stdout.split()[-1])
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> Iterator[list[subprocess.Popen[bytes]]]:
         running = [
             subprocess.Popen(
                 [self.python, *arguments],
@@ -177,7 +177,7 @@ class Subject:
             for arguments in self.peer.workers
         ]
         try:
-            yield
+            yield running
         finally:
             for process in running:
                 process.terminate()

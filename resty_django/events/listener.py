@@ -15,6 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
 from resty_django.sansio import Step, Steps, arun, run
+from resty_django.shdict.bell import Watch
 from resty_django.text import logger
 
 from .names import events
@@ -28,6 +29,8 @@ SHORT: Final = 0.05
 """Pause (seconds) that is short enough to delay the end of the process."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """First and maximum pause (seconds) after a failure of the store; the pause doubles in between."""
+COMMIT: Final = 0.001
+"""Seconds from a ring until the transaction that rang has usually committed its event."""
 SHUTDOWN_SECONDS: Final = 1.0
 """Time limit (seconds) for the last event and the last poll of a cancelled task."""
 
@@ -43,6 +46,7 @@ class Listener(Protocol):
     """A running listener, created by `start`."""
 
     started: threading.Event
+    watch: Watch
 
     @property
     def running(self) -> bool: ...
@@ -58,6 +62,7 @@ class PollLoop:
         self.service = service
         self.started = threading.Event()
         self.stopping = threading.Event()
+        self.watch = Watch()
         self._starter = starter
         self._pause = 0.0
 
@@ -73,13 +78,14 @@ class PollLoop:
                 if outcome == "recursive":  # another thread polls, perhaps for a long time
                     yield self._pause_for(min(0.01, service.interval or SLICE))
                 else:
-                    yield self._wait()
+                    yield from self._wait()
             except Exception as error:
                 yield self._pause_for(self._failed(error))
 
     def shutdown(self) -> Steps[None]:
         """Post `stopping`, and poll once more for events posted so far."""
         service = self.service
+        self.watch.close()
         if not service.configured:
             return
         try:
@@ -103,50 +109,42 @@ class PollLoop:
             await sync_to_async(close_old_connections)()
         return outcome
 
-    def _wait(self) -> Step:
+    def _wait(self) -> Steps[None]:
         """Wait until a poll is due."""
         service = self.service
         channel = service.channel
         if channel is None or not channel.wakes or not service.interval:
-            return Step(self._doze, self._adoze)
-        seconds = min(service.interval, SLICE) if service.uses_local else SLICE
-        return Step(channel.wait, channel.await_news, (service.position, seconds))
+            yield from self._doze()
+        else:
+            seconds = min(service.interval, SLICE) if service.uses_local else SLICE
+            yield Step(channel.wait, channel.await_news, (service.position, seconds))
 
-    def _doze(self) -> None:
+    def _doze(self) -> Steps[None]:
         started = time.monotonic()
         while not self.stopping.is_set():
             interval = self.service.interval
             if 0 < interval <= SHORT:
-                self._nap(interval)
-                return
-            self.stopping.wait(min(interval or SLICE, SLICE))
-            if self._must_poll(time.monotonic() - started):
-                return
+                yield from self._nap(interval)
+                if self.service.interval:
+                    return
+            else:
+                yield self._pause_for(min(interval or SLICE, SLICE))
+                if 0 < self.service.interval <= time.monotonic() - started:  # 0 may be changed later
+                    return
 
-    def _nap(self, interval: float) -> None:
-        """Check one number after each short sleep. Idle processes do this all the time, so it must be cheap.
+    def _nap(self, interval: float) -> Steps[None]:
+        """Check one number after each short sleep. After some time without news, wait for a bell instead.
 
         Sleeping is cheaper than waiting for `stopping`.
         """
-        has_news, is_stopping, sleep = self.service.has_news, self.stopping.is_set, time.sleep
-        for _ in range(math.ceil(FULL / interval)):
-            sleep(interval)
-            if has_news() or is_stopping():
+        watch, service = self.watch, self.service
+        alert = watch.arm(service.bells())
+        for _ in range(math.ceil(min(alert, FULL) / interval)):
+            yield Step(time.sleep, asyncio.sleep, (interval,))
+            if service.has_news() or self.stopping.is_set():
                 return
-
-    async def _adoze(self) -> None:
-        started = time.monotonic()
-        while not self.stopping.is_set():
-            await asyncio.sleep(min(self.service.interval or SLICE, SLICE))
-            if self._must_poll(time.monotonic() - started):
-                return
-
-    def _must_poll(self, waited: float) -> bool:
-        """Return whether a full poll is due. Never with an interval of 0, which may be changed later."""
-        interval = self.service.interval
-        if 0 < interval <= SLICE:
-            return waited >= FULL or self.service.has_news()
-        return 0 < interval <= waited
+        if alert < FULL and (yield Step(watch.wait, watch.await_ring, (FULL,))):
+            yield Step(time.sleep, asyncio.sleep, (COMMIT,))
 
     def _pause_for(self, seconds: float) -> Step:
         return Step(self.stopping.wait, asyncio.sleep, (seconds,))
@@ -171,7 +169,7 @@ class ThreadListener:
     def __init__(self, service: EventService, starter: Starter, delay: float = 0.0) -> None:
         self._poll_loop = PollLoop(service, starter)
         self._delay = delay
-        self.started = self._poll_loop.started
+        self.started, self.watch = self._poll_loop.started, self._poll_loop.watch
         self._thread = threading.Thread(target=self._run, name="resty-events", daemon=True)
         self._thread.start()
 
@@ -181,6 +179,7 @@ class ThreadListener:
 
     def stop(self, timeout: float) -> None:
         self._poll_loop.stopping.set()
+        self._poll_loop.service.ring()
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
@@ -195,7 +194,7 @@ class TaskListener:
 
     def __init__(self, service: EventService, starter: Starter) -> None:
         self._poll_loop = PollLoop(service, starter)
-        self.started = self._poll_loop.started
+        self.started, self.watch = self._poll_loop.started, self._poll_loop.watch
         self._loop = asyncio.get_running_loop()
         # A separate context, because the first request's context ends with the request.
         self._task = self._loop.create_task(self._run(), name="resty-events", context=contextvars.Context())

@@ -379,6 +379,7 @@ def _after_fork() -> None:
     _service = _new_service()
     _listener = None
     if listener is not None:
+        listener.watch.close()
         _listener = ThreadListener(_service, _begin(parent), CHILD_DELAY)
 
 

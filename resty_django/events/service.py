@@ -11,7 +11,8 @@ from typing import Any, Final, Literal, Protocol
 from weakref import ReferenceType
 
 from resty_django.sansio import Step, Steps, arun, run
-from resty_django.shdict import NoMemory, SharedDictError
+from resty_django.shdict import NoMemory, SharedDict, SharedDictError
+from resty_django.shdict.bell import Bell
 from resty_django.text import logger
 
 from .channels import Batch, Channel
@@ -32,6 +33,10 @@ FULL: Final = 1.0
 
 class Follower(Protocol):
     """Reads something in memory that a listener polls together with the events."""
+
+    @property
+    def dictionary(self) -> SharedDict:
+        """The dictionary whose bell rings before there is news."""
 
     def has_news(self) -> bool:
         """Return whether `read` is likely to find something, with one read of a shared value."""
@@ -146,8 +151,10 @@ class EventService:
 
     def post_local(self, source: str, event: str, data: Any = None) -> None:
         check(source, event)
-        self.uses_local = True
         self._local.append(Event(source, event, data))
+        if not self.uses_local:
+            self.uses_local = True
+            self.ring()  # later ones are found by polling
 
     # --- polling ---
 
@@ -158,6 +165,19 @@ class EventService:
         if (channel is not None and channel.last() != self.position) or self._local:
             return True
         return any(follower.has_news() for follower in self._existing_followers())
+
+    def bells(self) -> tuple[Bell, ...]:
+        """Return the bells that ring before `has_news` becomes true; empty if it may also do so without a ring."""
+        if self.channel is None or self.uses_local:
+            return ()
+        dictionaries = [self.channel.dictionary, *(follower.dictionary for follower in self._existing_followers())]
+        bells = tuple(dictionary.bell for dictionary in dictionaries if dictionary.bell is not None)
+        return bells if len(bells) == len(dictionaries) else ()
+
+    def ring(self) -> None:
+        """End the wait of this process's listener, and of others."""
+        if self.channel is not None and (bell := self.channel.dictionary.bell) is not None:
+            bell.ring()
 
     def is_current(self) -> bool:
         """Return whether a poll is not likely to find anything: for channels in memory, for a second after a poll.

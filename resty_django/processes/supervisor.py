@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import selectors
@@ -166,6 +167,8 @@ class ProcessPool:
         commands, telling = os.pipe()
         reports, reporting = os.pipe()
         end_with_me = end_with_parent()
+        gc.collect()
+        gc.freeze()  # so that a full collection in a child does not copy the pages of all objects
         started = time.monotonic()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         pid = os.fork()

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from .bell import Bell
 from .errors import SharedDictError, Unreadable, WrongKind
 
 P = TypeVar("P")
@@ -105,6 +106,8 @@ class SharedDict(ABC):
     engine: ClassVar[str]
     stats_search: ClassVar[bool] = False
     """Whether `stats()` must scan all keys of a server to count the dictionary's keys."""
+    bell: Bell | None = None
+    """Rings when an entry is appended to the journal; None without a journal, or while it is closed."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -57,3 +57,32 @@ def test_a_child_without_handlers_ends_with_its_parent(parent: processes.Process
     while Path(f"/proc/{child}").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+BALLAST = """
+import gc, os, re, signal, time
+from pathlib import Path
+from resty_django.processes.supervisor import ProcessPool
+
+ballast = [[number] for number in range(300_000)]
+
+def own_kilobytes():
+    return int(re.search(r"Private_Dirty: *(\\d+)", Path("/proc/self/smaps_rollup").read_text()).group(1))
+
+def work(index, commands, reports):
+    before = own_kilobytes()
+    gc.collect()
+    os.write(reports, b"%d\\n" % (own_kilobytes() - before))
+    return 0
+
+def ended(child, code):
+    children.stopping = True
+
+children = ProcessPool("test", 1, work, on_report=lambda child, line: print(line.decode()), on_exit=ended)
+children.run(on_signal=lambda number: None, on_tick=lambda: None, tick=0.2)
+"""
+
+
+def test_a_collection_in_a_child_does_not_copy_the_memory_of_its_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", BALLAST], stdout=subprocess.PIPE, text=True, check=True)
+    assert int(done.stdout) < 5_000, "the ballast has 20 MB"

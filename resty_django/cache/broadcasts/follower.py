@@ -33,7 +33,7 @@ class JournalFollower:
         self.channels: WeakSet[EventChannel] = WeakSet()
         self.error: SharedDictError | None = None
         """Why the last read failed; None if it succeeded."""
-        self._dictionary = dictionary
+        self.dictionary = dictionary
         self._position: int | None = None
         self._retry_at = 0.0
 
@@ -42,7 +42,7 @@ class JournalFollower:
         if self.error is not None and time.monotonic() < self._retry_at:
             return False
         try:
-            return self._dictionary.journal_end() != self._position
+            return self.dictionary.journal_end() != self._position
         except SharedDictError:
             return True
 
@@ -57,22 +57,22 @@ class JournalFollower:
             self.error = None
         except SharedDictError as error:
             if self.error is None:
-                log.error("Invalidations in %r are not received until it is back: %s", self._dictionary, error)
+                log.error("Invalidations in %r are not received until it is back: %s", self.dictionary, error)
             self.error = error
             self._retry_at = time.monotonic() + PAUSE
 
     def _read_some(self) -> bool:
         """Return whether there may be more."""
-        position, end = self._position, self._dictionary.journal_end()
+        position, end = self._position, self.dictionary.journal_end()
         if position is None:  # L1 may contain values from before
             self._position = end
             self._forget()
             return False
         if end == position:
             return False
-        batch = self._dictionary.read_journal(position)
+        batch = self.dictionary.read_journal(position)
         if batch.lost or batch.replaced:
-            log.info("Invalidations in %r were evicted before this process polled, so L1 is emptied", self._dictionary)
+            log.info("Invalidations in %r were evicted before this process polled, so L1 is emptied", self.dictionary)
             self._forget()
         for number, entry in batch.entries:
             if entry is None:

@@ -19,7 +19,8 @@ from resty_django.processes.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
 from ..worker.exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT
-from ..worker.loop import ABORT_TIMEOUT
+from ..worker.heartbeat import StandIn
+from ..worker.loop import ABORT_TIMEOUT, MAX_JOBS_PER_POP
 from ..worker.options import Options
 from .worker_process import NOW, PAUSE, QUIT, RESUME, STOP, serve
 
@@ -52,6 +53,9 @@ class Supervisor:
         """By index: the state that an operator gave a process, and in which its successor starts."""
         self._stopped: set[int] = set()
         """Indices of processes that an operator has stopped."""
+        count = options.processes if options.pool == "threads" else 0
+        self._stand_ins = {index: StandIn(options.max_slots + MAX_JOBS_PER_POP) for index in range(count)}
+        """By index: what sends the heartbeats of a process whose interpreter is blocked."""
         self._children = ProcessPool(
             "worker", options.processes, self._work, on_report=self._on_report, on_exit=self._on_exit
         )
@@ -68,6 +72,9 @@ class Supervisor:
         for pid, at in self._kill_at.items():
             if time.monotonic() >= at and pid in self._children.processes:
                 os.kill(pid, signal.SIGKILL)
+        for pid, child in self._children.processes.items():
+            if child.index in self._stand_ins:
+                self._stand_ins[child.index].check(f"{self.options.name}-{pid}", pid, time.monotonic())
         if self._display is not None:
             self._display(self)
 
@@ -105,7 +112,8 @@ class Supervisor:
         dead = [f"{self.options.name}-{pid}" for pid in self._dead if pid not in living]
         kept = {"paused": self.paused, "slots": self.options.concurrency, **self._kept.get(index, {})}
         shown = self._display is not None
-        return serve(self.options, commands, reports, shown=shown, dead=dead, **kept)
+        stand_in = self._stand_ins.get(index)
+        return serve(self.options, commands, reports, stand_in=stand_in, shown=shown, dead=dead, **kept)
 
     def _on_report(self, child: Child, line: bytes) -> None:
         with contextlib.suppress(ValueError):
@@ -120,6 +128,8 @@ class Supervisor:
         if last is not None:
             self.ended_counts.update(last["counts"])
         self._kill_at.pop(child.pid, None)
+        if child.index in self._stand_ins:
+            self._stand_ins[child.index].worker_ended()
         if code != OK:
             self._dead.append(child.pid)
         if code == CONFIG:  # another process would stop for the same reason

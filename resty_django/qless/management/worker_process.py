@@ -25,12 +25,12 @@ from ..errors import DuplicateTask
 from ..job_classes import discover
 from ..search.index import Indexer
 from ..tasks.schedule import Scheduler
-from ..worker import heartbeat as heartbeat_process
 from ..worker.executor import Pool
 from ..worker.exit_codes import CONFIG, DIED
 from ..worker.forks import terminate_forks_at_end
+from ..worker.heartbeat import StandIn
 from ..worker.listener import Listener
-from ..worker.loop import MAX_JOBS_PER_POP, WorkerLoop
+from ..worker.loop import WorkerLoop
 from ..worker.options import Options
 from ..worker.processes.child import JobProcess, start_events
 from ..worker.processes.fork_server import ForkServer
@@ -52,6 +52,7 @@ def serve(
     commands: int,
     reports: int,
     *,
+    stand_in: StandIn | None,
     shown: bool,
     paused: bool,
     slots: int,
@@ -59,23 +60,20 @@ def serve(
 ) -> int:
     """Run jobs until the parent or a signal stops them. Return the exit code.
 
-    `commands`, `reports`: file descriptors of the parent's pipes. `shown`: whether the parent displays snapshots.
-    `dead`: names of workers that have died.
+    `commands`, `reports`: file descriptors of the parent's pipes. `stand_in`: for a worker that runs jobs in threads.
+    `shown`: whether the parent displays snapshots. `dead`: names of workers that have died.
     """
+    if stand_in is not None:
+        stand_in.shared.clear()
+        stand_in.dump.enable()
     parent = ReportPipe(reports)
     client = default_client()
     client.worker_name = f"{options.name}-{os.getpid()}"
-    shared, heartbeat_pid = None, 0
-    if options.pool == "threads":
-        jobs = options.max_slots + MAX_JOBS_PER_POP
-        shared, heartbeat_pid = heartbeat_process.start(client, client.worker_name, jobs)
     if any(isinstance(error, DuplicateTask) for error in discover().values()):  # which it has logged
-        heartbeat_process.stop(heartbeat_pid)
         return CONFIG
     make_pool = start_processes(client.worker_name, options) if options.pool == "processes" else None
     terminate_forks_at_end()  # after starting the processes that are stopped separately
     loop, listener = build(client, options, make_pool)
-    loop.in_flight.shared = shared
     loop.paused = paused
     loop.resize(slots)
     scheduler = Scheduler(client, options.queues)
@@ -84,8 +82,8 @@ def serve(
     dead = (*dead, loop.name)  # a worker of the same name, in a container, may have left requests
     liveness = LivenessReporter(client, loop.name, options.queues, dead)
     liveness.control = RemoteControl(client, loop, options, wake=liveness.wake, keep=parent.keep)
-    if shared is not None:
-        liveness.on_round = shared.record_report
+    if stand_in is not None:
+        loop.in_flight.shared, liveness.on_round = stand_in.shared, stand_in.shared.record_report
     listener.on_request = liveness.wake
     listener.start()
     scheduler.start()
@@ -109,7 +107,6 @@ def serve(
             archiver.stop()
         if started:
             events.stop()  # this process ends without its exit handlers
-        heartbeat_process.stop(heartbeat_pid)
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))
 
 

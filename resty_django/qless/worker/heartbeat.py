@@ -2,14 +2,13 @@
 
 A job can hold the interpreter lock (GIL) for longer than the leases of its process last, for example in a loop in C or
 a regular expression that never ends. Then the thread that sends heartbeats does not run. So the worker keeps the jids
-of its jobs and the time of its last check in memory that it shares with a child process. The child, which has its own
-interpreter, sends the heartbeats if the worker has not checked for too long. It sends none for a worker that is dead or
-stopped.
+of its jobs and the time of its last check in memory that it shares with its parent. If the worker has not checked for
+too long, the parent starts a process that sends the heartbeats until the worker checks again. It sends none for a
+worker that is dead or stopped.
 """
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import signal
@@ -17,22 +16,21 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from resty_django.processes.supervisor import end_with_parent
 from resty_django.redis import StoreError
 from resty_django.text import logger
 
+from ..clients.default import default_client
 from ..errors import QlessError
-from .reports.blocked_stacks import BlockedStacks, StackDump
+from .reports.blocked_stacks import BLOCKED_AFTER, BlockedStacks, StackDump
 from .running_job import DEFAULT_LEASE, RENEWALS
-
-if TYPE_CHECKING:
-    from ..clients.client import Client
 
 log = logger("resty_django.qless.worker")
 
 TICK: Final = 0.5
-"""Seconds between two checks by the child."""
+"""Seconds between two checks by the process."""
 LONGEST: Final = 3600.0
 """Seconds without a check after which a worker counts as permanently stuck: its jobs go to other workers."""
 SLOT: Final = 256
@@ -45,7 +43,7 @@ _LENGTH: Final = struct.Struct("=H")
 
 
 class SharedJobs:
-    """The jids of a worker's running jobs, in memory shared with its children. One thread writes; times are monotonic.
+    """The jids of a worker's running jobs, in memory shared with its parent. One thread writes; times are monotonic.
 
     `jobs`: maximum number of jids.
     """
@@ -54,6 +52,11 @@ class SharedJobs:
         self._memory = mmap.mmap(-1, SLOT * (jobs + 1))
         self._free = list(range(jobs, 0, -1))
         self._slots: dict[str, int] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the jobs of a worker that has ended. Called by the parent, for the next worker."""
+        self._memory[:] = bytes(len(self._memory))
         self.record_check(time.monotonic(), DEFAULT_LEASE)
 
     def record_check(self, now: float, lease: float) -> None:
@@ -82,6 +85,12 @@ class SharedJobs:
         if slot is not None:
             _LENGTH.pack_into(self._memory, slot * SLOT, 0)
             self._free.append(slot)
+
+    def is_silent(self, now: float) -> bool:
+        """Return whether the worker has not checked its jobs, or has given no sign of life, for too long."""
+        last_check, lease = self.last_check()
+        is_late = now - last_check >= lease / RENEWALS and self.jids() != []
+        return is_late or now - self.last_sign_of_life() >= BLOCKED_AFTER
 
     def last_check(self) -> tuple[float, float]:
         """Return the time of the last check, and the lease in seconds."""
@@ -148,54 +157,64 @@ class StandInHeartbeats:
         return True
 
 
-def start(client: Client, worker: str, jobs: int) -> tuple[SharedJobs, int]:
-    """Start the heartbeat process; return the shared memory and the pid. Call it before this process has threads."""
-    shared = SharedJobs(jobs)
-    parent = os.getpid()
-    dump = StackDump()
-    dump.enable()
-    pid = os.fork()
-    if not pid:
-        try:
-            _serve(
-                StandInHeartbeats(
-                    worker, shared, lambda: is_running(parent), lambda jid: client.call("heartbeat", jid, worker)
-                ),
-                BlockedStacks(client, worker, shared, lambda: dump.take(parent) if is_running(parent) else ""),
-                parent,
-            )
-        except BaseException:
-            log.exception("the process that sends heartbeats for worker %s failed", worker)
-        finally:
-            os._exit(0)
-    return shared, pid
+class StandIn:
+    """The parent's part: the memory of one worker process, and the process that stands in for it when necessary.
+
+    `jobs`: maximum number of jobs. The process that calls `check` must have no threads.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self.shared = SharedJobs(jobs)
+        self.dump = StackDump()
+        self._pid = 0
+
+    def check(self, name: str, worker: int, now: float) -> None:
+        """Start the process if the worker with this name and pid has been silent for too long."""
+        if self._pid and os.waitpid(self._pid, os.WNOHANG)[0]:
+            self._pid = 0
+        if self._pid or not self.shared.is_silent(now):
+            return
+        end_with_me = end_with_parent(signal.SIGKILL)
+        self._pid = os.fork()
+        if not self._pid:
+            try:
+                end_with_me()
+                self._serve(name, worker)
+            except BaseException:
+                log.exception("the process that sends heartbeats for worker %s failed", name)
+            finally:
+                os._exit(0)
+
+    def worker_ended(self) -> None:
+        """End the process, and prepare for the next worker."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+        self.shared.clear()
+
+    def _serve(self, name: str, worker: int) -> None:
+        ignored: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+        for number in (*ignored, signal.SIGUSR1, signal.SIGUSR2):  # sent to the whole group; it ends with the worker
+            signal.signal(number, signal.SIG_IGN)
+        client = default_client()
+        heartbeats = StandInHeartbeats(
+            name, self.shared, lambda: is_running(worker), lambda jid: client.call("heartbeat", jid, name)
+        )
+        stacks = BlockedStacks(client, name, self.shared, lambda: self.dump.take(worker) if is_running(worker) else "")
+        while self.shared.is_silent(time.monotonic()):
+            heartbeats.check(time.monotonic())
+            stacks.check(time.monotonic())
+            time.sleep(TICK)
 
 
-def stop(pid: int) -> None:
-    """End the heartbeat process. `pid`: 0 if there is none."""
-    if not pid:
-        return
-    with contextlib.suppress(OSError):  # it is dead, or a job has already waited for it
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-def is_running(parent: int) -> bool:
-    """Return whether the process that forked this one is neither dead nor stopped."""
-    if os.getppid() != parent:
-        return False
+def is_running(worker: int) -> bool:
+    """Return whether a worker process is neither dead nor stopped."""
     try:
-        state = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[0]
+        os.kill(worker, 0)
+        state = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0]
+    except ProcessLookupError:
+        return False
     except (OSError, IndexError):  # /proc is not mounted
         return True
     return state not in "TtZX"
-
-
-def _serve(heartbeats: StandInHeartbeats, stacks: BlockedStacks, parent: int) -> None:
-    ignored: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-    for number in (*ignored, signal.SIGUSR1, signal.SIGUSR2):  # sent to the whole group; it ends with the worker
-        signal.signal(number, signal.SIG_IGN)
-    while os.getppid() == parent:
-        heartbeats.check(time.monotonic())
-        stacks.check(time.monotonic())
-        time.sleep(TICK)

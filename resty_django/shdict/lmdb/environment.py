@@ -24,6 +24,7 @@ from resty_django.conf.schema import Name, key_text
 from resty_django.text import logger
 
 from .. import fork_hooks
+from ..bell import Bell
 from ..errors import NoMemory, Unavailable
 from . import files
 from .records import COUNT, FORCIBLE, PAGE, Txn
@@ -47,7 +48,7 @@ LOOK: Final = 1.0
 ANEW: Final = ("closed", "another environment", "MDB_BAD_RSLOT")
 """Texts in the errors of a transaction whose environment was closed by another thread or for a fork."""
 FLUSHES: Final = 4096
-"""Size in bytes of the file that counts flushes; the first eight bytes are used."""
+"""Size in bytes of the file that counts flushes; the first twelve bytes are used."""
 
 StoreError = lmdb.Error
 MapFull = lmdb.MapFullError
@@ -122,6 +123,7 @@ class Environment:
         """Held during each write transaction: LMDB would discard it if another thread closed the environment."""
         self._env: lmdb.Environment | None = None
         self._dict_file: files.DictFile | None = None
+        self.bell: Bell | None = None
         self._items: Any = None
         self._order: Any = None
         self._due: Any = None
@@ -176,6 +178,7 @@ class Environment:
             shared = _mapped(files.sibling(dict_file.data, files.FLUSHES))
             self._flushes, self._crowded = shared[:1], shared[1:2]
             self._calm = shared.cast("B").cast("Q")[:1]
+            self.bell = Bell(files.sibling(dict_file.data, files.BELL), shared[2:3])
             env.reader_check()
             dict_file.remember()
         except (lmdb.Error, OSError) as error:
@@ -210,7 +213,7 @@ class Environment:
         with _opening:
             env, dict_file = self._env, self._dict_file
             self._begin = self._shut
-            self._env = self._dict_file = None
+            self._env = self._dict_file = self.bell = None
             with self._writing:
                 if env is not None:
                     env.close()

@@ -8,6 +8,7 @@ exclusive lock and creates the memory if it is missing, has another size, or is 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -39,8 +40,9 @@ SPARE: Final = 1024 * 1024
 TRIES: Final = 500
 LOCKS: Final = "-lock"
 FLUSHES: Final = "-flushes"
+BELL: Final = "-bell"
 """Extensions of the files next to a dictionary's file; LMDB defines the first."""
-OURS: Final = (".card", ".mdb", f".mdb{LOCKS}", f".mdb{FLUSHES}")
+OURS: Final = (".card", ".mdb", f".mdb{LOCKS}", f".mdb{FLUSHES}", f".mdb{BELL}")
 
 
 class DictFile:
@@ -124,6 +126,7 @@ def _make_if_alone(
         return
     stored = _read_manifest(manifest)
     if stored == _manifest(size, stored.get("data")) and _is_complete(Path(stored["data"]), size):
+        _make_bell(Path(stored["data"]))  # if it was deleted
         return
     if stored:
         remove(Path(stored["data"]))
@@ -134,6 +137,7 @@ def _make_if_alone(
         log.warning("%s: %s", key_text(("SHARED_DICTS", Name(name))), text)
     try:
         make(data, size)
+        _make_bell(data)
         os.pwrite(manifest, json.dumps(_manifest(size, str(data))).encode(), 0)
     except OSError:
         remove(data)
@@ -216,8 +220,14 @@ def sibling(data: Path, ending: str) -> Path:
 
 def remove(data: Path) -> None:
     """Remove a dictionary's file and its auxiliary files."""
-    for file in (data, sibling(data, LOCKS), sibling(data, FLUSHES)):
-        file.unlink(missing_ok=True)
+    for ending in ("", LOCKS, FLUSHES, BELL):
+        sibling(data, ending).unlink(missing_ok=True)
+
+
+def _make_bell(data: Path) -> None:
+    """Make the FIFO of `Bell`, where the file system can. Processes without it poll."""
+    with contextlib.suppress(OSError):
+        os.mkfifo(sibling(data, BELL), 0o600)
 
 
 def _is_complete(data: Path, size: int) -> bool:

@@ -106,7 +106,10 @@ class JournalMixin(ItemStore):
         return Entries(entries[-1][0], entries, entries[0][0] - begin - 1, position != 0 and begin != position)
 
     def _append(self, txn: Txn, entry: bytes) -> None:
-        """Append an entry within a transaction."""
+        """Append an entry within a transaction. Ring before it is committed, so that a crash cannot prevent it."""
+        bell = self.bell
+        if bell is not None and bell.waiting[0]:
+            bell.ring()
         cursor = txn.cursor(self._journal)
         number = _number(cursor.key()) + 1 if cursor.last() else _first_number()
         if len(entry) > LONGEST:

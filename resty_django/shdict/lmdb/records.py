@@ -12,8 +12,9 @@ Six tables of one LMDB environment:
 | journal | number, 8 bytes | an entry; empty: the entry is the item `journal:<number>` |
 
 A name is the key, or a digest of `DIGEST` bytes if the key is longer than `LONGEST_NAME`. A record is a head and a
-body. Next to the environment is a small file that all processes map. It contains two numbers: the number of flushes,
-and whether the memory is crowded. Items whose generation differs from the first number are stale.
+body. Next to the environment is a small file that all processes map. It contains three numbers: the number of flushes,
+whether the memory is crowded, and whether a process waits for entries of the journal. Items whose generation differs
+from the first number are stale.
 """
 
 from __future__ import annotations

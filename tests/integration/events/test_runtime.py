@@ -325,6 +325,7 @@ class Follower:
 
     def __init__(self, read: Callable[[], object]) -> None:
         self.read = read
+        self.dictionary = shdicts["events"]
 
     def has_news(self) -> bool:
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from resty_django.qless.errors import LostLock
 from resty_django.qless.worker.heartbeat import LONGEST, SLOT, SharedJobs, StandInHeartbeats
 
@@ -62,3 +64,27 @@ def test_shared_memory_reuses_its_slots_and_leaves_out_what_does_not_fit() -> No
     for jid in ("a", "b", "c", "d", "a"):
         shared.add(jid)
     assert sorted(shared.jids()) == ["a", "b", "c"]
+
+
+def test_a_worker_is_silent_only_with_jobs_or_without_any_sign_of_life() -> None:
+    shared = SharedJobs(4)
+    shared.record_check(1000.0, 30.0)
+    shared.record_report(1000.0)
+    assert not shared.is_silent(1011.0), "it has no jobs"
+    shared.add("a")
+    assert not shared.is_silent(1009.0)
+    assert shared.is_silent(1010.0)
+    shared.record_check(1010.0, 3600.0)
+    assert not shared.is_silent(1021.0)
+    assert shared.is_silent(1022.0), "neither the loop nor the reports run"
+    shared.record_report(1015.0)
+    assert not shared.is_silent(1026.0)
+
+
+def test_the_next_worker_starts_without_the_jobs_of_the_last_one() -> None:
+    shared = SharedJobs(4)
+    shared.add("a")
+    shared.record_check(0.0, 1.0)
+    shared.clear()
+    assert shared.jids() == []
+    assert not shared.is_silent(time.monotonic())
