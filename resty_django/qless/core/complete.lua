@@ -105,21 +105,13 @@ if command == 'complete' or command == 'complete.many' then
       end
       return read_running(ARGV[n], ARGV[n + 1], result, ttl and need(title, 'ttl', ttl, 'number'))
     end
-    local replies, jobs, later_entries, known = {}, {}, {}, {}
-    local function read_safely(n)
-      local valid, job = pcall(read_entry, n)
-      if not valid then
-        local text = type(job) == 'table' and job.err or job
-        replies[(n - 1) / 4] = string.match(text, 'Complete%(%):.*') or text
-      end
-      return valid and job
-    end
+    local replies, jobs, others, known = {}, {}, {}, {}
     for n = 5, #ARGV, 4 do
-      local job = not known[ARGV[n]] and read_safely(n)
-      if known[ARGV[n]] or job and job.rare then -- another job may change with it
-        later_entries[#later_entries + 1] = n
-      elseif job then
+      local valid, job = pcall(read_entry, n)
+      if valid and not job.rare and not known[job.jid] then
         jobs[#jobs + 1], replies[(n - 1) / 4] = job, 'complete'
+      else
+        others[#others + 1] = n -- the end of another job may change it
       end
       known[ARGV[n]] = true
     end
@@ -127,11 +119,14 @@ if command == 'complete' or command == 'complete.many' then
       finish(jobs)
       follow_up()
     end
-    for _, n in ipairs(later_entries) do
-      local job = read_safely(n)
-      if job then
+    for _, n in ipairs(others) do
+      local valid, job = pcall(read_entry, n)
+      if valid then
         finish({job})
         replies[(n - 1) / 4] = follow_up(job.rare and job) and 'pending' or 'complete'
+      else
+        local text = type(job) == 'table' and job.err or job
+        replies[(n - 1) / 4] = string.match(text, 'Complete%(%):.*') or text
       end
     end
     return replies
