@@ -54,6 +54,7 @@ class BoundLater:
 
 
 _bound: Final[ContextVar[Bound | BoundLater | None]] = ContextVar("resty_django.txid", default=None)
+bind, unbind = _bound.set, _bound.reset
 _of_runs: Final[dict[str, str]] = {}
 
 

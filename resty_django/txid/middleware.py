@@ -20,7 +20,7 @@ from resty_django.conf import conf
 
 from . import traceparent
 from .codec import InvalidTxid, parse
-from .context import Binding
+from .context import Binding, Bound, bind, unbind
 from .generator import txid as new_txid
 from .traceparent import Trace
 
@@ -46,9 +46,12 @@ class TxidMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self._async:
             return self._acall(request)
-        txid, trace = assign_ids(request)
-        with Binding(txid, trace):
-            return write_headers(self.get_response(request), txid, trace)
+        ids = assign_ids(request)
+        token = bind(ids)
+        try:
+            return write_headers(self.get_response(request), *ids)
+        finally:
+            unbind(token)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         txid, trace = assign_ids(request)
@@ -56,7 +59,7 @@ class TxidMiddleware:
             return write_headers(await self.get_response(request), txid, trace)
 
 
-def assign_ids(request: HttpRequest) -> tuple[str, Trace | None]:
+def assign_ids(request: HttpRequest) -> Bound:
     """Set `request.txid` and `request.trace` from the headers if a trusted proxy sent them, else create new ones."""
     settings = conf.txid
     txid, trace = "", None
@@ -68,9 +71,9 @@ def assign_ids(request: HttpRequest) -> tuple[str, Trace | None]:
     txid = txid or new_txid()
     if settings.traceparent and trace is None:
         trace = traceparent.begin(txid)
-    request.txid = txid  # type: ignore[attr-defined]
-    request.trace = trace  # type: ignore[attr-defined]
-    return txid, trace
+    ids = Bound(txid, trace)
+    request.txid, request.trace = ids  # type: ignore[attr-defined]
+    return ids
 
 
 @lru_cache(maxsize=1024)
@@ -85,8 +88,7 @@ def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
         caller = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(caller, ipaddress.IPv6Address) and caller.ipv4_mapped is not None:
-        caller = caller.ipv4_mapped
+    caller = getattr(caller, "ipv4_mapped", None) or caller
     return any(caller in ipaddress.ip_network(block) for block in proxies if block != UNIX)
 
 
@@ -102,9 +104,8 @@ def write_headers(response: HttpResponseBase, txid: str, trace: Trace | None) ->
     if trace is not None:
         fields["traceparent"] = ("traceparent", trace.traceparent)
     if isinstance(response, StreamingHttpResponse) and not isinstance(response, FileResponse):
-        content: Any = response.streaming_content
-        binding = Binding(txid, trace)
-        response.streaming_content = _astream(content, binding) if response.is_async else _stream(content, binding)
+        stream: Any = _astream if response.is_async else _stream
+        response.streaming_content = stream(response.streaming_content, Binding(txid, trace))
     return response
 
 

@@ -55,7 +55,9 @@ def begin(txid: str) -> Trace:
 
     It is marked as sampled, because services that follow the caller's decision would otherwise record nothing.
     """
-    return Trace(f"{number(txid):024x}{_random.getrandbits(32):08x}", _new_span(), SAMPLED | RANDOM)
+    # a span ID is never 0, which stands for none
+    digits = (number(txid) << 96 | _random.getrandbits(96) | 1).to_bytes(24, "big").hex()
+    return Trace(digits[:32], digits[32:], SAMPLED | RANDOM)
 
 
 def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
@@ -71,8 +73,4 @@ def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
     if version == "ff" or (version == "00" and suffix) or not trace_id.strip("0") or not parent_id.strip("0"):
         return None
     state = tracestate if len(tracestate) <= LONGEST_STATE and _STATE.fullmatch(tracestate) else ""
-    return Trace(trace_id, _new_span(), int(flags, 16) & (SAMPLED | RANDOM), parent_id, state)
-
-
-def _new_span() -> str:
-    return f"{_random.getrandbits(64) or 1:016x}"  # never 0, which stands for none
+    return Trace(trace_id, f"{_random.getrandbits(64) | 1:016x}", int(flags, 16) & (SAMPLED | RANDOM), parent_id, state)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from resty_django.txid import parse, txid
+from resty_django.txid import parse, traceparent, txid
 from resty_django.txid.traceparent import begin, continue_trace
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -34,6 +34,22 @@ def test_spans_differ_in_a_site_that_seeds_its_random_numbers() -> None:
         return begin(txid()).span_id
 
     assert span() != span()
+
+
+def test_no_span_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traceparent, "_random", Zeros())
+    id_ = txid()
+    assert begin(id_).traceparent == f"00-{parse(id_).number:024x}{0:08x}-{1:016x}-03"
+    trace = continue_trace(f"00-{TRACE}-{PARENT}-00")
+    assert trace is not None
+    assert trace.span_id == f"{1:016x}"
+
+
+class Zeros(random.Random):
+    """Random bits as they may come, too."""
+
+    def getrandbits(self, count: int) -> int:
+        return 0
 
 
 @pytest.mark.parametrize(
