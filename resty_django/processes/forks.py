@@ -1,10 +1,44 @@
-"""Hooks around `os.fork()`, which reset state in child processes."""
+"""Forks: child processes that run a function, and hooks around `os.fork()`, which reset state in child processes."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+
+def fork(work: Callable[[], int | None], on_error: Callable[[], object]) -> int:
+    """Fork a process that runs `work` and exits with the code that it returns, if any. Return its pid. Raise `OSError`.
+
+    `on_error` is called there if `work` raises an exception; the code is 1 then. This process must have no threads.
+    """
+    _flush()  # the child would write it once more
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            code = work() or 0
+        except BaseException:
+            on_error()
+        finally:
+            exit_now(code)
+    return pid
+
+
+def exit_now(code: int) -> NoReturn:
+    """End this process, a fork, without the exit handlers that it has inherited."""
+    logging.shutdown()
+    _flush()
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def after_fork(

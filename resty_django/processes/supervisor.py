@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import logging
 import os
 import selectors
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Final
 
 from resty_django.text import logger
+
+from .forks import fork
 
 log = logger("resty_django.supervisor")
 
@@ -171,27 +172,20 @@ class ProcessPool:
         gc.freeze()  # so that a full collection in a child does not copy the pages of all objects
         started = time.monotonic()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-        pid = os.fork()
-        if not pid:
-            code = 1
-            try:
-                # The parent's handlers would only record the signal, and the child would never end.
-                for number in ENDING:
-                    signal.signal(number, signal.SIG_DFL)
-                signal.set_wakeup_fd(-1)
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                end_with_me()
-                siblings = (fd for child in self.processes.values() for fd in (child.commands, child.reports))
-                for fd in (telling, reports, *siblings):
-                    os.close(fd)
-                code = self._work(index, commands, reporting)
-            except BaseException:
-                log.exception("A %s process failed", self.title)
-            finally:
-                logging.shutdown()
-                with contextlib.suppress(OSError, ValueError):
-                    sys.stdout.flush()
-                os._exit(code)
+
+        def run() -> int:
+            # The parent's handlers would only record the signal, and the child would never end.
+            for number in ENDING:
+                signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            end_with_me()
+            siblings = (fd for child in self.processes.values() for fd in (child.commands, child.reports))
+            for fd in (telling, reports, *siblings):
+                os.close(fd)
+            return self._work(index, commands, reporting)
+
+        pid = fork(run, partial(log.exception, "A %s process failed", self.title))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(commands)
         os.close(reporting)

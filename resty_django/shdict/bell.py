@@ -1,8 +1,9 @@
 """Bells: they wake processes that wait for entries of a journal.
 
-A bell is a FIFO next to the file of a dictionary. Waiting processes watch it for new bytes and leave them there, so
-that one byte wakes all of them. A shared number says whether a process waits; if none does, an entry costs only a look
-at the number. A process that is killed while it rings may leave others asleep, so nobody waits long without looking.
+A bell is a FIFO next to the file of a dictionary, made by the first process that waits. Waiting processes watch it for
+new bytes and leave them there, so that one byte wakes all of them. A shared number says whether a process waits; if
+none does, an entry costs only a look at the number. A process that is killed while it rings may leave others asleep, so
+nobody waits long without looking.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Watch:
         """
         if bells != self._bells or not all(bell.path.exists() for bell in bells):
             self.close()
-            with contextlib.suppress(OSError, AttributeError):  # no FIFO, no descriptor left, or a system without epoll
+            with contextlib.suppress(OSError, AttributeError):  # no descriptor left; no FIFOs here, or no epoll
                 self._open(bells)
         for bell in self._bells:
             bell.waiting[0] = 1
@@ -66,6 +67,8 @@ class Watch:
     def _open(self, bells: Sequence[Bell]) -> None:
         self._epoll = self._files.enter_context(select.epoll())
         for bell in bells:
+            with contextlib.suppress(FileExistsError):
+                os.mkfifo(bell.path, 0o600)
             self._epoll.register(self._files.enter_context(_fifo(bell.path)), select.EPOLLIN | select.EPOLLET)
         self._epoll.poll(0)  # old bytes do not count
         self._bells = bells

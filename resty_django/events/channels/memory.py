@@ -62,20 +62,3 @@ class MemoryChannel(Channel):
         last, entries, lost, _ = self._journal.read_journal(position)
         events = [(number, record) for number, record in entries if record is None or record[0] != NOT_EVENT]
         return Batch(last, events, lost) if entries else None
-
-    def wait(self, position: int, seconds: float) -> None:
-        raise NotImplementedError
-
-    # Calls take microseconds and never wait for a network.
-
-    async def alast(self) -> int:
-        return self.last()
-
-    async def aappend(self, record: bytes, retries: int) -> None:
-        self.append(record, retries)
-
-    async def aread(self, position: int) -> Batch | None:
-        return self.read(position)
-
-    async def await_news(self, position: int, seconds: float) -> None:
-        raise NotImplementedError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import signal
 import sys
@@ -11,7 +9,7 @@ import threading
 import time
 from typing import Final
 
-from resty_django.processes.forks import after_fork
+from resty_django.processes.forks import after_fork, exit_now
 
 HANDLED: Final = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGQUIT),
@@ -39,11 +37,7 @@ def exit_fork() -> None:
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
         sys.excepthook(type(error), error, error.__traceback__)
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(0 if error is None else 1)
+    exit_now(0 if error is None else 1)
 
 
 def _hold_signals() -> None:

@@ -15,9 +15,11 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from resty_django.processes.forks import fork
 from resty_django.processes.supervisor import end_with_parent
 from resty_django.redis import StoreError
 from resty_django.text import logger
@@ -175,15 +177,13 @@ class StandIn:
         if self._pid or not self.shared.is_silent(now):
             return
         end_with_me = end_with_parent(signal.SIGKILL)
-        self._pid = os.fork()
-        if not self._pid:
-            try:
-                end_with_me()
-                self._serve(name, worker)
-            except BaseException:
-                log.exception("the process that sends heartbeats for worker %s failed", name)
-            finally:
-                os._exit(0)
+
+        def serve() -> None:
+            end_with_me()
+            self._serve(name, worker)
+
+        failed = partial(log.exception, "the process that sends heartbeats for worker %s failed", name)
+        self._pid = fork(serve, failed)
 
     def worker_ended(self) -> None:
         """End the process, and prepare for the next worker."""

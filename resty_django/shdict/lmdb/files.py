@@ -8,7 +8,6 @@ exclusive lock and creates the memory if it is missing, has another size, or is 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -126,7 +125,6 @@ def _make_if_alone(
         return
     stored = _read_manifest(manifest)
     if stored == _manifest(size, stored.get("data")) and _is_complete(Path(stored["data"]), size):
-        _make_bell(Path(stored["data"]))  # if it was deleted
         return
     if stored:
         remove(Path(stored["data"]))
@@ -137,7 +135,6 @@ def _make_if_alone(
         log.warning("%s: %s", key_text(("SHARED_DICTS", Name(name))), text)
     try:
         make(data, size)
-        _make_bell(data)
         os.pwrite(manifest, json.dumps(_manifest(size, str(data))).encode(), 0)
     except OSError:
         remove(data)
@@ -222,12 +219,6 @@ def remove(data: Path) -> None:
     """Remove a dictionary's file and its auxiliary files."""
     for ending in ("", LOCKS, FLUSHES, BELL):
         sibling(data, ending).unlink(missing_ok=True)
-
-
-def _make_bell(data: Path) -> None:
-    """Make the FIFO of `Bell`, where the file system can. Processes without it poll."""
-    with contextlib.suppress(OSError):
-        os.mkfifo(sibling(data, BELL), 0o600)
 
 
 def _is_complete(data: Path, size: int) -> bool:

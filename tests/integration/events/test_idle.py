@@ -116,12 +116,25 @@ def test_a_ring_that_was_lost_costs_a_second(heard: list[float]) -> None:
     assert prompt(heard, lambda: events.post("s", "e"))
 
 
-def test_a_listener_without_a_bell_polls(polls: list[float], heard: list[float]) -> None:
-    shdicts["events"].append(b"{}")
-    shdicts["events"].bell.path.unlink()
+def test_a_listener_without_a_bell_polls(
+    polls: list[float], heard: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(os, "mkfifo", refuse)
     events.start()
     assert prompt(heard, lambda: events.post("s", "e"))
     assert len(polls) > 50
+
+
+def test_a_bell_that_was_deleted_costs_a_second(heard: list[float]) -> None:
+    events.start()
+    time.sleep(IDLE)
+    shdicts["events"].bell.path.unlink()
+    events.post("s", "e")
+    assert eventually(lambda: len(heard) == 1)
+    assert prompt(heard, lambda: events.post("s", "e"))
 
 
 def test_a_listener_that_sleeps_stops_at_once() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import pytest
 
 from resty_django.shdict.bell import ALERT, Bell, Watch
 from resty_django.shdict.lmdb import LmdbDict
+from resty_django.shdict.lmdb.files import remove
 from tests.dictionaries import MIB
 
 Make = Callable[[str], LmdbDict]
@@ -158,17 +160,25 @@ async def test_a_loop_waits_too(make: Make, watches: list[Watch]) -> None:
     assert await watch.await_ring(60)
 
 
-def test_a_bell_that_was_deleted_cannot_be_watched(make: Make, watches: list[Watch]) -> None:
+def test_a_bell_that_was_deleted_is_made_anew(make: Make, watches: list[Watch]) -> None:
     dictionary = make("one")
     bell = bell_of(dictionary)
     assert watches[0].arm([bell]) == ALERT
+    assert stat.filemode(bell.path.stat().st_mode) == "prw-------"
     bell.path.unlink()
-    assert watches[0].arm([bell]) == math.inf
     dictionary.append(b"the number still says that somebody waits")
-    bell.ring()
+    assert not watches[0].wait(0)
+    assert watches[0].arm([bell]) == ALERT
+    dictionary.append(b"news")
+    assert watches[0].wait(10)
+
+
+def test_a_bell_goes_with_the_files_of_its_dictionary(make: Make, watches: list[Watch], tmp_path: Path) -> None:
+    dictionary = make("one")
+    watches[0].arm([bell_of(dictionary)])
     dictionary.close()
-    dictionary.append(b"alone, so that it is made anew")
-    assert watches[0].arm([bell_of(dictionary)]) == ALERT
+    remove(tmp_path / "dicts" / "one.mdb")
+    assert [path.name for path in (tmp_path / "dicts").iterdir()] == ["one.card"]
 
 
 def test_a_file_system_without_fifos(make: Make, watches: list[Watch], monkeypatch: pytest.MonkeyPatch) -> None:

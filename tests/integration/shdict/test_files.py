@@ -67,7 +67,7 @@ def test_only_the_owner_can_get_at_the_files(make: Callable[..., LmdbDict], fold
     make().set("k", "v")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert modes == dict.fromkeys(["one.card", "one.mdb", "one.mdb-lock", "one.mdb-flushes", "one.mdb-bell"], 0o600)
+    assert modes == dict.fromkeys(["one.card", "one.mdb", "one.mdb-lock", "one.mdb-flushes"], 0o600)
 
 
 def test_missing_parents_are_private_too(make: Callable[..., LmdbDict], tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_maker_that_is_killed_leaves_the_making_to_the_next(make: Callable[...
         assert (folder / "one.card").read_text() == ""
     dictionary = make()
     assert dictionary.set("k", "v")
-    assert len(list(folder.iterdir())) == 5
+    assert len(list(folder.iterdir())) == 4
     check(dictionary)
 
 

@@ -13,18 +13,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
-import logging
 import os
 import selectors
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from resty_django.processes.forks import fork
 from resty_django.processes.supervisor import end_with_parent, noted_signals
 from resty_django.text import logger
 
@@ -57,21 +57,14 @@ class ForkServer:
         if threading.active_count() > 1:
             names = ", ".join(thread.name for thread in threading.enumerate()[1:])
             log.warning("modules have started threads when they were imported; jobs run without them: %s", names)
-        for stream in (sys.stdout, sys.stderr):  # each process would write what is left in them once more
-            stream.flush()
         self._control, theirs = socket.socketpair()
         self._sending = threading.Lock()
-        self.pid = os.fork()
-        if not self.pid:
-            code = 1
-            try:
-                self._control.close()
-                _Server(theirs, work).run()
-                code = 0
-            except BaseException:
-                log.exception("the process that forks the processes of jobs failed")
-            finally:
-                os._exit(code)
+
+        def serve() -> None:
+            self._control.close()
+            _Server(theirs, work).run()
+
+        self.pid = fork(serve, partial(log.exception, "the process that forks the processes of jobs failed"))
         theirs.close()
 
     def listen(self, on_exit: Callable[[int, int, int], object], on_gone: Callable[[], object]) -> None:
@@ -171,31 +164,22 @@ class _Server:
     def _fork(self, slot: int, connection: socket.socket, dump: int) -> None:
         end_with_me = end_with_parent(signal.SIGKILL)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (INTERRUPT,))
+
+        def serve() -> None:
+            os.setpgid(0, 0)
+            end_with_me()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._selector.close()
+            self._control.close()
+            self._work(slot, connection, dump)
+
         try:
-            pid = os.fork()
+            pid = fork(serve, partial(log.exception, "a process of jobs failed"))
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._report(slot, 0, error.errno or errno.EAGAIN)
             return
-        if not pid:
-            code = 1
-            try:
-                os.setpgid(0, 0)
-                end_with_me()
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                self._selector.close()
-                self._control.close()
-                self._work(slot, connection, dump)
-                code = 0
-            except BaseException:
-                log.exception("a process of jobs failed")
-            finally:
-                logging.shutdown()
-                for stream in (sys.stdout, sys.stderr):
-                    with contextlib.suppress(OSError, ValueError):
-                        stream.flush()
-                os._exit(code)
         with contextlib.suppress(OSError):  # the child has done it, or is dead
             os.setpgid(pid, pid)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
