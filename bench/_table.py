@@ -1,6 +1,6 @@
 """One table of all benchmarks, and what the scripts share: options, repeats, peers, rows.
 
-    python bench/_table.py [--quick] [--only cache,tasks] [--readme]
+    python bench/_table.py [--quick] [--only cache,tasks] [--against COMMIT] [--readme]
 
 Each script of this folder measures its subjects in turns, several rounds in one run, and yields rows: the figures of a
 subject and of what it is compared with, a peer or a limit; the median of the ratios of all rounds, with the least and
@@ -321,17 +321,24 @@ def run_all() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(scripts), help=f"scripts, with commas: {', '.join(scripts)}")
     parser.add_argument("--readme", action="store_true", help="print the README's table of the last run")
+    parser.add_argument("--against", metavar="COMMIT", help="what jobs.py compares with")
     options, of_scripts = parser.parse_known_args()
     if options.readme:
         readme()
         return
     versions: dict[str, str] = {}
     rows: list[Row] = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for script in options.only.split(","):
             began, path = time.monotonic(), Path(folder) / script
             print(f"== {script}", flush=True)
-            subprocess.run([sys.executable, HERE / f"{script}.py", "--json", path, *of_scripts], check=True)
+            command = [sys.executable, HERE / f"{script}.py", "--json", path, *of_scripts]
+            if script == "jobs" and options.against:
+                command += ["--against", options.against]
+            if subprocess.run(command, check=False).returncode:
+                failed.append(script)
+                continue
             print(f"({time.monotonic() - began:.0f} s)", flush=True)
             result = json.loads(path.read_text())
             versions |= result["versions"]
@@ -343,6 +350,8 @@ def run_all() -> None:
     results = {"machine": machine, "versions": versions, "rows": list(map(asdict, rows))}
     (VAR / "bench.json").write_text(json.dumps(results, indent=1))
     print(f"\n{text}\nThis table is in var/bench.md, its figures in var/bench.json.")
+    if failed:
+        raise SystemExit(f"These scripts failed, and their rows are missing: {', '.join(failed)}.")
 
 
 if __name__ == "__main__":

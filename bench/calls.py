@@ -204,6 +204,20 @@ def configure_site(options: Options) -> None:
             "django.contrib.auth.middleware.AuthenticationMiddleware",
             "django.contrib.messages.middleware.MessageMiddleware",
         ],
+        STATIC_URL="static/",
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
         RESTY_DJANGO={
             "SHARED_DICTS": {"limits": {"PATH": str(options.folder)}},
             "QLESS": {"URL": options.url, "MODULES": ["calls"]},

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import redis
 from _table import HERE, ROOT, Options, Row, Samples, compare, installed, main, row
@@ -114,9 +115,9 @@ SUBJECTS: Mapping[str, Peer] = {
 class Subject:
     """A peer on a server."""
 
-    def __init__(self, peer: Peer, options: Options) -> None:
+    def __init__(self, peer: Peer, options: Options, ours: Path = ROOT) -> None:
         self.peer = peer
-        packages = ROOT if peer.is_ours else installed(options, peer.package, "redis")
+        packages = ours if peer.is_ours else installed(options, peer.package, "redis")
         url = options.url
         self.client = redis.Redis.from_url(url)
         self.env = {
@@ -130,13 +131,15 @@ class Subject:
     def put(self, what: str, count: int) -> float:
         """Seconds that it took."""
         command = [sys.executable, "-c", f"import tasks_jobs; tasks_jobs.main({what!r}, {count})"]
-        done = subprocess.run(command, env=self.env, capture_output=True, text=True, check=False, timeout=LONGEST)
+        done = subprocess.run(
+            command, env=self.env, cwd=PLACE, capture_output=True, text=True, check=False, timeout=LONGEST
+        )
         if done.returncode:
             raise SystemExit(f"{self.peer.name} {what}: {done.stderr[-2000:]}")
         return float(done.stdout.split()[-1])
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> Iterator[list[subprocess.Popen[bytes]]]:
         running = [
             subprocess.Popen(
                 [sys.executable, *arguments],
@@ -149,7 +152,7 @@ class Subject:
             for arguments in self.peer.workers
         ]
         try:
-            yield
+            yield running
         finally:
             for process in running:
                 process.terminate()
