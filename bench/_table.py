@@ -312,7 +312,8 @@ def readme() -> None:
     rows = {row["name"]: row for row in results["rows"]}
     print(f"| {results['machine']} | ratio | row of `make bench` |\n|---|---|---|")
     for text, name in README:
-        print(f"| {text} | {number(rows[name]['low'])} to {number(rows[name]['high'])} | `{name}` |")
+        ratio, low, high = (number(rows[name][key]) for key in ("ratio", "low", "high"))
+        print(f"| {text} | {ratio} ({low} to {high}) | `{name}` |")
 
 
 def run_all() -> None:

@@ -59,7 +59,7 @@ def checks(options: Options) -> Iterator[Row]:
     memory: Samples = {NONE: [], ALL: []}
     once("all")  # compiles the modules
     for _ in range(options.rounds):
-        turns = [{NONE: once(), ALL: once("all")} for _ in range(2 if options.quick else 5)]
+        turns = [{NONE: once(), ALL: once("all")} for _ in range(1 if options.quick else 5)]
         for name in times:
             times[name].append(min(turn[name][0] for turn in turns))
             memory[name].append(min(turn[name][1] for turn in turns))

@@ -44,8 +44,8 @@ class Listener:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
-    def end(self) -> dict[str, Any]:
-        output, _ = self.process.communicate()
+    def end(self, messages: int = 0) -> dict[str, Any]:
+        output, _ = self.process.communicate(str(messages))
         report: dict[str, Any] = json.loads(output)
         return report
 
@@ -65,8 +65,7 @@ def latency(listener: Listener, send: Callable[[], None], count: int, chance: ra
         began = time.perf_counter()
         send()
         costs.append(time.perf_counter() - began)
-    time.sleep(0.2)
-    took = sorted(listener.end()["took"])
+    took = sorted(listener.end(count)["took"])
     if len(took) != count:
         raise SystemExit(f"{len(took)} of {count} messages were heard")
     return {
