@@ -6,6 +6,7 @@ VENV ?= .venv
 REQUIREMENTS ?= requirements-dev.txt
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 
 PY := $(VENV)/bin/python
 DEMO_STAMP := $(VENV)/.installed-requirements.txt
@@ -114,8 +115,8 @@ format: venv ## Format the code and sort imports
 soak: venv ## Run the tests that take minutes
 	$(PY) -m pytest -m soak $(PYTEST_ARGS)
 
-bench: venv ## Measure against the peers named in bench/
-	@for script in bench/[!_]*.py; do echo "== $$script"; $(PY) $$script || exit 1; done
+bench: venv ## Measure against peers; one table in var/bench.md (BENCH_ARGS="--quick --only cache,tasks")
+	$(PY) bench/_table.py $(BENCH_ARGS)
 
 ci: ## Run everything that has to pass before a change lands
 	bash .ci/run

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+from _table import configure
 
 SIZE = 32 * 1024 * 1024
 KINDS = ("bare", "incr", "update")
@@ -46,16 +46,6 @@ def shared_dictionary(folder: Path) -> Any:
     from resty_django.shdict.lmdb import LmdbDict
 
     return LmdbDict("bench", SIZE, str(folder))
-
-
-def configure(**settings: Any) -> None:
-    """Settings of a site that has nothing but what is measured."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-    import django
-    from django.conf import settings as django_settings
-
-    django_settings.configure(SECRET_KEY="bench", USE_TZ=True, **settings)
-    django.setup()
 
 
 def adders(folder: Path, key: str) -> dict[str, Callable[[], Any]]:

@@ -1,5 +1,5 @@
-"""A process that hears: `KIND`, and settings as JSON in BENCH_SITE; says `ready`, and at the end of its input a line of
-JSON: the seconds that each message took to its handler, and the processor time since it was ready.
+"""A process that hears: `KIND`, and settings as JSON in BENCH_SITE; says `ready`, reads the number of messages, waits
+for them, and says in a line of JSON the seconds that each took to its handler, and its processor time while ready.
 
 KIND is `events`, a handler of ours; `pubsub`, a loop of redis-py over a subscription; or `sleep SECONDS`, a loop that
 only sleeps so long. A message is the moment when it was sent.
@@ -12,16 +12,11 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from _table import cpu_seconds
+
 CHANNEL = "bench"
-
-
-def cpu_seconds() -> float:
-    """Processor time of this process and all its threads."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in Path("/proc/self/task").iterdir()) / 1e9
 
 
 def configure() -> None:
@@ -72,11 +67,14 @@ def main(kind: str, *arguments: Any) -> None:
     else:
         sleep(float(arguments[0]))
     time.sleep(0.2)
-    before = cpu_seconds()
+    before = cpu_seconds("self")
     began = time.monotonic()
     print("ready", flush=True)
-    sys.stdin.read()
-    share = (cpu_seconds() - before) / (time.monotonic() - began)
+    expected = int(sys.stdin.read())
+    share = (cpu_seconds("self") - before) / (time.monotonic() - began)
+    end = time.monotonic() + 10
+    while len(took) < expected and time.monotonic() < end:
+        time.sleep(0.01)
     print(json.dumps({"took": took, "cpu": share}), flush=True)
 
 

@@ -1,10 +1,9 @@
-"""How long single calls of the job queue hold the server, with many jobs there: `bench/qless.py --blocking`.
+"""How long single calls of the job queue hold the server, with many jobs there: `bench/qless.py --only blocking`.
 
-Every call is timed twice: by the clock of the server (SLOWLOG with a threshold of 0), and by the time that its thread
-had a processor (of Linux), which other programs of a busy machine do not prolong. The goal is for the latter. What is
-measured has at most 100 jobs in a call, and is what holds the server longest: many jobs that fall due, wait for each
-other, expire, have failed or have lost their locks at once. The rest of what a call leaves is done by `tidy`, which is
-measured too.
+The figure of a call is the time that the server's thread had a processor (of Linux), which other programs of a busy
+machine do not prolong. What is measured has at most 100 jobs in a call, and is what holds the server longest: many jobs
+that fall due, wait for each other, expire, have failed or have lost their locks at once. The rest of what a call leaves
+is done by `tidy`, which is measured too.
 
 The embedded server has the allocator of the C library, which now and then takes 100 ms for a command, whichever it is,
 once some hundred thousand keys were deleted; servers from packages (`--server /usr/bin/redis-server`) have another one.
@@ -45,14 +44,10 @@ class Blocking:
         self.sha = client.script_load(source)
         self.jobs = jobs
         self.now = NOW
-        self.times: dict[str, list[tuple[float, float]]] = {}
+        self.times: dict[str, list[float]] = {}
         process = client.info("server")["process_id"]
         self._schedstat = Path(f"/proc/{process}/task/{process}/schedstat")
-        client.config_set("slowlog-max-len", 1_000_000)
-        self._listen(False)
-
-    def _listen(self, on: bool) -> None:
-        self.client.config_set("slowlog-log-slower-than", 0 if on else -1)
+        client.config_set("slowlog-log-slower-than", -1)
 
     def send(self, calls: Iterable[Call]) -> list[Any]:
         """The replies, unmeasured; sent by a hundred."""
@@ -65,19 +60,13 @@ class Blocking:
         return replies + pipe.execute()
 
     def time(self, label: str, calls: Iterable[Call]) -> list[Any]:
-        """The replies; the milliseconds of each call, by the processor and by the clock, go to `times[label]`."""
-        replies, busy = [], []
-        self.client.slowlog_reset()
-        self._listen(True)
+        """The replies; the milliseconds of each call go to `times[label]`."""
+        replies = []
         for name, *args in calls:
             before = self._processor()
             replies.append(self.client.evalsha(self.sha, 0, name, repr(self.now), *args))
             time.sleep(0.0002)  # until the server sleeps, and its time is counted
-            busy.append(self._processor() - before)
-        self._listen(False)
-        elapsed = [entry["duration"] for entry in self.client.slowlog_get(1_000_000) if b"EVALSHA" in entry["command"]]
-        clock = [microseconds / 1000 for microseconds in reversed(elapsed)]
-        self.times.setdefault(label, []).extend(zip(busy, clock, strict=True))
+            self.times.setdefault(label, []).append(self._processor() - before)
         return replies
 
     def _processor(self) -> float:
@@ -269,23 +258,3 @@ class Blocking:
         self.send([("config.set", "jobs-history", 10)])
         self.time("complete, 20000 have expired", (("complete", jid, "w", "end", "{}") for jid in jids))
         self.finish("tidy, complete jobs have expired")
-
-    def report(self) -> dict[str, dict[str, float]]:
-        figures = {}
-        print(f"{self.jobs} jobs; milliseconds of a call on the processor (goal: {GOAL:g} at the 99th percentile)")
-        print(f"  {'':44s} {'calls':>6s} {'median':>8s} {'p99':>8s} {'most':>8s}   by the clock: median, p99")
-        for label, times in self.times.items():
-            busy, clock = sorted(pair[0] for pair in times), sorted(pair[1] for pair in times)
-            last = int(len(times) * 0.99)
-            figures[label] = {
-                "calls": len(times),
-                "median": busy[len(busy) // 2],
-                "p99": busy[last],
-                "max": busy[-1],
-                "clock_median": clock[len(clock) // 2],
-                "clock_p99": clock[last],
-            }
-            calls, *numbers = figures[label].values()
-            mark = "  too long" if busy[last] > GOAL else ""
-            print(f"  {label:44s} {calls:6d}" + "".join(f" {number:8.2f}" for number in numbers) + mark)
-        return figures

@@ -2,7 +2,7 @@
 
     python bench/_udpload.py PORT OUTSTANDING SECONDS [CPU]
 
-prints one JSON object: requests, seconds, p50_us, p99_us (round trip). Linux only.
+prints one JSON object: requests, seconds, p50, p99 in microseconds (round trip). Linux only.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def figures(times: list[int], seconds: float) -> dict[str, float]:
         "requests": len(times),
         "seconds": seconds,
         "rate": len(times) / seconds,
-        "p50_us": times[len(times) // 2] / 1000,
-        "p99_us": times[len(times) * 99 // 100] / 1000,
+        "p50": times[len(times) // 2] / 1000,
+        "p99": times[len(times) * 99 // 100] / 1000,
     }
 
 

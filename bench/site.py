@@ -1,27 +1,26 @@
 """A page under gunicorn, of a site with this package and of the same site without it.
 
-    python bench/site.py [--turns N] [--requests N] [--json FILE]
+    python bench/site.py [--quick] [--rounds N] [--requests N] [--json FILE]
 
 Each site has the middleware that `startproject` writes, and one worker of gunicorn's default kind. The view returns
-4 kB without any work, so nothing is saved by caching it. In each turn, all sites take turns with a few requests, each
-over a new connection; the figures are medians of all turns. CPU time is the worker's, and only on Linux.
+4 kB without any work, so nothing is saved by caching it. The sites take turns with a few requests, each over a new
+connection; the figures of a round are medians of its turns. CPU time is the worker's, and only on Linux.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from shdict import folder_in_memory
+from _table import Options, Row, Samples, compare, main
 
 BARE, ALL = "without the package", "txid, limit, cached view"
 SITES = {
@@ -32,8 +31,8 @@ SITES = {
     "cached view": "cache",
     ALL: "txid,limit,cache",
 }
-LEAST = 0.95
-"""The wanted share of the requests per second of the site without the package."""
+TURNS = 12
+"""In a round."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
@@ -89,40 +88,33 @@ class Site:
         self._process.wait()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=60)
-    parser.add_argument("--requests", type=int, default=40, help="in a turn of a site")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in SITES}
-    with tempfile.TemporaryDirectory(dir=folder_in_memory()) as folder, ExitStack() as stack:
+def pages(options: Options) -> Iterator[Row]:
+    rates: Samples = {name: [] for name in SITES}
+    times: Samples = {name: [] for name in SITES}
+    with ExitStack() as stack:
         sites = {}
         for name, parts in SITES.items():
-            sites[name] = Site(parts, Path(folder))
+            sites[name] = Site(parts, options.folder)
             stack.callback(sites[name].stop)
             sites[name].measure(100)
-        for turn in range(options.turns):
-            for name in list(SITES)[:: 1 if turn % 2 else -1]:
-                times[name].append(sites[name].measure(options.requests))
-    print("us a request, us of the worker's CPU, and requests per second as a share of the site without the package")
-    results = {}
-    for name in SITES:
-        took, cpu = map(statistics.median, zip(*times[name], strict=True))
-        shares = [bare / ours for (bare, _), (ours, _) in zip(times[BARE], times[name], strict=True)]
-        low, share, high = statistics.quantiles(shares)
-        cpu_share = statistics.median(
-            bare / max(ours, 1e-9) for (_, bare), (_, ours) in zip(times[BARE], times[name], strict=True)
-        )
-        results[name] = {"us": took, "cpu": cpu, "share": share, "cpu share": cpu_share}
-        print(
-            f"  {name:26s} {took:8.1f} {cpu:8.1f}   {share:.3f} ({low:.3f} to {high:.3f}), of CPU time {cpu_share:.3f}"
-        )
-    share = results[ALL]["share"]
-    print(f"  {ALL}: {share:.3f} x {BARE} (at least {LEAST:g}: {'reached' if share >= LEAST else 'MISSED'})")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+        for _ in range(options.rounds):
+            turns: dict[str, list[tuple[float, float]]] = {name: [] for name in SITES}
+            for turn in range(TURNS):
+                for name in list(SITES)[:: 1 if turn % 2 else -1]:
+                    turns[name].append(sites[name].measure(options.requests // (4 if options.quick else 1)))
+            for name in SITES:
+                took, cpu = map(statistics.median, zip(*turns[name], strict=True))
+                rates[name].append(1e6 / took)
+                times[name].append(cpu)
+    pairs = [(name, BARE, *([">= 0.95"] if name == ALL else [])) for name in SITES if name != BARE]
+    yield from compare(rates, pairs, "a second", "requests, ")
+    if all(times[BARE]):
+        yield from compare(times, [(ALL, BARE)], "us", "CPU time of a request, ")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--requests", type=int, default=40, help="in a turn of a site")
 
 
 if __name__ == "__main__":
-    main()
+    main({"pages": pages}, arguments=arguments)
