@@ -33,6 +33,7 @@ PATIENCE: Final = 10.0
 """Seconds after which a call tries the store itself, because the thread has not: some servers run no threads."""
 MOST: Final = 10_000
 """Maximum number of writes that are remembered for a store."""
+BYPASSED: Final = "is bypassed until it can be used again"
 PROBE: Final = "mlcache:stats:probe"
 """The key that is read and written to find out whether a store answers."""
 FAULTS: Final = (Unavailable, NoMemory, EventsUnavailable, NoRoom)
@@ -80,7 +81,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
     def bypassed(self, *, reading: bool = False) -> Unavailable | NoMemory:
         """Return the error of a call that does not try the store. A read does not lack space."""
         kind = NoMemory if self.full and not reading else Unavailable
-        return kind(f"The store {self.name} is bypassed until it can be used again: {self._error}")
+        return kind(f"The store {self.name} {BYPASSED}: {self._error}")
 
     @contextmanager
     def trying(self, is_down: bool, faults: tuple[type[Exception], ...], reading: bool) -> Iterator[None]:
@@ -101,7 +102,8 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         with self._changing:
             self.reads_down = self.reads_down or reading
             self.full = isinstance(error, NoMemory)
-            self.record_failure(error)
+            if not self.down or BYPASSED not in str(error):  # else errors would contain each other
+                self.record_failure(error)
             self.retry_at = time.monotonic() + PATIENCE
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="resty-cache-outage", daemon=True)
