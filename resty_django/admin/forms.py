@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .statistics import key_of
@@ -34,12 +33,15 @@ class FlushForm(forms.Form):
 
     confirmation = forms.CharField(strip=False, widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
+    label = gettext_lazy("Type “%(name)s” to empty it")
+    mismatch = gettext_lazy("This is not the name of the dictionary.")
+
     def __init__(self, data: Any, name: str) -> None:
         super().__init__(data)
         self.name = name
-        self.fields["confirmation"].label = _("Type “%(name)s” to empty it") % {"name": name}
+        self.fields["confirmation"].label = self.label % {"name": name}
 
     def clean_confirmation(self) -> str:
         if self.cleaned_data["confirmation"] != self.name:
-            raise ValidationError(_("This is not the name of the dictionary."))
+            raise ValidationError(self.mismatch)
         return self.name

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.core.exceptions import ValidationError
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.forms import FlushForm
@@ -15,6 +13,8 @@ from resty_django.admin.forms import FlushForm
 class PurgeForm(FlushForm):
     """Asks for the name of the cache. `keeps_stale`: whether the cache can keep purged values as stale values."""
 
+    label = gettext_lazy("Type “%(name)s” to purge it")
+    mismatch = gettext_lazy("This is not the name of the cache.")
     free = forms.BooleanField(
         required=False,
         label=gettext_lazy("Free the memory at once"),
@@ -25,11 +25,5 @@ class PurgeForm(FlushForm):
 
     def __init__(self, data: Any, name: str, keeps_stale: bool) -> None:
         super().__init__(data, name)
-        self.fields["confirmation"].label = _("Type “%(name)s” to purge it") % {"name": name}
         if not keeps_stale:
             del self.fields["free"]
-
-    def clean_confirmation(self) -> str:
-        if self.cleaned_data["confirmation"] != self.name:
-            raise ValidationError(_("This is not the name of the cache."))
-        return self.name

@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.statistics import key_of
+from resty_django.admin.forms import DeleteForm
 from resty_django.admin.versions import VersionedForm
 from resty_django.text.durations import parse_duration
 from resty_django.text.localized import grouped, translated
@@ -198,7 +198,7 @@ class TrialForm(forms.Form):
             del self.fields["limit"]
 
 
-class ResetForm(forms.Form):
+class ResetForm(DeleteForm):
     """A key: from the token in the URL, else entered by the user."""
 
     key = forms.CharField(
@@ -207,12 +207,3 @@ class ResetForm(forms.Form):
         max_length=1000,
         help_text=gettext_lazy("As shown in the statistics, without the name of the policy. Case-sensitive."),
     )
-
-    def __init__(self, data: Any, token: str) -> None:
-        super().__init__(data)
-        self.key_in_url = key_of(token)
-        if self.key_in_url:
-            del self.fields["key"]
-
-    def clean(self) -> dict[str, Any]:
-        return {"key": self.key_in_url} if self.key_in_url else self.cleaned_data

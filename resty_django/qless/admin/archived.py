@@ -58,6 +58,16 @@ class QueueFilter(ValuesFilter):
     parameter_name = "queue"
 
 
+def _column(label: Any, text: Callable[[ArchivedJob], str]) -> Callable[[Any, ArchivedJob], str]:
+    """Return a column that shows a text of the job as a name."""
+
+    @admin.display(description=label)
+    def column(self: Any, row: ArchivedJob) -> str:
+        return formatting.name(text(row))
+
+    return column
+
+
 class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
     object_route = "<path:object_id>"
     list_display = ("jid", "class_name", "state", "queue_name", "tag_names", "put_at", "finished_at", "group_name")
@@ -104,33 +114,13 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
             "arguments": _exported_arguments,
         }
 
-    @admin.display(description=_("jid"))
-    def jid(self, row: ArchivedJob) -> str:
-        return formatting.name(row.name)
-
-    @admin.display(description=_("class"))
-    def class_name(self, row: ArchivedJob) -> str:
-        return formatting.name(row.klass)
-
-    @admin.display(description=_("queue"))
-    def queue_name(self, row: ArchivedJob) -> str:
-        return formatting.name(row.queue)
-
-    @admin.display(description=_("tags"))
-    def tag_names(self, row: ArchivedJob) -> str:
-        return formatting.name(", ".join(tags_of(row)))
-
-    @admin.display(description=_("failure group"))
-    def group_name(self, row: ArchivedJob) -> str:
-        return formatting.name(row.error_group)
-
-    @admin.display(description=_("transaction"))
-    def transaction(self, row: ArchivedJob) -> str:
-        return formatting.name(row.txid)
-
-    @admin.display(description=_("worker"))
-    def worker_name(self, row: ArchivedJob) -> str:
-        return formatting.name(row.worker)
+    jid = _column(_("jid"), lambda row: row.name)
+    class_name = _column(_("class"), lambda row: row.klass)
+    queue_name = _column(_("queue"), lambda row: row.queue)
+    tag_names = _column(_("tags"), lambda row: ", ".join(tags_of(row)))
+    group_name = _column(_("failure group"), lambda row: row.error_group)
+    transaction = _column(_("transaction"), lambda row: row.txid)
+    worker_name = _column(_("worker"), lambda row: row.worker)
 
     @admin.display(description=_("arguments"))
     def shown_arguments(self, row: ArchivedJob) -> SafeString:

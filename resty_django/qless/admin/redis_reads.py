@@ -10,7 +10,7 @@ from resty_django.admin.tables import PAGE_SIZE
 from ..clients.job import Job, job_list
 from ..clients.replies import QueueCounts
 from ..clients.serialization import as_list, decode, read, reader, scores, text
-from ..clients.transport import RedisCommand, Steps, checked
+from ..clients.transport import RedisCommand, checked
 
 _COUNTS: Final = reader(QueueCounts)
 
@@ -54,7 +54,4 @@ def sorted_set(client: Any, command: str, key: str, start: int, end: int) -> dic
 
 
 def _run(client: Any, command: str, key: str, *args: Any) -> Any:
-    def steps() -> Steps[Any]:
-        return (yield RedisCommand((command, client.prefix + key, *args)))
-
-    return client.run(steps())
+    return client.perform(RedisCommand((command, client.prefix + key, *args)))

@@ -17,6 +17,10 @@ QUEUE_STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
 STATES: Final = (*QUEUE_STATES, "recurring", "failed", "complete")
 
 
+def _seconds(help_text: str) -> StrictIntegerField:
+    return StrictIntegerField(required=False, default=0, min_value=0, max_value=LARGEST, help_text=help_text)
+
+
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -81,9 +85,7 @@ class NewJobSerializer(KnownFieldsOnly):
     )
     priority = StrictIntegerField(required=False, min_value=-LARGEST, max_value=LARGEST)
     retries = StrictIntegerField(required=False, min_value=0, max_value=1_000_000)
-    delay = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Seconds before the job can run."
-    )
+    delay = _seconds("Seconds before the job can run.")
     tags = serializers.ListField(required=False, child=StrictCharField(max_length=200), max_length=100)
 
 
@@ -108,25 +110,15 @@ class RetrySerializer(KnownFieldsOnly):
     queue = StrictCharField(
         required=False, default="", allow_blank=True, help_text="The target queue. Default: the job's own."
     )
-    delay = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Seconds before the job can run."
-    )
+    delay = _seconds("Seconds before the job can run.")
 
 
 class RetryGroupSerializer(KnownFieldsOnly):
     """Options for retrying the jobs of a group."""
 
     count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=500)
-    delay = StrictIntegerField(
-        required=False,
-        default=0,
-        min_value=0,
-        max_value=LARGEST,
-        help_text="Seconds before the first job can run.",
-    )
-    spread = StrictIntegerField(
-        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Seconds between two jobs."
-    )
+    delay = _seconds("Seconds before the first job can run.")
+    spread = _seconds("Seconds between two jobs.")
 
 
 # --- responses --------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from resty_django.conf import conf
 
 from ..clients.client import Client
 from ..clients.serialization import text, texts
-from ..clients.transport import RedisCommand, Steps
+from ..clients.transport import RedisCommand
 
 KEY: Final = "archive"
 CANCELED: Final = "canceled"
@@ -73,11 +73,7 @@ class ArchiveStatus:
 
 def command(client: Client, name: str, key: str, *args: Any) -> Any:
     """Run a Redis command on a key of the job queue."""
-
-    def steps() -> Steps[Any]:
-        return (yield RedisCommand((name, client.prefix + key, *args)))
-
-    return client.run(steps())
+    return client.perform(RedisCommand((name, client.prefix + key, *args)))
 
 
 def read_marks(client: Client) -> dict[str, float]:

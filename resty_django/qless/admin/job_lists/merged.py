@@ -13,7 +13,7 @@ from typing import Any, Final
 from resty_django.admin.tables import PAGE_SIZE
 
 from ...clients.serialization import text
-from ...clients.transport import RedisCommand, Steps
+from ...clients.transport import RedisCommand
 
 MAX_MERGED: Final = 250
 """Maximum number of jobs in the merged order."""
@@ -99,7 +99,4 @@ def latest_failed(client: Any, groups: Sequence[str], count: int, reverse: bool 
 
 
 def _evaluate(client: Any, script: str, keys: Sequence[str], *args: Any) -> Any:
-    def steps() -> Steps[Any]:
-        return (yield RedisCommand(("EVAL", script, len(keys), *keys, *args)))
-
-    return client.run(steps())
+    return client.perform(RedisCommand(("EVAL", script, len(keys), *keys, *args)))

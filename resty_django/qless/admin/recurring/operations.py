@@ -96,20 +96,13 @@ def _cancel(target: Target, data: dict[str, Any]) -> Change:
     return Change("Canceled.", _("The recurring job was canceled."), gone=True)
 
 
-def _tag(target: Target, data: dict[str, Any]) -> Change:
+def _change_tags(target: Target, data: dict[str, Any], name: str) -> Change:
+    """Add or remove a tag. `name`: "tag" or "untag"."""
     job, tag = target.recurring(), data["tag"]
-    if tag in job.tags:
-        raise Refused(_("It has this tag already."))
-    job.tag(tag)
-    return Change(f"{OPERATIONS['tag'].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
-
-
-def _untag(target: Target, data: dict[str, Any]) -> Change:
-    job, tag = target.recurring(), data["tag"]
-    if tag not in job.tags:
-        raise Refused(_("It does not have this tag."))
-    job.untag(tag)
-    return Change(f"{OPERATIONS['untag'].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
+    if (tag in job.tags) == (name == "tag"):
+        raise Refused(_("It has this tag already.") if name == "tag" else _("It does not have this tag."))
+    getattr(job, name)(tag)
+    return Change(f"{OPERATIONS[name].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
 
 
 def edit_form(data: Any, target: Target, *, with_arguments: bool) -> RecurringForm:
@@ -196,9 +189,9 @@ OPERATIONS_ON_RECURRING: Final = (
             name,
             OPERATIONS[name].label,
             "edit_job",
-            run,
+            partial(_change_tags, name=name),
             form=partial(OperationForm, name, "tag"),
         )
-        for name, run in (("tag", _tag), ("untag", _untag))
+        for name in ("tag", "untag")
     ),
 )
