@@ -4,6 +4,20 @@
 -- complete.many  worker queue, and for each of at most 100 jobs: jid data result ttl; '' for no result, and no ttl
 --           Reply: for each job `complete`, `pending`, or the text of the error, which leaves that job unchanged
 -- Cost      O(log n), plus one step for each dependent and each expiring complete job, at most 100 of each in a call
+
+-- Raise an error unless the job, of which `job` begins with state and worker, is running with this worker. `is`, `whose`:
+-- words of the messages, which differ between commands.
+local function need_running(title, jid, job, worker, is, whose)
+  local subject = title .. '(): Job ' .. jid .. ' '
+  if not job[1] then
+    error(subject .. 'does not exist')
+  elseif job[1] ~= 'running' then
+    error(subject .. is .. 'not currently running: ' .. job[1])
+  elseif job[2] ~= worker then
+    error(subject .. whose .. ' another worker: ' .. job[2])
+  end
+end
+
 if command == 'complete' or command == 'complete.many' then
   local title, many, options = 'Complete', command == 'complete.many', {}
   local jid = many or need(title, 'jid', ARGV[3])
@@ -17,13 +31,8 @@ if command == 'complete' or command == 'complete.many' then
   -- Return a job that the worker may complete, or raise an error.
   local function read_running(jid, data, result, ttl)
     local job = call('HMGET', JOB .. jid, 'state', 'worker', 'queue', 'priority', 'retries', 'time', 'klass')
-    if not job[1] then
-      error('Complete(): Job ' .. jid .. ' does not exist')
-    elseif job[1] ~= 'running' then
-      error('Complete(): Job ' .. jid .. ' is not currently running: ' .. job[1])
-    elseif job[2] ~= worker then
-      error('Complete(): Job ' .. jid .. ' has been handed out to another worker: ' .. job[2])
-    elseif job[3] ~= queue then
+    need_running(title, jid, job, worker, 'is ', 'has been handed out to')
+    if job[3] ~= queue then
       error('Complete(): Job ' .. jid .. ' running in another queue: ' .. job[3])
     end
     return {jid = jid, data = data, result = result, ttl = ttl, priority = job[4], retries = job[5],

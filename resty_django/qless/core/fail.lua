@@ -11,13 +11,7 @@ if command == 'heartbeat' then
   local job = call('HMGET', key, 'state', 'worker', 'queue')
   local queue_heartbeat, general_heartbeat = settings((job[3] or '') .. '-heartbeat', 'heartbeat')
   local decoded = data and need(title, 'data', data, 'json')
-  if not job[1] then
-    error('Heartbeat(): Job ' .. jid .. ' does not exist')
-  elseif job[1] ~= 'running' then
-    error('Heartbeat(): Job ' .. jid .. ' not currently running: ' .. job[1])
-  elseif job[2] ~= worker then
-    error('Heartbeat(): Job ' .. jid .. ' given out to another worker: ' .. job[2])
-  end
+  need_running(title, jid, job, worker, '', 'given out to')
   local expires = now + (tonumber(queue_heartbeat) or tonumber(general_heartbeat) or 60)
   if data then
     note_change(jid, data)
@@ -38,13 +32,7 @@ if command == 'fail' then
   settings()
   local decoded = data and need(title, 'data', data, 'json')
   local job = call('HMGET', JOB .. jid, 'state', 'worker', 'queue')
-  if not job[1] then
-    error('Fail(): Job ' .. jid .. ' does not exist')
-  elseif job[1] ~= 'running' then
-    error('Fail(): Job ' .. jid .. ' not currently running: ' .. job[1])
-  elseif job[2] ~= worker then
-    error('Fail(): Job ' .. jid .. ' running with another worker: ' .. job[2])
-  end
+  need_running(title, jid, job, worker, '', 'running with')
   local queue, name = job[3], encode(worker)
   call('PUBLISH', prefix .. 'log', '{"event":"failed","jid":' .. encode(jid) .. ',"worker":' .. name .. ',"group":'
     .. encode(group) .. ',"message":' .. encode(message) .. '}')
@@ -74,13 +62,7 @@ if command == 'retry' then
   settings()
   local key = JOB .. jid
   local job = call('HMGET', key, 'state', 'worker', 'queue', 'remaining', 'priority')
-  if not job[1] then
-    error('Retry(): Job ' .. jid .. ' does not exist')
-  elseif job[1] ~= 'running' then
-    error('Retry(): Job ' .. jid .. ' is not currently running: ' .. job[1])
-  elseif job[2] ~= worker then
-    error('Retry(): Job ' .. jid .. ' has been given to another worker: ' .. job[2])
-  end
+  need_running(title, jid, job, worker, 'is ', 'has been given to')
   local remaining = (tonumber(job[4]) or 0) - 1
   call('HDEL', key, 'grace')
   call('ZREM', QUEUE .. job[3] .. '-locks', jid)
@@ -149,13 +131,7 @@ if command == 'progress' then
   local share, message = need(title, 'share', ARGV[5], 'number'), ARGV[6] or ''
   local life = settings('jobs-history')
   local job = call('HMGET', JOB .. jid, 'state', 'worker')
-  if not job[1] then
-    error('Progress(): Job ' .. jid .. ' does not exist')
-  elseif job[1] ~= 'running' then
-    error('Progress(): Job ' .. jid .. ' not currently running: ' .. job[1])
-  elseif job[2] ~= worker then
-    error('Progress(): Job ' .. jid .. ' given out to another worker: ' .. job[2])
-  end
+  need_running(title, jid, job, worker, '', 'given out to')
   local key = prefix .. 'x:' .. jid
   call('HSET', key, 'progress', share, 'message', message, 'at', now)
   call('EXPIRE', key, math.max(1, floor(tonumber(life) or 604800)) + 86400)
