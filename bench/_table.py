@@ -47,14 +47,17 @@ Samples = dict[str, list[float]]
 README = (
     ("time of `str(uuid.uuid4())` / `next_id`", "ids: str(uuid.uuid4()) / next_id"),
     (
-        "time of `cache.get`, Django's cache in the process / ours",
+        "time of a hit in the process, Django's locmem / `MLCache`",
         "cache: Django locmem, get / MLCache.get, L1 hit",
     ),
     (
-        "time of `cache.get`, Django's cache for all processes of a machine (files) / ours (memory)",
+        "time of a hit for all processes of a machine, Django's files / `MLCache` in shared memory",
         "cache: Django file, get / MLCache.get, L2 hit",
     ),
-    ("time of `cache.get` on Redis, django-redis / ours", "cache: django-redis, get / Django backend on Redis, get"),
+    (
+        "time of `cache.get` on Redis, django-redis / our backend",
+        "cache: django-redis, get / Django backend on Redis, get",
+    ),
     ("tasks enqueued per second, ours / Celery on the same Valkey", "tasks: enqueue, ours / Celery, prefork"),
     (
         "tasks completed per second, two processes of ours / of Celery",
