@@ -134,6 +134,8 @@ class Environment:
         """The number of flushes, shared by all processes. Read it after the transaction has begun."""
         self._crowded = memoryview(b"")
         """Whether the memory is crowded, so that recency is tracked (0 or 1), shared by all processes."""
+        self._waiting = memoryview(b"")
+        """Whether a process waits for entries of the journal (0 or 1), shared by all processes."""
         self._calm = memoryview(b"")
         """Both as one number: the number of flushes while the memory is not crowded, else a larger number."""
         self._forget()
@@ -178,7 +180,8 @@ class Environment:
             shared = _mapped(files.sibling(dict_file.data, files.FLUSHES))
             self._flushes, self._crowded = shared[:1], shared[1:2]
             self._calm = shared.cast("B").cast("Q")[:1]
-            self.bell = Bell(files.sibling(dict_file.data, files.BELL), shared[2:3])
+            self._waiting = shared[2:3]
+            self.bell = Bell(files.sibling(dict_file.data, files.BELL), self._waiting)
             env.reader_check()
             dict_file.remember()
         except (lmdb.Error, OSError) as error:

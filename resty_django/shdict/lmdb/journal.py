@@ -107,9 +107,8 @@ class JournalMixin(ItemStore):
 
     def _append(self, txn: Txn, entry: bytes) -> None:
         """Append an entry within a transaction. Ring before it is committed, so that a crash cannot prevent it."""
-        bell = self.bell
-        if bell is not None and bell.waiting[0]:
-            bell.ring()
+        if self._waiting[0]:
+            self.bell.ring()  # type: ignore[union-attr]  # it is open
         cursor = txn.cursor(self._journal)
         number = _number(cursor.key()) + 1 if cursor.last() else _first_number()
         if len(entry) > LONGEST:
