@@ -322,8 +322,9 @@ class PageAdmin(ModelAdmin[Model]):
         errors: tuple[type[Exception], ...] = (DatabaseError, Refused, *self.refusals)
         try:
             target = self.target(obj)
-            form = operation.form(request.POST if request.method == "POST" else None, target)
-            explained = operation.explain(target) if operation.explain else {}
+            token = (request.GET.get("k", ""),) if operation.keyed else ()
+            form = operation.form(request.POST if request.method == "POST" else None, target, *token)
+            explained = operation.explain(target, *token) if operation.explain else {}
         except errors as error:
             self.message_user(request, format_html(_("Not possible: {}"), str(error)), messages.ERROR)
             return HttpResponseRedirect(reverse(self.url_name("change"), args=[quote(obj.pk)]))

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Final
 
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -64,6 +63,18 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     object_route = "<path:object_id>"
     operations = (
         Operation(
+            "delete_key",
+            gettext_lazy("Delete a key"),
+            "delete_dictionary_item",
+            _delete_key,
+            form=lambda data, obj, token: DeleteForm(data, token),
+            explain=lambda obj, token: {"key": Key.of(key_of(token))},
+            keyed=True,
+            button=gettext_lazy("Delete"),
+            danger=True,
+            template=f"{TEMPLATES}/delete_key.html",
+        ),
+        Operation(
             "flush_expired",
             gettext_lazy("Free expired items"),
             "flush_expired_items",
@@ -88,9 +99,6 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> SharedDictionary | None:
         return SharedDictionary(name=object_id) if object_id in shdicts else None
-
-    def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("delete_key", self.delete_key_view), *self.operation_urls()]
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -151,19 +159,3 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             return {"text": query["find"], "search": search(shdicts[obj.name], query["find"])}
         except Exception as error:  # a dictionary that cannot be used, or a value of another program
             return {"key": Key.of(key), "text": query.get("find", ""), "fault": why(error)}
-
-    # --- operations ---------------------------------------------------------------------------------------------------
-
-    def delete_key_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        token = request.GET.get("k", "")
-        operation = Operation(
-            "delete_key",
-            _("Delete a key"),
-            "delete_dictionary_item",
-            _delete_key,
-            form=lambda data, obj: DeleteForm(data, token),
-            button=_("Delete"),
-            danger=True,
-            template=f"{TEMPLATES}/delete_key.html",
-        )
-        return self.operation_view(request, object_id, operation, key=Key.of(key_of(token)))

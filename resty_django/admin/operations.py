@@ -56,6 +56,7 @@ class Operation(Generic[Target]):
     - `done`: begins the message about many objects. Lists offer the operation only if it has this text.
     - `effect`: says what happens. `explain`: returns more context for the page, such as `facts`; may raise like `run`.
     - `form`: takes the data, and the object or None for several objects.
+    - `keyed`: whether `form` and `explain` take the token of a key as another argument: `k` in the URL, or "".
     - `applies`: whether the state of one of several objects allows the operation.
     """
 
@@ -66,8 +67,9 @@ class Operation(Generic[Target]):
     effect: Any = ""
     done: Any = ""
     applies: Callable[[Target], bool] = lambda target: True
-    form: Callable[[Any, Any], forms.Form] = lambda data, target: forms.Form(data)
-    explain: Callable[[Target], Mapping[str, Any]] | None = None
+    form: Callable[..., forms.Form] = lambda data, target: forms.Form(data)
+    explain: Callable[..., Mapping[str, Any]] | None = None
+    keyed: bool = False
     title: Any = ""
     button: Any = ""
     danger: bool = False

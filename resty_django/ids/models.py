@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.conf import conf
 from resty_django.database.fields import ExactCharField
+from resty_django.database.versioned import Versioned
 
 from .engine.cycle import Reset
 from .engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT, RuleSpec, check_name, compile_rule
@@ -77,7 +78,7 @@ class NameCountField(_PositiveIntegerField):
         return 0 if add else F(self.attname)
 
 
-class IdRule(models.Model):
+class IdRule(Versioned):
     """A rule: the format, range and reset period of its IDs."""
 
     class Kind(models.TextChoices):
@@ -147,9 +148,6 @@ class IdRule(models.Model):
     name_count = NameCountField(default=0, db_default=0, editable=False)
     scramble_key = models.CharField(_("scramble key"), max_length=128, default=new_scramble_key, editable=False)
     anchor = AnchorField(null=True, default=None, editable=False)
-    version = models.BigIntegerField(_("version"), default=1, editable=False)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
-    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     class Meta:
         verbose_name = _("ID rule")
@@ -179,12 +177,7 @@ class IdRule(models.Model):
         """Save with a new version, so that running processes reload the rule."""
         if not self._state.adding:
             fix_anchors(kwargs.get("using") or self._state.db, self.pk)
-            self.version = F("version") + 1
-            if kwargs.get("update_fields") is not None:
-                kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
         super().save(*args, **kwargs)
-        if self.version.__class__ is not int:
-            self.refresh_from_db(fields=["version"], using=self._state.db)
 
     def spec(self) -> RuleSpec:
         """Return the rule as a `RuleSpec`. Raise BadRule if its scramble key is not hexadecimal."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from django.core.exceptions import ValidationError
 from django.db import models, router
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.database.fields import ExactCharField
+from resty_django.database.versioned import Versioned
 from resty_django.models import Model, NoRows
 from resty_django.text import one_line
 
@@ -46,28 +47,15 @@ class EditableManager(models.Manager[Model]):
         return self.get(**dict(zip(self.model.key_fields, key, strict=True)))  # type: ignore[attr-defined]
 
 
-class Editable(models.Model):
+class Editable(Versioned):
     """A row that operators edit. Files and fixtures find it by its natural key, the fields in `key_fields`."""
 
     key_fields: ClassVar[tuple[str, ...]]
-    version = models.BigIntegerField(_("version"), default=1, editable=False)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
-    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
     objects: ClassVar[EditableManager[Self]] = EditableManager()
 
     class Meta:
         abstract = True
-
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save with the next version."""
-        if not self._state.adding:
-            self.version = F("version") + 1
-            if kwargs.get("update_fields") is not None:
-                kwargs["update_fields"] = {*kwargs["update_fields"], "version", "updated_at"}
-        super().save(*args, **kwargs)
-        if self.version.__class__ is not int:
-            self.refresh_from_db(fields=["version"], using=self._state.db)
 
     def natural_key(self) -> tuple[str, ...]:
         return tuple(getattr(self, name) for name in self.key_fields)

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
@@ -94,6 +93,29 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     object_route = "<path:object_id>"
     operations = (
         Operation(
+            "delete_key",
+            gettext_lazy("Delete a key"),
+            "delete_cache_item",
+            _delete_key,
+            form=lambda data, obj, token: DeleteForm(data, token),
+            explain=lambda obj, token: {"key": Key.of(key_of(token))},
+            keyed=True,
+            button=gettext_lazy("Delete"),
+            danger=True,
+            template=f"{TEMPLATES}/delete_key.html",
+        ),
+        Operation(
+            "invalidate_tag",
+            gettext_lazy("Invalidate a tag"),
+            "delete_cache_item",
+            _invalidate_tag,
+            form=lambda data, obj, token: TagForm(data, key_of(token)),
+            keyed=True,
+            button=gettext_lazy("Invalidate"),
+            danger=True,
+            template=f"{TEMPLATES}/invalidate_tag.html",
+        ),
+        Operation(
             "purge",
             gettext_lazy("Purge a cache"),
             "purge_cache",
@@ -111,13 +133,6 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Cache | None:
         return Cache(name=object_id) if object_id in all_caches() else None
-
-    def extra_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("delete_key", self.delete_key_view),
-            self.page_url("invalidate_tag", self.invalidate_tag_view),
-            *self.operation_urls(),
-        ]
 
     # --- pages ----------------------------------------------------------------------------------------------------
 
@@ -207,36 +222,6 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             }
         except Exception as error:  # e.g. a dictionary that cannot be used
             return {"key": Key.of(key), "text": prefix, "fault": why(error)}
-
-    # --- operations -------------------------------------------------------------------------------------------------
-
-    def delete_key_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        token = request.GET.get("k", "")
-        operation = Operation(
-            "delete_key",
-            _("Delete a key"),
-            "delete_cache_item",
-            _delete_key,
-            form=lambda data, obj: DeleteForm(data, token),
-            button=_("Delete"),
-            danger=True,
-            template=f"{TEMPLATES}/delete_key.html",
-        )
-        return self.operation_view(request, object_id, operation, key=Key.of(key_of(token)))
-
-    def invalidate_tag_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        token = request.GET.get("k", "")
-        operation = Operation(
-            "invalidate_tag",
-            _("Invalidate a tag"),
-            "delete_cache_item",
-            _invalidate_tag,
-            form=lambda data, obj: TagForm(data, key_of(token)),
-            button=_("Invalidate"),
-            danger=True,
-            template=f"{TEMPLATES}/invalidate_tag.html",
-        )
-        return self.operation_view(request, object_id, operation)
 
 
 def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:

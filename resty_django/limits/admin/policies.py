@@ -53,9 +53,35 @@ SHOWN_ENTRIES: Final = 5
 """The maximum number of tiers or exemptions that the list shows."""
 
 
+def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
+    key = Key.of(data["key"]).text
+    spec = row.spec()
+    if find_problems(spec):
+        raise Refused(_("The policy is not valid. Correct it first."))
+    limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
+    reset = [limiter.reset(data["key"]) for limiter in limiters]
+    if not any(reset):
+        text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
+        raise Refused(text % {"key": key})
+    return Change(f"Reset the key “{key}”.", format_html(_('Reset the key <code class="resty-id">{}</code>.'), key))
+
+
 class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
     form = LimitPolicyForm
     refusals: ClassVar = (LimitError, SharedDictError)
+    operations = (
+        Operation(
+            "reset_key",
+            gettext_lazy("Reset a key"),
+            "reset_key",
+            _reset_key,
+            form=lambda data, row, token: ResetForm(data, token),
+            explain=lambda row, token: {"key": Key.of(key_of(token)), "words": in_words(row.spec())},
+            keyed=True,
+            button=gettext_lazy("Reset"),
+            template=f"{TEMPLATES}/reset_key.html",
+        ),
+    )
     list_display = ("name", "words", "key", "applies_to", "mode_now", "last_hour")
     list_filter = ("mode", "algorithm")
     search_fields = ("name", "description", "path", "route", "view", *LINE_FIELDS)
@@ -210,7 +236,7 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
             *self.key_search_urls(),
             self.page_url("figures", self.figures_view),
             self.page_url("try", self.try_view),
-            self.page_url("reset_key", self.reset_key_view),
+            *self.operation_urls(),
             *super().get_urls(),
         ]
 
@@ -263,33 +289,6 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
             "concurrent": spec.algorithm == "concurrency",
         }
         return self.page(request, f"{TEMPLATES}/try.html", context)
-
-    def reset_key_view(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        token = request.GET.get("k", "")
-        operation = Operation(
-            "reset_key",
-            _("Reset a key"),
-            "reset_key",
-            _reset_key,
-            form=lambda data, row: ResetForm(data, token),
-            explain=lambda row: {"key": Key.of(key_of(token)), "words": in_words(row.spec())},
-            button=_("Reset"),
-            template=f"{TEMPLATES}/reset_key.html",
-        )
-        return self.operation_view(request, object_id, operation)
-
-
-def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
-    key = Key.of(data["key"]).text
-    spec = row.spec()
-    if find_problems(spec):
-        raise Refused(_("The policy is not valid. Correct it first."))
-    limiters = itertools.chain(limiters_of(spec), *limiters_of_tiers(spec).values())
-    reset = [limiter.reset(data["key"]) for limiter in limiters]
-    if not any(reset):
-        text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
-        raise Refused(text % {"key": key})
-    return Change(f"Reset the key “{key}”.", format_html(_('Reset the key <code class="resty-id">{}</code>.'), key))
 
 
 def in_words(spec: PolicySpec) -> SafeString:

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..decision import Decision, decision_from
 from ..errors import ForeignData
 from . import FRAME, Decided, Outcome
+from .fixed_window import Numbers
 
 LAYOUT: Final = "qqq"
 SENT: Final = Struct("<5d")
@@ -34,18 +35,6 @@ FOREIGN: Final = "shdict abused by other users: the key holds no sliding window.
 
 _pack = Struct(f"<{FRAME}s{LAYOUT}").pack
 _unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
-
-
-class Numbers(NamedTuple):
-    """`window` in milliseconds."""
-
-    limit: int
-    window: int
-
-
-def passable(numbers: Numbers, cost: int) -> bool:
-    """Return whether a request of that cost can pass at any time."""
-    return cost <= numbers.limit
 
 
 def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit: bool) -> Decided:

@@ -133,7 +133,7 @@ class FixedWindow(Limiter[fixed_window.Numbers]):
         return descriptions.fixed_window(self.limit, self.window)
 
 
-class SlidingWindow(Limiter[sliding_window.Numbers]):
+class SlidingWindow(Limiter[fixed_window.Numbers]):
     """Limits to approximately `limit` requests in any period of `window` seconds.
 
     Counts in windows that begin at whole multiples of their length, and assumes that requests in the previous window
@@ -146,7 +146,7 @@ class SlidingWindow(Limiter[sliding_window.Numbers]):
         sliding_window.decide,
         sliding_window.SENT.pack,
         sliding_window.MEASURED.unpack,
-        sliding_window.passable,
+        fixed_window.passable,
         Operation(sliding_window.uncommit, "uncommit"),
     )
 
@@ -155,8 +155,8 @@ class SlidingWindow(Limiter[sliding_window.Numbers]):
         self.window = window
         super().__init__(**options)
 
-    def _numbers(self) -> sliding_window.Numbers:
-        return sliding_window.Numbers(whole_limit(self.limit), window_ms(self.window))
+    def _numbers(self) -> fixed_window.Numbers:
+        return fixed_window.Numbers(whole_limit(self.limit), window_ms(self.window))
 
     def set_limit(self, limit: int) -> None:
         """Change the limit."""

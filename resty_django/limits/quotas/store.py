@@ -170,22 +170,12 @@ def taking_locally(now: int, cost: int, limit: int) -> BlockChange:
 
 def depositing(units: int, numbers: Numbers, refill: bool) -> BlockChange:
     """Add reserved units; the result is the block."""
-
-    def function(block: Block) -> tuple[Block, Block]:
-        after = blocks.deposit(block, units, *numbers, refill)
-        return after, after
-
-    return function
+    return _returned(lambda block: blocks.deposit(block, units, *numbers, refill))
 
 
 def refusing(now: int, cost: int, limit: int, taken: Taken, numbers: Numbers) -> BlockChange:
     """Remember a refusal of the database, and return the units held; the result is the block."""
-
-    def function(block: Block) -> tuple[Block, Block]:
-        after = blocks.refuse(block, now, cost, limit, taken, *numbers)
-        return after, after
-
-    return function
+    return _returned(lambda block: blocks.refuse(block, now, cost, limit, taken, *numbers))
 
 
 def returning(taken: Taken) -> BlockChange:
@@ -201,9 +191,14 @@ def returning(taken: Taken) -> BlockChange:
 
 def syncing(numbers: Numbers) -> BlockChange:
     """Take over the numbers of the row; the result is the block."""
+    return _returned(lambda block: blocks.sync(block, *numbers))
+
+
+def _returned(change: Callable[[Block], Block]) -> BlockChange:
+    """Return a change whose result is the changed block."""
 
     def function(block: Block) -> tuple[Block, Block]:
-        after = blocks.sync(block, *numbers)
+        after = change(block)
         return after, after
 
     return function
