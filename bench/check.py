@@ -64,8 +64,8 @@ def checks(options: Options) -> Iterator[Row]:
             times[name].append(min(turn[name][0] for turn in turns))
             memory[name].append(min(turn[name][1] for turn in turns))
     yield from compare(times, ((ALL, NONE),), "ms")
-    yield row(f"{ALL}, time added", less(times, ALL, NONE), None, "ms")
-    yield row(f"{ALL}, memory added", less(memory, ALL, NONE), None, "MB")
+    yield row(f"{ALL}, time added", less(times, ALL, NONE), None, "ms", "<= 200")
+    yield row(f"{ALL}, memory added", less(memory, ALL, NONE), None, "MB", "<= 7")
 
 
 if __name__ == "__main__":

@@ -114,7 +114,8 @@ def against(options: Options) -> Iterator[Row]:
                 for figure, value in figures.items():
                     samples.setdefault((step, figure), {}).setdefault(name, []).append(value)
     for (step, figure), of_subjects in samples.items():
-        yield from compare(of_subjects, (("now", options.against),), UNITS[figure], f"{step}, {figure}: ")
+        target = "<= 0.95" if step == "a job" else "<= 1"
+        yield from compare(of_subjects, (("now", options.against, target),), UNITS[figure], f"{step}, {figure}: ")
 
 
 def queues(options: Options) -> Iterator[Row]:
@@ -153,7 +154,7 @@ def queues(options: Options) -> Iterator[Row]:
                 samples.setdefault(figure, {}).setdefault(name, []).append(best)
     for figure, unit in {"time": "ms", **UNITS}.items():
         yield from compare(
-            samples.get(figure, {}), (("100,000 jobs", "100 jobs"),), unit, f"list of queues, {figure}: "
+            samples.get(figure, {}), (("100,000 jobs", "100 jobs", "<= 1.5"),), unit, f"list of queues, {figure}: "
         )
 
 
