@@ -64,8 +64,7 @@ def plain_value(value: T, name: str) -> T:
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
     """Return the result of a plain function, or of a coroutine function in a new event loop."""
-    value = function(*args)
-    return value if type(value) in _COMPLETED else completed(value)
+    return completed(function(*args))
 
 
 async def acall(function: Callable[..., Any], *args: Any) -> Any:
@@ -83,6 +82,8 @@ def completed(value: Any) -> Any:
 
     Raises `TypeError` for a generator, since its code has not run.
     """
+    if type(value) in _COMPLETED:
+        return value
     if not inspect.isawaitable(value):
         return _not_generator(value)
     try:

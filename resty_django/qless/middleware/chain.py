@@ -12,6 +12,7 @@ may also be an async generator function; if it is not, it must not block.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from types import GeneratorType
 from typing import Any, TypeAlias
 
 from resty_django.callables import original
@@ -35,7 +36,7 @@ def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], An
     try:
         for enter in middleware:
             around = enter(job)
-            if not isinstance(around, Generator):
+            if type(around) is not GeneratorType and not isinstance(around, Generator):  # the first look is fast
                 raise _misfit(enter, around)
             if next(around, entered) is entered:
                 raise _without_yield(enter)
