@@ -17,20 +17,30 @@ class NoRows(models.Manager[Model]):
         return super().get_queryset().none()
 
 
-class SharedDictionary(models.Model):
-    """A shared dictionary in the admin: its name and its permissions."""
+class Unmanaged(models.Model):
+    """An object of the admin that has a name and permissions, but no table."""
 
     name = models.CharField(_("name"), max_length=255, primary_key=True)
 
     objects: ClassVar[NoRows[Self]] = NoRows()
 
     class Meta:
-        app_label = "resty_django"  # lets Django reach the check for the missing core app
+        abstract = True
         managed = False
         base_manager_name = "objects"
+        default_permissions: ClassVar = ("view",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SharedDictionary(Unmanaged):
+    """A shared dictionary in the admin: its name and its permissions."""
+
+    class Meta(Unmanaged.Meta):
+        app_label = "resty_django"  # lets Django reach the check for the missing core app
         verbose_name = _("shared dictionary")
         verbose_name_plural = _("shared dictionaries")
-        default_permissions = ("view",)
         permissions = [
             ("view_dictionary_items", _("Can see keys and values of shared dictionaries")),
             ("delete_dictionary_item", _("Can delete keys of shared dictionaries")),
@@ -38,25 +48,12 @@ class SharedDictionary(models.Model):
             ("flush_dictionary", _("Can empty shared dictionaries")),
         ]
 
-    def __str__(self) -> str:
-        return self.name
 
-
-class Overview(models.Model):
+class Overview(Unmanaged):
     """The overview of the whole package, for the admin's app list and for its permissions."""
 
-    name = models.CharField(_("name"), max_length=255, primary_key=True)
-
-    objects: ClassVar[NoRows[Self]] = NoRows()
-
-    class Meta:
+    class Meta(Unmanaged.Meta):
         app_label = "resty_django"
-        managed = False
-        base_manager_name = "objects"
         verbose_name = _("overview")
         verbose_name_plural = _("overview")
-        default_permissions = ("view",)
         permissions = [("view_metrics", _("Can see the metrics"))]
-
-    def __str__(self) -> str:
-        return self.name

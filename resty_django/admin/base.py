@@ -367,8 +367,8 @@ class PageAdmin(ModelAdmin[Model]):
             self.add_history(request, entry, *rows)
 
 
-class ReadOnlyAdmin(PageAdmin[Model]):
-    """Admin of a model without rows: Django's add, change and delete pages are disabled; its own pages remain."""
+class NoEditing:
+    """Disables Django's pages that add, change and delete rows, for all users."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -378,6 +378,10 @@ class ReadOnlyAdmin(PageAdmin[Model]):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+class ReadOnlyAdmin(NoEditing, PageAdmin[Model]):
+    """Admin of a model without rows: Django's add, change and delete pages are disabled; its own pages remain."""
 
     def get_urls(self) -> list[URLPattern]:
         return [

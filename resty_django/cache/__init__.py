@@ -8,8 +8,9 @@ products.get("product:7", load_product, 7, ttl=60)
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from resty_django import lazy
 
 if TYPE_CHECKING:
     from resty_django.lock import LockTimeout
@@ -90,55 +91,29 @@ __all__ = [
     "register_type",
 ]
 
-_MODULES: Final = {
-    "Bulk": ".mlcache.bulk",
-    "Channel": ".broadcasts.channel",
-    "Stats": ".statistics.counts",
-    "cached": ".decorators.functions",
-    "current_outages": ".circuit_breaker.breaker",
-    "BadKey": ".errors",
-    "BadOption": ".errors",
-    "BadValue": ".errors",
-    "CacheError": ".errors",
-    "CallbackFailed": ".errors",
-    "ChannelFailed": ".errors",
-    "LockFailed": ".errors",
-    "LockTimeout": "resty_django.lock",
-    "NoChannel": ".errors",
-    "RemoteError": ".errors",
-    "SerializerFailed": ".errors",
-    "SourceError": ".errors",
-    "UnknownCache": ".errors",
-    "mlcaches": ".mlcache.registry",
-    "LRU": ".storage.lru",
-    "MLCache": ".mlcache.cache",
-    "EventChannel": ".broadcasts.events",
-    "ainvalidate_url": ".decorators.view_keys",
-    "ainvalidate_view": ".decorators.view_keys",
-    "ainvalidate_tags": ".shortcuts",
-    "invalidate_tags": ".shortcuts",
-    "invalidate_on": ".model_dependencies.dependency",
-    "Dependency": ".model_dependencies.dependency",
-    "CacheInvalidatingManager": ".model_dependencies.querysets",
-    "CacheInvalidatingQuerySet": ".model_dependencies.querysets",
-    "invalidate_url": ".decorators.view_keys",
-    "invalidate_view": ".decorators.view_keys",
-    "Fresh": ".mlcache.results",
-    "Hit": ".mlcache.results",
-    "Level": ".mlcache.results",
-    "Peek": ".mlcache.results",
-    "Result": ".mlcache.results",
-    "Serializer": ".mlcache.results",
-    "VersionedLRU": ".storage.versioned",
-    "register_type": ".serialization.classes",
-    "cache_view": ".decorators.views",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Lazy imports: Django imports this package at startup, although a site may use only the backend or nothing at all.
-    if name in _MODULES:
-        value = getattr(import_module(_MODULES[name], __name__), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Django imports this package at startup, although a site may use only the backend or nothing at all.
+__getattr__ = lazy.members(
+    __name__,
+    {
+        ".lock": "LockTimeout",
+        "broadcasts.channel": "Channel",
+        "broadcasts.events": "EventChannel",
+        "circuit_breaker.breaker": "current_outages",
+        "decorators.functions": "cached",
+        "decorators.view_keys": "ainvalidate_url ainvalidate_view invalidate_url invalidate_view",
+        "decorators.views": "cache_view",
+        "errors": "BadKey BadOption BadValue CacheError CallbackFailed ChannelFailed LockFailed NoChannel RemoteError "
+        "SerializerFailed SourceError UnknownCache",
+        "mlcache.bulk": "Bulk",
+        "mlcache.cache": "MLCache",
+        "mlcache.registry": "mlcaches",
+        "mlcache.results": "Fresh Hit Level Peek Result Serializer",
+        "model_dependencies.dependency": "Dependency invalidate_on",
+        "model_dependencies.querysets": "CacheInvalidatingManager CacheInvalidatingQuerySet",
+        "serialization.classes": "register_type",
+        "shortcuts": "ainvalidate_tags invalidate_tags",
+        "statistics.counts": "Stats",
+        "storage.lru": "LRU",
+        "storage.versioned": "VersionedLRU",
+    },
+)

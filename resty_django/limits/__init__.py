@@ -8,9 +8,9 @@ decision = limiter.hit("192.0.2.1")
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from resty_django import lazy
 from resty_django.callables import deferred
 from resty_django.job_limits import provide
 
@@ -96,37 +96,33 @@ __all__ = [
     "withdraw_policy",
 ]
 
-_MODULES: Final = {
-    "decision": "CombinedDecision Decision",
-    "decorators": "limit limit_conn limit_count limit_rate limit_rate_either limit_req limit_window",
-    "callers.keys": "client_address",
-    "errors": "CostTooHigh ForeignData LimitError Limited NotFound StoreFailed TooManyWaiting",
-    "limiters.base": "Limiter",
-    "limiters.combined": "acombine combine",
-    "limiters.concurrency": "Concurrency",
-    "limiters.rate": "FixedWindow LeakyBucket SlidingWindow TokenBucket",
-    "policies.registry": "aload_policies all_policies declare_policy forget_policies get_policy matching_policies "
-    "refresh_policies withdraw_policy",
-    "specs.policy_validation": "BadPolicy",
-    "functions": "limited",
-    "quotas.decorators": "quota",
-    "quotas.quota": "Quota Usage",
-    "quotas.registry": "all_quotas forget_quotas",
-    "quotas.usage": "ausage usage",
-    "refusals": "call_refused request_refused",
-    "statistics.reporter": "stats",
-    "stores": "LocalStore",
-    "stores.circuit_breaker": "current_outages",
-}
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 provide(deferred(f"{__name__}.jobs.job_limit"))
 readers.extend(deferred(f"{__name__}.policies.registry.{name}") for name in ("all_policies", "aload_policies"))
 
-
-def __getattr__(name: str) -> Any:
-    # Django imports this package before its settings and models are ready, so the modules are imported on first use.
-    if name in _MODULE_OF:
-        member = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-        return member
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Django imports this package before its settings and models are ready, so the modules are imported on first use.
+__getattr__ = lazy.members(
+    __name__,
+    {
+        "decision": "CombinedDecision Decision",
+        "decorators": "limit limit_conn limit_count limit_rate limit_rate_either limit_req limit_window",
+        "callers.keys": "client_address",
+        "errors": "CostTooHigh ForeignData LimitError Limited NotFound StoreFailed TooManyWaiting",
+        "limiters.base": "Limiter",
+        "limiters.combined": "acombine combine",
+        "limiters.concurrency": "Concurrency",
+        "limiters.rate": "FixedWindow LeakyBucket SlidingWindow TokenBucket",
+        "policies.registry": "aload_policies all_policies declare_policy forget_policies get_policy matching_policies "
+        "refresh_policies withdraw_policy",
+        "specs.policy_validation": "BadPolicy",
+        "functions": "limited",
+        "quotas.decorators": "quota",
+        "quotas.quota": "Quota Usage",
+        "quotas.registry": "all_quotas forget_quotas",
+        "quotas.usage": "ausage usage",
+        "refusals": "call_refused request_refused",
+        "statistics.reporter": "stats",
+        "stores": "LocalStore",
+        "stores.circuit_breaker": "current_outages",
+    },
+)

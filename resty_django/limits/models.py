@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.database.fields import ExactCharField
 from resty_django.database.versioned import Versioned
-from resty_django.models import Model, NoRows
+from resty_django.models import Model, Unmanaged
 from resty_django.text import one_line
 
 from .specs import override as overrides
@@ -370,22 +370,15 @@ class QuotaUsage(models.Model):
         return one_line(f"{self.quota}: {self.key}")
 
 
-class KeyBan(models.Model):
+class KeyBan(Unmanaged):
     """A ban of a key in the admin: the token of its name in the dictionary of bans, and the permissions."""
 
     title = ""
     """The key as the pages show it."""
 
-    name = models.CharField(_("name"), max_length=255, primary_key=True)
-
-    objects: ClassVar[NoRows[Self]] = NoRows()
-
-    class Meta:
-        managed = False
-        base_manager_name = "objects"
+    class Meta(Unmanaged.Meta):
         verbose_name = _("ban")
         verbose_name_plural = _("bans")
-        default_permissions = ("view",)
         permissions: ClassVar = [("lift_keyban", "Can lift bans")]
 
     def __str__(self) -> str:

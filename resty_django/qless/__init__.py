@@ -9,8 +9,9 @@ docs/qless/client.md describes the client, docs/qless/core.md the script in Redi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from resty_django import lazy
 
 if TYPE_CHECKING:
     from .clients.client import Client
@@ -51,26 +52,6 @@ if TYPE_CHECKING:
     from .tasks.outcomes import GroupOutcome, Outcome
     from .tasks.results import AsyncResult
 
-_MODULES: Final = {
-    "Callback": "clients.put_options",
-    "Client": "clients.client",
-    "client": "clients.default",
-    "Events": "clients.events",
-    "Job": "clients.job",
-    "Queue": "clients.queue",
-    "RecurringJob": "clients.recurring",
-    "JobSpec": "clients.replies",
-    "AsyncResult": "tasks.results",
-    "GroupOutcome": "tasks.outcomes",
-    "GroupResult": "tasks.group_results",
-    "Outcome": "tasks.outcomes",
-    "Task": "tasks.base",
-    "TaskContext": "tasks.context",
-    "chain": "tasks.canvas",
-    "chord": "tasks.canvas",
-    "group": "tasks.canvas",
-    "task": "tasks.base",
-}
 
 __all__ = [
     "AsyncResult",
@@ -114,11 +95,26 @@ __all__ = [
     "task",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # A site that does not use the queue may have no redis-py, and the core is pure.
-    if name in __all__:
-        exported = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
-        globals()[name] = exported
-        return exported
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# A site that does not use the queue may have no redis-py, and the core is pure.
+__getattr__ = lazy.members(
+    __name__,
+    {
+        "clients.client": "Client",
+        "clients.default": "client",
+        "clients.events": "Events",
+        "clients.job": "Job",
+        "clients.put_options": "Callback",
+        "clients.queue": "Queue",
+        "clients.recurring": "RecurringJob",
+        "clients.replies": "JobSpec",
+        "errors": "CannotComplete CannotFail CannotRetry CannotTimeout DependencyError DuplicateTask GraphTooLarge "
+        "GroupError InvalidArgument LostLock MaxRetriesExceeded MethodMissing MethodType NoSuchJob NotAllowed "
+        "QlessError QueueNotEmpty ResultGone TaskExpired TaskFailed UnreadableReply",
+        "tasks.base": "Task task",
+        "tasks.canvas": "chain chord group",
+        "tasks.context": "TaskContext",
+        "tasks.group_results": "GroupResult",
+        "tasks.outcomes": "GroupOutcome Outcome",
+        "tasks.results": "AsyncResult",
+    },
+)

@@ -43,14 +43,12 @@ class Named(models.Model):
 
 class Queue(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
 
 
 class Job(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         default_permissions = ("view",)
@@ -67,49 +65,42 @@ class Job(Named):
 
 class FailureGroup(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("failure group")
         verbose_name_plural = _("failures")
 
 
 class JobGroup(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("job group")
         verbose_name_plural = _("job groups")
 
 
 class JobClass(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("job class")
         verbose_name_plural = _("classes")
 
 
 class Worker(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
 
 
 class RecurringJob(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("recurring job")
         verbose_name_plural = _("recurring jobs")
 
 
 class Tag(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("tag")
         verbose_name_plural = _("tags")
 
 
 class Option(Named):
     class Meta(Named.Meta):
-        managed = False
         verbose_name = _("option")
         verbose_name_plural = _("configuration")
 

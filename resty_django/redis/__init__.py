@@ -12,10 +12,9 @@ on first use, and raises `MissingExtra` if redis-py is not installed.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from resty_django import extras
+from resty_django import extras, lazy
 
 from .errors import StoreDown, StoreError, StoreFull
 
@@ -26,17 +25,16 @@ if TYPE_CHECKING:
     from .script import Script
     from .source import Origin, Source
 
-_MODULES: Final = {
-    "AsyncClient": "clients",
-    "Client": "clients",
-    "FAULTS": "faults",
-    "Origin": "source",
-    "Script": "script",
-    "Source": "source",
-    "async_connection": "asynchronous",
-    "connection": "clients",
-    "translated": "faults",
-}
+_member: Final = lazy.members(
+    __name__,
+    {
+        "asynchronous": "async_connection",
+        "clients": "AsyncClient Client connection",
+        "faults": "FAULTS translated",
+        "script": "Script",
+        "source": "Origin Source",
+    },
+)
 
 __all__ = [
     "FAULTS",
@@ -55,9 +53,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with extras.needed("Connections to Redis need"):
-        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+        return _member(name)

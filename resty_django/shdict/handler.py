@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -56,18 +56,11 @@ class SharedDicts(dict[str, SharedDict]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the dictionary, or `default` if the name is not in the settings."""
-        if name in self:
-            return self[name]
-        return default
+        return self[name] if name in self else default  # noqa: SIM401 - this is what get() is
 
-    def keys(self) -> KeysView[str]:  # type: ignore[override]
-        return KeysView(self)
-
-    def values(self) -> ValuesView[SharedDict]:  # type: ignore[override]
-        return ValuesView(self)
-
-    def items(self) -> ItemsView[str, SharedDict]:  # type: ignore[override]
-        return ItemsView(self)
+    keys = Mapping.keys  # type: ignore[assignment]
+    values = Mapping.values  # type: ignore[assignment]
+    items = Mapping.items  # type: ignore[assignment]
 
     def close_all(self) -> None:
         """Close and drop the open dictionaries."""

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from resty_django.admin.base import NoEditing
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.admin.operations import Change, Operation, Refused
@@ -128,7 +129,17 @@ def _explain(counter: IdCounter) -> dict[str, Any]:
     return {"statistics": CounterStatistics.of(counter), "ids": conf.ids}
 
 
-class IdCounterAdmin(ServiceAdmin[IdCounter]):
+def _column(label: Any, ordering: Any, text: Callable[[CounterStatistics], str]) -> Callable[[Any, IdCounter], str]:
+    """Return a column that shows a text of the counter's statistics."""
+
+    @admin.display(description=label, ordering=ordering)
+    def column(self: Any, counter: IdCounter) -> str:
+        return text(CounterStatistics.of(counter))
+
+    return column
+
+
+class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
     list_display = ("app", "rule", "node", "position", "head_room", "used", "outlook", "cycle", "age")
     list_filter = (RoomFilter, "rule")
     search_fields = ("app_name",)
@@ -201,15 +212,6 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         """Show the counter that runs out first in the first row."""
         return ["runs_out", "-used", "pk"]
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: IdCounter | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: IdCounter | None = None) -> bool:
-        return False
-
     def export_columns(self, request: HttpRequest) -> dict[str, Callable[[IdCounter], Any]]:
         statistics = CounterStatistics.of
         return {
@@ -249,25 +251,11 @@ class IdCounterAdmin(ServiceAdmin[IdCounter]):
         position = CounterStatistics.of(counter).position
         return NONE if position is None else number(position)
 
-    @admin.display(description=gettext_lazy("numbers left"), ordering=F("used") * -1)
-    def head_room(self, counter: IdCounter) -> SafeString:
-        return CounterStatistics.of(counter).head_room
-
-    @admin.display(description=gettext_lazy("used"), ordering="used")
-    def used(self, counter: IdCounter) -> str:
-        return percent(CounterStatistics.of(counter).used)
-
-    @admin.display(description=gettext_lazy("forecast"), ordering="runs_out")
-    def outlook(self, counter: IdCounter) -> SafeString:
-        return CounterStatistics.of(counter).outlook
-
-    @admin.display(description=gettext_lazy("cycle"), ordering="cycle_start")
-    def cycle(self, counter: IdCounter) -> SafeString:
-        return CounterStatistics.of(counter).cycle
-
-    @admin.display(description=gettext_lazy("last update"), ordering="updated_at")
-    def age(self, counter: IdCounter) -> SafeString:
-        return CounterStatistics.of(counter).age
+    head_room = _column(gettext_lazy("numbers left"), F("used") * -1, lambda statistics: statistics.head_room)
+    used = _column(gettext_lazy("used"), "used", lambda statistics: percent(statistics.used))
+    outlook = _column(gettext_lazy("forecast"), "runs_out", lambda statistics: statistics.outlook)
+    cycle = _column(gettext_lazy("cycle"), "cycle_start", lambda statistics: statistics.cycle)
+    age = _column(gettext_lazy("last update"), "updated_at", lambda statistics: statistics.age)
 
     @admin.display(description=gettext_lazy("rule"))
     def rule_link(self, counter: IdCounter) -> SafeString:

@@ -44,6 +44,12 @@ def may_write(user: User, kind: str) -> bool:
     return kind not in NEEDED or user.has_perm(f"resty_ids.{NEEDED[kind][0]}")  # type: ignore[union-attr]
 
 
+def _typed(label: Any) -> forms.CharField:
+    """Return the field for a text that confirms an action, which browsers must not fill in or correct."""
+    widget = forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    return forms.CharField(label=label, strip=False, widget=widget)
+
+
 class IdRuleForm(VersionedForm):
     """The form of a rule. The permissions of `user` limit the kinds; edits that could repeat an ID require the
     checkbox `confirm_risks`.
@@ -225,11 +231,7 @@ class NumberForm(forms.Form):
 class _TypedForm(NumberForm):
     """A number that must be typed a second time, after the counter's name."""
 
-    confirmation = forms.CharField(
-        label=gettext_lazy("Confirm"),
-        strip=False,
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
-    )
+    confirmation = _typed(gettext_lazy("Confirm"))
 
     def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
@@ -270,11 +272,7 @@ class StepForm(_TypedForm):
 class DeleteForm(forms.Form):
     """The confirmation for deleting a rule that has counters: the user types the rule's name."""
 
-    confirmation = forms.CharField(
-        label=gettext_lazy("Name"),
-        strip=False,
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
-    )
+    confirmation = _typed(gettext_lazy("Name"))
 
     def __init__(self, data: Mapping[str, Any] | None, rule: IdRule) -> None:
         super().__init__(data)

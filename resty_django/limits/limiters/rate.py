@@ -96,7 +96,23 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
         return descriptions.leaky_bucket(self.rate, self.burst)
 
 
-class FixedWindow(Limiter[fixed_window.Numbers]):
+class Window(Limiter[fixed_window.Numbers]):
+    """A limit of requests per window; a subclass says when windows begin."""
+
+    def __init__(self, limit: int, window: float, **options: Unpack[LimiterOptions]) -> None:
+        self.limit = limit
+        self.window = window
+        super().__init__(**options)
+
+    def _numbers(self) -> fixed_window.Numbers:
+        return fixed_window.Numbers(whole_limit(self.limit), window_ms(self.window))
+
+    def set_limit(self, limit: int) -> None:
+        """Change the limit, including windows that have begun."""
+        self._set(limit=limit)
+
+
+class FixedWindow(Window):
     """Limits to `limit` requests in a window of `window` seconds, which begins with a key's first recorded request.
 
     `limit` > 0, `window` > 0 with a resolution of a millisecond. Up to twice the limit can pass around the end of a
@@ -113,18 +129,6 @@ class FixedWindow(Limiter[fixed_window.Numbers]):
         Operation(fixed_window.uncommit, "uncommit"),
     )
 
-    def __init__(self, limit: int, window: float, **options: Unpack[LimiterOptions]) -> None:
-        self.limit = limit
-        self.window = window
-        super().__init__(**options)
-
-    def _numbers(self) -> fixed_window.Numbers:
-        return fixed_window.Numbers(whole_limit(self.limit), window_ms(self.window))
-
-    def set_limit(self, limit: int) -> None:
-        """Change the limit, including windows that have begun."""
-        self._set(limit=limit)
-
     def set_window(self, window: float) -> None:
         """Change the length of future windows. A window that has begun lasts at most that long from now on."""
         self._set(window=window)
@@ -133,7 +137,7 @@ class FixedWindow(Limiter[fixed_window.Numbers]):
         return descriptions.fixed_window(self.limit, self.window)
 
 
-class SlidingWindow(Limiter[fixed_window.Numbers]):
+class SlidingWindow(Window):
     """Limits to approximately `limit` requests in any period of `window` seconds.
 
     Counts in windows that begin at whole multiples of their length, and assumes that requests in the previous window
@@ -149,18 +153,6 @@ class SlidingWindow(Limiter[fixed_window.Numbers]):
         fixed_window.passable,
         Operation(sliding_window.uncommit, "uncommit"),
     )
-
-    def __init__(self, limit: int, window: float, **options: Unpack[LimiterOptions]) -> None:
-        self.limit = limit
-        self.window = window
-        super().__init__(**options)
-
-    def _numbers(self) -> fixed_window.Numbers:
-        return fixed_window.Numbers(whole_limit(self.limit), window_ms(self.window))
-
-    def set_limit(self, limit: int) -> None:
-        """Change the limit."""
-        self._set(limit=limit)
 
     def set_window(self, window: float) -> None:
         """Change the length of windows.

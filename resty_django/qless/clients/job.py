@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from .. import job_classes
 from ..errors import InvalidArgument
 from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, Outcome, checked_options, list_text, options_of
-from .replies import JobRecord, Result
+from .replies import JobRecord, RecurringRecord, Result
 from .serialization import as_list, decode, encode, read, reader
 from .transport import Request, Steps, sync_and_async
 
@@ -27,6 +27,7 @@ _UNREAD: Final = object()
 
 Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
 """A function that takes the job."""
+Record = TypeVar("Record", JobRecord, RecurringRecord)
 H = TypeVar("H", bound=Callable[..., Any])
 
 
@@ -40,7 +41,35 @@ class _HookDecorator:
         return functools.partial(job.add_hook, self.name)
 
 
-class Job:
+class StoredJob(Generic[Record]):
+    """The attributes that jobs and recurring jobs have in common, as the server returned them."""
+
+    __slots__ = ("_record", "client")
+    client: Client
+    _record: Record
+
+    @property
+    def jid(self) -> str:
+        return self._record.jid
+
+    @property
+    def state(self) -> str:
+        return self._record.state
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue; empty once the job is complete."""
+        return self._record.queue
+
+    @property
+    def tags(self) -> list[str]:
+        return [str(tag) for tag in as_list(self._record.tags)]
+
+    def queue(self) -> Queue:
+        return self.client.queues[self._record.queue]
+
+
+class Job(StoredJob[JobRecord]):
     """A job, as the server returned it. Methods that begin with `a` are for asyncio.
 
     `complete`, `fail`, `heartbeat` and `requeue` send `data` as it is then, so that a job may change it. `complete`,
@@ -48,7 +77,7 @@ class Job:
     is `client.worker_name`. `requeue`, `cancel` and `timeout` take it from any worker.
     """
 
-    __slots__ = ("_data", "_hooks", "_record", "client", "state_changed")
+    __slots__ = ("_data", "_hooks", "state_changed")
 
     before_complete, after_complete = _HookDecorator(), _HookDecorator()
     before_fail, after_fail = _HookDecorator(), _HookDecorator()
@@ -88,22 +117,9 @@ class Job:
     # --- attributes, as the server returned them ---
 
     @property
-    def jid(self) -> str:
-        return self._record.jid
-
-    @property
     def klass(self) -> str:
         """The name of the job class, as it was put."""
         return self._record.klass
-
-    @property
-    def queue_name(self) -> str:
-        """The name of the queue; empty once the job is complete."""
-        return self._record.queue
-
-    @property
-    def state(self) -> str:
-        return self._record.state
 
     @property
     def worker_name(self) -> str:
@@ -129,10 +145,6 @@ class Job:
     def _accessed_data(self) -> tuple[str, ...]:
         """The data for calls in which it is optional: nothing until `data` is accessed."""
         return () if self._data is _UNREAD else (self.raw_data,)
-
-    @property
-    def tags(self) -> list[str]:
-        return [str(tag) for tag in as_list(self._record.tags)]
 
     @property
     def priority(self) -> float:
@@ -188,9 +200,6 @@ class Job:
     def txid(self) -> str | None:
         """The transaction ID under which the job was put."""
         return self._record.txid
-
-    def queue(self) -> Queue:
-        return self.client.queues[self._record.queue]
 
     def description(self) -> str:
         return f"{self.klass} ({self.jid} / {self.queue_name} / {self.state})"

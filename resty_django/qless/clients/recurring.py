@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.utils.translation import gettext as _
 
 from ..errors import InvalidArgument, NoSuchJob
+from .job import StoredJob
 from .put_options import checked_options, class_name
 from .replies import RecurringRecord
 from .serialization import as_list, decode, encode, read, reader
@@ -17,7 +18,6 @@ from .transport import RedisCommand, Steps, sync_and_async
 if TYPE_CHECKING:
     from .client import Client
     from .job import Job
-    from .queue import Queue
 
 FIELDS: Final = frozenset(("priority", "interval", "retries", "data", "klass", "queue", "backlog"))
 PAUSE: Final = 1e10
@@ -28,14 +28,14 @@ _RECORD: Final = reader(RecurringRecord)
 _TAGS: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
 
 
-class RecurringJob:
-    """A recurring job, as the server returned it.
+class RecurringJob(StoredJob[RecurringRecord]):
+    """A recurring job, as the server returned it. Its `state` is always "recur".
 
     Assigning to an attribute changes the job on the server; `update` changes several at once, and has a twin for
     asyncio.
     """
 
-    __slots__ = ("_record", "client")
+    __slots__ = ()
 
     def __init__(self, client: Client, record: RecurringRecord) -> None:
         self.client = client
@@ -45,19 +45,6 @@ class RecurringJob:
         return f"<{type(self).__name__} {self.klass_name} ({self.jid} / {self.queue_name})>"
 
     @property
-    def jid(self) -> str:
-        return self._record.jid
-
-    @property
-    def state(self) -> str:
-        """Always "recur"."""
-        return self._record.state
-
-    @property
-    def tags(self) -> list[str]:
-        return [str(tag) for tag in as_list(self._record.tags)]
-
-    @property
     def count(self) -> int:
         """The number of jobs spawned so far."""
         return self._record.count
@@ -65,13 +52,6 @@ class RecurringJob:
     @property
     def klass_name(self) -> str:
         return self._record.klass
-
-    @property
-    def queue_name(self) -> str:
-        return self._record.queue
-
-    def queue(self) -> Queue:
-        return self.client.queues[self._record.queue]
 
     @property
     def priority(self) -> float:

@@ -281,21 +281,13 @@ def run(task: Task[..., Any], message: Message, client: Client) -> None:
     if iscoroutinefunction(task.function):
         async_to_sync(arun)(task, message, client)
         return
-    job = _job(task, message, client)
+
+    def perform(job: EagerJob) -> Any:
+        with time_limit(task.timeout):
+            return completed(task._perform(job))
+
     with bound(current()):
-        while True:
-            try:
-                with time_limit(task.timeout):
-                    value = completed(task._perform(job))
-            except Exception as error:
-                failure = _failure(task, job, error)
-                if failure is error:
-                    raise
-                if failure is not None:
-                    raise failure from error
-            else:
-                _note(task, job, value)
-                return
+        sansio.run(_runs(task, message, client), perform)
 
 
 async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
@@ -303,20 +295,25 @@ async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
     if not iscoroutinefunction(task.function):
         await acall(run, task, message, client)
         return
-    job = _job(task, message, client)
     with bound(current()):
-        while True:
-            try:
-                value = await _within(task.timeout, task._aperform(job))
-            except Exception as error:
-                failure = _failure(task, job, error)
-                if failure is error:
-                    raise
-                if failure is not None:
-                    raise failure from error
-            else:
-                _note(task, job, value)
-                return
+        await sansio.arun(_runs(task, message, client), lambda job: _within(task.timeout, task._aperform(job)))
+
+
+def _runs(task: Task[..., Any], message: Message, client: Client) -> Generator[EagerJob, Any, None]:
+    """Yield the job for each run of the task, until one succeeds or no retries are left."""
+    job = _job(task, message, client)
+    while True:
+        try:
+            value = yield job
+        except Exception as error:
+            failure = _failure(task, job, error)
+            if failure is error:
+                raise
+            if failure is not None:
+                raise failure from error
+        else:
+            _note(task, job, value)
+            return
 
 
 @contextmanager

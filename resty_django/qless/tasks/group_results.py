@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from resty_django.conf import conf
 
@@ -25,6 +25,7 @@ from .results import (
     STARTED,
     STATES,
     SUCCESS,
+    WAITING,
     AsyncResult,
     TaskResult,
     pauses,
@@ -183,21 +184,11 @@ class GroupResult(TaskResult):
 
         Raises what `AsyncResult.get` raises, as soon as a member has failed or was canceled.
         """
-        for pause in pauses(timeout, self.id, "group"):
-            values = self.client.run(self._values())
-            if values is not None:
-                return values
-            time.sleep(pause)
-        raise AssertionError("unreachable")
+        return cast("list[Any]", self._wait(self._values, timeout, "group"))
 
     async def aget(self, timeout: float | None = None) -> list[Any]:
         """Do the same for asyncio."""
-        for pause in pauses(timeout, self.id, "group"):
-            values = await self.client.arun(self._values())
-            if values is not None:
-                return values
-            await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+        return cast("list[Any]", await self._await(self._values, timeout, "group"))
 
     join, ajoin = get, aget
 
@@ -255,8 +246,8 @@ class GroupResult(TaskResult):
             raise NoSuchJob(f"The group {self.id} does not exist: it has expired, or is not committed yet.")
         return reply
 
-    def _values(self) -> Steps[list[Any] | None]:
-        """Return the values of all members; None if some have not ended. Raises the failure of a member."""
+    def _values(self) -> Steps[Any]:
+        """Return the values of all members; `WAITING` if some have not ended. Raises the failure of a member."""
         reply = yield from self._existing()
         if isinstance(reply.reason, str):
             if self.id in eager.groups:
@@ -268,7 +259,7 @@ class GroupResult(TaskResult):
             why = "its client did not finish enqueuing it" if reply.incomplete else "the failed task is gone"
             raise TaskFailed(self.id, "", f"The group {self.id} has failed: {why}.")
         if reply.state != "complete":
-            return None
+            return WAITING
         jids = yield from self._jids()
         if self.id in eager.groups:
             return [end.get() for _, end in eager.groups[self.id].ends]

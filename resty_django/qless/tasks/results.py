@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from resty_django.conf import conf
@@ -38,7 +38,8 @@ DEPENDENCY_FAILED: Final = "-DependencyFailed"
 """End of the failure group of tasks that did not run, because one that they depend on has failed."""
 
 _JOB: Final = reader(JobRecord)
-_WAITING: Final = object()
+WAITING: Final = object()
+"""The outcome of a task or group that has not ended."""
 
 
 class Progress(NamedTuple):
@@ -71,6 +72,23 @@ class TaskResult:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    def _wait(self, steps: Callable[[], Steps[Any]], timeout: float | None, kind: str = "task") -> Any:
+        """Return the first outcome of `steps` that is not `WAITING`. Raises `TimeoutError`."""
+        for pause in pauses(timeout, self.id, kind):
+            outcome = self.client.run(steps())
+            if outcome is not WAITING:
+                return outcome
+            time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _await(self, steps: Callable[[], Steps[Any]], timeout: float | None, kind: str = "task") -> Any:
+        for pause in pauses(timeout, self.id, kind):
+            outcome = await self.client.arun(steps())
+            if outcome is not WAITING:
+                return outcome
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
 
 
 class AsyncResult(TaskResult, Generic[R]):
@@ -158,21 +176,11 @@ class AsyncResult(TaskResult, Generic[R]):
         `TimeoutError`; `NoSuchJob` if the task was canceled or has expired; `ResultGone` if the result was not kept, or
         has expired. Returns None if the task was skipped.
         """
-        for pause in pauses(timeout, self.id):
-            outcome = self.client.run(self._outcome())
-            if outcome is not _WAITING:
-                return cast(R, outcome)
-            time.sleep(pause)
-        raise AssertionError("unreachable")
+        return cast(R, self._wait(self._outcome, timeout))
 
     async def aget(self, timeout: float | None = None) -> R:
         """Do the same for asyncio."""
-        for pause in pauses(timeout, self.id):
-            outcome = await self.client.arun(self._outcome())
-            if outcome is not _WAITING:
-                return cast(R, outcome)
-            await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+        return cast(R, await self._await(self._outcome, timeout))
 
     def _revoke(self, graph: bool = False) -> Steps[None]:
         """Cancel the task, unless it has succeeded. Raises `DependencyError` if others depend on it.
@@ -218,7 +226,7 @@ class AsyncResult(TaskResult, Generic[R]):
             yield from self._raise_failure()
         if reply.state == "depends":
             yield from self._raise_failed_dependency()
-        return _WAITING
+        return WAITING
 
     def _raise_failure(self) -> Steps[None]:
         failure = yield from self._failure()
