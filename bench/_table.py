@@ -60,8 +60,12 @@ README = (
     ),
     ("tasks enqueued per second, ours / Celery on the same Valkey", "tasks: enqueue, ours / Celery, prefork"),
     (
-        "tasks completed per second, two processes of ours / of Celery",
+        "tasks completed per second, one at a time in each of two processes, ours / Celery",
         "tasks: drain, ours, 2 processes / Celery, prefork",
+    ),
+    (
+        "tasks completed per second, in threads of two processes, ours / dramatiq on the same Valkey",
+        "tasks: drain, ours / dramatiq",
     ),
     (
         "time added to a request on Redis, django-ratelimit / `@limit_req`",
@@ -312,7 +316,7 @@ def readme() -> None:
     """Print the README's table from the last run."""
     results = json.loads((VAR / "bench.json").read_text())
     rows = {row["name"]: row for row in results["rows"]}
-    print(f"| {results['machine']} | ratio | row of `make bench` |\n|---|---|---|")
+    print(f"| {results['machine']} | median ratio (least to greatest) | row of `make bench` |\n|---|---|---|")
     for text, name in README:
         ratio, low, high = (number(rows[name][key]) for key in ("ratio", "low", "high"))
         print(f"| {text} | {ratio} ({low} to {high}) | `{name}` |")

@@ -19,7 +19,7 @@ local function need_running(title, jid, job, worker, is, whose)
 end
 
 if command == 'complete' or command == 'complete.many' then
-  local title, many, options = 'Complete', command == 'complete.many', {}
+  local title, many = 'Complete', command == 'complete.many'
   local jid = many or need(title, 'jid', ARGV[3])
   local worker, queue = need(title, 'worker', ARGV[many and 3 or 4]), need(title, 'queue', ARGV[many and 4 or 5])
   local data = many or need(title, 'data', ARGV[6])
@@ -141,25 +141,16 @@ if command == 'complete' or command == 'complete.many' then
     return replies
   end
 
-  local next_queue, result, ttl, pending
-  local delay, depends = 0, {}
   need(title, 'data', data, 'json')
+  local given = {delay = 0, depends = '[]'}
   for n = 7, #ARGV - 1, 2 do
-    local name, value = ARGV[n], ARGV[n + 1]
-    if name == 'next' then
-      next_queue = value
-    elseif name == 'delay' then
-      delay = need(title, name, value, 'number')
-    elseif name == 'depends' then
-      depends = need(title, name, value, 'list')
-    elseif name == 'result' then
-      need(title, name, value, 'value')
-      result = value
-    elseif name == 'ttl' then
-      ttl = need(title, name, value, 'number')
-    elseif name == 'pending' then
-      pending = value ~= '0'
-    end
+    given[ARGV[n]] = ARGV[n + 1]
+  end
+  local next_queue, result, delay = given.next, given.result, need(title, 'delay', given.delay, 'number')
+  local depends = need(title, 'depends', given.depends, 'list')
+  local ttl = given.ttl and need(title, 'ttl', given.ttl, 'number')
+  if result then
+    need(title, 'result', result, 'value')
   end
   if not next_queue and delay ~= 0 then
     error('Complete(): "delay" cannot be used without a "next".')
@@ -172,7 +163,7 @@ if command == 'complete' or command == 'complete.many' then
   end
   finish({job}, next_queue)
   if not next_queue then
-    return follow_up(job.rare and job) and pending and 'pending' or 'complete'
+    return follow_up(job.rare and job) and (given.pending or '0') ~= '0' and 'pending' or 'complete'
   end
   local name, priority, due = encode(next_queue), tonumber(job.priority) or 0, now
   call('PUBLISH', prefix .. 'log', '{"event":"advanced","jid":' .. encode(jid) .. ',"queue":' .. encode(queue)

@@ -11,6 +11,7 @@
 if command == 'put' or command == 'requeue' or command == 'put.many' then
   local worker, queue = need('Put', 'worker', ARGV[3]), need('Put', 'queue', ARGV[4])
   local queue_text = encode(queue)
+  local KINDS = {priority = 'number', tags = 'list', retries = 'number', depends = 'list', outcome = 'json'}
 
   local function put(jid, klass, data, delay, priority, tags, retries, depends, txid, unique, staged, outcome)
     local key = JOB .. jid
@@ -129,29 +130,14 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if #ARGV % 2 == 1 then
       error('Odd number of additional args: ' .. table.concat(ARGV, ' ', 9))
     end
-    local priority, tags, retries, depends, txid, unique, staged, outcome
+    local spec = {}
     for n = 9, #ARGV, 2 do
       local name, value = ARGV[n], ARGV[n + 1]
-      if name == 'priority' then
-        priority = need('Put', name, value, 'number')
-      elseif name == 'tags' then
-        tags = need('Put', name, value, 'list')
-      elseif name == 'retries' then
-        retries = need('Put', name, value, 'number')
-      elseif name == 'depends' then
-        depends = need('Put', name, value, 'list')
-      elseif name == 'txid' then
-        txid = value
-      elseif name == 'unique' then
-        unique = value
-      elseif name == 'staged' then
-        staged = value ~= '0'
-      elseif name == 'outcome' then
-        outcome = need('Put', name, value, 'json')
-      end
+      spec[name] = KINDS[name] and need('Put', name, value, KINDS[name]) or value
     end
-    if outcome then
-      outcomes().check_spec('Put', outcome, depends)
+    local depends, staged = spec.depends, spec.staged and spec.staged ~= '0'
+    if spec.outcome then
+      outcomes().check_spec('Put', spec.outcome, depends)
     end
     if command == 'requeue' and call('EXISTS', JOB .. jid) == 0 then
       error('Requeue(): Job ' .. jid .. ' does not exist')
@@ -162,7 +148,8 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
     if staged and call('EXISTS', prefix .. 'p:s:' .. jid) == 0 then
       error('Put(): No jobs are staged for ' .. jid)
     end
-    put(jid, klass, ARGV[7], delay, priority, tags, retries, depends, txid, unique, staged, outcome)
+    put(jid, klass, ARGV[7], delay, spec.priority, spec.tags, spec.retries, depends, spec.txid, spec.unique, staged,
+      spec.outcome)
     if lazy_helpers_made then
       lazy_helpers().remove_from_groups()
     end
@@ -183,8 +170,8 @@ if command == 'put' or command == 'requeue' or command == 'put.many' then
       if type(spec) ~= 'table' then
         error('Put(): Arg "options" not a JSON object: ' .. ARGV[n + 4])
       end
-      for name, kind in pairs({priority = 'number', tags = 'list', retries = 'number', depends = 'list'}) do
-        if spec[name] ~= nil then
+      for name, kind in pairs(KINDS) do
+        if spec[name] ~= nil and kind ~= 'json' then
           spec[name] = need('Put', name, kind == 'list' and encode(spec[name]) or tostring(spec[name]), kind)
         end
       end
