@@ -291,7 +291,7 @@ class InFlightJobs:
             self.finished += jobs
             return
         for running, reply in zip(jobs, replies, strict=True):
-            self.acknowledge(running, reply if reply in COMPLETED_REPLIES else error_of(reply.decode()))
+            self.acknowledge(running, reply if reply in COMPLETED_REPLIES else error_of(reply.decode(errors="replace")))
 
     def _apply_lease_check(self, running: RunningJob, reply: Any) -> None:
         """Process the reply to the heartbeat before a requeue."""

@@ -100,7 +100,7 @@ def test_ends_of_one_queue_are_sent_together_unless_they_are_large(in_flight: In
         ("complete", "d", "w"),
     ]
     assert batch.requests[1][3:] == ("a", "{}", "1", "", "b", "{}", "1", "")
-    in_flight.apply_replies(batch, [b"complete", [b"pending", b"Complete(): Job b does not exist"], b"complete"])
+    in_flight.apply_replies(batch, [b"complete", [b"pending", b"Complete(): Job \xff does not exist"], b"complete"])
     assert (in_flight.running, in_flight.counts) == ({}, {COMPLETED: 3, LOST: 1})
     assert in_flight.tidy_needed
 
