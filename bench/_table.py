@@ -51,29 +51,16 @@ README = (
         "cache: Django locmem, get / MLCache.get, L1 hit",
     ),
     (
-        "time of a hit for all processes of a machine, Django's files / `MLCache` in shared memory",
-        "cache: Django file, get / MLCache.get, L2 hit",
-    ),
-    (
         "time of `cache.get` on Redis, django-redis / our backend",
         "cache: django-redis, get / Django backend on Redis, get",
     ),
-    ("tasks enqueued per second, ours / Celery on the same Valkey", "tasks: enqueue, ours / Celery, prefork"),
     (
         "tasks completed per second, one at a time in each of two processes, ours / Celery",
         "tasks: drain, ours, 2 processes / Celery, prefork",
     ),
     (
-        "tasks completed per second, in threads of two processes, ours / dramatiq on the same Valkey",
-        "tasks: drain, ours / dramatiq",
-    ),
-    (
         "time added to a request on Redis, django-ratelimit / `@limit_req`",
         "limits_views: django-ratelimit, Redis / @limit_req, Redis",
-    ),
-    (
-        "time added to a request in memory, django-ratelimit / `@limit_req`",
-        "limits_views: django-ratelimit, locmem / @limit_req",
     ),
 )
 """The README's table: its text, and the row of `make bench`. Both sides of a row keep their data in the same place: in
