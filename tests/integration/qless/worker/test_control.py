@@ -81,6 +81,16 @@ def stacks(client: Client, name: str, seconds: float = 40.0) -> WorkerStacks:
     return wait_for(answer, "stacks are to arrive", seconds)  # type: ignore[no-any-return]
 
 
+def stacks_at(client: Client, name: str, last: list[str]) -> WorkerStacks:
+    """The stacks once the jobs are in these functions: they have told that they have started a moment before."""
+
+    def answer() -> WorkerStacks | None:
+        answer = stacks(client, name)
+        return answer if sorted(functions(stack)[-1] for stack in answer.jobs if stack.frames) == last else None
+
+    return wait_for(answer, f"the jobs are to be in {last}")  # type: ignore[no-any-return]
+
+
 def functions(stack: JobStack) -> list[str]:
     return [frame.function.rpartition(".")[2] for frame in stack.frames]
 
@@ -277,7 +287,7 @@ def test_stacks_of_running_jobs(reporting: Reporting, client: Client, pool: str)
     assert stacks(client, report.name).jobs == []
     jids = {name: put(client, name, 600) for name in ("long", "along", "deep_wait")}
     started(client, 3)
-    answer = stacks(client, report.name)
+    answer = stacks_at(client, report.name, ["long", "sleep", "sleep"])
     by_jid = {stack.jid: stack for stack in answer.jobs}
     assert by_jid.keys() == set(jids.values())
     sync, task, deep = (by_jid[jids[name]] for name in ("long", "along", "deep_wait"))
@@ -303,8 +313,7 @@ def test_the_stack_of_a_job_that_blocks_its_loop_or_its_process(
     _, report = reporting("--pool", pool)
     put(client, name, 600)
     started(client)
-    (stack,) = wait_for(lambda: (jobs := stacks(client, report.name).jobs) and jobs[0].frames and jobs)
-    assert functions(stack)[-1] == name
+    (stack,) = stacks_at(client, report.name, [name]).jobs
     assert stack.frames[-1].source == source
 
 
