@@ -214,6 +214,30 @@ def importable(options: Options, *packages: str) -> None:
             print(error, file=sys.stderr)
 
 
+STARTPROJECT = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+"""The middleware of a site that `startproject` makes."""
+
+
+def peer_caches(options: Options) -> dict[str, dict[str, Any]]:
+    """Return the setting `CACHES` with those of Django, and django-redis."""
+    backends, redis = "django.core.cache.backends", {"LOCATION": options.url}
+    return {
+        "default": {"BACKEND": f"{backends}.locmem.LocMemCache"},
+        "locmem": {"BACKEND": f"{backends}.locmem.LocMemCache", "LOCATION": "bench"},
+        "file": {"BACKEND": f"{backends}.filebased.FileBasedCache", "LOCATION": str(options.folder / "file")},
+        "redis": {"BACKEND": f"{backends}.redis.RedisCache", **redis},
+        "django-redis": {"BACKEND": "django_redis.cache.RedisCache", **redis},
+    }
+
+
 def configure(**settings: Any) -> None:
     """Set up a site that has nothing but what is measured."""
     import django

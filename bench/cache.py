@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from _dictwriter import bare_environment
-from _table import Options, Row, Run, awaited, compare, configure, importable, less, main, measure, timed
+from _table import Options, Row, Run, awaited, compare, configure, importable, less, main, measure, peer_caches, timed
 
 BACKEND = "resty_django.cache.backend.MLCacheBackend"
 BARE_APPEND = """\
@@ -63,16 +63,11 @@ class Smallest:
 
 def prepare(options: Options) -> None:
     importable(options, "cachetools", "cachebox", "cashews", "diskcache")
-    backends, redis = "django.core.cache.backends", {"LOCATION": options.url}
     dictionaries = {name: {"PATH": str(options.folder / "dicts")} for name in ("default", "events", "pages")}
     configure(
         ALLOWED_HOSTS=["testserver"],
-        CACHES={
-            "default": {"BACKEND": f"{backends}.locmem.LocMemCache"},
-            "locmem": {"BACKEND": f"{backends}.locmem.LocMemCache", "LOCATION": "bench"},
-            "file": {"BACKEND": f"{backends}.filebased.FileBasedCache", "LOCATION": str(options.folder / "file")},
-            "redis": {"BACKEND": f"{backends}.redis.RedisCache", **redis},
-            "django-redis": {"BACKEND": "django_redis.cache.RedisCache", **redis},
+        CACHES=peer_caches(options)
+        | {
             "ours": {"BACKEND": BACKEND, "LOCATION": "pages"},
             "ours-redis": {"BACKEND": BACKEND, "LOCATION": "remote", "OPTIONS": {"LRU_SIZE": 0}},
         },

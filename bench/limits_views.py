@@ -25,20 +25,11 @@ from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 from _dictwriter import NUMBER, bare_environment
-from _table import Options, Row, compare, configure, importable, less, main, measure, row
+from _table import STARTPROJECT, Options, Row, compare, configure, importable, less, main, measure, row
 
 TURNS = 30
 WARM = 8
 """Requests before each measurement, because the subjects evict each other from the caches of the CPU."""
-STARTPROJECT = [
-    "django.middleware.security.SecurityMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
-]
 POLICIES = "resty_django.limits.middleware.LimitMiddleware"
 PLENTY = "100000000/s"
 EMPTY, PASS_ON, BARE, HIT, LIMIT_REQ = "empty view", "middleware that passes on", "bare LMDB", "hit()", "@limit_req"

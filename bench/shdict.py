@@ -20,23 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from _dictwriter import KINDS, NUMBER, bare_environment, shared_dictionary
-from _table import Options, Row, Run, awaited, compare, configure, importable, main, measure, timed, to_all
+from _table import Options, Row, Run, awaited, compare, configure, importable, main, measure, peer_caches, timed, to_all
 
 ITEMS = 10_000
 KEY, VALUE = "user:1234:name", "a text of about thirty bytes.."
 
 
 def prepare(options: Options) -> None:
-    backends, redis = "django.core.cache.backends", {"LOCATION": options.url}
-    configure(
-        CACHES={
-            "default": {"BACKEND": f"{backends}.locmem.LocMemCache"},
-            "locmem": {"BACKEND": f"{backends}.locmem.LocMemCache", "LOCATION": "bench"},
-            "file": {"BACKEND": f"{backends}.filebased.FileBasedCache", "LOCATION": str(options.folder / "file")},
-            "redis": {"BACKEND": f"{backends}.redis.RedisCache", **redis},
-            "django-redis": {"BACKEND": "django_redis.cache.RedisCache", **redis},
-        }
-    )
+    configure(CACHES=peer_caches(options))
 
 
 def lmdb(options: Options) -> Iterator[Row]:

@@ -17,7 +17,7 @@ from resty_django.shdict.facts import facts, facts_of
 
 from .base import ReadOnlyAdmin, object_page, viewer_page
 from .formatting import number, unavailable
-from .forms import DeleteForm, FlushForm
+from .forms import FlushForm, delete_key
 from .operations import Change, Operation
 from .statistics import Figures, Key, find_item, key_of, search, why
 from .tables import Column, Row, filter_form, listed_table, listing
@@ -62,18 +62,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     refusals: ClassVar = (SharedDictError,)
     object_route = "<path:object_id>"
     operations = (
-        Operation(
-            "delete_key",
-            gettext_lazy("Delete a key"),
-            "delete_dictionary_item",
-            _delete_key,
-            form=lambda data, obj, token: DeleteForm(data, token),
-            explain=lambda obj, token: {"key": Key.of(key_of(token))},
-            keyed=True,
-            button=gettext_lazy("Delete"),
-            danger=True,
-            template=f"{TEMPLATES}/delete_key.html",
-        ),
+        delete_key("delete_dictionary_item", _delete_key, TEMPLATES),
         Operation(
             "flush_expired",
             gettext_lazy("Free expired items"),

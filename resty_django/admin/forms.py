@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy
 
-from .statistics import key_of
+from .operations import Change, Operation
+from .statistics import Key, key_of
 
 
 class DeleteForm(forms.Form):
@@ -26,6 +28,22 @@ class DeleteForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         return {"key": self.url_key} if self.url_key else self.cleaned_data
+
+
+def delete_key(permission: str, run: Callable[[Any, dict[str, Any]], Change], templates: str) -> Operation[Any]:
+    """Return the operation that deletes a key. `run`: as in `Operation`. `templates`: the folder of its page."""
+    return Operation(
+        "delete_key",
+        gettext_lazy("Delete a key"),
+        permission,
+        run,
+        form=lambda data, obj, token: DeleteForm(data, token),
+        explain=lambda obj, token: {"key": Key.of(key_of(token))},
+        keyed=True,
+        button=gettext_lazy("Delete"),
+        danger=True,
+        template=f"{templates}/delete_key.html",
+    )
 
 
 class FlushForm(forms.Form):

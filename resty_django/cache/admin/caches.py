@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.base import ReadOnlyAdmin, object_page, viewer_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import number, unavailable
-from resty_django.admin.forms import DeleteForm
+from resty_django.admin.forms import delete_key
 from resty_django.admin.operations import Change, Operation
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import (
@@ -92,18 +92,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     refusals: ClassVar = (CacheError, SharedDictError)
     object_route = "<path:object_id>"
     operations = (
-        Operation(
-            "delete_key",
-            gettext_lazy("Delete a key"),
-            "delete_cache_item",
-            _delete_key,
-            form=lambda data, obj, token: DeleteForm(data, token),
-            explain=lambda obj, token: {"key": Key.of(key_of(token))},
-            keyed=True,
-            button=gettext_lazy("Delete"),
-            danger=True,
-            template=f"{TEMPLATES}/delete_key.html",
-        ),
+        delete_key("delete_cache_item", _delete_key, TEMPLATES),
         Operation(
             "invalidate_tag",
             gettext_lazy("Invalidate a tag"),
