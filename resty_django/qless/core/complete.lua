@@ -5,8 +5,8 @@
 --           Reply: for each job `complete`, `pending`, or the text of the error, which leaves that job unchanged
 -- Cost      O(log n), plus one step for each dependent and each expiring complete job, at most 100 of each in a call
 
--- Raise an error unless the job, of which `job` begins with state and worker, is running with this worker. `is`, `whose`:
--- words of the messages, which differ between commands.
+-- Raise an error unless this worker is running the job. `job`: its state and worker, and more. `is`, `whose`: words of
+-- the messages, which differ between commands.
 local function need_running(title, jid, job, worker, is, whose)
   local subject = title .. '(): Job ' .. jid .. ' '
   if not job[1] then
@@ -77,8 +77,8 @@ if command == 'complete' or command == 'complete.many' then
     end
   end
 
-  -- Let what waits for a complete job continue, and delete complete jobs that are too old or too many. `job` nil: nothing
-  -- waits. Return whether work is left to later calls.
+  -- Let what waits for a complete job (nil: nothing waits) continue, and delete complete jobs that are too old or too
+  -- many. Return whether work is left to later calls.
   local stepped = false
   local function follow_up(job)
     if job then
@@ -103,7 +103,7 @@ if command == 'complete' or command == 'complete.many' then
 
   if many then
     if (#ARGV - 4) % 4 ~= 0 or #ARGV > 404 then
-      error('Complete(): a job is four arguments, jid data result ttl, and there may be 100 jobs, but there are '
+      error('Complete(): a job is four arguments, jid data result ttl, for at most 100 jobs, but there are '
         .. #ARGV - 4)
     end
     local function read_entry(n)
