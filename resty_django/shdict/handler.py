@@ -24,8 +24,9 @@ class SharedDicts(dict[str, SharedDict]):
     """A mapping of all dictionaries in the settings: `shdicts["name"]`, each opened on first use.
 
     `list(shdicts)` lists the configured names, and `"name" in shdicts` is true before the first use. A process has one
-    object per dictionary. When settings change, open dictionaries are closed and dropped. A dictionary whose settings
-    did not change keeps its object, because a process cannot open the same file twice.
+    object per dictionary. When settings change, open dictionaries are closed and dropped. A dictionary in LMDB whose
+    settings did not change keeps its object, because a process cannot open the same file twice. One in Redis does not:
+    its alias may lead to another server now.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,8 @@ class SharedDicts(dict[str, SharedDict]):
                 f"{key_text(('SHARED_DICTS',))}, which has {', '.join(configured)}."
             )
         key = name, configured[name]
+        if configured[name].engine == "redis":
+            return self.setdefault(name, make(*key))
         return self.setdefault(name, self._instances.get(key) or self._instances.setdefault(key, make(*key)))
 
     # The underlying dict contains the open dictionaries, so that a lookup is one step; all methods use the settings.

@@ -11,6 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+from resty_django.limits.stores import store_of
 from resty_django.shdict import UnknownDict, shdicts
 from resty_django.shdict.lmdb import LmdbDict, files
 from resty_django.shdict.redis import RedisDict
@@ -53,9 +54,11 @@ def test_a_name_that_is_not_in_the_settings(site: dict[str, Any]) -> None:
 
 
 @pytest.mark.redis
-def test_the_same_settings_give_the_same_object_after_a_change(site: dict[str, Any]) -> None:
+def test_the_same_settings_give_the_same_object_of_lmdb_after_a_change(site: dict[str, Any]) -> None:
     before = shdicts["default"]
     second = shdicts["other"]
+    remote, outage = shdicts["remote"], store_of(shdicts["remote"]).breaker
+    outage.record_failure(ConnectionError("refused"))
     before.set("k", "v")
     second.set("k", "v")
     changed = {**site, "other": {**site["other"], "SIZE": 3 * MIB}}
@@ -65,6 +68,8 @@ def test_the_same_settings_give_the_same_object_after_a_change(site: dict[str, A
         assert shdicts["other"] is not second
         assert shdicts["other"].capacity() == 3 * MIB
         assert shdicts["other"].get("k") is None
+        assert shdicts["remote"] is not remote
+        assert not store_of(shdicts["remote"]).breaker.down
     assert shdicts["default"].get("k") == "v"
     assert shdicts["other"] is second
     assert second.get("k") is None
