@@ -90,14 +90,14 @@ class Visitor:
 
     def order(self) -> None:
         """Place an order. Most are small; large ones take the shop longer."""
-        match = TOKEN.search(self.request("GET", "/")[1])
+        match = TOKEN.search(self.request("GET", "/orders/")[1])
         if match:
             quantity = self.chance.choice((1, 1, 1, 2, 2, 3, 5, 20))
             fields = {"csrfmiddlewaretoken": match[1], "item": self.chance.choice(ITEMS), "quantity": quantity}
-            self.request("POST", "/", urlencode(fields))
+            self.request("POST", "/orders/", urlencode(fields))
 
     def look_at_an_order(self) -> None:
-        numbers = NUMBER.findall(self.request("GET", "/")[1])
+        numbers = NUMBER.findall(self.request("GET", "/orders/")[1])
         if numbers:
             self.request("GET", f"/orders/{self.chance.choice(numbers)}/")
 

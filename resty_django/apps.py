@@ -11,7 +11,7 @@ from resty_django.appconfig import Part
 class RestyDjangoConfig(appconfig.RestyAppConfig):
     name = "resty_django"
     label = "resty_django"
-    verbose_name = _("Resty toolbox")
+    verbose_name = _("System status")
     system_checks = (
         "resty_django.checks.check_settings",
         "resty_django.checks.check_caches",

@@ -3,8 +3,8 @@
     overview.register(Panel("jobs", _("Jobs"), panel, permissions=("resty_qless.view_queue",),
                             page="resty_qless_queue_changelist"))
 
-A panel takes no arguments and returns a `Tile`. If it raises or does not respond in time, its tile shows the error; the
-other tiles are not affected.
+A panel takes no arguments and returns a `Tile`, or None if it has nothing to show. If it raises or does not respond in
+time, its tile shows the error; the other tiles are not affected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Unit = Literal["", "per minute", "share", "bytes", "seconds"]
 class Figure:
     """One number. `name` is a stable identifier for programs, `label` is for people; `value` None: unknown.
 
-    `level` marks values that need attention, `note` explains the value in a sentence. Shares are from 0 to 1.
+    `level` marks values that need attention, `note` explains the value in a sentence. Shares are from 0 to 1. `page`:
+    URL name of the page it links to, in the admin's namespace, with a query if it needs one; "": the tile's page.
     """
 
     name: str
@@ -35,15 +36,18 @@ class Figure:
     unit: Unit = ""
     level: Level = "ok"
     note: str = ""
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of one thing, such as a queue. With `error` there are no figures."""
+    """The figures of one thing, such as a queue. With `error` there are no figures. `query`: finds it on the tile's
+    page, as in "q=mail"."""
 
     subject: str
     figures: Sequence[Figure] = ()
     error: str = ""
+    query: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Panel:
 
     name: str
     title: str | Promise
-    ask: Callable[[], Tile]
+    ask: Callable[[], Tile | None]
     permissions: Collection[str]
     page: str = ""
     app: str = "resty_django"
@@ -99,7 +103,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a panel: a `tile`, or an `error` message."""
+    """The result of a panel: a `tile`, or an `error` message; neither if the panel has nothing to show."""
 
     panel: Panel
     tile: Tile | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.urls import reverse
+from django.utils.translation import gettext as _
 
 from resty_django import overview
 from resty_django.admin.overview import figure_view
@@ -34,6 +35,8 @@ def figures() -> list[dict[str, Any]]:
                 for view in map(figure_view, answer.tile.figures if answer.tile else ())
                 if view.name in SHOWN[answer.panel.name]
             ],
+            "note": answer.tile.notes[0] if answer.tile and answer.tile.notes else _("Not available"),
         }
         for answer in overview.answers(panels)
+        if answer.tile or answer.error
     ]

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from django.urls import path
+from django.views.generic import RedirectView
 
 from project.shop import api, parts, views
 
 app_name = "shop"
 
 urlpatterns = [
-    path("", views.home, name="home"),
+    path("", RedirectView.as_view(pattern_name="shop:parts")),
+    path("orders/", views.home, name="home"),
     path("items/", views.items, name="items"),
     path("orders/<str:number>/", views.order, name="order"),
     path("parts/", parts.parts, name="parts"),

@@ -6,14 +6,16 @@ from django.contrib import admin
 
 from resty_django.models import Overview, SharedDictionary
 
+from .app_list import order_app_list
 from .deferred import DeferredAdmin
 
+order_app_list(admin.site)
+admin.site.register(
+    Overview, DeferredAdmin, full_class="resty_django.admin.overview.OverviewAdmin", pages=("changelist",)
+)
 admin.site.register(
     SharedDictionary,
     DeferredAdmin,
     full_class="resty_django.admin.dictionaries.SharedDictionaryAdmin",
     pages=("changelist", "delete_key", "flush_expired", "flush_all", "history", "change"),
-)
-admin.site.register(
-    Overview, DeferredAdmin, full_class="resty_django.admin.overview.OverviewAdmin", pages=("changelist",)
 )

@@ -36,6 +36,7 @@ from .export import (
     PAGING,
     PARAMETERS,
     Sheet,
+    export_links,
     export_response,
     plain_text,
     query_without,
@@ -146,7 +147,9 @@ class PageAdmin(ModelAdmin[Model]):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if requested_format(request):
             return self._export_changelist(request)
-        return answer_unchanged(request, self._explained(super().changelist_view, request, extra_context))
+        downloads = [(self.opts.verbose_name_plural, export_links(request, str(self.opts.model_name)))]
+        context = {"downloads": downloads, **(extra_context or {})}
+        return answer_unchanged(request, self._explained(super().changelist_view, request, context))
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         return self._explained(super().changeform_view, request, *args, **kwargs)
@@ -238,20 +241,24 @@ class PageAdmin(ModelAdmin[Model]):
     def page(self, request: HttpRequest, template: str, context: Mapping[str, Any], status: int = 200) -> HttpResponse:
         """Return a page of the admin site, with the context that all pages need.
 
-        `context["exports"]`: what the request may ask for instead (`export.py`); by default, the page's tables.
+        `context["exports"]`: what the request may ask for instead (`export.py`), besides the page's tables.
         """
+        title, downloads = context.get("title", ""), []
         if status == 200:
-            tables = (context.get("table"), *context.get("extra_tables", ()))
-            sheets = [table.export for table in tables if table and table.export]
-            exported = export_response(request, context.get("exports", sheets), context.get("title", ""))
+            tables = [context.get("table"), *context.get("extra_tables", ())]
+            sheets = {table.export.name: (table.caption, table.export) for table in tables if table and table.export}
+            sheets.update((sheet.name, (title, sheet)) for sheet in context.get("exports", ()))
+            exported = export_response(request, [sheet for _title, sheet in sheets.values()], title)
             if exported is not None:
                 return cast("HttpResponse", exported)
+            downloads = [(caption, export_links(request, name)) for name, (caption, _sheet) in sheets.items()]
         request.current_app = self.admin_site.name
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
             "listed_crumbs": django.VERSION >= (6, 1),
+            "downloads": downloads,
             **context,
         }
         response = TemplateResponse(request, template, context, status=status)

@@ -37,7 +37,8 @@ class DeferredAdmin(_Base):
 
     `pages`: the names of its pages, in URL order, with their routes if these are not `<path:object_id>/<name>/`;
     `lists`: the pages that are not about one object. `view_permission`: the permission to see them (None: Django's).
-    `has_rows`: it has Django's pages, too, which its users may be permitted to use.
+    `has_rows`: it has Django's pages, too, which its users may be permitted to use. `listed`: it is in the admin's list
+    of models; otherwise other pages link to it.
     """
 
     full_class: ClassVar[str]
@@ -45,6 +46,7 @@ class DeferredAdmin(_Base):
     lists: ClassVar[tuple[str, ...]] = ("changelist",)
     view_permission: ClassVar[str | None] = None
     has_rows: ClassVar[bool] = False
+    listed: ClassVar[bool] = True
 
     def __init__(self, model: Any, admin_site: admin.AdminSite) -> None:
         self.model, self.opts, self.admin_site = model, model._meta, admin_site
@@ -74,6 +76,8 @@ class DeferredAdmin(_Base):
 
     def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
         """Return the permissions for the list of models. Of a model without rows, there is only one to view it."""
+        if not self.listed:
+            return {}
         if self.has_rows:
             return self.full.get_model_perms(request)
         may_view = self.has_view_permission(request)

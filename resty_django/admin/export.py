@@ -1,7 +1,6 @@
 """Exports of tables as CSV or JSON, on the address of the page that shows them.
 
     return self.page(request, template, {"exports": [listing.sheet("bans")], **context})
-    {% load resty_export %}{% export_links "bans" %}
 
 `?export=csv&of=bans`, added to the page's own parameters, returns the sheet `bans`. The view has checked the page's
 permissions by then. Rows are streamed, at most `MAX_ROWS` of them.
@@ -25,6 +24,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import Http404, HttpRequest, QueryDict, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.html import strip_tags
+from django.utils.http import urlencode
 from django.utils.text import slugify
 
 from resty_django.text import printable
@@ -65,11 +65,11 @@ def requested_format(request: HttpRequest) -> str:
     return format if format in FORMATS else ""
 
 
-def export_query(request: HttpRequest, format: str, name: str) -> str:
-    """Return the URL query that exports the sheet `name` of the requested page, with the page's filters."""
-    query = query_without(request, *PARAMETERS, *PAGING)
-    query["export"], query["of"] = format, name
-    return f"?{query.urlencode()}"
+def export_links(request: HttpRequest, name: str) -> list[tuple[str, str]]:
+    """Return names and URL queries of the formats of the sheet `name`, with the filters of the requested page."""
+    query = query_without(request, *PARAMETERS, *PAGING).urlencode()
+    extra = {format: urlencode({"export": format, "of": name}) for format in FORMATS}
+    return [(format.upper(), f"?{query}&{own}" if query else f"?{own}") for format, own in extra.items()]
 
 
 def query_without(request: HttpRequest, *names: str) -> QueryDict:

@@ -41,6 +41,7 @@ class FigureView:
     text: str | SafeString
     level: str
     note: str
+    url: str = ""
 
     @property
     def level_text(self) -> str:
@@ -52,6 +53,11 @@ class RowView:
     subject: str
     figures: list[FigureView]
     error: str
+    url: str = ""
+
+    @property
+    def alarm(self) -> bool:
+        return bool(self.error) or any(figure.level_text for figure in self.figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +75,38 @@ class TileView:
     notes: list[str]
     more: int
 
+    @property
+    def alarm(self) -> bool:
+        """Whether something in the tile needs attention."""
+        return bool(self.error) or any(figure.level_text for figure in self.figures) or bool(self.alarms)
+
+    @property
+    def alarms(self) -> list[RowView]:
+        """The rows that need attention."""
+        return [row for row in self.rows if row.alarm]
+
 
 def visible_tiles(request: HttpRequest, site_name: str = "admin") -> list[TileView]:
-    """Return the tiles that the user may see; none without the permission for the overview."""
+    """Return the tiles that the user may see, those that need attention first; none without the permission for the
+    overview."""
     if not request.user.has_perm(PERMISSION):
         return []
-    return [_tile(answer, site_name) for answer in overview.answers(overview.panels(request.user))]
+    answers = overview.answers(overview.panels(request.user))
+    tiles = [_tile(answer, site_name) for answer in answers if answer.tile or answer.error]
+    return sorted(tiles, key=lambda tile: not tile.alarm)
 
 
 def _tile(answer: Answer, site_name: str) -> TileView:
     panel, tile = answer.panel, answer.tile or Tile()
     heads = {figure.name: figure.label for row in tile.rows for figure in row.figures}
-    rows = [_row(row, list(heads)) for row in tile.rows]
+    url = page_url(site_name, panel.page)
+    rows = [_row(row, list(heads), url) for row in tile.rows]
     return TileView(
         panel.name,
         str(panel.title),
-        _url(site_name, panel.page),
+        url,
         printable(answer.error, MAX_LENGTH),
-        [figure_view(figure) for figure in tile.figures],
+        [figure_view(figure, page_url(site_name, figure.page) or url) for figure in tile.figures],
         rows,
         list(heads.values()),
         _chart(tile),
@@ -101,26 +121,29 @@ def _chart(tile: Tile) -> SafeString | str:
     return sparkline([Series("bar", tile.bars_label, tile.bars)], tile.bars_label, width=240, height=32)
 
 
-def _row(row: Row, names: Sequence[str]) -> RowView:
-    """Return a row with one figure for each of the table's columns; a row may lack some."""
+def _row(row: Row, names: Sequence[str], url: str) -> RowView:
+    """Return a row with one figure for each of the table's columns; a row may lack some. `url`: of the tile."""
     figures = {figure.name: figure_view(figure) for figure in row.figures}
     return RowView(
         printable(row.subject, MAX_LENGTH),
         [figures.get(name) or FigureView(name, "", NONE, "ok", "") for name in names],
         printable(row.error, MAX_LENGTH),
+        f"{url}?{row.query}" if url and row.query else "",
     )
 
 
-def _url(site_name: str, page: str) -> str:
+def page_url(site_name: str, page: str) -> str:
+    """Return the URL of a page of the admin, "" if the site does not have it. `page`: URL name, with a query."""
+    name, mark, query = page.partition("?")
     try:
-        return reverse(f"{site_name}:{page}") if page else ""
+        return reverse(f"{site_name}:{name}") + mark + query if page else ""
     except NoReverseMatch:
         return ""
 
 
-def figure_view(figure: Figure) -> FigureView:
-    """Return a figure as the page shows it."""
-    return FigureView(figure.name, figure.label, _text(figure), figure.level, printable(figure.note, MAX_LENGTH))
+def figure_view(figure: Figure, url: str = "") -> FigureView:
+    """Return a figure as the page shows it, with a link to `url`."""
+    return FigureView(figure.name, figure.label, _text(figure), figure.level, printable(figure.note, MAX_LENGTH), url)
 
 
 def _text(figure: Figure) -> str | SafeString:

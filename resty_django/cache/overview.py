@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from resty_django import overview
@@ -29,8 +30,12 @@ def panel() -> Tile:
     """Return the panel with the calls in the last hour and the share of each level."""
     now = facts()
     histories = [cache.history for cache in now.caches if cache.error is None]
+    if len(histories) == len(now.caches) and not now.outages and not any(each.total.calls for each in histories):
+        return Tile(notes=[_("Nothing was cached yet. Decorate a view with @cache_view, or call cached().")])
     rows = [
-        Row(cache.name, error=described(cache.error)) if cache.error else Row(cache.name, _figures(cache.history.hour))
+        Row(cache.name, error=described(cache.error))
+        if cache.error
+        else Row(cache.name, _figures(cache.history.hour), query=urlencode({"find": cache.name}))
         for cache in sorted(now.caches, key=lambda cache: (-cache.history.hour.calls, cache.name))
     ]
     return overview.tile(

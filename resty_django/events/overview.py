@@ -18,13 +18,14 @@ LATE = 1000
 """Number of waiting events that causes a warning."""
 
 
-def panel() -> Tile:
-    """Return the panel with this process's lag."""
+def panel() -> Tile | None:
+    """Return the panel with this process's lag, if events wait or are not received."""
     lag_now: Lag = lag()
-    note = "" if lag_now.listening else _("This process does not listen for events.")
+    if not lag_now.waiting:
+        return None
     return overview.tile(
         [
-            Figure("waiting", _("Waiting events"), lag_now.waiting, level=_late(lag_now), note=note),
+            Figure("waiting", _("Waiting events"), lag_now.waiting, level=_late(lag_now)),
             Figure("store_seconds", _("Response time of the store"), lag_now.seconds, "seconds"),
         ],
         notes=[

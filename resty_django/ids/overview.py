@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db.models import Count, Max, Min, QuerySet
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from resty_django import overview
@@ -84,18 +85,17 @@ def _wall(rule: IdRule, now: float) -> int:
 
 def panel() -> Tile:
     """Return the panel: IDs per minute and numbers left."""
-    figures_by_rule = sorted(
-        facts(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute)
-    )
+    rules = facts()
+    if not rules:
+        return Tile(notes=[_('No rule yet. Add a rule, then call next_id("its name").')])
+    figures_by_rule = sorted(rules, key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute))
     minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in figures_by_rule), strict=True)]
     figures = [
         Figure(
             "per_minute", _("IDs per minute"), sum(rule.issued.per_minute for rule in figures_by_rule), "per minute"
         ),
         Figure("last_hour", _("IDs in the last hour"), sum(minutes)),
-        _room(figures_by_rule[0])
-        if figures_by_rule
-        else Figure("rules", _("Rules"), 0, note=_("Create a rule first.")),
+        _room(figures_by_rule[0]),
     ]
     rows = [
         Row(
@@ -105,6 +105,7 @@ def panel() -> Tile:
                 Figure("left", _("Left"), rule.left),
                 Figure("room", _("Numbers left"), rule.room, "share", _level(rule.room)),
             ],
+            query=urlencode({"q": rule.name}),
         )
         for rule in figures_by_rule
     ]

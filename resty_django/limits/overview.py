@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from resty_django import overview
@@ -21,12 +22,18 @@ from .statistics.reporter import Totals
 def panel() -> Tile:
     """Return the decisions of the last hour, in total and by limit; without bans, whose limits count them, too."""
     now = facts()
+    if not now.limits and not now.outages:
+        return Tile(notes=[_("Nothing was limited yet. Add a policy, or decorate a view with @limit_req.")])
     sums = {name: history.hour for name, history in now.limits.items()}
     ranked = sorted(sums.items(), key=lambda item: (-item[1].refused, -item[1].all, item[0]))
     columns = zip(*(history.minutes for history in now.limits.values()), strict=True)
     return overview.tile(
         _figures(summed(sums.values(), Totals())),
-        [Row(kind_and_name(name)[1], _figures(totals)) for name, totals in ranked if totals.all],
+        [
+            Row(kind_and_name(name)[1], _figures(totals), query=urlencode({"q": kind_and_name(name)[1]}))
+            for name, totals in ranked
+            if totals.all
+        ],
         bars=[sum(minute.counts.all for minute in column) for column in columns],
         bars_label=_("Decisions per minute in the last hour"),
         notes=[

@@ -19,9 +19,11 @@ def facts() -> list[tuple[str, Stats]]:
     return [(handler.options.address, handler.stats()) for handler in handlers()]
 
 
-def panel() -> Tile:
-    """Return the panel with the counts of this process's handlers."""
+def panel() -> Tile | None:
+    """Return the panel with the counts of this process's handlers, if it has any."""
     counts_by_server = facts()
+    if not counts_by_server:
+        return None
     rows = [
         Row(
             server,
@@ -38,10 +40,7 @@ def panel() -> Tile:
         Figure(name, label, sum(getattr(counts, name) for _server, counts in counts_by_server))
         for name, label in (("sent", _("Sent")), ("waiting", _("Waiting")), ("dropped", _("Dropped")))
     ]
-    notes = [
-        _("Figures are for the process that rendered this page.") if rows else _("No handler in LOGGING ships records.")
-    ]
-    return overview.tile(figures, rows, notes=notes)
+    return overview.tile(figures, rows, notes=[_("Figures are for the process that rendered this page.")])
 
 
 def families() -> Iterator[Family]:

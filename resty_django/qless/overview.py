@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from resty_django import overview
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from .clients.replies import QueueStats
     from .coverage import Coverage
     from .facts import QueueFacts
+
+JOBS: Final = "resty_qless_job_changelist"
+FAILURES: Final = "resty_qless_failuregroup_changelist"
 
 
 def _client() -> Client:
@@ -43,19 +47,29 @@ def panel() -> Tile:
             raise
         return Tile(notes=[str(error)])
     unserved = coverage(client, now.counts, now.life)
+    if not now.queues and not now.failed:
+        first = _("No job yet. Start manage.py runqless, and start a job with the task’s delay().")
+        return Tile(notes=[first, *notes_of(unserved)])
     waiting, failed = now.total("waiting"), sum(now.failed.values())
     ranked = sorted(now.queues, key=lambda queue: (-queue.counts.stalled, -queue.counts.waiting, queue.name))
     paused = [counts.name for counts in now.counts if counts.paused]
     return overview.tile(
         [
-            Figure("waiting", _("Waiting"), waiting),
-            Figure("running", _("Running"), now.total("running")),
-            Figure("failed", _("Failed"), failed, level="warning" if failed else "ok"),
-            Figure("workers", _("Workers"), now.alive, level="warning" if waiting and not now.alive else "ok"),
+            Figure("waiting", _("Waiting"), waiting, page=f"{JOBS}?state=waiting"),
+            Figure("running", _("Running"), now.total("running"), page=f"{JOBS}?state=running"),
+            Figure("failed", _("Failed"), failed, level="warning" if failed else "ok", page=FAILURES),
+            Figure(
+                *("workers", _("Workers"), now.alive),
+                level="warning" if waiting and not now.alive else "ok",
+                page="resty_qless_worker_changelist",
+            ),
             Figure("latency", _("Latency"), now.latency, "seconds"),
             Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
-        [Row(queue.name, _figures(queue, queue.name not in unserved.queues)) for queue in ranked],
+        [
+            Row(queue.name, _figures(queue, queue.name not in unserved.queues), query=urlencode({"name": queue.name}))
+            for queue in ranked
+        ],
         bars=now.minutes,
         bars_label=_("Jobs completed per minute in the last hour"),
         notes=[*([_("Paused: %(names)s.") % {"names": ", ".join(paused[:10])}] if paused else []), *notes_of(unserved)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from resty_django import overview
@@ -41,6 +42,7 @@ def panel() -> Tile:
                 Figure("keys", _("Keys"), each.stats.keys),
                 Figure("forcible", _("Evicted"), each.stats.forcible),
             ],
+            query=urlencode({"find": each.name}),
         )
         if each.stats
         else Row(each.name, error=described(each.error) if each.error else "")

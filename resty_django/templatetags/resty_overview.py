@@ -2,7 +2,7 @@
 
 {% load resty_overview %}
 {% block extrahead %}{{ block.super }}{% resty_overview_media %}{% endblock %}
-{% block sidebar %}{{ block.super }}{% resty_overview %}{% endblock %}
+{% block content %}{% resty_overview %}{{ block.super }}{% endblock %}
 """
 
 # Django imports template libraries at startup, so the overview is imported by the tags.
@@ -20,13 +20,17 @@ register = template.Library()
 
 @register.inclusion_tag("admin/resty_django/overview/tiles.html", takes_context=True)
 def resty_overview(context: dict[str, Any]) -> dict[str, Any]:
-    """Return the tiles that the user may see; none without the permission for the overview."""
-    from resty_django.admin.overview import REFRESH_SECONDS, visible_tiles
+    """Return the figures of the tiles that the user may see, and what needs attention; nothing without the permission
+    for the overview, and on the page of one app, which Django makes of the index."""
+    from resty_django.admin.overview import REFRESH_SECONDS, page_url, visible_tiles
 
     request = context["request"]
+    site_name = getattr(request, "current_app", None) or site.name
     return {
-        "tiles": visible_tiles(request, getattr(request, "current_app", None) or site.name),
+        "tiles": [] if context.get("app_label") and "app_list" in context else visible_tiles(request, site_name),
+        "url": page_url(site_name, "resty_django_overview_changelist"),
         "every": REFRESH_SECONDS,
+        "brief": True,
     }
 
 

@@ -162,7 +162,7 @@ def test_every_server_of_the_demo_answers_and_all_end_cleanly(demo: Demo, demos:
     site = f"http://{HOST}:{demo.http}"
     person = browser()
 
-    with person.open(f"{site}/") as reply:
+    with person.open(f"{site}/orders/") as reply:
         home = page = reply.read().decode()
         assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
@@ -174,7 +174,7 @@ def test_every_server_of_the_demo_answers_and_all_end_cleanly(demo: Demo, demos:
     csrf = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
     assert csrf is not None
     form = {"csrfmiddlewaretoken": csrf[1], "item": "Tea", "quantity": "2"}
-    with person.open(f"{site}/", urllib.parse.urlencode(form).encode()) as reply:
+    with person.open(f"{site}/orders/", urllib.parse.urlencode(form).encode()) as reply:
         page = reply.read().decode()
         assert re.fullmatch(rf"{site}/orders/O\d{{6}}000000/", reply.url)
     assert re.search(r"INV-\d{4}-000001", page)

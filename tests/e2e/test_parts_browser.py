@@ -41,7 +41,7 @@ def test_effects_appear_next_to_their_buttons_on_a_phone(
 ) -> None:
     driver = browse(scripts=scripts)
     set_width(driver, 390)
-    driver.get(f"{live_server.url}/")
+    driver.get(f"{live_server.url}/orders/")
     driver.find_element("link text", "Try each part").click()
     for action, part, text in (("ids", "ids", "O2"), ("limits", "limits", "429"), ("forget", "cache", "is deleted")):
         driver.find_element("css selector", f'form[action="/parts/{action}/"] button').click()

@@ -19,10 +19,11 @@ from resty_django.conf import conf
 from resty_django.ids import next_id, stop
 from resty_django.ids.errors import Exhausted
 from resty_django.ids.models import IdRule
-from resty_django.limits import forget_quotas
+from resty_django.limits import Decision, forget_quotas
 from resty_django.limits.models import LimitPolicy
 from resty_django.limits.policies import registry
 from resty_django.limits.quotas.registry import register
+from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.limits.testing import frozen_limits
 from resty_django.qless import Outcome
 from resty_django.qless import client as jobs
@@ -72,24 +73,25 @@ def test_each_rule_of_the_demo_makes_ids_of_its_form(rule: str, pattern: str) ->
 def test_the_start_page_shows_what_happens_just_now(client: Client) -> None:
     figures.invalidate()
     next_id("order_id", app="shop")
-    page = client.get("/").content.decode()
+    limit_stats.stats.record("demo", "key", Decision(True))
+    page = client.get("/orders/").content.decode()
     terms = dict(re.findall(r'<dt>([^<]+)</dt><dd class="number">([^<]*)</dd>', page))
-    assert {"IDs per minute", "Passed", "Refused", "Memory (L1)"} <= set(terms)
+    assert {"IDs per minute", "Passed", "Refused", "Fullest dictionary"} <= set(terms)
     assert 'id="live" data-resty-live="3"' in page
 
 
 def test_the_tiles_of_the_start_page_are_links(admin_client: Client) -> None:
     figures.invalidate()
-    page = admin_client.get("/").content.decode()
+    page = admin_client.get("/orders/").content.decode()
     links = dict(re.findall(r'<h3><a href="(/admin/[^"]+)">([^<]+)</a></h3>', page))
-    assert {"IDs", "Limits", "Caches", "Shared dictionaries", "Events"} <= set(links.values())
+    assert {"IDs", "Limits", "Caches", "Shared dictionaries"} <= set(links.values())
     for link, title in links.items():
         if title != "Jobs":  # the site of the tests has no Redis
             assert admin_client.get(link).status_code == 200, link
 
 
 def test_an_order_gets_its_number_and_a_page_of_its_own(client: Client) -> None:
-    reply = client.post("/", {"item": "Tea", "quantity": "2"}, follow=True)
+    reply = client.post("/orders/", {"item": "Tea", "quantity": "2"}, follow=True)
     order = Order.objects.get()
     assert reply.redirect_chain == [(f"/orders/{order.number}/", 302)]
     assert re.fullmatch(r"O\d{6}000000", order.number)
@@ -98,13 +100,13 @@ def test_an_order_gets_its_number_and_a_page_of_its_own(client: Client) -> None:
 
 
 def test_a_form_from_elsewhere_is_refused() -> None:
-    reply = Client(enforce_csrf_checks=True).post("/", {"item": "Tea", "quantity": "2"})
+    reply = Client(enforce_csrf_checks=True).post("/orders/", {"item": "Tea", "quantity": "2"})
     assert reply.status_code == 403
     assert not Order.objects.exists()
 
 
 def test_a_wrong_form_takes_no_number(client: Client) -> None:
-    reply = client.post("/", {"item": "Gold", "quantity": "0"})
+    reply = client.post("/orders/", {"item": "Gold", "quantity": "0"})
     assert reply.status_code == 422
     assert not Order.objects.exists()
     assert next_id("order_id", app=views.SHOP).endswith("000000")
@@ -129,14 +131,14 @@ def test_an_error_of_the_id_service_is_shown_with_its_status(client: Client, mon
         raise Exhausted("All numbers of <today> are given out.")
 
     monkeypatch.setattr(views, "next_id", none_left)
-    reply = client.post("/", {"item": "Tea", "quantity": "2"})
+    reply = client.post("/orders/", {"item": "Tea", "quantity": "2"})
     assert reply.status_code == 409
     assert "All numbers of &lt;today&gt; are given out." in reply.content.decode()
 
 
 def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
     views.place("Tea", 1)
-    for address in ("/", "/items/", "/parts/", f"/orders/{Order.objects.get().number}/", "/admin/login/"):
+    for address in ("/orders/", "/items/", "/parts/", f"/orders/{Order.objects.get().number}/", "/admin/login/"):
         reply = client.get(address)
         assert reply.status_code == 200
         assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
@@ -146,14 +148,14 @@ def test_pages_carry_a_strict_policy_and_no_inline_code(client: Client) -> None:
 def test_visits_are_counted_in_a_shared_dictionary(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     before = views.count_visit()
     assert before is not None
-    assert f"requested {before + 1} times" in client.get("/").content.decode()
+    assert f"requested {before + 1} times" in client.get("/orders/").content.decode()
     assert views.count_visit() == before + 2
 
     def down(*args: object, **kwargs: object) -> int:
         raise Unavailable("gone")
 
     monkeypatch.setattr(shdicts["default"], "incr", down)
-    reply = client.get("/")
+    reply = client.get("/orders/")
     assert reply.status_code == 200
     assert "asked for" not in reply.content.decode()
 
@@ -166,13 +168,13 @@ def test_the_stock_may_be_asked_for_so_often(client: Client) -> None:
 
 def test_a_visitor_may_place_so_many_orders_in_a_minute(client: Client) -> None:
     wrong = {"item": "Gold", "quantity": "0"}
-    assert [client.post("/", wrong).status_code for _ in range(30)] == [422] * 30
-    refused = client.post("/", {"item": "Tea", "quantity": "2"}, headers={"Accept": "text/html"})
+    assert [client.post("/orders/", wrong).status_code for _ in range(30)] == [422] * 30
+    refused = client.post("/orders/", {"item": "Tea", "quantity": "2"}, headers={"Accept": "text/html"})
     assert refused.status_code == 429
     assert "Too many requests" in refused.content.decode()
     assert 1 <= int(refused["Retry-After"]) <= 60
     assert not Order.objects.exists()
-    assert client.get("/").status_code == 200
+    assert client.get("/orders/").status_code == 200
 
 
 def test_a_program_may_ask_for_the_prices_so_often(client: Client) -> None:
@@ -186,17 +188,17 @@ def test_a_program_may_ask_for_the_prices_so_often(client: Client) -> None:
 def test_the_limit_of_pages_of_orders_can_be_changed(client: Client) -> None:
     page = f"/orders/{views.place('Tea', 1).number}/"
     assert client.get(page)["RateLimit-Policy"] == '"order-pages";q=60;w=60'
-    assert "60 requests in any minute, then refused" in client.get("/").content.decode()
+    assert "60 requests in any minute, then refused" in client.get("/orders/").content.decode()
     policy = LimitPolicy(
         name="order-pages", algorithm="sliding_window", limit=2, window="1min", route="shop:order", key="ip"
     )
     policy.save()
     assert [client.get(page).status_code for _ in range(2)] == [200, 429]
-    assert "2 requests in any minute, then refused" in client.get("/").content.decode()
+    assert "2 requests in any minute, then refused" in client.get("/orders/").content.decode()
     policy.mode = "off"
     policy.save()
     assert client.get(page).status_code == 200
-    assert "in any minute, then refused" not in client.get("/").content.decode()
+    assert "in any minute, then refused" not in client.get("/orders/").content.decode()
 
 
 def test_the_page_of_items_is_kept_until_an_order_comes(client: Client) -> None:
@@ -226,7 +228,7 @@ def test_an_order_has_one_txid_from_its_request_to_its_invoice(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
     caplog.handler.addFilter(TxidFilter())
     with caplog.at_level("INFO", logger="project.shop"):
-        placing = client.post("/", {"item": "Tea", "quantity": "2"})
+        placing = client.post("/orders/", {"item": "Tea", "quantity": "2"})
         order = Order.objects.get()
         page = client.get(f"/orders/{order.number}/").content.decode()
         popped = jobs.queues["default"].pop()
@@ -278,7 +280,7 @@ def test_parcels_are_packed_but_for_large_ones_of_cocoa(
 def test_an_order_does_not_fail_with_the_job_queue(client: Client, settings: Any) -> None:
     settings.JOBS = True
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": "redis://127.0.0.1:1/0"}}
-    client.post("/", {"item": "Tea", "quantity": "2"})
+    client.post("/orders/", {"item": "Tea", "quantity": "2"})
     page = client.get(f"/orders/{Order.objects.get().number}/")
     assert page.status_code == 200
     assert "with the same ID" not in page.content.decode()

@@ -23,17 +23,19 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
         ),
     ),
     FailureGroup: ("failures.FailureGroupAdmin", ("bulk",)),
-    JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
-    JobClass: ("classes.JobClassAdmin", ()),
     Worker: ("workers.admin.WorkerAdmin", ("bulk", "quiet", "resume", "stop", "scale", "stacks", "deregister")),
-    Tag: ("tags.TagAdmin", ()),
     RecurringJob: (
         "recurring.admin.RecurringJobAdmin",
         ("bulk", "run_now", "pause", "resume", "cancel", "tag", "untag", "edit"),
     ),
+    JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
+    JobClass: ("classes.JobClassAdmin", ()),
+    Tag: ("tags.TagAdmin", ()),
     Option: ("options.OptionAdmin", ("bulk", "unset")),
 }
 """The admin class of each model, and its additional pages besides list, history and object page."""
+LISTED: Final = (Queue, Job, FailureGroup, Worker, RecurringJob)
+"""The models in the admin's list; tabs of their pages lead to the others."""
 LISTS: Final = ("changelist", "bulk", "stuck", "start")
 PERMISSION: Final = "resty_qless.view_job"
 
@@ -56,6 +58,7 @@ def _register(site: admin.AdminSite, model: type[Named | ArchivedJob], name: str
         pages=pages,
         lists=LISTS,
         view_permission=PERMISSION,
+        listed=model in LISTED,
     )
 
 

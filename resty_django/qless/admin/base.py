@@ -31,11 +31,11 @@ NAV_ITEMS: Final[Sequence[tuple[str, Any]]] = (
     ("queue", _("Queues")),
     ("job", _("Jobs")),
     ("failuregroup", _("Failures")),
+    ("worker", _("Workers")),
+    ("recurringjob", _("Recurring")),
     ("jobgroup", _("Groups")),
     ("jobclass", _("Classes")),
-    ("worker", _("Workers")),
     ("tag", _("Tags")),
-    ("recurringjob", _("Recurring")),
     ("archivedjob", _("Archive")),
     ("option", _("Configuration")),
 )

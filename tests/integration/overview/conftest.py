@@ -17,6 +17,7 @@ from resty_django.limits.statistics.reporter import stats
 from resty_django.metrics import sources
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import limits_site as limits_site
+from tests.integration.qless.admin.conftest import jobs_site as jobs_site
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,7 @@ def panel(name: str, ask: Callable[[], Any], **options: Any) -> None:
 def test_the_page_is_in_the_list_of_apps_and_shows_every_part(admin_client: Client) -> None:
     assert f'href="{PAGE}"' in admin_client.get("/admin/").content.decode()
     text = admin_client.get(PAGE).content.decode()
-    assert set(names(text)) >= {"dictionaries", "events", "logs", "ids", "limits", "cache"}
+    assert set(names(text)) == {"dictionaries", "ids", "limits", "cache", "jobs"}  # events and logs are at zero
     assert f'href="{reverse("admin:resty_ids_idcounter_changelist")}"' in tile_of(text, "ids")
     assert f'href="{reverse("admin:resty_limits_limitpolicy_changelist")}"' in tile_of(text, "limits")
 
@@ -65,9 +65,9 @@ def test_read_only_admins_disable_djangos_forms(admin_client: Client) -> None:
 def test_tiles_depend_on_permissions(person: Callable[..., Client]) -> None:
     assert person().get(PAGE).status_code == 403
     text = person("resty_django.view_overview").get(PAGE).content.decode()
-    assert set(names(text)) == {"events", "logs"}
+    assert not names(text)
     text = person("resty_django.view_overview", "resty_limits.view_limitpolicy").get(PAGE).content.decode()
-    assert set(names(text)) == {"events", "logs", "limits"}
+    assert set(names(text)) == {"limits"}
     assert person("resty_limits.view_limitpolicy").get(PAGE).status_code == 403
 
 
@@ -91,7 +91,7 @@ def test_tile_of_ids_shows_rate_and_head_room(admin_client: Client) -> None:
     make_counter(rule, bound=95, shown=0, cycle_start=0, cycle_end=2**62, cycle_first=0)
     text = tile_of(admin_client.get(PAGE).content.decode(), "ids")
     assert ">50<" in text
-    assert "10</dd>" in text  # 50 in five minutes
+    assert ">10</a></dd>" in text  # 50 in five minutes
     assert "In rule order." in text
     assert "5 %" in text
     assert "Needs attention" in text
@@ -137,8 +137,8 @@ def test_tile_of_limits_shows_the_last_hour(admin_client: Client) -> None:
     for decision in (good, good, bad):
         limit_stats.stats.record("orders", "key", decision)
     text = tile_of(admin_client.get(PAGE).content.decode(), "limits")
-    assert re.search(r"Passed</dt><dd>2<", text)
-    assert re.search(r"Refused</dt><dd>1<", text)
+    assert re.search(r"Passed</dt><dd><a [^>]*>2<", text)
+    assert re.search(r"Refused</dt><dd><a [^>]*>1<", text)
     assert "orders" in text
 
 
@@ -146,7 +146,7 @@ def test_tile_of_caches_shows_hit_levels(admin_client: Client, empty_cache: MLCa
     for _ in range(4):
         empty_cache.get("key", lambda: 5)
     text = tile_of(admin_client.get(PAGE).content.decode(), "cache")
-    assert re.search(r"Calls</dt><dd>4<", text)
+    assert re.search(r"Calls</dt><dd><a [^>]*>4<", text)
     assert "75 %" in text
     assert "25 %" in text
 
@@ -226,3 +226,44 @@ def test_template_tag_depends_on_permissions(admin_client: Client) -> None:
     request.user = AnonymousUser()
     page = Template("{% load resty_overview %}{% resty_overview %}")
     assert not names(page.render(Context({"request": request})))
+
+
+@pytest.mark.redis
+def test_a_new_site_is_told_what_to_do_first(admin_client: Client, jobs_site: Any) -> None:
+    text = admin_client.get(PAGE).content.decode()
+    for name, first in (
+        ("ids", "Add a rule"),
+        ("limits", "Add a policy"),
+        ("cache", "Nothing was cached yet"),
+        ("jobs", "No job yet"),
+    ):
+        assert first in tile_of(text, name), name
+    assert "resty-alarm" not in text.partition("resty-overview")[2]
+
+
+@pytest.mark.redis
+def test_what_needs_attention_is_first_and_each_figure_is_a_link(admin_client: Client, jobs_site: Any) -> None:
+    rows = [Row("calm", [Figure("n", "N", 1)]), Row("eager", [Figure("n", "N", 2, level="warning")], query="q=eager")]
+    panel("fine", lambda: overview.tile([Figure("n", "N", 3)], rows[:1]), page="resty_ids_idrule_changelist", order=1)
+    failed = Figure("failed", "Failed", 22, level="error", page="resty_ids_idrule_changelist?q=22")
+    panel("late", lambda: overview.tile([failed], rows), page="resty_ids_idrule_changelist", order=999)
+    panel("nothing", lambda: None)
+    rules = reverse("admin:resty_ids_idrule_changelist")
+    for address in (PAGE, "/admin/"):
+        text = admin_client.get(address).content.decode()
+        assert names(text)[0] == "late"
+        assert "nothing" not in names(text)
+        assert f'<a href="{rules}?q=22">22</a>' in tile_of(text, "late")
+        assert f'<a href="{rules}">3</a>' in tile_of(text, "fine")
+        assert f'<a href="{rules}?q=eager">eager</a>' in tile_of(text, "late")
+        assert ("calm" in tile_of(text, "late")) == (address == PAGE)  # the index shows what needs attention
+
+
+@pytest.mark.redis
+def test_the_list_of_apps_has_the_order_of_use(admin_client: Client, jobs_site: Any) -> None:
+    listed = re.findall(r'<tr class="model-(\w+)', admin_client.get("/admin/").content.decode())
+    assert listed[:2] == ["overview", "shareddictionary"]
+    jobs = listed.index("queue")
+    assert listed[jobs : jobs + 5] == ["queue", "job", "failuregroup", "worker", "recurringjob"]
+    assert not {"jobgroup", "jobclass", "tag", "option", "archivedjob"} & set(listed)
+    assert admin_client.get("/admin/resty_qless/tag/").status_code == 200
