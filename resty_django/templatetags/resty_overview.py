@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 register = template.Library()
 
 
-@register.inclusion_tag("admin/resty_django/overview/tiles.html", takes_context=True)
+@register.inclusion_tag("admin/resty_django/overview/brief.html", takes_context=True)
 def resty_overview(context: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of the tiles that the user may see, and what needs attention; nothing without the permission
     for the overview, and on the page of one app, which Django makes of the index."""
@@ -30,7 +30,6 @@ def resty_overview(context: dict[str, Any]) -> dict[str, Any]:
         "tiles": [] if context.get("app_label") and "app_list" in context else visible_tiles(request, site_name),
         "url": page_url(site_name, "resty_django_overview_changelist"),
         "every": REFRESH_SECONDS,
-        "brief": True,
     }
 
 
