@@ -169,7 +169,8 @@ def _box(host: str, http: int, udp: int, redis: int) -> str:
     lines = (
         "Ready. Press Ctrl-C to stop the demo.",
         "",
-        f"Shop       {site}/",
+        f"Parts      {site}/   try the parts",
+        f"Shop       {site}/orders/",
         f"Admin      {site}/admin/   user admin, password admin",
         f"HTTP API   {site}/api/schema/",
         f"Metrics    {site}/metrics",
