@@ -52,7 +52,7 @@ CASES: Final = {
     "a key: bans": Case(KEY_PAGE, "limit key until number reason", "o-bans"),
     "a key: quotas": Case(KEY_PAGE, "quota units key used limit remaining resets", "o-quotas"),
     "a key: refusals": Case(KEY_PAGE, "time limit kind key outcome", "o-refusals"),
-    "queues": Case(path("queue"), "name running waiting scheduled stalled depends recurring latency hour"),
+    "queues": Case(path("queue"), "name running waiting scheduled stalled depends recurring failed latency hour"),
     "most failures": Case(path("queue"), "group count", "o-failures"),
     "jobs": Case(path("job"), "job klass state queue priority changed"),
     "failed jobs": Case(f"{path('job')}?state=failed", "job klass state queue priority changed"),
