@@ -44,7 +44,7 @@ COLUMNS: Final = (
     Column("recurring", formatting.state_title("recurring"), number=True),
     Column("failed", gettext_lazy("Failed in 24 h"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
-    Column("hour", gettext_lazy("Completed in the last hour"), number=True),
+    Column("hour", gettext_lazy("Completed in 1 h"), number=True),
     Column("pause", gettext_lazy("Status"), sorts=False),
 )
 TABS: Final = ("stats", *formatting.QUEUE_STATES, "recurring")
@@ -150,13 +150,14 @@ class QueueAdmin(JobsAdmin[Queue]):
         }
         cells["name"] = formatting.link("queue", name)
         cells["failed"] = formatting.count_link(failed, _failures_url(name))
-        cells["latency"] = (
-            pause_text(queue.pause, counts.waiting, queue.latency) if queue.pause else formatting.age(queue.latency)
-        )
+        cells["latency"] = formatting.age(queue.latency)
+        if queue.pause:
+            text = pause_text(queue.pause, counts.waiting, queue.latency)
+            cells["latency"] = format_html('<span class="resty-wrap">{}</span>', text)
         cells["hour"] = format_html(
             "{} {}",
             formatting.number(sum(hour)),
-            sparkline([Series("completed", "", hour)], _("Completed per minute"), width=120, height=20) if hour else "",
+            sparkline([Series("completed", "", hour)], _("Completed per minute"), width=80, height=20) if hour else "",
         )
         cells["pause"] = overview.delivery_cell(request, queue, self.may(request, "pause_queue"), has_worker)
         values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}

@@ -219,7 +219,7 @@ def test_a_paused_queue_shows_it_where_its_latency_would_be(admin_client: Browse
     assert re.search(rf"mail 0 1 0 0 0 0 0 p{since} .* paused deploy Resume", text)
     assert re.search(r"pdf 0 1 0 0 0 0 0 paused, 1 waiting, oldest \S+ m?s", text)
     text = plain(text_of(admin_client, path("queue", "mail")))
-    assert re.search(rf"P{since}. Workers receive no jobs from the queue. deploy", text)
+    assert re.search(rf"P{since} \(deploy\)\. Workers receive no jobs from the queue\.", text)
     jobs_site.queues["mail"].config_set("paused-since", 1.7e9)
     text = plain(text_of(admin_client, path("queue", "mail")))
     assert re.search(r"Paused since Nov\. 14, 2023, \d\d:13:20 by admin", text)
