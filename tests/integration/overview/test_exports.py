@@ -129,7 +129,6 @@ TABLES = {
         {"name": "=queue", "depends": 1, "recurring": 1},
         "'=queue",
     ),
-    "groups with the most failures": Table(path("queue"), "most-failures", "group count", "", {"count": 1}, "'=group"),
     "jobs": Table(path("job"), "jobs", JOBS, "state=failed&queue=%3Dqueue", FAILED, "'=failed"),
     "a search": Table(path("job"), "jobs", JOBS, "q=state:failed+error:Timeout+tag:%3Dtag", FAILED, "'=group"),
     "jobs of a queue": Table(

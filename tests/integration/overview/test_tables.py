@@ -53,7 +53,6 @@ CASES: Final = {
     "a key: quotas": Case(KEY_PAGE, "quota units key used limit remaining resets", "o-quotas"),
     "a key: refusals": Case(KEY_PAGE, "time limit kind key outcome", "o-refusals"),
     "queues": Case(path("queue"), "name running waiting scheduled stalled depends recurring failed latency hour"),
-    "most failures": Case(path("queue"), "group count", "o-failures"),
     "jobs": Case(path("job"), "job klass state queue priority changed"),
     "failed jobs": Case(f"{path('job')}?state=failed", "job klass state queue priority changed"),
     "a queue": Case(f"{path('queue', QUEUE)}?tab=waiting", "job klass state queue priority changed"),

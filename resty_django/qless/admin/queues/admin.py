@@ -101,13 +101,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             for (name, _class), totals in span.by_name.items():
                 failed[name] += totals.failed
         rows = [
-            self._row(
-                request,
-                queue,
-                hours.get(queue.name, ()),
-                failed[queue.name],
-                queue.name not in unserved.queues,
-            )
+            self._row(request, queue, hours.get(queue.name, ()), failed[queue.name], queue.name not in unserved.queues)
             for queue in matching
         ]
         queues_table = table(
@@ -131,18 +125,10 @@ class QueueAdmin(JobsAdmin[Queue]):
             tiles=overview.tiles(client, now),
             notes=notes_of(unserved),
             shortcuts=[(stuck_url(), _("Stuck jobs"))] if now.total("depends") else [],
-            extra_tables=[overview.largest_failure_groups(request, now.failed)],
             **self.picks_context(request, len(matching)),
         )
 
-    def _row(
-        self,
-        request: HttpRequest,
-        queue: QueueFacts,
-        hour: Sequence[int],
-        failed: int,
-        has_worker: bool,
-    ) -> Row:
+    def _row(self, request: HttpRequest, queue: QueueFacts, hour: Sequence[int], failed: int, has_worker: bool) -> Row:
         name, counts = queue.name, queue.counts
         cells: dict[str, Any] = {
             state: formatting.count_link(getattr(counts, state), formatting.url("queue", name, tab=state))

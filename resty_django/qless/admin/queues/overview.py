@@ -1,23 +1,18 @@
-"""Tiles, failure groups, throughput and pause state for the overview of queues."""
+"""Tiles and pause state for the overview of queues."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.http import HttpRequest
 from django.template.backends.utils import csrf_input
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from resty_django.admin.tables import Column, Row, Table, table
-
 from ...facts import Facts, QueueFacts
 from .. import formatting
 from ..base import TO_LIST
 from ..redis_reads import redis_command
-
-WORST: Final = 10
-"""Maximum number of failure groups shown."""
 
 
 def tiles(client: Any, now: Facts) -> list[dict[str, Any]]:
@@ -52,28 +47,6 @@ def tiles(client: Any, now: Facts) -> list[dict[str, Any]]:
         },
         {"label": _("Latency"), "value": formatting.age(now.latency)},
     ]
-
-
-def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Table:
-    """Return a table of the groups with the most failures."""
-    largest = sorted(groups.items(), key=lambda pair: -pair[1])[:WORST]
-    columns = (Column("group", _("Failure group")), Column("count", _("Jobs"), number=True))
-    rows = [
-        Row(
-            {"group": formatting.link("failuregroup", group), "count": formatting.number(count)},
-            {"group": group, "count": count},
-        )
-        for group, count in largest
-    ]
-    return table(
-        request,
-        columns,
-        rows,
-        caption=_("Most failures"),
-        empty=_("No failed jobs."),
-        parameter="o-failures",
-        export="most-failures",
-    )
 
 
 def delivery_cell(request: HttpRequest, queue: QueueFacts, may_pause: bool, has_worker: bool = True) -> Any:
