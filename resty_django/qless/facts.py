@@ -128,7 +128,7 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_
     spans = client.figures.spans("minute", KEPT_SPANS["minute"])
     minutes = completed_by_queue(spans, names)
     ages = _latencies(client, names)
-    pauses = pauses_of(client, [queue.name for queue in queues[:detailed] if queue.paused])
+    pauses = pauses_of(client, [queue.name for queue in queues if queue.paused])
     return Facts(
         [
             QueueFacts(

@@ -57,9 +57,9 @@ def probe() -> Iterator[Finding]:
         unserved = coverage(client, now.counts, now.life)
         reports = client.workers.reports(*(worker.name for worker in now.life)) if now.life else []
         clock = client.clock()
+        since = clock - conf.qless.failed_window
         stuck, examined = _stuck_jobs(client, now.counts)
-        since_time = clock - conf.qless.failed_window
-        recent = failures_between(client, list(now.failed)[:MOST_GROUPS], since_time, 1e12, most=MOST_GROUPS)
+        recent = failures_between(client, list(now.failed)[:MOST_GROUPS], since, 1e12, most=MOST_GROUPS)
         server = server_info(redis, client.prefix)
         archive = status(client) if conf.qless.archive.enabled else None
     except StoreError as error:
@@ -82,9 +82,9 @@ def probe() -> Iterator[Finding]:
             text += f" The oldest runnable job has waited for {queue.latency:,.0f} s. Start more workers."
         pause, stopped = queue.pause, queue.is_paused_longer_than(conf.qless.max_pause, clock)
         if pause is not None:
-            since = f" for {clock - pause.since:,.0f} s" if pause.since else ""
+            seconds = f" for {clock - pause.since:,.0f} s" if pause.since else ""
             by = f" by {printable(pause.by, 60)}" if pause.by else ""
-            text += f" Paused{since}{by}.{' Its jobs wait until somebody resumes it.' if stopped else ''}"
+            text += f" Paused{seconds}{by}.{' Its jobs wait until somebody resumes it.' if stopped else ''}"
         yield Finding("warning" if counts.stalled or alone or late or stopped else "ok", f"queue {queue.name}", text)
     if stuck:
         waiting = now.total("depends")

@@ -260,16 +260,11 @@ def stopped_text(client: Any, info: WorkerInfo) -> SafeString:
         process.append(_("grace period %(time)s") % {"time": formatting.duration(report.grace)})
     jids = client.workers[info.name].jobs
     jobs = fetch_jobs(client, jids[:MOST_NAMED])[0]
-    links = [
-        *(
-            format_html("{} {}", formatting.name(job.klass, LONGEST_KLASS), formatting.job_link(job.jid))
-            for job in jobs
-        ),
-        *([_("and %(count)s more") % {"count": formatting.number(len(jids) - len(jobs))}] if jids[MOST_NAMED:] else []),
-    ]
-    running = _("%(jobs)s running") % {"jobs": formatting.job_count(len(jids))}
-    text = format_html_join(", ", "{}", ((part,) for part in (*process, running)))
-    return format_html("{}: {}", text, format_html_join(", ", "{}", ((link,) for link in links))) if links else text
+    process.append(_("%(jobs)s running") % {"jobs": formatting.job_count(len(jids))})
+    names = [(formatting.name(job.klass, LONGEST_KLASS), formatting.job_link(job.jid)) for job in jobs]
+    if jids[MOST_NAMED:]:
+        names.append((_("and %(count)s more") % {"count": formatting.number(len(jids) - len(jobs))}, ""))
+    return format_html("{}{}{}", ", ".join(process), ": " if names else "", format_html_join(", ", "{} {}", names))
 
 
 def _longest_cell(job: ReportedJob, age: float) -> SafeString:
