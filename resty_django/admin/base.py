@@ -331,6 +331,7 @@ class PageAdmin(ModelAdmin[Model]):
             target = self.target(obj)
             token = (request.GET.get("k", ""),) if operation.keyed else ()
             form = operation.form(request.POST if request.method == "POST" else None, target, *token)
+            form.user = request.user  # type: ignore[attr-defined]
             explained = operation.explain(target, *token) if operation.explain else {}
         except errors as error:
             self.message_user(request, format_html(_("Not possible: {}"), str(error)), messages.ERROR)

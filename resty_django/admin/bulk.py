@@ -195,6 +195,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             return HttpResponseRedirect(back)
         is_confirmed = "confirmed" in request.POST
         form = operation.form(request.POST if is_confirmed else None, None)
+        form.user = request.user  # type: ignore[attr-defined]
         if is_confirmed and form.is_valid():
             return self._step(request, operation, selection, form, back)
         count, facts = selection.facts(operation)

@@ -64,8 +64,8 @@ class Row:
 class Chart:
     """A chart. `summary`: its content in one sentence, the text alternative. `y_label`: the name of the y axis.
 
-    `note`: a sentence below it. `table_label`: the label of its table, whose rows are the columns with values, in
-    reverse order if `newest_first`.
+    `note`: a sentence below it. `table_label`: the label of its table, whose rows are the columns with values, the
+    last one first.
     """
 
     title: str
@@ -76,7 +76,6 @@ class Chart:
     summary: str = ""
     note: str = ""
     table_label: str = ""
-    newest_first: bool = True
     height: int = HEIGHT
 
     def __str__(self) -> SafeString:
@@ -102,7 +101,7 @@ class Chart:
             for index, label in enumerate(self.axis.labels)
             if any(series.values[index] for series in self.series)
         ]
-        return rows[::-1] if self.newest_first else rows
+        return rows[::-1]
 
     @property
     def table_caption(self) -> str:

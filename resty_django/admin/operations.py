@@ -55,7 +55,7 @@ class Operation(Generic[Target]):
     - `label`: in lists; `title` and `button` of the operation's page are the label by default.
     - `done`: begins the message about many objects. Lists offer the operation only if it has this text.
     - `effect`: says what happens. `explain`: returns more context for the page, such as `facts`; may raise like `run`.
-    - `form`: takes the data, and the object or None for several objects.
+    - `form`: takes the data, and the object or None for several objects. The pages set its attribute `user`.
     - `keyed`: whether `form` and `explain` take the token of a key as another argument: `k` in the URL, or "".
     - `applies`: whether the state of one of several objects allows the operation.
     """

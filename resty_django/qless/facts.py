@@ -9,8 +9,9 @@ from typing import Final
 
 from .clients.client import Client
 from .clients.figures import KEPT_SPANS, Span, completed_by_queue
+from .clients.queue import PAUSE_REASON, PAUSED_BY, PAUSED_SINCE
 from .clients.replies import QueueCounts, QueueStats, WorkerCounts, WorkerLife
-from .clients.serialization import read, read_latency, reader
+from .clients.serialization import read, read_latency, reader, text
 from .clients.transport import checked
 
 MAX_DETAILED_QUEUES: Final = 500
@@ -24,19 +25,38 @@ _STATS: Final = reader(QueueStats)
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A queue's pause: its begin (epoch seconds), who paused it and why; None and empty if another client did."""
+
+    since: float | None = None
+    by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueFacts:
     """A queue: its jobs by state, today's statistics (UTC), the jobs completed in each of the last 60 minutes (the
-    current one last), and its latency: the age of its oldest runnable job in seconds. All but the counts may be
-    missing."""
+    current one last), its latency: the age of its oldest runnable job in seconds, and its pause if it is paused. All
+    but the counts may be missing."""
 
     counts: QueueCounts
     stats: QueueStats | None = None
     minutes: Sequence[int] = ()
     latency: float | None = None
+    pause: Pause | None = None
 
     @property
     def name(self) -> str:
         return self.counts.name
+
+    def is_paused_longer_than(self, seconds: float | None, now: float) -> bool:
+        """Return whether jobs have waited for the end of a pause for this time (None: forever).
+
+        If its begin is not known, the oldest job's age counts.
+        """
+        if seconds is None or self.pause is None or not self.counts.waiting:
+            return False
+        return (self.latency or 0.0 if self.pause.since is None else now - self.pause.since) > seconds
 
     @property
     def per_minute(self) -> float:
@@ -108,9 +128,16 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_
     spans = client.figures.spans("minute", KEPT_SPANS["minute"])
     minutes = completed_by_queue(spans, names)
     ages = _latencies(client, names)
+    pauses = pauses_of(client, [queue.name for queue in queues if queue.paused])
     return Facts(
         [
-            QueueFacts(counts, stats.get(counts.name), minutes.get(counts.name, ()), ages.get(counts.name))
+            QueueFacts(
+                counts,
+                stats.get(counts.name),
+                minutes.get(counts.name, ()),
+                ages.get(counts.name),
+                pauses.get(counts.name),
+            )
             for counts in queues
         ],
         dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
@@ -128,12 +155,24 @@ def _latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
     return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
 
 
-def stats_of_days(client: Client, name: str, days: Sequence[float]) -> list[QueueStats]:
-    """Return the statistics of a queue of the days (UTC) that contain these times, in one round trip.
+def pauses_of(client: Client, names: Sequence[str]) -> dict[str, Pause]:
+    """Return the pauses of paused queues. Raises `StoreError`."""
+    options = (PAUSED_SINCE, PAUSED_BY, PAUSE_REASON)
+    requests = [("config.get", f"{name}-{option}") for name in names for option in options]
+    replies = client.call_many(requests) if names else []
+    values = [text(reply) if isinstance(reply, bytes) else "" for reply in replies]
+    return {
+        name: Pause(_moment(values[3 * number]), *values[3 * number + 1 : 3 * number + 3])
+        for number, name in enumerate(names)
+    }
 
-    Raises `QlessError`, `StoreError`.
-    """
-    return [read(checked(reply), _STATS) for reply in client.call_many([("stats", name, day) for day in days])]
+
+def _moment(value: str) -> float | None:
+    """Return epoch seconds; None if another program wrote something else."""
+    try:
+        return float(value) if 0 < float(value) < 1e10 else None
+    except ValueError:
+        return None
 
 
 def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStats]:

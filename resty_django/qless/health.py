@@ -10,6 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from resty_django.conf import conf, raw_section
 from resty_django.health import Finding
 from resty_django.redis.errors import StoreError
+from resty_django.text import printable
 
 if TYPE_CHECKING:
     from .archive.marks import ArchiveStatus
@@ -26,8 +27,9 @@ MOST_NAMED: Final = 5
 def probe() -> Iterator[Finding]:
     """Report whether the server answers, its version, and whether it persists the jobs.
 
-    Warns of stalled jobs, jobs that wait in a queue without a worker, stuck jobs, periodic tasks in such queues, tasks
-    that workers refuse, recurring jobs of deleted tasks, an archive that is late, and jobs that have failed recently.
+    Warns of stalled jobs, jobs that wait in a queue without a worker or for the end of a long pause, stuck jobs,
+    periodic tasks in queues without a worker, tasks that workers refuse, recurring jobs of deleted tasks, an archive
+    that is late, and jobs that have failed recently.
     """
     from .archive.marks import status
     from .checks import REFUSALS
@@ -54,7 +56,8 @@ def probe() -> Iterator[Finding]:
         abandoned = [recurring for recurring in of_tasks(client) if recurring.abandoned]
         unserved = coverage(client, now.counts, now.life)
         reports = client.workers.reports(*(worker.name for worker in now.life)) if now.life else []
-        since = client.clock() - conf.qless.failed_window
+        clock = client.clock()
+        since = clock - conf.qless.failed_window
         stuck, examined = _stuck_jobs(client, now.counts)
         recent = failures_between(client, list(now.failed)[:MOST_GROUPS], since, 1e12, most=MOST_GROUPS)
         server = server_info(redis, client.prefix)
@@ -77,7 +80,12 @@ def probe() -> Iterator[Finding]:
         late = most_late is not None and not counts.paused and (queue.latency or 0) > most_late
         if late:
             text += f" The oldest runnable job has waited for {queue.latency:,.0f} s. Start more workers."
-        yield Finding("warning" if counts.stalled or alone or late else "ok", f"queue {queue.name}", text)
+        pause, stopped = queue.pause, queue.is_paused_longer_than(conf.qless.max_pause, clock)
+        if pause is not None:
+            seconds = f" for {clock - pause.since:,.0f} s" if pause.since else ""
+            by = f" by {printable(pause.by, 60)}" if pause.by else ""
+            text += f" Paused{seconds}{by}.{' Its jobs wait until somebody resumes it.' if stopped else ''}"
+        yield Finding("warning" if counts.stalled or alone or late or stopped else "ok", f"queue {queue.name}", text)
     if stuck:
         waiting = now.total("depends")
         most = "" if examined >= waiting else f" Examined {examined:,} of {waiting:,} jobs that wait for others."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from .clients.client import Client
     from .clients.replies import QueueStats
     from .coverage import Coverage
-    from .facts import QueueFacts
+    from .facts import Pause, QueueFacts
 
+MOST_PAUSES: Final = 3
+"""Maximum number of paused queues that the tile names."""
 JOBS: Final = "resty_qless_job_changelist"
 FAILURES: Final = "resty_qless_failuregroup_changelist"
 
@@ -52,7 +55,13 @@ def panel() -> Tile:
         return Tile(notes=[first, *notes_of(unserved)])
     waiting, failed = now.total("waiting"), sum(now.failed.values())
     ranked = sorted(now.queues, key=lambda queue: (-queue.counts.stalled, -queue.counts.waiting, queue.name))
-    paused = [counts.name for counts in now.counts if counts.paused]
+    paused = [queue for queue in ranked if queue.pause]
+    late, time = conf.qless.max_pause, client.clock()
+    pauses = "; ".join(
+        f"{queue.name}: {pause_text(queue.pause, queue.counts.waiting, queue.latency)}"
+        for queue in paused[:MOST_PAUSES]
+        if queue.pause
+    )
     return overview.tile(
         [
             Figure("waiting", _("Waiting"), waiting, page=f"{JOBS}?state=waiting"),
@@ -63,7 +72,14 @@ def panel() -> Tile:
                 level="warning" if waiting and not now.alive else "ok",
                 page="resty_qless_worker_changelist",
             ),
-            Figure("latency", _("Latency"), now.latency, "seconds"),
+            Figure(
+                "latency",
+                _("Latency"),
+                now.latency,
+                "seconds",
+                level="warning" if any(queue.is_paused_longer_than(late, time) for queue in paused) else "ok",
+                note=pauses + ("; …" if len(paused) > MOST_PAUSES else ""),
+            ),
             Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
         [
@@ -72,8 +88,25 @@ def panel() -> Tile:
         ],
         bars=now.minutes,
         bars_label=_("Jobs completed per minute in the last hour"),
-        notes=[*([_("Paused: %(names)s.") % {"names": ", ".join(paused[:10])}] if paused else []), *notes_of(unserved)],
+        notes=notes_of(unserved),
     )
+
+
+def pause_text(pause: Pause, waiting: int, latency: float | None) -> str:
+    """Return the text in place of a paused queue's latency: "paused since 12:40 by ann, 88 waiting, oldest 2 min"."""
+    from resty_django.admin.formatting import date_time, duration, local_time, number
+
+    parts = [_("paused")]
+    if pause.since is not None:
+        local = local_time(pause.since)
+        is_today = local.date() == timezone.localdate()
+        values = {"time": f"{local:%H:%M}" if is_today else date_time(local), "user": printable(pause.by, 60)}
+        parts = [(_("paused since %(time)s by %(user)s") if pause.by else _("paused since %(time)s")) % values]
+    if waiting:
+        parts.append(_("%(count)s waiting") % {"count": number(waiting)})
+    if latency is not None:
+        parts.append(_("oldest %(time)s") % {"time": duration(latency)})
+    return ", ".join(parts)
 
 
 def _figures(queue: QueueFacts, served: bool) -> list[Figure]:
@@ -117,6 +150,9 @@ def families() -> Iterator[Family]:
     yield family("resty_jobs", "gauge", text, "queue state", counts)
     paused = ((queue.name, queue.counts.paused) for queue in queues)
     yield family("resty_jobs_queue_paused", "gauge", "Whether a queue is paused.", "queue", paused)
+    text = "When a queue was paused, in seconds since the epoch, if it is known."
+    since = ((queue.name, queue.pause.since) for queue in queues if queue.pause and queue.pause.since)
+    yield family("resty_jobs_queue_paused_since_seconds", "gauge", text, "queue", since)
     text = "Age of the oldest runnable job of a queue, 0 without such a job."
     latencies = ((queue.name, queue.latency or 0.0) for queue in queues if queue.stats)
     yield family("resty_jobs_latency_seconds", "gauge", text, "queue", latencies)

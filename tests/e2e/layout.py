@@ -101,8 +101,7 @@ def fill_site(client: Client) -> None:
     client.jobs["deleted"].cancel()  # so that only the archive has it
     Writer(client).run()
     queue.put(KLASS, jid="loop", depends=["loop"])
-    queue.config_set("pause-reason", "until the new renderer of customer notifications is deployed everywhere")
-    queue.pause()
+    queue.pause(reason="until the new renderer of customer notifications is deployed everywhere", by="somebody")
     shdicts["default"].set(KEY, KEY)
     mlcaches["pages"].set(KEY, KEY)
     mlcaches["pages"].get(KEY)

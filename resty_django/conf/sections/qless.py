@@ -76,6 +76,8 @@ class QlessSettings:
     - `links`: dotted path of a function that takes a job and returns pairs of text and URL for its page.
     - `release`: text that workers report as the release of the site, such as a commit (None: none).
     - `max_latency`: `resty_check` warns of a queue whose oldest runnable job is older, in seconds (None: never).
+    - `max_pause`: `resty_check` warns of a queue with waiting jobs that has been paused for longer, in seconds (None:
+      never).
     - `failed_warning`, `failed_window`: `resty_check` warns when this number of jobs of a group (0: never) failed
       within this number of seconds.
     - `archive`: the archive of finished jobs.
@@ -99,6 +101,7 @@ class QlessSettings:
     links: str | None = setting(None, check=validators.dotted_path)
     release: str | None = setting(None, check=validators.not_blank)
     max_latency: float | None = setting(None, check=above(0))
+    max_pause: float | None = setting(3600.0, check=above(0))
     failed_window: float = setting(3600.0, check=above(0))
     failed_warning: int = setting(1, check=at_least(0))
     archive: ArchiveSettings = section(ArchiveSettings)

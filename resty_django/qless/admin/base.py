@@ -39,6 +39,8 @@ NAV_ITEMS: Final[Sequence[tuple[str, Any]]] = (
     ("archivedjob", _("Archive")),
     ("option", _("Configuration")),
 )
+TO_LIST: Final = "list"
+"""Parameter of an operation's URL: return to the list."""
 REFRESH_SECONDS: Final = 5
 """Seconds between two automatic updates of the figures, on pages that have them."""
 PERMISSIONS: Final = (
@@ -95,6 +97,10 @@ class JobsAdmin(BulkAdmin[M]):
 
     def row(self, name: str, target: Any) -> Named:
         return self.model.from_name(name)
+
+    def url_after(self, request: HttpRequest, obj: Any, gone: bool = False) -> str:
+        """Return to the list if the operation came from there."""
+        return super().url_after(request, obj, gone or TO_LIST in request.GET)
 
     def extra_urls(self) -> list[URLPattern]:
         bulk = self.page_url("bulk", self.bulk_view, "bulk/")

@@ -12,10 +12,9 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.chart_axes import DAY, HOUR, MINUTE, Axis, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series
-from resty_django.admin.formatting import duration, number, percent
+from resty_django.admin.formatting import duration, number
 
 from ..clients.figures import UNITS, Durations, Span, Totals
-from ..clients.replies import QueueStats
 from .formatting import job_count
 
 PERIODS: Final[dict[str, str | Promise]] = {
@@ -31,9 +30,6 @@ _PER: Final[dict[int, str | Promise]] = {
     HOUR: gettext_lazy("jobs per hour"),
     DAY: gettext_lazy("jobs per day"),
 }
-
-BOUNDS: Final = (0, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800)
-"""Lower bounds of the bars of a histogram, in seconds."""
 
 
 def period_of(request: HttpRequest, default: str = "hour") -> str:
@@ -112,84 +108,3 @@ def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis) -
         summary=summary,
         height=120,
     )
-
-
-def durations_chart(title: str, days: Sequence[Any]) -> Chart:
-    """Return the durations on the given days as one histogram with fewer bars, with mean and percentiles."""
-    histogram = [sum(values) for values in zip(*(day.histogram for day in days), strict=False)]
-    count = sum(day.count for day in days)
-    if not count:
-        return Chart(
-            title,
-            [Series("bar", _("Jobs"), [])],
-            Axis([]),
-            y_label=_("jobs"),
-            summary=_("no jobs"),
-        )
-    mean = sum(day.mean * day.count for day in days) / count
-    bars_of_histogram = [0.0] * len(BOUNDS)
-    for index, value in enumerate(histogram):
-        bars_of_histogram[_bar_index(_bin_start(index))] += value
-    bar_count = max((index for index, value in enumerate(bars_of_histogram) if value), default=0) + 1
-    labels = [
-        f"{duration(lower) if lower else '0 s'} – {duration(upper)}"
-        for lower, upper in zip(BOUNDS, (*BOUNDS[1:], 7 * DAY), strict=True)
-    ][:bar_count]
-    parts = [job_count(count), _("mean %(time)s") % {"time": duration(mean)}]
-    if len(days) == 1:
-        parts.append(_("deviation %(time)s") % {"time": duration(days[0].std)})
-    parts += [
-        _("%(share)s within %(time)s") % {"share": percent(share), "time": duration(within)}
-        for share, within in percentiles(histogram)
-    ]
-    return Chart(
-        title,
-        [Series("bar", _("Jobs"), bars_of_histogram[:bar_count])],
-        Axis(labels, _marks(bar_count), _("Time")),
-        y_label=_("jobs"),
-        summary=", ".join(parts),
-        newest_first=False,
-    )
-
-
-def percentiles(histogram: Sequence[float], shares: Sequence[float] = (0.5, 0.9, 0.99)) -> list[tuple[float, float]]:
-    """Return pairs of a share and its duration in seconds: the upper bound of the histogram bin."""
-    total = sum(histogram)
-    durations = []
-    for share in shares:
-        cumulated = 0.0
-        for index, count in enumerate(histogram):
-            cumulated += count
-            if total and cumulated >= share * total:
-                durations.append((share, _bin_start(index + 1)))
-                break
-    return durations
-
-
-def days_of_period(period: str, now: float) -> list[float]:
-    """Return timestamps of the days of a period: the core keeps statistics by day."""
-    return [now - 86400 * day for day in range({"week": 7, "month": 30}.get(period, 1))]
-
-
-def totals(days: Sequence[QueueStats]) -> dict[str, int]:
-    return {kind: sum(getattr(day, kind) for day in days) for kind in ("failures", "failed", "retries")}
-
-
-def _marks(bar_count: int) -> list[tuple[int, str]]:
-    """Return short labels of the lower bounds of bars."""
-    return [
-        (index, duration(lower).replace(" ", "") if lower else "0") for index, lower in enumerate(BOUNDS[:bar_count])
-    ]
-
-
-def _bin_start(index: int) -> float:
-    """Return the lower bound, in seconds, of a bin of the core's histogram: seconds, minutes, hours, days."""
-    for length, unit in ((60, 1), (59, 60), (23, 3600)):
-        if index < length:
-            return (index if unit == 1 else index + 1) * unit
-        index -= length
-    return (index + 1) * 86400
-
-
-def _bar_index(start: float) -> int:
-    return max(index for index, lower in enumerate(BOUNDS) if lower <= start)

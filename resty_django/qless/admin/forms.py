@@ -10,6 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.database.history import username
 from resty_django.text import printable
 
 from ..clients.default import default_client
@@ -192,6 +193,10 @@ class PauseForm(forms.Form):
         label=_("Reason"), required=False, max_length=200, help_text=_("Shown next to the queue while it is paused.")
     )
     stop_jobs = forms.BooleanField(label=_("Also take running jobs from their workers"), required=False, initial=False)
+
+    def clean(self) -> dict[str, Any]:
+        """Add the name of the user who pauses as `by`."""
+        return {**self.cleaned_data, "by": username(self.user)}  # type: ignore[attr-defined]
 
 
 class NameForm(forms.Form):

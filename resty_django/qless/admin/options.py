@@ -114,6 +114,8 @@ QUEUE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     ),
     "-max-concurrency": OptionSpec("0", gettext_lazy("Maximum number of running jobs of this queue; 0: unlimited."), 0),
     "-pause-reason": OptionSpec("", gettext_lazy("Reason for the pause of this queue.")),
+    "-paused-by": OptionSpec("", gettext_lazy("The user who paused this queue.")),
+    "-paused-since": OptionSpec("", gettext_lazy("When this queue was paused (seconds since the epoch).")),
 }
 CRON_OPTION: Final = OptionSpec("", gettext_lazy("The cron task is paused since this time (seconds since the epoch)."))
 CUSTOM_OPTION: Final = OptionSpec("", gettext_lazy("An option that the core does not know."))

@@ -10,10 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from resty_django.api.endpoints import Endpoint
+from resty_django.database.history import username
 
 from ..clients.client import Client
 from ..clients.job import Job
-from ..clients.queue import pause_with_reason, unpause_and_forget_reason
 from ..clients.recurring import RecurringJob
 from ..errors import InvalidArgument, NoSuchJob, QlessError
 from ..models import FailureGroup, Queue
@@ -225,7 +225,7 @@ class PauseView(QlessView):
     @Endpoint(serializers.QueueSerializer, body=serializers.PauseSerializer)
     def post(self, request: Request, name: str, body: dict[str, Any]) -> Response:
         queue = self.jobs_client.queues[name]
-        pause_with_reason(queue, body["reason"], body["stop_jobs"])
+        queue.pause(body["stop_jobs"], reason=body["reason"], by=username(request.user))
         stopped = ", its running jobs stopped" if body["stop_jobs"] else ""
         reason = f" ({body['reason']})" if body["reason"] else ""
         self.log_operation(request, Queue.from_name(name), f"Paused{stopped}{reason}")
@@ -240,7 +240,7 @@ class UnpauseView(QlessView):
     @Endpoint(serializers.QueueSerializer)
     def post(self, request: Request, name: str) -> Response:
         queue = self.jobs_client.queues[name]
-        unpause_and_forget_reason(queue)
+        queue.unpause()
         self.log_operation(request, Queue.from_name(name), "Unpaused")
         return Response(representations.to_json(queue.counts()))
 

@@ -41,7 +41,8 @@ POPS_PER_CALL: Final = 50
 JIDS_PER_CALL: Final = 1000
 """Maximum number of jids that one call returns."""
 
-PAUSE_REASON: Final = "pause-reason"
+PAUSE_REASON, PAUSED_BY, PAUSED_SINCE = "pause-reason", "paused-by", "paused-since"
+"""Options of a paused queue, after its name: texts, and the time in epoch seconds. Other clients do not set them."""
 
 JOB_FIELDS: Final = frozenset(JobSpec.__slots__)
 _FIELDS_WITHOUT_OPTIONS: Final = frozenset(("klass", "data", "delay"))
@@ -300,8 +301,18 @@ class Queue:
 
     paused, apaused = sync_and_async(_paused)
 
-    def _pause(self, stop_jobs: bool = False) -> Steps[None]:
-        """Stop handing out jobs. `stop_jobs`: also take running jobs from their workers."""
+    def _pause(self, stop_jobs: bool = False, *, reason: str = "", by: str = "") -> Steps[None]:
+        """Stop handing out jobs. `stop_jobs`: also take running jobs from their workers.
+
+        `reason`, `by`: why, and the name of the user who does it; stored with the queue's options until `unpause`.
+        """
+        record = {PAUSE_REASON: reason}
+        if not (yield from self._paused()):
+            record |= {PAUSED_BY: by, PAUSED_SINCE: f"{self.client.clock():.3f}"}
+        yield [
+            ("config.set", f"{self.name}-{option}", value) if value else ("config.unset", f"{self.name}-{option}")
+            for option, value in record.items()
+        ]
         yield "pause", self.name
         if stop_jobs:
             running = yield from self.jobs._running(0, -1)
@@ -316,6 +327,7 @@ class Queue:
     def _unpause(self) -> Steps[None]:
         """Resume handing out jobs."""
         yield "unpause", self.name
+        yield [("config.unset", f"{self.name}-{option}") for option in (PAUSE_REASON, PAUSED_BY, PAUSED_SINCE)]
 
     unpause, aunpause = sync_and_async(_unpause)
 
@@ -440,21 +452,6 @@ class QueueJobs:
     scheduled, ascheduled = sync_and_async(_scheduled)
     depends, adepends = sync_and_async(_depends)
     recurring, arecurring = sync_and_async(_recurring)
-
-
-def pause_with_reason(queue: Queue, reason: str = "", stop_jobs: bool = False) -> None:
-    """Pause a queue and store the reason with its options. `stop_jobs`: see `Queue.pause`."""
-    if reason:
-        queue.config_set(PAUSE_REASON, reason)
-    else:
-        queue.client.config.unset(f"{queue.name}-{PAUSE_REASON}")
-    queue.pause(stop_jobs=stop_jobs)
-
-
-def unpause_and_forget_reason(queue: Queue) -> None:
-    """Unpause a queue and delete the reason."""
-    queue.unpause()
-    queue.client.config.unset(f"{queue.name}-{PAUSE_REASON}")
 
 
 def _as_dict(job: Any) -> Mapping[str, Any]:

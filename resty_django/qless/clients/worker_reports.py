@@ -66,6 +66,7 @@ class _Report(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     django: str
     release: str = ""
+    grace: float | None = None
     jobs: list[ReportedJob] = []
 
 
@@ -73,8 +74,9 @@ class WorkerReport(_Report, frozen=True, kw_only=True):
     """The last report of a worker, received `age` seconds ago, and the requests that it has not confirmed.
 
     `state`: running, quiet or stopping. `started`: seconds since the epoch. `pool`: threads, processes or celery.
-    `package`: the version of resty_django. `release`: the setting `RELEASE` of the site. `used`: slots in use. `jobs`:
-    up to 10 of its jobs, late ones first, then those that have run longest.
+    `package`: the version of resty_django. `release`: the setting `RELEASE` of the site. `used`: slots in use.
+    `grace`: seconds that its jobs have after a request to stop. `jobs`: up to 10 of its jobs, late ones first, then
+    those that have run longest.
     """
 
     name: str

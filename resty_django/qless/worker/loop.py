@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
+from ..clients.serialization import encode
 from ..clients.transport import Request, is_refusal
 from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
 from ..outcomes import Stopping
@@ -343,13 +344,17 @@ class WorkerLoop:
 
     # --- stopping ---
 
-    def _give_back(self, jids: list[str]) -> None:
-        """Return jobs that are still locked to their queues, ahead of all others and with all their retries."""
+    def _give_back(self, jids: list[str], why: str = "") -> None:
+        """Return jobs that are still locked to their queues, ahead of all others and with all their retries.
+
+        `why`: an entry for their histories.
+        """
         replies = self._client.call_many([("heartbeat", jid, self.name) for jid in jids])
         _raise_fault(replies)
         locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, SERVER_ERRORS)]
         if locked:
-            _raise_fault(self._client.call_many([("timeout", jid) for jid in locked]))
+            logs = [("log", jid, why, encode({"worker": self.name})) for jid in locked] if why else []
+            _raise_fault(self._client.call_many([*logs, *(("timeout", jid) for jid in locked)]))
             log.info("returned to their queues: %s", ", ".join(locked))
 
     def _abort(self) -> None:
@@ -369,7 +374,7 @@ class WorkerLoop:
             if jids:
                 self._code = max(self._code, GAVE_BACK)
                 in_flight.counts[RETURNED] += len(jids)
-                self._give_back(jids)
+                self._give_back(jids, "worker stopped")
         except StoreError as error:
             self._code = max(self._code, GAVE_BACK)
             log.error(

@@ -124,12 +124,11 @@ TABLES = {
     "queues": Table(
         path("queue"),
         "queues",
-        "name running waiting scheduled stalled depends recurring latency hour pause",
+        "name running waiting scheduled stalled depends recurring failed latency hour pause",
         "name=%3D",
         {"name": "=queue", "depends": 1, "recurring": 1},
         "'=queue",
     ),
-    "groups with the most failures": Table(path("queue"), "most-failures", "group count", "", {"count": 1}, "'=group"),
     "jobs": Table(path("job"), "jobs", JOBS, "state=failed&queue=%3Dqueue", FAILED, "'=failed"),
     "a search": Table(path("job"), "jobs", JOBS, "q=state:failed+error:Timeout+tag:%3Dtag", FAILED, "'=group"),
     "jobs of a queue": Table(

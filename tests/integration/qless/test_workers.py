@@ -259,6 +259,24 @@ def test_an_old_job_is_a_warning(site: Client, settings: Any) -> None:
     default_client().close()
 
 
+def test_a_long_pause_with_waiting_jobs_is_a_warning(site: Client, settings: Any) -> None:
+    queue = site.queues["q"]
+    queue.put("K")
+    queue.pause(by="ann")
+    assert findings()["queue q"] == ("ok", "1 waiting, 0 running, 0 scheduled jobs. Paused for 0 s by ann.")
+    queue.config_set("paused-since", time.time() - 4000)
+    for limit, level in ((5000, "ok"), (None, "ok"), (3600, "warning")):
+        change_settings(settings, MAX_PAUSE=limit)
+        assert findings()["queue q"][0] == level
+    assert findings()["queue q"][1].endswith(" by ann. Its jobs wait until somebody resumes it.")
+    queue.unpause()
+    site.call("pause", "q")  # as another client does: nobody knows since when
+    assert findings()["queue q"] == ("ok", "1 waiting, 0 running, 0 scheduled jobs. Paused.")
+    site.source.sync().zadd("ql:q:q-work", {"old": -(time.time() - 4000) / 1e10})
+    assert findings()["queue q"][0] == "warning"
+    default_client().close()
+
+
 def test_a_job_that_runs_too_long_is_a_warning(site: Client) -> None:
     fields = {
         **{"host": "web1", "pid": 7, "started": 1000.0, "state": "running", "slots": 8, "max_slots": 64, "used": 1},

@@ -49,6 +49,8 @@ URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "fai
 """The order of states by urgency."""
 DEFAULT_ORDER: Final = "default"
 """The value of `o` for the list's own order; "-default" reverses it."""
+STOPPED: Final = "worker stopped"
+"""The entry of a history by which a worker that stops says why it times out a job that it returns to its queue."""
 MATCH_COLUMN: Final = Column("match", _("Match"), sorts=False)
 """The column of a search: where a job matches."""
 
@@ -101,10 +103,12 @@ def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
 
 
 def state_of(job: Job, now: float) -> str:
-    """Return the state to display: a running job whose lock has expired is stalled, and a complete job may have been
-    skipped."""
+    """Return the state to display: a running job whose lock has expired is stalled, a job that a stopped worker has
+    returned to its queue waits there, and a complete job may have been skipped."""
     if job.state == "complete" and any(entry.get("what") == "skipped" for entry in history_of(job)):
         return "skipped"
+    if job.state == "stalled" and any(entry.get("what") == STOPPED for entry in history_of(job)[-1:]):
+        return "waiting"
     return "stalled" if job.state == "running" and 0 < job.expires_at <= now else job.state
 
 
@@ -138,11 +142,13 @@ def failure_of(job: Job) -> dict[str, Any]:
 
 
 def history_of(job: Job) -> list[dict[str, Any]]:
-    """Return the readable entries of the history, oldest first."""
+    """Return the readable entries of the history, oldest first, without the timeouts of jobs by stopped workers."""
     try:
-        return [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
+        entries = [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
     except QlessError:
         return []
+    steps = [entry.get("what") for entry in entries]
+    return [entry for n, entry in enumerate(entries) if steps[max(0, n - 1) : n + 1] != [STOPPED, "timed-out"]]
 
 
 def jobs_table(

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 from ...clients.job import Job
 from ...redaction import without_secrets
 from .. import formatting
-from ..job_lists.rows import failure_of, history_of
+from ..job_lists.rows import STOPPED, failure_of, history_of
 
 MAX_ENTRIES: Final = 200
 """Maximum number of entries shown: the first one and the latest ones."""
@@ -32,6 +32,7 @@ _STATE_AFTER: Final = {
     "skipped": "skipped",
     "waits again": "depends",
     RETRIED: "waiting",
+    STOPPED: "waiting",
 }
 _ENDED: Final = ("complete", "failed", "skipped")
 _WORDS: Final = {
@@ -50,6 +51,7 @@ _SHOWN: Final = {
     "taken": ("worker",),
     "failed": ("group", "worker"),
     RETRIED: ("group", "worker"),
+    STOPPED: ("worker",),
     "callback": ("jid",),
     "skipped": ("because",),
 }
@@ -173,6 +175,8 @@ def _text_of(span: _Span) -> SafeString | str:
         return format_html(template, worker=worker_link, run=span.run)
     if what == "taken" and worker:
         return format_html(_("Taken over by {}"), worker_link)
+    if what == STOPPED and worker:
+        return format_html(_("Returned to its queue: the worker {} was stopped"), worker_link)
     if what == RETRIED and group:
         return format_html(_("Retried by {1} after {0}"), group_link, worker_link)
     if what == "failed" and group:

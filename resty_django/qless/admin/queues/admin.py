@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -19,9 +21,9 @@ from resty_django.admin.tables import Column, Row, Table, table
 from ...clients.figures import completed_by_queue
 from ...clients.replies import QueueCounts
 from ...coverage import coverage
-from ...facts import QueueFacts, facts, stats_of_days
+from ...facts import QueueFacts, facts, pauses_of
 from ...models import Queue, token
-from ...overview import notes_of
+from ...overview import notes_of, pause_text
 from .. import charts, formatting
 from ..base import TEMPLATES, JobsAdmin
 from ..forms import NameForm, queues_of
@@ -40,8 +42,9 @@ COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
     *(Column(state, formatting.state_title(state), number=True) for state in formatting.QUEUE_STATES),
     Column("recurring", formatting.state_title("recurring"), number=True),
+    Column("failed", gettext_lazy("Failed in 24 h"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
-    Column("hour", gettext_lazy("Completed in the last hour"), number=True),
+    Column("hour", gettext_lazy("Completed in 1 h"), number=True),
     Column("pause", gettext_lazy("Status"), sorts=False),
 )
 TABS: Final = ("stats", *formatting.QUEUE_STATES, "recurring")
@@ -58,7 +61,8 @@ class QueueContext(TypedDict):
     tab: str
     tabs: Sequence[tuple[str, str, str, bool]]
     """URL, label, job count, and whether this is the current tab."""
-    paused: bool
+    paused: str
+    """The text of the pause; empty if the queue is not paused."""
     reason: str
     exists: bool
     stuck: tuple[str, str] | None
@@ -71,7 +75,6 @@ class StatisticsTab(TypedDict):
     periods: Sequence[tuple[str, str, bool]]
     tiles: Sequence[Mapping[str, Any]]
     charts: Sequence[Chart]
-    by_day: bool
 
 
 class JobsTab(PicksContext):
@@ -92,16 +95,13 @@ class QueueAdmin(JobsAdmin[Queue]):
         unserved = coverage(client, now.counts, now.life)
         names = set(self.filter_names(request, (queue.name for queue in now.queues)))
         matching = [queue for queue in now.queues if queue.name in names]
-        reasons = overview.pause_reasons(client, [queue.name for queue in matching if queue.counts.paused])
         hours = completed_by_queue(now.spans, [queue.name for queue in matching[:MAX_CHARTS]])
+        day, failed = charts.spans_of(client, "day"), Counter[str]()
+        for span in day:
+            for (name, _class), totals in span.by_name.items():
+                failed[name] += totals.failed
         rows = [
-            self._row(
-                request,
-                queue,
-                hours.get(queue.name, ()),
-                reasons.get(queue.name, ""),
-                queue.name not in unserved.queues,
-            )
+            self._row(request, queue, hours.get(queue.name, ()), failed[queue.name], queue.name not in unserved.queues)
             for queue in matching
         ]
         queues_table = table(
@@ -120,38 +120,34 @@ class QueueAdmin(JobsAdmin[Queue]):
             request,
             queues_table,
             periods=charts.period_links(period),
-            charts=charts.figures_charts(charts.spans_of(client, period), period),
+            charts=charts.figures_charts(day if period == "day" else charts.spans_of(client, period), period),
             form=NameForm(request.GET),
             tiles=overview.tiles(client, now),
             notes=notes_of(unserved),
             shortcuts=[(stuck_url(), _("Stuck jobs"))] if now.total("depends") else [],
-            extra_tables=[overview.largest_failure_groups(request, now.failed)],
             **self.picks_context(request, len(matching)),
         )
 
-    def _row(
-        self,
-        request: HttpRequest,
-        queue: QueueFacts,
-        hour: Sequence[int],
-        reason: str,
-        has_worker: bool,
-    ) -> Row:
+    def _row(self, request: HttpRequest, queue: QueueFacts, hour: Sequence[int], failed: int, has_worker: bool) -> Row:
         name, counts = queue.name, queue.counts
         cells: dict[str, Any] = {
             state: formatting.count_link(getattr(counts, state), formatting.url("queue", name, tab=state))
             for state in (*formatting.QUEUE_STATES, "recurring")
         }
         cells["name"] = formatting.link("queue", name)
+        cells["failed"] = formatting.count_link(failed, _failures_url(name))
         cells["latency"] = formatting.age(queue.latency)
+        if queue.pause:
+            text = pause_text(queue.pause, counts.waiting, queue.latency)
+            cells["latency"] = format_html('<span class="resty-wrap">{}</span>', text)
         cells["hour"] = format_html(
             "{} {}",
             formatting.number(sum(hour)),
-            sparkline([Series("completed", "", hour)], _("Completed per minute"), width=120, height=20) if hour else "",
+            sparkline([Series("completed", "", hour)], _("Completed per minute"), width=80, height=20) if hour else "",
         )
-        cells["pause"] = overview.delivery_cell(counts, reason, self.may(request, "pause_queue"), has_worker)
+        cells["pause"] = overview.delivery_cell(request, queue, self.may(request, "pause_queue"), has_worker)
         values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
-        values |= {"name": name, "latency": queue.latency or 0, "hour": sum(hour)}
+        values |= {"name": name, "failed": failed, "latency": queue.latency or 0, "hour": sum(hour)}
         return Row(cells, values, pick=token(name), title=formatting.name(name))
 
     @object_page
@@ -203,7 +199,7 @@ class QueueAdmin(JobsAdmin[Queue]):
 
 def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
     counts = client.queues[row.name].counts()
-    reason = overview.pause_reasons(client, [row.name]).get(row.name, "") if counts.paused else ""
+    pause = pauses_of(client, [row.name])[row.name] if counts.paused else None
     url = formatting.url("queue", row.name)
     return {
         "title": formatting.name(row.name),
@@ -219,8 +215,8 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
             )
             for key in TABS
         ],
-        "paused": counts.paused,
-        "reason": formatting.name(reason) if counts.paused else "",
+        "paused": capfirst(pause_text(pause, counts.waiting, client.queues[row.name].latency())) if pause else "",
+        "reason": formatting.name(pause.reason) if pause and pause.reason else "",
         "stuck": stuck_notice(client, row.name) if counts.depends else None,
         "exists": redis_command(client, "ZSCORE", "queues", row.name) is not None
         or any(getattr(counts, state) for state in formatting.QUEUE_STATES),
@@ -228,27 +224,29 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
 
 
 def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsTab:
-    period, now = charts.period_of(request), client.clock()
-    days = stats_of_days(client, name, charts.days_of_period(period, now))
-    today, latency = charts.totals(days[:1]), client.queues[name].latency()
-    config = client.config.all()
+    period, queue = charts.period_of(request), client.queues[name]
+    today, latency, config = queue.stats(), queue.latency(), client.config.all()
     return {
         "periods": charts.period_links(period, "tab=stats&"),
         "tiles": [
-            {"label": _("Failures today"), "value": formatting.number(today["failures"]), "alarm": today["failures"]},
-            {"label": _("Still failed"), "value": formatting.number(today["failed"])},
-            {"label": _("Retries today"), "value": formatting.number(today["retries"])},
-            {"label": _("Latency"), "value": formatting.age(latency)},
+            {
+                "label": _("Failures today"),
+                "value": formatting.number(today.failures),
+                "alarm": today.failures,
+                "url": _failures_url(name),
+            },
+            {"label": _("Still failed"), "value": formatting.number(today.failed)},
+            {"label": _("Retries today"), "value": formatting.number(today.retries)},
+            {"label": _("Latency"), "value": formatting.state("paused") if queue.paused() else formatting.age(latency)},
             {"label": _("Lease"), "value": _limit_text(config, name, "heartbeat", 60)},
             {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0)},
         ],
-        "charts": [
-            *charts.figures_charts(charts.spans_of(client, period, queue=name), period),
-            charts.durations_chart(_("Waited"), [day.wait for day in days]),
-            charts.durations_chart(_("Ran"), [day.run for day in days]),
-        ],
-        "by_day": period in ("hour", "day"),
+        "charts": charts.figures_charts(charts.spans_of(client, period, queue=name), period),
     }
+
+
+def _failures_url(name: str) -> str:
+    return formatting.list_url("job", state="failed", queue=token(name))
 
 
 def _limit_text(config: dict[str, Any], queue: str, option: str, default: int) -> str:

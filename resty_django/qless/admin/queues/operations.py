@@ -11,7 +11,6 @@ from resty_django.admin.operations import Change, Operation
 from resty_django.text import printable
 
 from ...clients.default import default_client
-from ...clients.queue import pause_with_reason, unpause_and_forget_reason
 from ...clients.replies import QueueCounts
 from .. import formatting
 from ..forms import PauseForm
@@ -19,13 +18,13 @@ from ..forms import PauseForm
 
 def _pause(counts: QueueCounts, data: dict[str, Any]) -> Change:
     reason, stops_jobs = data.get("reason", ""), bool(data.get("stop_jobs"))
-    pause_with_reason(default_client().queues[counts.name], reason, stops_jobs)
+    default_client().queues[counts.name].pause(stops_jobs, reason=reason, by=data["by"])
     entry = f"Paused{', its running jobs stopped' if stops_jobs else ''}. {printable(reason, 200)}".strip()
     return Change(entry, _("The queue is paused."))
 
 
 def _unpause(counts: QueueCounts, data: dict[str, Any]) -> Change:
-    unpause_and_forget_reason(default_client().queues[counts.name])
+    default_client().queues[counts.name].unpause()
     return Change("Resumed.", _("The queue is active again."))
 
 

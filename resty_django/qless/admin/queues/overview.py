@@ -1,25 +1,18 @@
-"""Tiles, failure groups, throughput and pause state for the overview of queues."""
+"""Tiles and pause state for the overview of queues."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from django.http import HttpRequest
+from django.template.backends.utils import csrf_input
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from resty_django.admin.tables import Column, Row, Table, table
-
-from ...clients.queue import PAUSE_REASON
-from ...clients.replies import QueueCounts
-from ...clients.serialization import text
-from ...facts import Facts
+from ...facts import Facts, QueueFacts
 from .. import formatting
+from ..base import TO_LIST
 from ..redis_reads import redis_command
-
-WORST: Final = 10
-"""Maximum number of failure groups shown."""
 
 
 def tiles(client: Any, now: Facts) -> list[dict[str, Any]]:
@@ -56,43 +49,21 @@ def tiles(client: Any, now: Facts) -> list[dict[str, Any]]:
     ]
 
 
-def largest_failure_groups(request: HttpRequest, groups: dict[str, int]) -> Table:
-    """Return a table of the groups with the most failures."""
-    largest = sorted(groups.items(), key=lambda pair: -pair[1])[:WORST]
-    columns = (Column("group", _("Failure group")), Column("count", _("Jobs"), number=True))
-    rows = [
-        Row(
-            {"group": formatting.link("failuregroup", group), "count": formatting.number(count)},
-            {"group": group, "count": count},
-        )
-        for group, count in largest
-    ]
-    return table(
-        request,
-        columns,
-        rows,
-        caption=_("Most failures"),
-        empty=_("No failed jobs."),
-        parameter="o-failures",
-        export="most-failures",
-    )
-
-
-def delivery_cell(counts: QueueCounts, reason: str, may_pause: bool, has_worker: bool = True) -> Any:
-    """Return whether the queue is active, and a link to pause or resume it.
+def delivery_cell(request: HttpRequest, queue: QueueFacts, may_pause: bool, has_worker: bool = True) -> Any:
+    """Return whether the queue is active, with a link to pause it or a button that resumes it.
 
     `has_worker`: False if no worker polls the queue while jobs wait.
     """
-    page, word = ("unpause", _("resume")) if counts.paused else ("pause", _("pause"))
-    link = format_html('<a href="{}">{}</a>', formatting.url("queue", counts.name, page), word) if may_pause else ""
-    if counts.paused:
-        return format_html("{} {} {}", formatting.state("paused"), formatting.name(reason, 60) if reason else "", link)
-    if not has_worker:
-        return format_html('<span class="resty-alarm">{}</span> {}', _("no worker"), link)
-    return format_html("{} {}", _("active"), link)
-
-
-def pause_reasons(client: Any, names: Sequence[str]) -> dict[str, str]:
-    """Return the reasons for pauses by queue, for queues that have one."""
-    replies = client.call_many([("config.get", f"{name}-{PAUSE_REASON}") for name in names]) if names else []
-    return {name: text(reply) for name, reply in zip(names, replies, strict=True) if isinstance(reply, bytes)}
+    if queue.counts.paused:
+        button = format_html(
+            '<form method="post" action="{}">{}<button type="submit" class="button" aria-label="{}">{}</button></form>',
+            formatting.url("queue", queue.name, "unpause", **{TO_LIST: 1}),
+            csrf_input(request),
+            f"{_('Resume')}: {formatting.name(queue.name)}",
+            _("Resume"),
+        )
+        reason = formatting.name(queue.pause.reason, 60) if queue.pause and queue.pause.reason else ""
+        return format_html("{} {} {}", formatting.state("paused"), reason, button if may_pause else "")
+    status = _("active") if has_worker else format_html('<span class="resty-alarm">{}</span>', _("no worker"))
+    link = format_html('<a href="{}">{}</a>', formatting.url("queue", queue.name, "pause"), _("pause"))
+    return format_html("{} {}", status, link if may_pause else "")

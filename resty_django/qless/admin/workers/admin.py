@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
@@ -13,6 +14,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from resty_django.admin.base import object_page, viewer_page
+from resty_django.admin.bulk import MAX_NAMED, Facts
+from resty_django.admin.operations import Operation
 from resty_django.admin.tables import (
     order_of,
     sheet_of,
@@ -23,28 +26,22 @@ from resty_django.admin.tables import (
 from ...clients.replies import WorkerCounts
 from ...models import Worker
 from .. import formatting
-from ..base import TEMPLATES, JobsAdmin
+from ..base import TEMPLATES, TO_LIST, JobsAdmin
 from ..forms import NameForm
 from ..job_lists.export import jobs_of, jobs_sheet
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
 from ..redis_reads import fetch_jobs, sorted_set
 from .operations import OPERATIONS_ON_WORKERS
-from .rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row
+from .rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row, stopped_text
 from .stacks import stacks_section
 
 MOST_JOBS: Final = 200
 """Maximum number of jobs listed on a worker's page."""
-TO_LIST: Final = "list"
-"""Parameter of an operation's URL: return to the list."""
 
 
 class WorkerAdmin(JobsAdmin[Worker]):
     operations = OPERATIONS_ON_WORKERS
-
-    def url_after(self, request: HttpRequest, obj: Any, gone: bool = False) -> str:
-        """Return to the list if the operation came from there."""
-        return super().url_after(request, obj, gone or TO_LIST in request.GET)
 
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
@@ -53,9 +50,8 @@ class WorkerAdmin(JobsAdmin[Worker]):
         counts = client.workers.counts()
         names = set(self.filter_names(request, (worker.name for worker in counts)))
         workers = self._infos(client, [worker for worker in counts if worker.name in names])
-        workers.sort(key=lambda worker: not worker.stuck_reason)
         controls = self.may(request, "control_worker")
-        stuck = sum(bool(worker.stuck_reason) for worker in workers)
+        stuck = [formatting.link("worker", worker.name) for worker in workers if worker.stuck_reason]
         empty = (
             _("No matching workers. Remove the filter.")
             if counts
@@ -74,12 +70,14 @@ class WorkerAdmin(JobsAdmin[Worker]):
             picks=True,
             export=sheet_of("workers", LIST_COLUMNS, lambda: rows),
         )
-        note = ngettext("%(count)s worker is stuck.", "%(count)s workers are stuck.", stuck)
+        note = ngettext("%(count)s worker is stuck", "%(count)s workers are stuck", len(stuck))
+        note %= {"count": formatting.number(len(stuck))}
+        named = format_html_join(", ", "{}", ((link,) for link in stuck[:MAX_NAMED]))
         return self.list_page(
             request,
             workers_table,
             form=NameForm(request.GET),
-            notes=[note % {"count": formatting.number(stuck)}] if stuck else [],
+            notes=[format_html("{}: {}{}", note, named, ", …" if stuck[MAX_NAMED:] else "")] if stuck else [],
             **self.picks_context(request, len(workers)),
         )
 
@@ -119,6 +117,16 @@ class WorkerAdmin(JobsAdmin[Worker]):
         counts = [worker for worker in client.workers.counts() if worker.name in names]
         return {worker.name: worker for worker in self._infos(client, counts)}
 
+    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> Facts:
+        """Name also the processes and the running jobs that a stop concerns."""
+        facts, client = super().named_facts(operation, targets), self.client()
+        if operation.name == "stop":
+            facts += [
+                (formatting.name(worker.name), stopped_text(client, worker))
+                for worker in [*targets.values()][:MAX_NAMED]
+            ]
+        return facts
+
     def listed_names(self, request: HttpRequest) -> list[str]:
         return self.filter_names(request, (worker.name for worker in self.client().workers.counts()))
 
@@ -127,15 +135,20 @@ class WorkerAdmin(JobsAdmin[Worker]):
 
     @staticmethod
     def _infos(client: Any, counts: list[WorkerCounts]) -> list[WorkerInfo]:
-        """Return what is known of workers, in a few calls for all of them."""
+        """Return what is known of workers, by their names, in a few calls for all of them."""
         seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
         lives = {life.name: life for life in client.workers.alive()}
         names = [worker.name for worker in counts if worker.name in lives]
         reports = {report.name: report for report in client.workers.reports(*names)} if names else {}
         return [
             WorkerInfo(worker, seen.get(worker.name), lives.get(worker.name), reports.get(worker.name))
-            for worker in counts
+            for worker in sorted(counts, key=_by_name)
         ]
+
+
+def _by_name(worker: WorkerCounts) -> tuple[str, str]:
+    """Return the sort key of a worker; by default its name consists of host and PID. "web-9" comes before "web-10"."""
+    return re.sub("[0-9]+", lambda digits: digits[0].zfill(12), worker.name), worker.name
 
 
 def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:

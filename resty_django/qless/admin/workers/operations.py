@@ -13,7 +13,7 @@ from resty_django.admin.operations import Change, Operation, Refused
 from ...clients.default import default_client
 from ...clients.worker_reports import QUIET, RESUME
 from .. import formatting
-from .rows import WorkerInfo
+from .rows import WorkerInfo, stopped_text
 from .stacks import request_stacks
 
 
@@ -43,7 +43,7 @@ def _resume(worker: WorkerInfo, data: dict[str, Any]) -> Change:
 
 def _stop(worker: WorkerInfo, data: dict[str, Any]) -> Change:
     default_client().workers.stop(worker.name)
-    message = _("The worker was asked to stop. It ends after its running jobs, and is not replaced.")
+    message = _("The worker was asked to stop. Jobs that outlast its grace period run again. It is not replaced.")
     return Change("Asked to stop.", message)
 
 
@@ -107,10 +107,12 @@ OPERATIONS_ON_WORKERS: Final = (
         "control_worker",
         _stop,
         gettext_lazy(
-            "The worker process stops as after SIGTERM: it takes no new jobs and ends after the running ones; when its "
-            "grace period ends, the remaining jobs return to their queues. It is not replaced, and can be started only "
-            "on its machine. This cannot be undone."
+            "The worker process stops as after SIGTERM: it takes no new jobs and ends after the running ones. When its "
+            "grace period ends, the remaining jobs are interrupted and return to their queues ahead of all others; "
+            "they run again from the beginning. The process is not replaced, and can be started only on its machine. "
+            "This cannot be undone."
         ),
+        explain=lambda worker: {"facts": [(_("Worker"), stopped_text(default_client(), worker))]},
         done=gettext_lazy("Asked to stop:"),
         applies=lambda worker: _is_quiet(worker) is not None,
         title=gettext_lazy("Stop a worker"),

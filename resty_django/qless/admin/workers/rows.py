@@ -23,6 +23,7 @@ from ...clients.worker_reports import QUIET, RESUME, SCALE, STACKS, STOP, Report
 from ...models import token
 from .. import formatting
 from ..job_lists.rows import history_of
+from ..redis_reads import fetch_jobs
 
 LIST_COLUMNS: Final = (
     Column("name", gettext_lazy("Worker")),
@@ -49,6 +50,8 @@ JOB_COLUMNS: Final = (
 MOST_QUEUES: Final = 5
 """Maximum number of queues listed for a worker."""
 LONGEST_KLASS: Final = 60
+MOST_NAMED: Final = 10
+"""Maximum number of running jobs that the confirmation of a stop names for a worker."""
 LIFE_HELP: Final = {
     "alive": gettext_lazy("The worker reports every 10 seconds."),
     "silent": gettext_lazy("No report for 30 seconds: the worker is blocked, stopped, or cut off from the server."),
@@ -247,6 +250,21 @@ def _job_row(job: Job, usual: float | None, now: float) -> Row:
 def _by_duration(row: Row) -> float:
     running = row.values["running"]
     return -running if isinstance(running, float) else 0.0
+
+
+def stopped_text(client: Any, info: WorkerInfo) -> SafeString:
+    """Return what a stop concerns: the process, its grace period, and its running jobs, the first ones by name."""
+    report = info.report
+    process = [] if report is None else [process_text(report)]
+    if report is not None and report.grace is not None:
+        process.append(_("grace period %(time)s") % {"time": formatting.duration(report.grace)})
+    jids = client.workers[info.name].jobs
+    jobs = fetch_jobs(client, jids[:MOST_NAMED])[0]
+    process.append(_("%(jobs)s running") % {"jobs": formatting.job_count(len(jids))})
+    names = [(formatting.name(job.klass, LONGEST_KLASS), formatting.job_link(job.jid)) for job in jobs]
+    if jids[MOST_NAMED:]:
+        names.append((_("and %(count)s more") % {"count": formatting.number(len(jids) - len(jobs))}, ""))
+    return format_html("{}{}{}", ", ".join(process), ": " if names else "", format_html_join(", ", "{} {}", names))
 
 
 def _longest_cell(job: ReportedJob, age: float) -> SafeString:

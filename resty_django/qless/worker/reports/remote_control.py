@@ -91,6 +91,7 @@ class RemoteControl:
             "started": time.time(),
             "pool": options.via or options.pool,
             "max_slots": options.max_slots,
+            "grace": options.grace,
             "package": resty_django.__version__,
             "python": platform.python_version(),
             "django": django.get_version(),

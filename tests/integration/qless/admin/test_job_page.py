@@ -37,6 +37,24 @@ def steps(text: str) -> list[str]:
     return [plain(step.replace("</p>", " ")).strip() for step in re.findall(r"(?s)<li[^>]*>(.*?)</li>", timeline)]
 
 
+def test_a_job_of_a_stopped_worker_waits(admin_client: Browser, jobs_site: Client) -> None:
+    jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="j")
+    job = pop(jobs_site.queues["mail"])
+    job.log("worker stopped", {"worker": "here-1"})
+    job.timeout()
+    text = text_of(admin_client, path("job", "j"))
+    assert [re.sub(r" (now|\d).*", "", step) for step in steps(text)] == [
+        "Put in mail",
+        "Popped by here-1",
+        "Returned to its queue: the worker here-1 was stopped",
+    ]
+    assert re.search(r'<p class="resty-now">.*waiting', text)
+    for word in ("stalled", "Lock expired"):
+        assert word not in plain(text[text.index('id="content-main"') :])
+    assert pop(jobs_site.queues["mail"]).jid == "j"
+    assert re.search(r'<p class="resty-now">.*running', text_of(admin_client, path("job", "j")))
+
+
 @pytest.mark.parametrize("url", [path("job", "j"), path("failuregroup", "mail-ValueError")])
 def test_pages_begin_with_the_error_and_its_location(admin_client: Browser, jobs_site: Client, url: str) -> None:
     jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid="j")

@@ -93,9 +93,8 @@ def test_a_worker_whose_job_runs_too_long_is_stuck(admin_client: Browser, jobs_s
     report(jobs_site, "stuck-1", jobs=[late, usual])
     report(jobs_site, "fine-1", jobs=[usual])
     listed = text_of(admin_client, path("worker"))
-    assert "1 worker is stuck." in listed
+    assert "1 worker is stuck: stuck-1" in plain(listed)
     assert listed.count("stuck: shop.jobs.Late has been running for 2 h") == 1
-    assert listed.index('worker/stuck-1/change/"') < listed.index('worker/fine-1/change/"')
     assert "stuck: shop.jobs.Late" in text_of(admin_client, path("worker", "stuck-1"))
     assert "stuck:" not in text_of(admin_client, path("worker", "fine-1"))
 
@@ -107,12 +106,41 @@ def test_a_silent_worker_with_jobs_is_stuck(admin_client: Browser, jobs_site: Cl
         report(jobs_site, name)
         silence(jobs_site, name, SILENT + 60)
     listed = text_of(admin_client, path("worker"))
-    assert "1 worker is stuck." in listed
+    assert "1 worker is stuck: here-1" in plain(listed)
     assert "stuck: silent for 1 min 3" in listed
     assert "stuck:" not in text_of(admin_client, path("worker", "idle-1"))
 
 
+def test_workers_keep_their_places(admin_client: Browser, jobs_site: Client) -> None:
+    names = ["web1-9", "web1-10", "web2-1"]
+    late = ReportedJob(jid="j2", klass="shop.jobs.Late", seconds=7200, usual=2.0)
+    for last in names:
+        for name in (*names, last):  # the order in which they report changes
+            report(jobs_site, name, jobs=[late] if name == last else [])
+        assert re.findall(r'<th scope="row"><a href="[^"]*">([^<]*)', text_of(admin_client, path("worker"))) == names
+
+
 # --- control ---
+
+
+def test_a_stop_is_confirmed_with_the_process_and_its_jobs(jobs_site: Client) -> None:
+    operator = person("view_job", "control_worker")
+    for number in range(12):
+        jobs_site.queues["mail"].put("shop.jobs.Send", {}, jid=f"job-{number:02}", priority=-number)
+    jobs_site.queues["mail"].pop(12)
+    report(jobs_site, "here-1", grace=30.0)
+    report(jobs_site, "idle-1", host="web2")
+    jobs = "12 jobs running: .*shop.jobs.Send job-0.*, and 2 more"
+    for text in (
+        text_of(operator, path("worker", "here-1", "stop")),
+        operator.post(f"{path('worker')}bulk/", {"verb": "stop", "pick": ["here-1", "idle-1"]}).content.decode(),
+        operator.post(f"{path('worker')}bulk/", {"verb": "stop", "all": "yes"}).content.decode(),
+    ):
+        assert re.search(f"web1, PID 4711, grace period 30 s, {jobs}", plain(text))
+        assert text.count("shop.jobs.Send") == 10
+        assert "they run again from the beginning" in text
+    assert "idle-1 web2, PID 4711, 0 jobs running" in plain(text)
+    assert requested(jobs_site, "here-1") == []
 
 
 def test_quiet_and_resume_take_one_click_on_the_list(jobs_site: Client, worker: str) -> None:

@@ -155,6 +155,5 @@ def hostile(client: Client, name: str = HOSTILE) -> None:
     stacks = WorkerStacks(id=1, at=1.0, jobs=[JobStack(jid=name, klass=name, seconds=1.0, frames=frames)])
     client.call("worker.stacks", name, msgspec.json.encode(stacks))
     client.config.set(name, name)
-    queue.config_set("pause-reason", name)
-    queue.pause()
+    queue.pause(reason=name, by=name)
     client.worker_name = "here-1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import Any
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("no_tasks")]
 
 
 def fill(jobs: Client) -> None:
-    """Enqueue two waiting jobs and a running one in `mail`, a failed and a complete one in `pdf`."""
+    """Enqueue two waiting jobs and a running one in `mail`; a failed, a complete and a waiting one in `pdf`, paused."""
     for _ in range(3):
         jobs.queues["mail"].put("shop.jobs.Mail")
     jobs.queues["mail"].pop()
@@ -26,7 +27,8 @@ def fill(jobs: Client) -> None:
     done, failed = jobs.queues["pdf"].pop(2)
     done.complete()
     failed.fail("pdf-OSError", "OSError: full")
-    jobs.queues["pdf"].pause()
+    jobs.queues["pdf"].put("shop.jobs.Pdf")
+    jobs.queues["pdf"].pause(by="ann")
 
 
 def test_panel_counts_jobs(jobs: Client) -> None:
@@ -36,10 +38,16 @@ def test_panel_counts_jobs(jobs: Client) -> None:
     assert answer.tile is not None, answer.error
     values = {figure.name: figure.value for figure in answer.tile.figures}
     assert 0 <= values.pop("latency") < 600
-    assert values == {"waiting": 2, "running": 1, "failed": 1, "workers": 1, "per_minute": 0}
+    assert values == {"waiting": 3, "running": 1, "failed": 1, "workers": 1, "per_minute": 0}
     assert [row.subject for row in answer.tile.rows] == ["mail", "pdf"]
     assert sum(answer.tile.bars) == 1
-    assert answer.tile.notes == ["Paused: pdf."]
+    (latency,) = [figure for figure in answer.tile.figures if figure.name == "latency"]
+    assert re.fullmatch(r"pdf: paused since \d\d:\d\d by ann, 1 waiting, oldest .*s", latency.note)
+    assert latency.level == "ok"
+    jobs.config.set("pdf-paused-since", time.time() - 4000)
+    (answer,) = overview.answers([panel])
+    assert answer.tile is not None
+    assert {figure.name for figure in answer.tile.figures if figure.level == "warning"} == {"failed", "latency"}
 
 
 def test_metrics_count_jobs(jobs: Client) -> None:
@@ -51,8 +59,10 @@ def test_metrics_count_jobs(jobs: Client) -> None:
     assert samples["resty_jobs_run_seconds", "pdf"].count == 1
     assert samples["resty_jobs_failures", "pdf"].value == 1
     assert samples["resty_jobs_queue_paused", "pdf"].value == 1
-    assert 0 < samples["resty_jobs_latency_seconds", "mail"].value < 600
-    assert samples["resty_jobs_latency_seconds", "pdf"].value == 0
+    assert time.time() - 600 < samples["resty_jobs_queue_paused_since_seconds", "pdf"].value <= time.time()
+    assert ("resty_jobs_queue_paused_since_seconds", "mail") not in samples
+    for name in ("mail", "pdf"):
+        assert 0 < samples["resty_jobs_latency_seconds", name].value < 600
     assert samples[("resty_jobs_workers",)].value == 1
 
 

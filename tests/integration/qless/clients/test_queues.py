@@ -10,6 +10,7 @@ from redis import Redis
 
 from resty_django.qless import Client, InvalidArgument, JobSpec, NoSuchJob, QueueNotEmpty, RecurringJob
 from resty_django.qless.clients.queue import PUTS_PER_CALL
+from resty_django.qless.facts import Pause, pauses_of
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
@@ -128,6 +129,23 @@ async def test_latency(client: Client, invoke: Invoke) -> None:
     assert await invoke(queue.latency) is None
     await invoke(queue.put, "K")
     assert 0 <= await invoke(queue.latency) < 60
+
+
+async def test_a_pause_records_who_when_and_why_until_its_end(client: SkewedClient, invoke: Invoke) -> None:
+    queue, foreign = client.queues["q"], client.queues["p"]
+    client.call("pause", "p")
+    await invoke(queue.pause, reason="deploy", by="ann")
+    client.skew = 100.0
+    await invoke(queue.pause, by="bob")  # it is paused already: only the reason changes
+    (pause,) = pauses_of(client, ["q"]).values()
+    assert pause.since == pytest.approx(client.clock() - 100, abs=20)
+    assert (pause.by, pause.reason) == ("ann", "")
+    assert pauses_of(client, ["p"]) == {"p": Pause()}
+    await invoke(queue.config_set, "paused-since", "yesterday")
+    assert pauses_of(client, ["q"])["q"] == Pause(by="ann")
+    await invoke(queue.unpause)
+    await invoke(foreign.unpause)
+    assert pauses_of(client, ["q", "p"]) == {"q": Pause(), "p": Pause()}
 
 
 async def test_a_paused_queue_hands_out_nothing(client: Client, invoke: Invoke) -> None:

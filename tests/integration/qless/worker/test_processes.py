@@ -63,6 +63,10 @@ def test_jobs_are_given_back_when_the_grace_time_is_over(either: Start, client: 
     run = either("--grace", "0.5")
     started(client, 2)
     assert run.stop() == 3
+    for jid in jids:
+        entries = [entry for entry in job_of(client, jid).raw_queue_history if "worker" in entry]
+        assert [entry["what"] for entry in entries] == ["popped", "worker stopped"]
+        assert len({entry["worker"] for entry in entries}) == 1
     assert {(job.jid, job.retries_left) for job in client.queues["q"].pop(2)} == {(jid, 2) for jid in jids}
     assert client.source.sync().lrange("cancelled", 0, -1) == [jids[1].encode()]
 
