@@ -55,8 +55,7 @@ def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
     axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
     return [
         _outcomes_chart(totals, axis, period),
-        _percentiles_chart(_("Waiting time"), [total.waits for total in totals], axis),
-        _percentiles_chart(_("Running time"), [total.runs for total in totals], axis),
+        _times_chart([total.waits for total in totals], [total.runs for total in totals], axis),
     ]
 
 
@@ -76,35 +75,28 @@ def _outcomes_chart(totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
     )
 
 
-def _percentiles_chart(title: str, durations: Sequence[Durations], axis: Axis) -> Chart:
-    total = sum(durations, Durations())
-    summary = _("no jobs")
-    if total.count:
-        summary = _("%(jobs)s, p50 %(p50)s, p95 %(p95)s") % {
-            "jobs": job_count(total.count),
-            "p50": duration(total.percentile(0.5) or 0),
-            "p95": duration(total.percentile(0.95) or 0),
-        }
+def _times_chart(waits: Sequence[Durations], runs: Sequence[Durations], axis: Axis) -> Chart:
+    def percentiles(durations: Sequence[Durations], share: float) -> list[float | None]:
+        return [each.percentile(share) for each in durations]
+
+    kinds = ((_("waiting"), sum(waits, Durations())), (_("running"), sum(runs, Durations())))
+    summaries = [
+        _("%(kind)s p50 %(p50)s, p95 %(p95)s")
+        % {"kind": kind, "p50": duration(total.percentile(0.5) or 0), "p95": duration(total.percentile(0.95) or 0)}
+        for kind, total in kinds
+        if total.count
+    ]
     return Chart(
-        title,
+        _("Waiting and running time"),
         [
-            Series(
-                "p50",
-                _("p50: half of the jobs"),
-                [span_durations.percentile(0.5) for span_durations in durations],
-                LINE,
-            ),
-            Series(
-                "p95",
-                _("p95: 95 % of the jobs"),
-                [span_durations.percentile(0.95) for span_durations in durations],
-                LINE,
-            ),
-            Series("jobs", _("Jobs"), [span_durations.count for span_durations in durations], TABLE, Unit.COUNT),
+            Series("waits", _("Waiting time, p95"), percentiles(waits, 0.95), LINE),
+            Series("runs", _("Running time, p95"), percentiles(runs, 0.95), LINE),
+            Series("waits-p50", _("Waiting time, p50"), percentiles(waits, 0.5), TABLE),
+            Series("runs-p50", _("Running time, p50"), percentiles(runs, 0.5), TABLE),
         ],
         axis,
         y_label=_("duration"),
         unit=Unit.SECONDS,
-        summary=summary,
+        summary="; ".join(summaries) or _("no jobs"),
         height=120,
     )

@@ -259,7 +259,7 @@ def test_queue_page_has_charts_with_tables(admin_client: Browser, jobs_site: Cli
         job.complete()
     jobs_site.clock = lambda: now + 40  # type: ignore[misc]
     text = sound(text_of(admin_client, f"{path('queue', 'mail')}?tab=stats&period=hour"))
-    assert re.findall(r"<figcaption>([^<]*) <", text) == ["Completed and failed", "Waiting time", "Running time"]
+    assert re.findall(r"<figcaption>([^<]*) <", text) == ["Completed and failed", "Waiting and running time"]
     assert "40 jobs completed" in text
     assert "<details><summary>As a table</summary>" in text
     for period in ("day", "week", "month", "nonsense"):
