@@ -78,5 +78,6 @@ REFUSALS: Final = (
     Column("limit", _("Limit"), of="name"),
     Column("kind", _("Kind"), of="kind_label"),
     Column("key", _("Key")),
+    Column("request", _("Request")),
     Column("outcome", _("Outcome")),
 )

@@ -144,7 +144,7 @@ def test_a_policy_is_added_changed_and_deleted_and_acts_at_once(admin_client: Cl
     assert policy.spec.rate == "3/s"
     admin_client.post(page(row, "delete"), {"post": "yes"})
     assert registry.get_policy("pay") is None
-    assert logged() == ["Added.", "Changed Rate.", ""]
+    assert logged() == ["Added.", "Changed Rate: 200/s → 3/s.", ""]
 
 
 def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
@@ -153,6 +153,9 @@ def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
         page(row, "change"), data(limit="three", window="junk", capacity="9", methods="get, post")
     )
     assert reply.status_code == 302, reply.context["errors"]
+    # Also what the form drops is in the history.
+    changes = ("Rate: empty → 200/s", "Burst: empty → 100.0", "Limit: 3 → empty", "Window: 1h → empty")
+    assert all(change in logged()[0] for change in changes), logged()
     row.refresh_from_db()
     assert (row.rate, row.burst, row.limit, row.window, row.capacity) == ("200/s", 100, None, "", None)
     assert row.methods == "GET POST"
@@ -290,7 +293,7 @@ def test_modes_change_after_a_page_that_asks(admin_client: Client) -> None:
     assert LimitPolicy.objects.filter(mode="shadow").count() == 1
     admin_client.post(POLICIES, selected(rows[0], rows[1], action="shadow", confirmed="yes"))
     assert {row.mode for row in LimitPolicy.objects.all()} == {"shadow"}
-    assert logged() == ["Changed the mode from enforce to shadow."] * 2
+    assert logged() == ["Changed Mode: enforce → shadow."] * 2
     assert {policy.mode for policy in registry.all_policies().values()} == {"shadow"}
     admin_client.post(POLICIES, selected(*rows, action="off", confirmed="yes"))
     admin_client.post(POLICIES, selected(rows[0], action="enforce", confirmed="yes"))

@@ -74,6 +74,9 @@ def test_an_override_is_added_changed_deleted_and_logged() -> None:
     assert [entry.action_flag for entry in entries] == [ADDITION, 2, DELETION]
     assert {entry.object_repr for entry in entries} == {"address 192.0.2.1 in pay"}
     assert len({entry.user_id for entry in entries}) == 1
+    # The old values are in the history, so that a change can be taken back by hand.
+    changes = "Rate: 60/m → blocked and Reason: a big customer → empty"
+    assert entries[1].get_change_message() == f"Changed {changes}."
 
 
 @pytest.mark.parametrize(

@@ -167,4 +167,4 @@ def test_entries_of_the_history_stay_english(admin_client: Client) -> None:
     data = {"action": "shadow", "_selected_action": [policy.pk], "confirmed": "1"}
     reply = admin_client.post(reverse("admin:resty_limits_limitpolicy_changelist"), data, follow=True)
     assert "⟦Changed to shadow: pay.⟧" in reply.content.decode()
-    assert LogEntry.objects.latest("pk").change_message == "Changed the mode from enforce to shadow."
+    assert LogEntry.objects.latest("pk").change_message == "Changed Mode: enforce → shadow."
