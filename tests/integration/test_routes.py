@@ -238,7 +238,6 @@ ROUTES: Final[list[Page]] = [
     *(
         Page(f"admin/resty_limits/limitpolicy/{page}", (view_of("admin/resty_limits/limitpolicy/"),))
         for page in (
-            "limits/",
             "limits/figures/?limit={series}",
             "limits/key/?key={hostile}",
             "{policy}/figures/",

@@ -12,11 +12,14 @@ ALL_LIMITS: Final = (
     Column("name", _("Limit")),
     Column("kind", _("Kind"), of="kind_label"),
     Column("rate", _("Rate")),
+    Column("mode", _("Mode"), of="spec.mode"),
     Column("passed", _("Passed"), number=True, of="figures.hour.passed"),
     Column("delayed", _("Delayed"), number=True, of="figures.hour.delayed"),
     Column("refused", _("Refused"), number=True, of="figures.hour.refused"),
     Column("shadowed", _("Would be refused"), number=True, of="figures.hour.shadowed"),
+    Column("key", _("Key"), sorts=False, of="spec.key"),
 )
+"""The template shows the key below the rate."""
 REFUSED_KEYS: Final = (
     Column("key", _("Key"), of="text"),
     Column("refused", _("Refused"), number=True, of="times"),
@@ -28,12 +31,6 @@ BANS: Final = (
     Column("until", _("Until"), time=True),
     Column("number", _("Number"), number=True),
     Column("reason", _("Reason")),
-)
-DECLARED: Final = (
-    Column("name", _("Name"), of=lambda row: row["spec"].name),
-    Column("limit", _("Limit"), of=lambda row: row["words"]),
-    Column("key", _("Key"), of=lambda row: row["spec"].key),
-    Column("mode", _("Mode"), of=lambda row: row["spec"].mode),
 )
 STATES: Final = (
     Column("limit", _("Limit"), of="name"),

@@ -129,8 +129,8 @@ class _Columns(msgspec.Struct, array_like=True):
     differences: list[int]
     outcomes: bytes
     txids: list[str] | None = None
-    requests: list[bytes] = []  # noqa: RUF012 (a struct copies it)
-    request_places: list[int] = []  # noqa: RUF012
+    requests: list[bytes] = []
+    request_places: list[int] = []
 
 
 _decode: Final = msgspec.msgpack.Decoder(_Columns).decode

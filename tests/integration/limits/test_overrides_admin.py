@@ -79,6 +79,14 @@ def test_an_override_is_added_changed_deleted_and_logged() -> None:
     assert entries[1].get_change_message() == f"Changed {changes}."
 
 
+def test_each_input_of_a_time_has_a_label(admin_client: Client) -> None:
+    html = admin_client.get(f"{OVERRIDES}add/").content.decode()
+    for name, label in (("starts_at", "From"), ("ends_at", "Until")):
+        for part, text in enumerate(("date", "time")):
+            (tag,) = re.findall(rf'<input [^>]*name="{name}_{part}"[^>]*>', html)
+            assert f'aria-label="{label}: {text}"' in tag
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

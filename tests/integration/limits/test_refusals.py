@@ -173,7 +173,7 @@ def test_the_page_of_a_key_lists_its_refusals_in_all_limits(admin_client: Client
 
 
 def test_the_refusal_of_a_request_is_found_by_its_txid(admin_client: Client) -> None:
-    """Policies, decorators and throttles record the method, the path and the txid of the request; functions the txid."""
+    """Limits of requests record the method, the path and the txid of the request; functions only the txid."""
 
     class Prices(FixedWindowThrottle):
         rate, key, scope, ban = "1/h", "ip", "prices", "1h"
