@@ -154,6 +154,7 @@ class AllLimitsAdmin(ModesAdmin):
         for limit in page:
             limit.top = () if error else [RefusedKey.of(entry) for entry in stats.top(limit.series)[:SHOWN_KEYS]]
             limit.rows_url = self._rows_url(request, limit.series)
+        selectable = [limit for limit in page if limit.row]
         action_form = self.action_form(auto_id=None)
         action_form.fields["action"].choices = self.get_action_choices(request)  # type: ignore[attr-defined]
         context = {
@@ -166,7 +167,10 @@ class AllLimitsAdmin(ModesAdmin):
             "query": query_without(request, "page").urlencode(),
             "outages": outages(),
             "exports": [limits_listing.sheet("limits")],
-            "action_form": action_form if any(limit.row for limit in page) else None,
+            "action_form": action_form if selectable else None,
+            "actions_selection_counter": True,
+            "selection_note": _("0 of %(cnt)s selected") % {"cnt": len(selectable)},
+            "cl": {"result_list": selectable, "result_count": len(selectable)},  # of Django's template for actions
             "has_add_permission": self.has_add_permission(request),
             "has_change_permission": self.has_change_permission(request),
         }

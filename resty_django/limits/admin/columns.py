@@ -12,14 +12,14 @@ ALL_LIMITS: Final = (
     Column("name", _("Limit")),
     Column("kind", _("Kind"), of="kind_label"),
     Column("rate", _("Rate")),
-    Column("mode", _("Mode"), of="spec.mode"),
     Column("passed", _("Passed"), number=True, of="figures.hour.passed"),
     Column("delayed", _("Delayed"), number=True, of="figures.hour.delayed"),
     Column("refused", _("Refused"), number=True, of="figures.hour.refused"),
     Column("shadowed", _("Would be refused"), number=True, of="figures.hour.shadowed"),
+    Column("mode", _("Mode"), sorts=False, of="spec.mode"),
     Column("key", _("Key"), sorts=False, of="spec.key"),
 )
-"""The template shows the key below the rate."""
+"""The template shows the mode with the kind, and the key below the rate."""
 REFUSED_KEYS: Final = (
     Column("key", _("Key"), of="text"),
     Column("refused", _("Refused"), number=True, of="times"),

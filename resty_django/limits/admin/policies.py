@@ -70,7 +70,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
         (
             None,
             {
-                "fields": ["name", "route", "rate", "key"],
+                "fields": ["route", "rate", "key", "name"],
                 "description": gettext_lazy("Write times and rates with their unit: 200/s, 30/min, 1h, 500ms."),
             },
         ),

@@ -360,7 +360,7 @@ def test_all_kinds_are_in_one_list(admin_client: Client) -> None:
     row = row_of(html, "sms")
     assert "Function 1 request at once, then 1 request each 1 hour, then refused" in row
     assert row.endswith("1 0 2 0 k2 2")
-    assert "Policy editable 3 requests per hour" in row_of(html, "pay")
+    assert "Policy, enforce editable 3 requests per hour" in row_of(html, "pay")
     assert f'href="{POLICIES}{policy.pk}/figures/"' in html
     # Only rows of the database can be edited and selected; the name of another limit leads to its figures.
     urls = {name: url for url, name in rows}

@@ -97,7 +97,7 @@ def test_the_list_shows_what_code_declares_and_fills_the_form_with_it(admin_clie
     make_policy("taken")
     html = text_of(admin_client, POLICIES)
     assert "7 requests/s, up to 3 wait, then refused" in html
-    assert "Policy in code Replace" in plain(html)
+    assert "Policy, enforce in code Replace" in plain(html)
     (link,) = re.findall(r'href="([^"]+add/\?[^"]+)"', html)
     form = text_of(admin_client, link.replace("&amp;", "&"))
     for value in ("7/s", "pay", "/pay/*"):
@@ -152,7 +152,7 @@ def test_a_policy_is_added_changed_and_deleted_and_acts_at_once(admin_client: Cl
 def test_a_route_a_rate_and_a_key_are_enough(admin_client: Client) -> None:
     form = admin_client.get(f"{POLICIES}add/").context["adminform"]
     first, *folded = form
-    assert first.fields == ["name", "route", "rate", "key"]
+    assert first.fields == ["route", "rate", "key", "name"]
     assert all(section.is_collapsible for section in folded)
     # What a browser sends for the other fields.
     sent = {name: "" if value is None else value for name, value in form.form.initial.items()}

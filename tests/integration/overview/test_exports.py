@@ -76,7 +76,7 @@ TABLES = {
     "limits": Table(
         "/admin/resty_limits/limitpolicy/",
         "limits",
-        "name kind rate mode passed delayed refused shadowed key",
+        "name kind rate passed delayed refused shadowed mode key",
         "q=sms",
         {"name": "=sms", "kind": "Function", "passed": 0, "refused": 1},
         "'=sms",

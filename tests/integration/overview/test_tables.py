@@ -45,7 +45,7 @@ CASES: Final = {
     "a cache: stores": Case("/admin/resty_cache/cache/pages/change/", "store uses status calls waiting", "o-stores"),
     "a cache: tags": Case("/admin/resty_cache/cache/pages/change/", "tag invalidations last", "o-tags"),
     "a cache: items": Case("/admin/resty_cache/cache/pages/change/?find=", "key"),
-    "limits": Case("/admin/resty_limits/limitpolicy/", "name kind rate mode passed delayed refused shadowed"),
+    "limits": Case("/admin/resty_limits/limitpolicy/", "name kind rate passed delayed refused shadowed"),
     "bans": Case("/admin/resty_limits/keyban/", "key limit since until number reason"),
     "a key: limits": Case(KEY_PAGE, "limit kind rate key outcome remaining retry_after"),
     "a key: overrides": Case(KEY_PAGE, "limit kind key rate from until reason", "o-overrides"),
