@@ -238,9 +238,10 @@ class AllLimitsAdmin(ModesAdmin):
         return f"{changelist}?{urlencode({parameter: name})}"
 
 
-def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:
+def _most_refused(limit: ListedLimit) -> tuple[int, int, bool, str]:
+    """Of limits without requests, policies come first."""
     hour = limit.figures.hour
-    return -(hour.refused + hour.shadowed), -hour.all, limit.series
+    return -(hour.refused + hour.shadowed), -hour.all, limit.spec is None, limit.series
 
 
 def in_words(spec: PolicySpec) -> SafeString:
