@@ -48,7 +48,7 @@ def test_an_update_keeps_focus_selection_and_check_boxes(browse: Callable[..., A
     driver.execute_script(SELECT)
     field_has_focus = "return document.activeElement.id"
     driver.execute_script(
-        "document.getElementById('id_q').focus(); window.row = document.querySelector('#result_list tbody tr:has(input)')"
+        "document.getElementById('id_q').focus(); window.row = document.querySelector('#result_list tr:has(td input)')"
     )
     driver.execute_script(SELECT)
     focus = driver.execute_script(field_has_focus)

@@ -34,7 +34,8 @@ from resty_django.qless import Client
 from resty_django.qless.clients.worker_reports import STACKS, Frame, JobStack
 from resty_django.qless.worker.reports.stacks import encode_stacks
 from resty_django.sansio import run
-from resty_django.txid import bound, txid
+from resty_django.txid import bound as with_txid
+from resty_django.txid import txid
 from tests.e2e.browser import OpenPage
 from tests.integration.ids.admin_tools import make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
@@ -196,7 +197,7 @@ def test_why_a_customer_got_a_429_is_seen(operator: Callable[..., Operator], sit
 
 
 def test_the_refusal_of_a_request_is_seen_by_its_txid(operator: Callable[..., Operator], site: Client) -> None:
-    with bound() as request_txid:
+    with with_txid() as request_txid:
         refuse()
     page = operator(3)
     page.open("resty_limits/limitpolicy")

@@ -156,7 +156,7 @@ class AllLimitsAdmin(ModesAdmin):
             limit.rows_url = self._rows_url(request, limit.series)
         selectable = [limit for limit in page if limit.row]
         action_form = self.action_form(auto_id=None)
-        action_form.fields["action"].choices = self.get_action_choices(request)  # type: ignore[attr-defined]
+        action_form.fields["action"].choices = self.get_action_choices(request)
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
             "page_of_limits": page,

@@ -52,8 +52,9 @@ class KeyRefusals:
 
 
 def refusals_of(key: str) -> KeyRefusals:
-    """Return the refusals of a key in each form in which limits store it, alone or as a part, or those of the request
-    with this txid. Raise `SharedDictError`.
+    """Return the refusals of a key in each form in which limits store it, alone or as a part. Raise `SharedDictError`.
+
+    A txid finds the refusals of its request.
 
     Includes limits that this process has not loaded.
     """

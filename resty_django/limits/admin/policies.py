@@ -131,9 +131,9 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
             value = request.GET.get(name, "") if obj is None else getattr(obj, name)
             return name == "algorithm" or not is_set(value) or str(value) == str(getattr(fresh, name))
 
-        sections = []
+        sections: list[Any] = []
         for title, section in self.fieldsets:
-            names = section["fields"]
+            names: Any = section["fields"]
             if title is None and obj is not None:
                 sections.append((title, {**section, "fields": ["in_words", *names]}))
             elif title is None or not all(map(is_default, names)):

@@ -12,7 +12,7 @@ import msgspec
 
 
 class Event(NamedTuple):
-    """What happened at a time, in milliseconds since the epoch. `txid`, `request`: of the request; "" if unknown."""
+    """An event of a key, `time` milliseconds since the epoch. `txid`, `request`: see `StatsReporter.record`."""
 
     time: int
     key: str
