@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -34,12 +34,10 @@ from ..statistics import catalog
 from ..statistics.reporter import OTHERS, stats
 from . import columns
 from .modes import ModesAdmin
-from .statistics import Figures, RefusedKey, figures, outages, refused_keys
+from .statistics import Figures, figures, outages, refused_keys
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 PER_PAGE: Final = 50
-SHOWN_KEYS: Final = 3
-"""The number of most refused keys in a row of the list."""
 LABELS: Final = {
     catalog.POLICY: gettext_lazy("Policy"),
     catalog.DECORATOR: gettext_lazy("Decorator"),
@@ -75,7 +73,6 @@ class ListedLimit:
     row: LimitPolicy | None = None
     rows_url: str = ""
     figures: Figures = field(default_factory=lambda: Figures(""))
-    top: Sequence[RefusedKey] = ()
 
     @property
     def kind(self) -> str:
@@ -145,15 +142,14 @@ class AllLimitsAdmin(ModesAdmin):
         except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
             limits, error = self.listed_limits(()), why(fault)
         limits = [limit for limit in limits if limit.matches(text)]
-        for limit, limit_figures in zip(limits, figures([limit.series for limit in limits]), strict=True):
-            limit.figures = limit_figures
-            error = error or limit_figures.error
+        add_figures(limits)
         limits.sort(key=_most_refused)
         limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
         page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
+        add_figures(page, top=True)
         for limit in page:
-            limit.top = () if error else [RefusedKey.of(entry) for entry in stats.top(limit.series)[:SHOWN_KEYS]]
             limit.rows_url = self._rows_url(request, limit.series)
+            error = error or limit.figures.error
         selectable = [limit for limit in page if limit.row]
         action_form = self.action_form(auto_id=None)
         action_form.fields["action"].choices = self.get_action_choices(request)
@@ -236,6 +232,13 @@ class AllLimitsAdmin(ModesAdmin):
             return ""
         changelist = reverse(f"{self.admin_site.name}:{model._meta.app_label}_{model._meta.model_name}_changelist")
         return f"{changelist}?{urlencode({parameter: name})}"
+
+
+def add_figures(limits: Iterable[ListedLimit], *, top: bool = False) -> None:
+    """Read the figures of limits; `top`: with the most refused keys. Never raise."""
+    listed = list(limits)
+    for limit, limit_figures in zip(listed, figures([limit.series for limit in listed], top=top), strict=True):
+        limit.figures = limit_figures
 
 
 def _most_refused(limit: ListedLimit) -> tuple[int, int, bool, str]:
