@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -75,12 +75,8 @@ class ListedLimit:
     figures: Figures = field(default_factory=lambda: Figures(""))
 
     @property
-    def kind(self) -> str:
-        return OTHERS if self.series == OTHERS else catalog.kind_and_name(self.series)[0]
-
-    @property
     def kind_label(self) -> Any:
-        return LABELS[self.kind]
+        return LABELS[OTHERS if self.series == OTHERS else catalog.kind_and_name(self.series)[0]]
 
     @property
     def name(self) -> str:
@@ -120,9 +116,6 @@ class ListedLimit:
 
 class AllLimitsAdmin(ModesAdmin):
     """Pages about all limits, for users who may view policies."""
-
-    def all_limits_urls(self) -> list[URLPattern]:
-        return [self.page_url("limit_figures", self.limit_figures_view, "limits/figures/")]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """List all limits, those with the most refusals in the last hour first; `q` searches, `o` sorts.
@@ -193,11 +186,13 @@ class AllLimitsAdmin(ModesAdmin):
             "title": _("Figures"),
             "subtitle": limit.name,
             "limit": limit,
+            "words": limit.words,
+            "label": limit.kind_label,
             "figures": limit_figures,
             "refused_keys": refused_keys(request, limit_figures),
             "outages": outages(),
         }
-        return self.page(request, f"{TEMPLATES}/limit_figures.html", context)
+        return self.page(request, f"{TEMPLATES}/figures.html", context)
 
     def listed_limits(self, counted: Iterable[str]) -> list[ListedLimit]:
         """Return all limits: policies, limits of this process, and those that are `counted`, also by other processes.

@@ -163,7 +163,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         return [
-            *self.all_limits_urls(),
+            self.page_url("limit_figures", self.limit_figures_view, "limits/figures/"),
             *self.key_search_urls(),
             self.page_url("figures", self.figures_view),
             self.page_url("try", self.try_view),
@@ -180,6 +180,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
             "subtitle": str(row),
             "object": row,
             "words": in_words(row.spec()),
+            "label": row.get_mode_display(),
             "figures": row_figures,
             "refused_keys": refused_keys(request, row_figures),
             "outages": outages(),
