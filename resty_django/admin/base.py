@@ -46,7 +46,7 @@ from .export import (
 from .lists import ListContext
 from .operations import Change, Operation, Refused
 from .tables import Table
-from .versions import VersionedForm, save_changes
+from .versions import VersionedForm, changes_of, save_changes
 
 Model = TypeVar("Model", bound=models.Model)
 
@@ -209,6 +209,13 @@ class PageAdmin(ModelAdmin[Model]):
             save_changes(obj, obj._state.db)
         else:
             super().save_model(request, obj, form, change)
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """Name the old and the new value of each changed field, so that a change can be taken back by hand."""
+        if add:
+            return super().construct_change_message(request, form, formsets, add)
+        changes = changes_of(form)
+        return [{"changed": {"fields": changes}}] if changes else []
 
     def url_name(self, name: str) -> str:
         """Return the name of one of this class's URLs for `reverse`."""

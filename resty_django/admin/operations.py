@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from django import forms
 from django.db import models
 
 from resty_django.redis.errors import StoreError
 from resty_django.shdict.errors import Unavailable
-from resty_django.text import printable
+from resty_django.text import one_line, printable
+
+LONGEST_VALUE: Final = 500
+"""Maximum length of a value in the history, in characters."""
 
 Target = TypeVar("Target")
 
@@ -35,6 +38,15 @@ class Change:
     message: Any = ""
     gone: bool = False
     others: Sequence[tuple[models.Model, str]] = ()
+
+
+def changed_text(label: object, old: Any, new: Any) -> str:
+    """Return a changed value as all entries of the history name it: "Rate: 10/s → 20/s"."""
+    return f"{label}: {_value_text(old)} → {_value_text(new)}"
+
+
+def _value_text(value: Any) -> str:
+    return "empty" if value in (None, "") else one_line(value, LONGEST_VALUE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,17 @@ The model needs a field `version`, which grows with each save.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import connections, models
+from django.utils import timezone, translation
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+
+from .operations import changed_text
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[Any]
@@ -83,6 +88,21 @@ def own_fields(obj: models.Model) -> dict[str, models.Field[Any, Any]]:
         for field in obj._meta.concrete_fields
         if field.editable and not field.primary_key and not getattr(field, "auto_now", False)
     }
+
+
+def changes_of(form: Any) -> list[str]:
+    """Return the old and the new value of each field that a valid form changes, in English."""
+    with translation.override(None):
+        return [
+            changed_text(capfirst(field.verbose_name), *map(_local, values))
+            for name, field in own_fields(form.instance).items()
+            if name in form.fields
+            and (values := (form.initial.get(name), field.value_from_object(form.instance)))[0] != values[1]
+        ]
+
+
+def _local(value: Any) -> Any:
+    return timezone.localtime(value) if isinstance(value, datetime) and timezone.is_aware(value) else value
 
 
 def stored_row(obj: Any, *, lock: bool = False) -> Any:

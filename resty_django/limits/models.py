@@ -229,7 +229,7 @@ class LimitPolicy(Editable):
 
     class Meta:
         verbose_name = _("limit policy")
-        verbose_name_plural = _("limit policies")
+        verbose_name_plural = _("limits")
         ordering: ClassVar = ["order", "name"]
         constraints: ClassVar = [
             models.CheckConstraint(condition=Q(cost__gte=1), name="resty_limits_policy_cost"),
@@ -307,7 +307,7 @@ class LimitOverride(Editable):
 
     class Meta:
         verbose_name = _("limit override")
-        verbose_name_plural = _("limit overrides")
+        verbose_name_plural = _("overrides")
         ordering: ClassVar = ["kind", "key", "limit"]
         constraints: ClassVar = [
             models.UniqueConstraint(
@@ -378,7 +378,7 @@ class KeyBan(Unmanaged):
 
     class Meta(Unmanaged.Meta):
         verbose_name = _("ban")
-        verbose_name_plural = _("bans")
+        verbose_name_plural = _("temporary bans")
         permissions: ClassVar = [("lift_keyban", "Can lift bans")]
 
     def __str__(self) -> str:

@@ -22,7 +22,12 @@ from .statistics.reporter import Totals
 def panel() -> Tile:
     """Return the decisions of the last hour, in total and by limit; without bans, whose limits count them, too."""
     now = facts()
-    if not now.limits and not now.outages:
+    outage_text = _("The store %(store)s does not answer this process: %(error)s")
+    notes = [
+        *_eviction_notes(count_evictions()),
+        *(outage_text % {"store": outage.store, "error": outage.error} for outage in now.outages),
+    ]
+    if not now.limits and not notes:
         return Tile(notes=[_("Nothing was limited yet. Add a policy, or decorate a view with @limit_req.")])
     sums = {name: history.hour for name, history in now.limits.items()}
     ranked = sorted(sums.items(), key=lambda item: (-item[1].refused, -item[1].all, item[0]))
@@ -36,14 +41,7 @@ def panel() -> Tile:
         ],
         bars=[sum(minute.counts.all for minute in column) for column in columns],
         bars_label=_("Decisions per minute in the last hour"),
-        notes=[
-            *_eviction_notes(count_evictions()),
-            *(
-                _("The store %(store)s does not answer this process: %(error)s")
-                % {"store": outage.store, "error": outage.error}
-                for outage in now.outages
-            ),
-        ],
+        notes=notes,
     )
 
 

@@ -15,7 +15,6 @@ DJANGOS = (
     "#nav-sidebar",
     "#changelist-search",
     "#changelist-filter",
-    ".datetime",
     ".actions",
 )
 """Parts of a page that Django makes, with faults such as fields without labels."""

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client as Browser
 
 from resty_django.qless import Client
+from resty_django.txid import txid
 from tests.e2e.browser import OpenPage
 from tests.e2e.layout import SEEDS, our_pages, page_problems, template_names
 from tests.integration.qless.admin.tools import path
@@ -87,6 +88,9 @@ def test_the_answers_of_forms_fit(open_page: OpenPage, long_names: Client) -> No
     tab.locator(".actions button[name=index]").click()
     tab.get_by_role("heading", name="Change to “shadow”").wait_for()
     problems = [*page_problems(tab), *accessibility_problems(open_page, tab)]
+    for page in ("limitpolicy/", "limitpolicy/add/", "limitoverride/add/", f"limitpolicy/limits/key/?key={txid()}"):
+        problems += layout_problems(tab, f"/admin/resty_limits/{page}")
+        problems += accessibility_problems(open_page, tab)
     tab.emulate_media(color_scheme="light")
     tab.goto(path("job"))
     tab.get_by_label("Select all rows on this page").check()

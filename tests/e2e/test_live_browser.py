@@ -21,7 +21,7 @@ pytestmark = [
 POLICIES = "/admin/resty_limits/limitpolicy/"
 SELECT = """
 const range = document.createRange();
-range.selectNodeContents(document.querySelector("#result_list th.field-name a"));
+range.selectNodeContents(document.querySelector("#result_list tbody tr:has(input) th a"));
 document.getSelection().removeAllRanges();
 document.getSelection().addRange(range);
 """
@@ -43,12 +43,12 @@ def test_an_update_keeps_focus_selection_and_check_boxes(browse: Callable[..., A
     driver.get(f"{live_server.url}{POLICIES}")
     driver.execute_script("document.querySelector('.resty-live-status').dataset.restyEvery = '0.5'")
     driver.find_element("name", "_selected_action").click()
-    field = driver.find_element("id", "searchbar")
+    field = driver.find_element("id", "id_q")
     field.send_keys("typed")
     driver.execute_script(SELECT)
     field_has_focus = "return document.activeElement.id"
     driver.execute_script(
-        "document.getElementById('searchbar').focus(); window.row = document.querySelector('#result_list tbody tr')"
+        "document.getElementById('id_q').focus(); window.row = document.querySelector('#result_list tr:has(td input)')"
     )
     driver.execute_script(SELECT)
     focus = driver.execute_script(field_has_focus)
@@ -56,10 +56,10 @@ def test_an_update_keeps_focus_selection_and_check_boxes(browse: Callable[..., A
     row.save()
     policy("another")
     until(lambda: any("77" in text for text in all_of(driver, "#result_list tbody tr")))
-    until(lambda: len(all_of(driver, "#result_list tbody tr")) == 2)
+    until(lambda: len(all_of(driver, "#result_list tbody tr:has(input)")) == 2)
     assert driver.execute_script("return document.getSelection().toString()") == "pay"
     assert driver.execute_script(field_has_focus) == focus
-    assert driver.execute_script("return document.getElementById('searchbar').value") == "typed"
+    assert driver.execute_script("return document.getElementById('id_q').value") == "typed"
     assert driver.execute_script("return window.row.isConnected && window.row.querySelector('input').checked")
     assert driver.find_element("css selector", ".resty-live-age").text.startswith("Updated ")
 

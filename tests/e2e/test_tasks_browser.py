@@ -34,6 +34,7 @@ from resty_django.qless import Client
 from resty_django.qless.clients.worker_reports import STACKS, Frame, JobStack
 from resty_django.qless.worker.reports.stacks import encode_stacks
 from resty_django.sansio import run
+from resty_django.txid import bound as with_txid
 from resty_django.txid import txid
 from tests.e2e.browser import OpenPage
 from tests.integration.ids.admin_tools import make_counter, make_rule
@@ -193,6 +194,20 @@ def test_why_a_customer_got_a_429_is_seen(operator: Callable[..., Operator], sit
     rows = page.rows()
     for name, kind in (("checkout", "Policy"), ("search", "Decorator"), ("prices", "Throttle")):
         assert [row for row in rows if name in row and kind in row and "refused" in row], (name, rows)
+
+
+def test_the_refusal_of_a_request_is_seen_by_its_txid(operator: Callable[..., Operator], site: Client) -> None:
+    with with_txid() as request_txid:
+        refuse()
+    page = operator(3)
+    page.open("resty_limits/limitpolicy")
+    page.click(page.tab.get_by_role("link", name="Find a key"))
+    page.enter("Key:", request_txid)
+    rows = page.rows()
+    assert len(rows) == 2
+    for name, kind, key in (("search", "Decorator", CUSTOMER), ("prices", "Throttle", f"ip:{CUSTOMER}")):
+        (row,) = [row for row in rows if f"{name}:count {kind}" in row]
+        assert f"{key} GET /{request_txid} refused" in row
 
 
 def answer_stacks(site: Client, name: str) -> None:

@@ -240,7 +240,6 @@ ROUTES: Final[list[Page]] = [
     *(
         Page(f"admin/resty_limits/limitpolicy/{page}", (view_of("admin/resty_limits/limitpolicy/"),))
         for page in (
-            "limits/",
             "limits/figures/?limit={series}",
             "limits/key/?key={hostile}",
             "{policy}/figures/",
@@ -561,7 +560,7 @@ def test_links_to_actions_are_shown_to_those_who_may_follow_them(site: RoutesSit
 
 NEEDS_STORE: Final = re.compile(
     r"admin/resty_(django|cache|qless)/(?!archived|tag/\{)\w+/(stuck/.*|\{\w+\}/change/.*)?$"
-    r"|admin/resty_limits/(keyban/|limitpolicy/limits/((figures|key)/[?].*)?)$"
+    r"|admin/resty_limits/(keyban/|limitpolicy/(limits/(figures|key)/[?].*)?)$"
 )
 """Pages that show what is in a store."""
 EXPLAINED: Final = re.compile(r'class="errornote"|<li class="error">|Unavailable|cannot be read')

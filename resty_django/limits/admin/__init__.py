@@ -13,7 +13,6 @@ admin.site.register(
     DeferredAdmin,
     full_class=f"{__name__}.policies.LimitPolicyAdmin",
     pages=(
-        ("all_limits", "limits/"),
         ("limit_figures", "limits/figures/"),
         ("key", "limits/key/"),
         ("reset_limit", "limits/key/reset/"),

@@ -2,68 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Page, Paginator
-from django.db import router
-from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import URLPattern, reverse
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.decorators import method_decorator
-from django.utils.functional import cached_property
-from django.utils.translation import gettext_lazy as _
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
-from resty_django.admin.base import PageAdmin
 from resty_django.admin.export import query_without
+from resty_django.admin.formatting import number
 from resty_django.admin.statistics import why
-from resty_django.admin.tables import Listing, listing
+from resty_django.admin.tables import listing
 from resty_django.text import printable
 
 from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
+from ..specs.lines import EXEMPTIONS, lines_of
+from ..specs.policy import PolicySpec, describe, describe_bans, describe_rates, describe_tiers, is_set
+from ..specs.policy_validation import BadPolicy, find_problems
 from ..statistics import catalog
 from ..statistics.reporter import OTHERS, stats
 from . import columns
-from .statistics import Figures, RefusedKey, figures, outages, refused_keys
+from .modes import ModesAdmin
+from .statistics import Figures, figures, outages, refused_keys
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 PER_PAGE: Final = 50
-SHOWN_KEYS: Final = 3
-"""The number of most refused keys in a row of the list."""
 LABELS: Final = {
-    catalog.POLICY: _("Policy"),
-    catalog.DECORATOR: _("Decorator"),
-    catalog.THROTTLE: _("Throttle"),
-    catalog.FUNCTION: _("Function"),
-    catalog.JOB: _("Jobs"),
-    catalog.QUOTA: _("Quota"),
-    catalog.BAN: _("Bans"),
-    OTHERS: _("Several"),
+    catalog.POLICY: gettext_lazy("Policy"),
+    catalog.DECORATOR: gettext_lazy("Decorator"),
+    catalog.THROTTLE: gettext_lazy("Throttle"),
+    catalog.FUNCTION: gettext_lazy("Function"),
+    catalog.JOB: gettext_lazy("Jobs"),
+    catalog.QUOTA: gettext_lazy("Quota"),
+    catalog.BAN: gettext_lazy("Bans"),
+    OTHERS: gettext_lazy("Several"),
 }
+_EXEMPTED: Final = {
+    "exempt_users": gettext_lazy("not user %(entry)s"),
+    "exempt_networks": gettext_lazy("not network %(entry)s"),
+    "exempt_groups": gettext_lazy("not group %(entry)s"),
+    "exempt_paths": gettext_lazy("not path %(entry)s"),
+}
+SHOWN_ENTRIES: Final = 5
+"""The maximum number of tiers or exemptions that the list shows."""
 
 
 @dataclass
 class ListedLimit:
-    """A limit in the list. `url`: its page of figures. `policy_url`: the page of a policy, the rows of a quota, or the
-    bans of a limit; else "".
+    """A limit in the list. `url`: its page of figures. `rows_url`: rows of a quota, or bans of a limit; else "".
+
+    `spec`: of a policy. `row`: of a policy that the database has, so that it can be edited.
     """
 
     series: str
-    rates: tuple[str, ...]
-    locations: tuple[str, ...]
     url: str
-    policy_url: str = ""
-
-    @property
-    def kind(self) -> str:
-        return OTHERS if self.series == OTHERS else catalog.kind_and_name(self.series)[0]
+    rates: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
+    spec: PolicySpec | None = None
+    row: LimitPolicy | None = None
+    rows_url: str = ""
+    figures: Figures = field(default_factory=lambda: Figures(""))
 
     @property
     def kind_label(self) -> Any:
-        return LABELS[self.kind]
+        return LABELS[OTHERS if self.series == OTHERS else catalog.kind_and_name(self.series)[0]]
 
     @property
     def name(self) -> str:
@@ -72,57 +85,69 @@ class ListedLimit:
 
     @property
     def rate(self) -> str:
+        if self.spec is not None:
+            return str(_("not valid")) if find_problems(self.spec) else describe(self.spec)
         return printable("; ".join(self.rates), 400)
+
+    @property
+    def words(self) -> SafeString | str:
+        return self.rate if self.spec is None else in_words(self.spec)
+
+    @property
+    def applies_to(self) -> SafeString:
+        return SafeString("") if self.spec is None else applies_to(self.spec)
 
     @property
     def places(self) -> list[str]:
         return [printable(location, 200) for location in self.locations]
 
-    @cached_property
-    def figures(self) -> Figures:
-        """The decisions. Like `top`, read the store once, and raise its errors."""
-        return Figures(self.series, stats.history(self.series))
-
-    @cached_property
-    def top(self) -> list[RefusedKey]:
-        return [RefusedKey.of(entry) for entry in stats.top(self.series)[:SHOWN_KEYS]]
+    @property
+    def query(self) -> str:
+        """The query that fills the form with the fields of a policy that differ from their defaults."""
+        names = [field.name for field in fields(PolicySpec) if getattr(self.spec, field.name) != field.default]
+        return urlencode({name: getattr(self.spec, name) for name in names})
 
     def matches(self, text: str) -> bool:
-        """Return whether the kind, the name or a location contains the text, in any case."""
-        parts = (str(self.kind_label), self.name, *self.locations)
-        return any(text.casefold() in part.casefold() for part in parts)
+        """Return whether the kind, the name, a location or a field of the policy contains the text, in any case."""
+        values = () if self.spec is None else (getattr(self.spec, field.name) for field in fields(PolicySpec))
+        parts = (self.kind_label, self.name, *self.locations, *values)
+        return any(text.casefold() in str(part).casefold() for part in parts)
 
 
-class AllLimitsAdmin(PageAdmin[LimitPolicy]):
+class AllLimitsAdmin(ModesAdmin):
     """Pages about all limits, for users who may view policies."""
 
-    def all_limits_urls(self) -> list[URLPattern]:
-        return [
-            self.page_url("all_limits", self.all_limits_view, "limits/"),
-            self.page_url("limit_figures", self.limit_figures_view, "limits/figures/"),
-        ]
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """List all limits, those with the most refusals in the last hour first; `q` searches, `o` sorts.
 
-    @method_decorator(require_safe)
-    def all_limits_view(self, request: HttpRequest) -> HttpResponse:
-        """List all limits, those with the most refusals in the last hour first; `q` searches, `o` sorts."""
+        A POST runs an action on selected policies.
+        """
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
+        if request.method == "POST":
+            response = self._explained(self.response_action, request, self.get_queryset(request))
+            return response or HttpResponseRedirect(request.get_full_path())
         text = request.GET.get("q", "").strip()[:200]
-        page: Page[ListedLimit] | None = None
-        limits_listing: Listing[ListedLimit] = listing(request, columns.ALL_LIMITS, ())
         error = ""
         try:
-            limits = [limit for limit in self.listed_limits() if limit.matches(text)]
-            limits.sort(key=_most_refused)
-            limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
-            page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
-            for limit in page:
-                limit.figures, limit.top  # noqa: B018 (reads the store here, where errors are handled)
-                limit.policy_url = limit.policy_url or self._rows_url(request, limit.series)
+            stats.flush()
+            limits = self.listed_limits(stats.names())
         except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
-            page, error = None, why(fault)
+            limits, error = self.listed_limits(()), why(fault)
+        limits = [limit for limit in limits if limit.matches(text)]
+        add_figures(limits)
+        limits.sort(key=_most_refused)
+        limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
+        page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
+        add_figures(page, top=True)
+        for limit in page:
+            limit.rows_url = self._rows_url(request, limit.series)
+            error = error or limit.figures.error
+        selectable = [limit for limit in page if limit.row]
+        action_form = self.action_form(auto_id=None)
+        action_form.fields["action"].choices = self.get_action_choices(request)
         context = {
-            "title": _("All limits"),
+            "title": capfirst(self.opts.verbose_name_plural),
             "page_of_limits": page,
             "error": error,
             "q": text,
@@ -130,7 +155,13 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "order": request.GET.get("o", ""),
             "query": query_without(request, "page").urlencode(),
             "outages": outages(),
-            "exports": [] if page is None else [limits_listing.sheet("limits")],
+            "exports": [limits_listing.sheet("limits")],
+            "action_form": action_form if selectable else None,
+            "actions_selection_counter": True,
+            "selection_note": _("0 of %(cnt)s selected") % {"cnt": len(selectable)},
+            "cl": {"result_list": selectable, "result_count": len(selectable)},  # of Django's template for actions
+            "has_add_permission": self.has_add_permission(request),
+            "has_change_permission": self.has_change_permission(request),
         }
         return self.page(request, f"{TEMPLATES}/all_limits.html", context)
 
@@ -142,10 +173,10 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
         series = request.GET.get("limit", "")
         try:
             stats.flush()
-            limit = next((limit for limit in self.listed_limits() if limit.series == series), None)
+            limit = next((limit for limit in self.listed_limits(stats.names()) if limit.series == series), None)
             limit_figures = None
         except Exception as fault:
-            limit = ListedLimit(series, (), (), "")
+            limit = ListedLimit(series, "")
             limit_figures = Figures(series, error=why(fault))
         if limit is None:
             raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
@@ -155,33 +186,35 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
             "title": _("Figures"),
             "subtitle": limit.name,
             "limit": limit,
+            "words": limit.words,
+            "label": limit.kind_label,
             "figures": limit_figures,
             "refused_keys": refused_keys(request, limit_figures),
             "outages": outages(),
         }
-        return self.page(request, f"{TEMPLATES}/limit_figures.html", context)
+        return self.page(request, f"{TEMPLATES}/figures.html", context)
 
-    def listed_limits(self) -> list[ListedLimit]:
-        """Return all limits: policies, limits of this process, and limits that other processes have counted.
+    def listed_limits(self, counted: Iterable[str]) -> list[ListedLimit]:
+        """Return all limits: policies, limits of this process, and those that are `counted`, also by other processes.
 
-        Raise `SharedDictError` if the store does not answer.
+        Raise `SharedDictError` if the store does not answer, for limits of other processes.
         """
-        stats.flush()
-        rows = dict(LimitPolicy.objects.using(router.db_for_write(LimitPolicy)).values_list("name", "pk"))
-        policies = registry.all_policies()
-        names = dict.fromkeys((*rows, *policies, *catalog.counted_limits(), *stats.names()))
+        rows = {row.name: row for row in LimitPolicy.objects.newest()}
+        try:
+            policies = registry.all_policies()
+        except BadPolicy:  # a rule in the settings is not valid; a system check reports it
+            policies = {}
         limits = []
-        for series in names:
+        for series in dict.fromkeys((*rows, *policies, *catalog.counted_limits(), *counted)):
+            row = rows.get(series)
             url = f"{reverse(self.url_name('limit_figures'))}?{urlencode({'limit': series})}"
-            if series in rows or series in policies:
-                policy = policies.get(series)
-                rates = (policy.describe(),) if policy is not None else ()
-                policy_url = reverse(self.url_name("change"), args=[rows[series]]) if series in rows else ""
-                if series in rows:
-                    url = reverse(self.url_name("figures"), args=[rows[series]])
-                limits.append(ListedLimit(series, rates, (), url, policy_url))
+            if row is not None:
+                url = reverse(self.url_name("figures"), args=[row.pk])
+                limits.append(ListedLimit(series, url, spec=row.spec(), row=row))
+            elif series in policies:
+                limits.append(ListedLimit(series, url, spec=policies[series].spec))
             else:
-                limits.append(ListedLimit(series, *stats.description(series), url))
+                limits.append(ListedLimit(series, url, *stats.description(series)))
         return limits
 
     def _rows_url(self, request: HttpRequest, series: str) -> str:
@@ -196,6 +229,50 @@ class AllLimitsAdmin(PageAdmin[LimitPolicy]):
         return f"{changelist}?{urlencode({parameter: name})}"
 
 
-def _most_refused(limit: ListedLimit) -> tuple[int, int, str]:
+def add_figures(limits: Iterable[ListedLimit], *, top: bool = False) -> None:
+    """Read the figures of limits; `top`: with the most refused keys. Never raise."""
+    listed = list(limits)
+    for limit, limit_figures in zip(listed, figures([limit.series for limit in listed], top=top), strict=True):
+        limit.figures = limit_figures
+
+
+def _most_refused(limit: ListedLimit) -> tuple[int, int, bool, str]:
+    """Of limits without requests, policies come first."""
     hour = limit.figures.hour
-    return -(hour.refused + hour.shadowed), -hour.all, limit.series
+    return -(hour.refused + hour.shadowed), -hour.all, limit.spec is None, limit.series
+
+
+def in_words(spec: PolicySpec) -> SafeString:
+    """Return the limit of a policy in words, or why the policy is not valid."""
+    problems = find_problems(spec)
+    if not problems:
+        tiers = [f"{tier}: {words}" for tier, words in describe_tiers(spec).items()]
+        return format_html("{}{}{}", describe_rates(spec), _quiet_lines(tiers), _quiet_lines(describe_bans(spec)))
+    texts = [f"{name}: {text}" for name, text in problems.items()]
+    return format_html(_('<span class="resty-alarm">Not valid.</span> {}'), " ".join(texts))
+
+
+def applies_to(spec: PolicySpec) -> SafeString:
+    """Return the conditions of a policy, and its exemptions."""
+    exempt = [_EXEMPTED[field] % {"entry": entry} for field in EXEMPTIONS for entry in lines_of(getattr(spec, field))]
+    return format_html("{}{}", _conditions(spec), _quiet_lines(exempt))
+
+
+def _conditions(spec: PolicySpec) -> SafeString:
+    if not spec.matches_requests:
+        return format_html('<span class="resty-quiet">{}</span>', _("where code names it"))
+    parts = [
+        (name, getattr(spec, name)) for name in ("methods", "path", "route", "view") if is_set(getattr(spec, name))
+    ]
+    plain = {"methods", "path"}
+    return format_html_join(
+        " ", "{}<code>{}</code>", (("" if name in plain else f"{name} ", value) for name, value in parts)
+    )
+
+
+def _quiet_lines(lines: Iterable[str]) -> SafeString:
+    """Return the first lines, each after a line break."""
+    listed = list(lines)
+    more = len(listed) - SHOWN_ENTRIES
+    texts = [*listed[:SHOWN_ENTRIES], *([_("and %(count)s more") % {"count": number(more)}] if more > 0 else [])]
+    return format_html_join("", '<br><span class="resty-quiet">{}</span>', ((printable(text, 200),) for text in texts))

@@ -16,7 +16,10 @@ ALL_LIMITS: Final = (
     Column("delayed", _("Delayed"), number=True, of="figures.hour.delayed"),
     Column("refused", _("Refused"), number=True, of="figures.hour.refused"),
     Column("shadowed", _("Would be refused"), number=True, of="figures.hour.shadowed"),
+    Column("mode", _("Mode"), sorts=False, of="spec.mode"),
+    Column("key", _("Key"), sorts=False, of="spec.key"),
 )
+"""The template shows the mode with the kind, and the key below the rate."""
 REFUSED_KEYS: Final = (
     Column("key", _("Key"), of="text"),
     Column("refused", _("Refused"), number=True, of="times"),
@@ -28,12 +31,6 @@ BANS: Final = (
     Column("until", _("Until"), time=True),
     Column("number", _("Number"), number=True),
     Column("reason", _("Reason")),
-)
-DECLARED: Final = (
-    Column("name", _("Name"), of=lambda row: row["spec"].name),
-    Column("limit", _("Limit"), of=lambda row: row["words"]),
-    Column("key", _("Key"), of=lambda row: row["spec"].key),
-    Column("mode", _("Mode"), of=lambda row: row["spec"].mode),
 )
 STATES: Final = (
     Column("limit", _("Limit"), of="name"),
@@ -78,5 +75,6 @@ REFUSALS: Final = (
     Column("limit", _("Limit"), of="name"),
     Column("kind", _("Kind"), of="kind_label"),
     Column("key", _("Key")),
+    Column("request", _("Request")),
     Column("outcome", _("Outcome")),
 )

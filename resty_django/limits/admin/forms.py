@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ from ..policies import simulation
 from ..requests.chosen_rates import tier_problem
 from ..specs.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
 from ..specs.override import is_known
-from ..specs.policy import ALL_NUMBERS, NUMBERS, PolicySpec
+from ..specs.policy import ALL_NUMBERS, LONGEST_NAME, NUMBERS, PolicySpec
 
 LONGEST_INTERVAL = 86_400.0
 MOST_NAMES = 5
@@ -50,12 +51,19 @@ class LimitPolicyForm(VersionedForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.instance.pk is None and "name" in self.fields:
+            self.fields["name"].required = False
+            self.fields["name"].help_text = _("The name in code and in the statistics. Empty: made from the route.")
         burst = self.initial.get("burst")
         if isinstance(burst, float) and burst.is_integer():
             self.initial["burst"] = int(burst)
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if cleaned.get("name") == "":
+            cleaned["name"] = re.sub(r"[^A-Za-z0-9]+", "-", cleaned.get("route", "")).strip("-")[:LONGEST_NAME]
+            if not cleaned["name"]:
+                self.add_error("name", self.fields["name"].error_messages["required"])
         used = NUMBERS.get(cleaned.get("algorithm", ""))
         if used is not None:
             for name in ALL_NUMBERS:
@@ -119,6 +127,12 @@ class LimitOverrideForm(VersionedForm):
         widgets: ClassVar = {
             name: forms.TextInput(attrs={"class": "resty-wide"}) for name in ("key", "limit", "reason")
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():  # Django's date and time inputs have no label
+            for widget, part in zip(getattr(field.widget, "widgets", ()), (_("date"), _("time")), strict=False):
+                widget.attrs["aria-label"] = f"{field.label}: {part}"
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import local_time
 from resty_django.admin.statistics import Key
-from resty_django.text import printable
+from resty_django.text import one_line, printable
 
 from ..statistics import catalog
-from ..statistics.events import SHADOWED
+from ..statistics.events import SHADOWED, Event
 from ..statistics.reporter import stats
 from .all_limits import LABELS
 from .key_forms import forms_of, has
@@ -26,12 +27,15 @@ MOST_KEYS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class KeyRefusal:
-    """A refusal. `outcome`: what happened to the request."""
+    """A refusal. `outcome`: what happened to the request. `key_query`: the query that finds the key."""
 
     at: datetime
     name: str
     kind_label: Any
     key: str
+    key_query: str
+    request: str
+    txid: str
     outcome: Any
 
 
@@ -50,27 +54,32 @@ class KeyRefusals:
 def refusals_of(key: str) -> KeyRefusals:
     """Return the refusals of a key in each form in which limits store it, alone or as a part. Raise `SharedDictError`.
 
+    A txid finds the refusals of its request.
+
     Includes limits that this process has not loaded.
     """
     forms = forms_of(key)
     events = [
-        (at, series, refused, outcome)
+        (event, series)
         for series in stats.names()
-        for at, refused, outcome in stats.refusals(series)
-        if refused == key or has(refused, forms)
+        for event in stats.refusals(series)
+        if key in (event.key, event.txid) or has(event.key, forms)
     ]
     events.sort(reverse=True)
-    keys = dict.fromkeys((series, refused) for _, series, refused, _ in events)
+    keys = dict.fromkeys((series, event.key) for event, series in events)
     listed = [_shown(*event) for event in events[:SHOWN]]
     return KeyRefusals(listed, len(events), list(keys)[:MOST_KEYS])
 
 
-def _shown(at: int, series: str, key: str, outcome: int) -> KeyRefusal:
+def _shown(event: Event, series: str) -> KeyRefusal:
     kind, name = catalog.kind_and_name(series)
     return KeyRefusal(
-        local_time(at / 1000),
+        local_time(event.time / 1000),
         printable(name, 200),
         LABELS[kind],
-        Key.of(key).text,
-        _("would have been refused") if outcome == SHADOWED else _("refused"),
+        Key.of(event.key).text,
+        urlencode({"key": event.key}, errors="replace"),
+        one_line(event.request),
+        event.txid,
+        _("would have been refused") if event.outcome == SHADOWED else _("refused"),
     )

@@ -23,6 +23,7 @@ from resty_django.admin.tables import filter_form, listing
 from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
+from resty_django.txid import is_txid
 
 from ..decision import Decision
 from ..errors import LimitError
@@ -137,6 +138,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         context = {
             "title": _("Find a key"),
             "key": key,
+            "is_request": is_txid(key),
             "key_user": user_of(request, key),
             "states": listing(request, columns.STATES, states),
             "filter": filter_form(request),
@@ -159,7 +161,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "may_see_override": overrides.has_view_or_change_permission(request),
             "may_override": overrides.has_add_permission(request),
             "policies_only": conf.limits.overrides != EVERYWHERE,
-            "override_query": add_query(ALL_LIMITS, *subject_of(key)) if key else "",
+            "override_query": add_query(ALL_LIMITS, *subject_of(key)) if key and not is_txid(key) else "",
         }
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))

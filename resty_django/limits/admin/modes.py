@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import PageAdmin
+from resty_django.admin.operations import changed_text
 
 from ..models import LimitPolicy
 from ..policies import files
@@ -69,7 +70,7 @@ class ModesAdmin(PageAdmin[LimitPolicy]):
             for row in changing:
                 before, row.mode = row.mode, mode
                 row.save(update_fields=["mode"])
-                self.log_change(request, row, f"Changed the mode from {before} to {mode}.")
+                self.log_change(request, row, f"Changed {changed_text('Mode', before, mode)}.")
         names = ", ".join(row.name for row in changing)
         self.message_user(request, _("Changed to %(mode)s: %(names)s.") % {"mode": mode, "names": names})
         return None

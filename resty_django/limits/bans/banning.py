@@ -71,9 +71,9 @@ class Banning:
         """List the bans in the catalog. `location`: a dotted name in the code."""
         add_limit(BAN, self.name, self, location)
 
-    def record(self, key: str, refusal: Decision | None) -> None:
+    def record(self, key: str, refusal: Decision | None, request: Any = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""
-        stats.record(self._series, key, _PASSED if refusal is None else refusal)
+        stats.record(self._series, key, _PASSED if refusal is None else refusal, request=request)
 
     @property
     def on_error(self) -> str:

@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "ban",
-                "verbose_name_plural": "bans",
+                "verbose_name_plural": "temporary bans",
                 "permissions": [("lift_keyban", "Can lift bans")],
                 "managed": False,
                 "default_permissions": ("view",),
@@ -86,7 +86,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "limit override",
-                "verbose_name_plural": "limit overrides",
+                "verbose_name_plural": "overrides",
                 "ordering": ["kind", "key", "limit"],
                 "constraints": [
                     models.UniqueConstraint(
@@ -375,7 +375,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "limit policy",
-                "verbose_name_plural": "limit policies",
+                "verbose_name_plural": "limits",
                 "ordering": ["order", "name"],
                 "permissions": [
                     ("reset_key", "Can reset keys of limits"),

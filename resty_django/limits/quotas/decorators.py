@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
+from functools import partial
 from typing import Any, Unpack, cast
 
 from ..decorators import RequestOptions, _need_brackets, _request_limit, _validated
@@ -77,7 +78,7 @@ def enforcer_of(counted: Quota, options: RequestOptions, location: str = "") -> 
     def limited(limit: int) -> Enforcer:
         chosen: Any = counted if limit == counted.limit else counted.with_limit(limit)
         request_limit = _request_limit(counted.name, counted.name, chosen, options, location=location)
-        request_limit.record = lambda key, decision: counted.record(key, decision, shadow)
+        request_limit.record = partial(counted.record, shadow=shadow)
         request_limit.series = counted.series
         return Enforcer([request_limit])
 

@@ -219,9 +219,9 @@ class Quota:
 
     # --- statistics ---
 
-    def record(self, key: object, decision: Decision, shadow: bool = False) -> None:
+    def record(self, key: object, decision: Decision, shadow: bool = False, request: Any = None) -> None:
         """Count a decision in the statistics; `shadow`: it was not enforced."""
-        stats.record(self.series, row_key(key), decision, shadow)
+        stats.record(self.series, row_key(key), decision, shadow, request)
 
     def list_in_catalog(self, location: str) -> None:
         """List the quota in the catalog. `location`: a dotted name in the code."""

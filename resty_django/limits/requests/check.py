@@ -49,18 +49,18 @@ class LimitCheck:
     __slots__ = (
         "_costs",
         "_counted_later",
-        "_request",
         "_slots",
         "_unrecorded",
         "banned",
         "delay",
         "queued",
         "refused",
+        "request",
         "results",
     )
 
     def __init__(self, request: Any) -> None:
-        self._request = request
+        self.request = request
         self._slots: Sequence[HeldSlot] = ()
         self.results: list[LimitResult] = []
         self.refused: LimitResult | None = None
@@ -78,7 +78,7 @@ class LimitCheck:
         if self._costs is None:
             self._costs = {}
         if limit not in self._costs:
-            self._costs[limit] = plain_value(limit.cost(self._request), "cost of a limit")
+            self._costs[limit] = plain_value(limit.cost(self.request), "cost of a limit")
         return self._costs[limit]
 
     def add(self, limit: RequestLimit, key: str, decision: Decision) -> None:
@@ -92,17 +92,17 @@ class LimitCheck:
             return
         delay = limit.delay_of(decision) if waits and not limit.advises else 0.0
         if not limit.block:
-            limits_of(self._request).add(result, self.cost_of(limit))
+            limits_of(self.request).add(result, self.cost_of(limit))
         if limit.count_when is not None and decision.allowed and not decision.failed:
             self._counted_later = [*self._counted_later, result]
         if limit.record is not None:
             if delay:  # recorded by `admit`, when it is known whether the request may wait
                 self._unrecorded = [*self._unrecorded, result]
             else:
-                limit.record(key, decision)
+                limit.record(key, decision, request=self.request)
         if not decision.allowed:
             if limit.shadow:
-                would_refuse(self._request, _refusal(result))
+                would_refuse(self.request, _refusal(result))
             elif limit.block and self.refused is None:
                 self.refused = result
             return
@@ -234,7 +234,7 @@ class LimitCheck:
         counted_later, self._counted_later = self._counted_later, ()
         for result in counted_later:
             limit, key, decision = result
-            if not limit.block and limits_of(self._request).was_refunded(result):
+            if not limit.block and limits_of(self.request).was_refunded(result):
                 continue
             counts = limit.count_when is not None and response is not None and limit.count_when(response)
             if plain_value(counts, "count_when of a limit"):
@@ -289,19 +289,19 @@ class LimitCheck:
     def refuse(self) -> HttpResponseBase:
         """Return the response to a refused request."""
         refusal = _refusal(self.refused, self.results, self.banned)
-        announce(self._request, refusal)
-        return self.finish(response_to(self._request, refusal))
+        announce(self.request, refusal)
+        return self.finish(response_to(self.request, refusal))
 
     async def arefuse(self) -> HttpResponseBase:
         """Run `refuse` without blocking the event loop."""
         refusal = _refusal(self.refused, self.results, self.banned)
-        await aannounce(self._request, refusal)
-        return await self.afinish(response_to(self._request, refusal))
+        await aannounce(self.request, refusal)
+        return await self.afinish(response_to(self.request, refusal))
 
     def announce(self) -> Refusal:
         """Log the refusal, send the signal, and return the refusal."""
         refusal = _refusal(self.refused, self.results, self.banned)
-        announce(self._request, refusal)
+        announce(self.request, refusal)
         return refusal
 
 

@@ -228,7 +228,7 @@ class Enforcer:
         """Refuse a banned key without a decision of the limits, else decide, and count a refusal for its ban."""
         for limit, key in dict(_banning_once(keyed)).values():
             decision = yield from limit.ban.refusing(key)
-            limit.ban.record(key, decision)
+            limit.ban.record(key, decision, check.request)
             if decision is not None:
                 check.add(limit, key, decision._replace(limit=limit.limiter.shown_limit))
                 check.banned = True

@@ -35,8 +35,8 @@ class RequestLimit:
     `request.limits`. `count_when`: a function of the response that returns whether the request counts (None: always).
     `status`: the status of refusals (None: the setting STATUS). `nodelay`: ignore delays. `undelayed`: the number of
     requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`). `record`: called with key and
-    decision. `ban`: the rule by which refused keys are banned, or None. `series`: the name under which it is counted
-    (empty: overrides do not apply to it).
+    decision, for refusals also `request=`. `ban`: the rule that bans refused keys, or None. `series`: the name under
+    which it is counted (empty: overrides do not apply to it).
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class RequestLimit:
         undelayed: float = 0,
         block: bool = True,
         count_when: Callable[[Any], object] | None = None,
-        record: Callable[[str, Decision], object] | None = None,
+        record: Callable[..., object] | None = None,
         ban: BanRule | None = None,
         series: str = "",
     ) -> None:

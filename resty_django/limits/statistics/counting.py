@@ -35,8 +35,8 @@ class DecisionCounter:
         """The name under which decisions are counted."""
         self.roles = roles
         self._record = partial(stats.record, self.series, shadow=True) if shadow else partial(stats.record, self.series)
-        self.record: Callable[[str, Decision], None] = self._record_without_delay if nodelay else self._record
-        """Counts a decision for a key."""
+        self.record: Callable[..., None] = self._record_without_delay if nodelay else self._record
+        """Counts a decision for a key; `request`: see `StatsReporter.record`."""
 
-    def _record_without_delay(self, key: str, decision: Decision) -> None:
-        self._record(key, decision._replace(delay=0.0) if decision.delay else decision)
+    def _record_without_delay(self, key: str, decision: Decision, request: Any = None) -> None:
+        self._record(key, decision._replace(delay=0.0) if decision.delay else decision, request=request)

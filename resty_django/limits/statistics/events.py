@@ -6,12 +6,20 @@ import zlib
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-Event: TypeAlias = tuple[int, str, int]
-"""Milliseconds since the epoch, a key, and an outcome."""
+
+class Event(NamedTuple):
+    """An event of a key, `time` milliseconds since the epoch. `txid`, `request`: see `StatsReporter.record`."""
+
+    time: int
+    key: str
+    outcome: int
+    txid: str = ""
+    request: str = ""
+
 
 REFUSED: Final = 0
 SHADOWED: Final = 1
@@ -93,30 +101,57 @@ def with_newest(
 
 def _packed(events: Iterable[Event]) -> bytes:
     """Return events by time, in columns that compress well: differences of times, and positions of keys."""
-    ordered = sorted(events, key=itemgetter(0))
-    times = [time for time, _, _ in ordered]
-    positions: dict[str, int] = {}
-    places = [positions.setdefault(key, len(positions)) for _, key, _ in ordered]
-    columns = (
+    times, keys, outcomes, txids, requests = zip(*sorted(events, key=itemgetter(0)), strict=True)
+    columns = _Columns(
         times[0],
-        [key.encode("utf-8", "surrogatepass") for key in positions],
-        places,
+        *_distinct(keys),
         [time - before for before, time in pairwise(times)],
-        bytes(outcome for _, _, outcome in ordered),
+        bytes(outcomes),
+        list(txids),
+        *_distinct(requests),
     )
     return zlib.compress(_encode(columns), 1)
 
 
-_Columns: TypeAlias = tuple[int, list[bytes], list[int], list[int], bytes]
+def _distinct(texts: Iterable[str]) -> tuple[list[bytes], list[int]]:
+    """Return the different texts, and the position of each text among them."""
+    positions: dict[str, int] = {}
+    places = [positions.setdefault(text, len(positions)) for text in texts]
+    return [text.encode("utf-8", "surrogatepass") for text in positions], places
+
+
+class _Columns(msgspec.Struct, array_like=True):
+    """The columns of a block. Blocks of earlier versions lack the last ones."""
+
+    start: int
+    keys: list[bytes]
+    key_places: list[int]
+    differences: list[int]
+    outcomes: bytes
+    txids: list[str] | None = None
+    requests: list[bytes] = []
+    request_places: list[int] = []
+
+
 _decode: Final = msgspec.msgpack.Decoder(_Columns).decode
 
 
 def _unpacked(block: bytes) -> list[Event]:
     """Return the events of a block."""
     try:
-        start, packed_keys, places, differences, outcomes = _decode(zlib.decompress(block))
-        keys = [key.decode("utf-8", "surrogatepass") for key in packed_keys]
-        times = accumulate(differences, initial=start)
-        return list(zip(times, (keys[place] for place in places), outcomes, strict=True))
+        columns = _decode(zlib.decompress(block))
+        parts = [
+            accumulate(columns.differences, initial=columns.start),
+            _texts(columns.keys, columns.key_places),
+            columns.outcomes,
+        ]
+        if columns.txids is not None:
+            parts += [columns.txids, _texts(columns.requests, columns.request_places)]
+        return [Event(*values) for values in zip(*parts, strict=True)]
     except _UNREADABLE:
         return []
+
+
+def _texts(distinct: list[bytes], places: list[int]) -> list[str]:
+    texts = [text.decode("utf-8", "surrogatepass") for text in distinct]
+    return [texts[place] for place in places]

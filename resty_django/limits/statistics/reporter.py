@@ -29,6 +29,7 @@ from resty_django.sansio import run
 from resty_django.shdict import SharedDict, SharedDictError, shdicts
 from resty_django.shdict.base import Change
 from resty_django.text import logger
+from resty_django.txid.context import current as current_txid
 
 from ..callers.keys import plain
 from ..decision import Decision
@@ -46,6 +47,8 @@ SLICE: Final = 600
 SIZE: Final = 32
 """The number of keys in a list of the most refused keys."""
 LONGEST_KEY: Final = 200
+LONGEST_REQUEST: Final = 100
+"""The maximum number of characters of a method and a path that are kept with a refusal."""
 MOST_NAMES: Final = 500
 """The maximum number of names with separate counts; further names are counted together."""
 OTHERS: Final = "(others)"
@@ -133,8 +136,11 @@ class StatsReporter:
 
     # --- counting ---------------------------------------------------------------------------------------------------
 
-    def record(self, name: str, key: str, decision: Decision, shadow: bool = False) -> None:
-        """Count a decision under a name; `shadow`: it was not enforced. Takes about half a microsecond."""
+    def record(self, name: str, key: str, decision: Decision, shadow: bool = False, request: Any = None) -> None:
+        """Count a decision under a name; `shadow`: it was not enforced. Takes about half a microsecond.
+
+        A refusal is also kept with the current txid, and with the method and the path of the `request`.
+        """
         tally = self.tallies.get(name)
         if tally is None:
             tally = self._start(name)
@@ -149,7 +155,10 @@ class StatsReporter:
                 tally.counts[3 if shadow else 2] += 1
                 tally.top.add(key)
                 recent_key = key if len(key) <= LONGEST_KEY else plain(key)
-                tally.recent.append((int(self._clock() * 1000), recent_key, SHADOWED if shadow else REFUSED))
+                outcome = SHADOWED if shadow else REFUSED
+                shown_request = "" if request is None else f"{request.method} {request.path}"[:LONGEST_REQUEST]
+                event = Event(int(self._clock() * 1000), recent_key, outcome, current_txid() or "", shown_request)
+                tally.recent.append(event)
             if failed:
                 tally.counts[4] += 1
 
@@ -250,8 +259,8 @@ class StatsReporter:
     def refusals(self, name: str) -> list[Event]:
         """Return the most recent refusals of a limit in the last two days, the oldest first.
 
-        They are `(milliseconds, key, outcome)`; see `resty_django.limits.statistics.events`. A limit has at most the
-        newest 1000, and the newest 50 of a key. Keys of more than 200 characters are replaced by a hash.
+        A limit has at most the newest 1000, and the newest 50 of a key. Keys of more than 200 characters are replaced
+        by a hash.
         """
         return self._refusals.read(name, self._clock())
 

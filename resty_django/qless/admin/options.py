@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext
 import resty_django
 from resty_django.admin.base import viewer_page
 from resty_django.admin.formatting import NONE
-from resty_django.admin.operations import Change, Operation
+from resty_django.admin.operations import Change, Operation, changed_text
 from resty_django.admin.tables import Column, Row, table
 from resty_django.conf import conf
 from resty_django.redis.errors import StoreDown, StoreError
@@ -200,9 +200,8 @@ class StoredOption:
 def _set(option: StoredOption, data: dict[str, Any]) -> Change:
     value, old_value = data["value"], option.value
     default_client().config.set(option.name, value)
-    old_text = "its default" if old_value is None else printable(old_value, 200)
     message = _("Option saved. It applies to all clients.")
-    return Change(f"Changed from {old_text} to {printable(value, 200)}.", message)
+    return Change(f"Changed {changed_text('Value', 'default' if old_value is None else old_value, value)}.", message)
 
 
 def _unset(option: StoredOption, data: dict[str, Any]) -> Change:

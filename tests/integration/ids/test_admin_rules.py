@@ -26,7 +26,7 @@ from tests.integration.ids.admin_tools import (
     rows,
     rule_data,
 )
-from tests.staff import logged
+from tests.staff import logged, text_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
@@ -106,6 +106,15 @@ def test_a_rule_is_added_and_works_at_once(admin_client: Client) -> None:
     assert reply.status_code == 302, reply.context["errors"]
     assert str(ids.next_id("order", app="shop")).endswith("000000")
     assert logged() == ["Added."]
+
+
+def test_the_history_of_a_rule_has_the_old_and_the_new_values(admin_client: Client) -> None:
+    rule = make_rule("order")
+    data = rule_data(name="order", description="of the <shop>", enabled="")
+    admin_client.post(change(rule), {**data, "confirm_risks": "on"})
+    assert "Description: empty → of the &lt;shop&gt; and Enabled: True → False." in text_of(
+        admin_client, f"{RULES}{rule.pk}/history/"
+    )
 
 
 def test_a_bad_rule_is_not_saved_and_the_place_is_marked(admin_client: Client) -> None:

@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.usefixtures("limits_site", "empty_catalog"),
 ]
 
-ALL = f"{POLICIES}limits/"
+ALL = POLICIES
 FIGURES = f"{POLICIES}limits/figures/"
 
 
@@ -60,8 +60,12 @@ def counted() -> dict[str, Totals]:
 
 
 def row_of(html: str, name: str) -> str:
-    (row,) = [row for row in re.findall(r"<tr><th scope=\"row\">.*?</tr>", html, re.DOTALL) if name in row]
+    (row,) = [row for row in rows_of(html) if name in row]
     return plain(row)
+
+
+def rows_of(html: str) -> list[str]:
+    return re.findall(r"<tr>(?:<td>(?:<input[^>]*>)?</td>)?<th scope=\"row\">.*?</tr>", html, re.DOTALL)
 
 
 # --- counting -----------------------------------------------------------------------------------------------------
@@ -351,13 +355,19 @@ def test_all_kinds_are_in_one_list(admin_client: Client) -> None:
     stats.record("throttle:elsewhere:count", "k3", Decision(True))
     html = text_of(admin_client, ALL)
     assert "3 limits" in html
-    rows = re.findall(r'<tr><th scope="row"><a href="[^"]*">([^<]*)</a>', html)
-    assert rows == ["sms", "pay", "elsewhere:count"]  # the most refused first
-    assert "Function 1 request at once, then 1 request each 1 hour, then refused 1 0 2 0 1 0 2 0 k2 2" in row_of(
-        html, "sms"
-    )
-    assert "Policy 3 requests per hour" in row_of(html, "pay")
+    rows = [re.findall(r'<th scope="row"><a href="([^"]*)">([^<]*)</a>', row)[0] for row in rows_of(html)]
+    assert [name for _url, name in rows] == ["sms", "pay", "elsewhere:count"]  # the most refused first
+    row = row_of(html, "sms")
+    assert "Function 1 request at once, then 1 request each 1 hour, then refused" in row
+    assert row.endswith("1 0 2 0 k2 2")
+    assert "Policy, enforce editable 3 requests per hour" in row_of(html, "pay")
     assert f'href="{POLICIES}{policy.pk}/figures/"' in html
+    # Only rows of the database can be edited and selected; the name of another limit leads to its figures.
+    urls = {name: url for url, name in rows}
+    assert urls["pay"] == f"{POLICIES}{policy.pk}/change/"
+    assert urls["sms"] == f"{FIGURES}?limit=function%3Asms"
+    assert re.findall(r'name="_selected_action" value="(\d+)"', html) == [str(policy.pk)]
+    assert "editable" not in text_of(person("view_limitpolicy"), ALL)
     assert "Throttle" in row_of(html, "elsewhere")
 
 
@@ -369,10 +379,10 @@ def test_quotas_and_bans_are_in_the_list(admin_client: Client) -> None:
     html = text_of(admin_client, ALL)
     assert "2 limits" in html
     quotas = row_of(html, "limit=quota%3Aexports")
-    assert "Quota 1 per month 1 0 2 0 1 0 2 0 192.0.2.1 2" in quotas
+    assert re.search(r"Quota 1 per month .* 1 0 2 0 192.0.2.1 2$", quotas)
     assert "test_all_limits:" in quotas
     banned = row_of(html, "limit=ban%3Aexports")
-    assert "Bans banned for 1 hour after each refusal, repeated bans up to 1 day 2 0 1 0 2 0 1 0" in banned
+    assert re.search(r"Bans banned for 1 hour after each refusal, repeated bans up to 1 day .* 2 0 1 0", banned)
     for series in ("quota:exports", "ban:exports"):
         page = text_of(admin_client, f"{FIGURES}?limit={series}")
         assert "decisions per minute" in page
@@ -400,9 +410,9 @@ def test_the_list_has_pages(admin_client: Client) -> None:
     for number in range(60):
         stats.record(f"function:f{number:02}", "k", Decision(True))
     html = text_of(admin_client, f"{ALL}?q=function")
-    assert html.count('<tr><th scope="row">') == 50
+    assert len(rows_of(html)) == 50
     assert 'href="?page=2&amp;q=function"' in html
-    assert text_of(admin_client, f"{ALL}?q=function&page=2").count('<tr><th scope="row">') == 10
+    assert len(rows_of(text_of(admin_client, f"{ALL}?q=function&page=2"))) == 10
 
 
 def test_a_limit_has_figures(admin_client: Client) -> None:
@@ -417,7 +427,3 @@ def test_a_limit_has_figures(admin_client: Client) -> None:
     assert "<b>" not in html
     assert "test_a_limit_has_figures" in html
     assert admin_client.get(f"{FIGURES}?{urlencode({'limit': HOSTILE})}").status_code == 404
-
-
-def test_the_list_is_linked_from_the_policies(admin_client: Client) -> None:
-    assert f'href="{ALL}"' in text_of(admin_client, POLICIES)

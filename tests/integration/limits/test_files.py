@@ -383,4 +383,4 @@ def test_selected_rows_are_exported_with_the_permission_to_view_them(url: str) -
 
 def test_the_lists_offer_the_export(admin_client: Client) -> None:
     make_policy()
-    assert "Export the selected limit policies" in admin_client.get(POLICIES).content.decode()
+    assert "Export the selected limits" in admin_client.get(POLICIES).content.decode()

@@ -250,6 +250,6 @@ def test_a_limit_of_jobs_is_listed_and_found(admin_client: Client, monkeypatch: 
     (row,) = rows(admin_client.get(f"{POLICIES}limits/key/", {"key": "7"}).content.decode())
     assert row.startswith("mails Jobs 1 request per hour")
     assert "7 Add override refused 0" in row
-    html = admin_client.get(f"{POLICIES}limits/", {"q": "jobs"}).content.decode()
+    html = admin_client.get(POLICIES, {"q": "jobs"}).content.decode()
     assert f"{__name__}:" in html
     assert LimitOverride.objects.count() == 0

@@ -69,13 +69,14 @@ def test_the_list_tells_the_limit_in_words_and_its_last_hour(admin_client: Clien
     make_policy("other")
     for number in range(30):
         reporter.stats.record("pay", "k", Decision(number % 3 > 0, delay=0.5 * (number % 3 == 2)))
-    html = text_of(admin_client, POLICIES)
+    html = text_of(admin_client, f"{POLICIES}?q=policy")
     assert "200 requests/s, up to 100 wait, then refused" in html
     assert "<code>POST</code> <code>/pay/*</code>" in html
     assert "where code names it" in html
     assert "10 passed, 10 delayed, 10 refused" in html
     assert html.count('class="resty-bars"') == 2
     assert '<rect class="resty-refused"' in html
+    assert "by all" in plain(html)
 
 
 def test_the_list_asks_as_much_for_many_policies_as_for_few(admin_client: Client) -> None:
@@ -96,6 +97,7 @@ def test_the_list_shows_what_code_declares_and_fills_the_form_with_it(admin_clie
     make_policy("taken")
     html = text_of(admin_client, POLICIES)
     assert "7 requests/s, up to 3 wait, then refused" in html
+    assert "Policy, enforce in code Replace" in plain(html)
     (link,) = re.findall(r'href="([^"]+add/\?[^"]+)"', html)
     form = text_of(admin_client, link.replace("&amp;", "&"))
     for value in ("7/s", "pay", "/pay/*"):
@@ -144,7 +146,38 @@ def test_a_policy_is_added_changed_and_deleted_and_acts_at_once(admin_client: Cl
     assert policy.spec.rate == "3/s"
     admin_client.post(page(row, "delete"), {"post": "yes"})
     assert registry.get_policy("pay") is None
-    assert logged() == ["Added.", "Changed Rate.", ""]
+    assert logged() == ["Added.", "Changed Rate: 200/s → 3/s.", ""]
+
+
+def test_a_route_a_rate_and_a_key_are_enough(admin_client: Client) -> None:
+    form = admin_client.get(f"{POLICIES}add/").context["adminform"]
+    first, *folded = form
+    assert first.fields == ["route", "rate", "key", "name"]
+    assert all(section.is_collapsible for section in folded)
+    # What a browser sends for the other fields.
+    sent = {name: "" if value is None else value for name, value in form.form.initial.items()}
+    sent |= {
+        field.name: "" if field.initial is None else field.initial for field in form.form if field.name not in sent
+    }
+    url = f"{POLICIES}add/"
+    reply = admin_client.post(url, {**sent, "rate": "30/min"})
+    assert list(reply.context["adminform"].form.errors) == ["name"]
+    reply = admin_client.post(url, {**sent, "route": "shop:pay", "rate": "30/min", "key": "user|ip"})
+    assert reply.status_code == 302, reply.context["errors"]
+    policy = policy_of("shop-pay")
+    assert (policy.spec.algorithm, policy.spec.key, policy.mode) == ("sliding_window", "user|ip", "enforce")
+    # Sections with other values than the defaults are open.
+    row = make_policy("open", mode="shadow")
+    sections = {
+        str(section.name): section.is_collapsible
+        for section in admin_client.get(page(row, "change")).context["adminform"]
+    }
+    assert [name for name, is_folded in sections.items() if not is_folded] == [
+        "None",
+        "Algorithm and numbers",
+        "Mode and description",
+        "Written",
+    ]
 
 
 def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
@@ -153,6 +186,9 @@ def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
         page(row, "change"), data(limit="three", window="junk", capacity="9", methods="get, post")
     )
     assert reply.status_code == 302, reply.context["errors"]
+    # Also what the form drops is in the history.
+    changes = ("Rate: empty → 200/s", "Burst: empty → 100.0", "Limit: 3 → empty", "Window: 1h → empty")
+    assert all(change in logged()[0] for change in changes), logged()
     row.refresh_from_db()
     assert (row.rate, row.burst, row.limit, row.window, row.capacity) == ("200/s", 100, None, "", None)
     assert row.methods == "GET POST"
@@ -290,7 +326,7 @@ def test_modes_change_after_a_page_that_asks(admin_client: Client) -> None:
     assert LimitPolicy.objects.filter(mode="shadow").count() == 1
     admin_client.post(POLICIES, selected(rows[0], rows[1], action="shadow", confirmed="yes"))
     assert {row.mode for row in LimitPolicy.objects.all()} == {"shadow"}
-    assert logged() == ["Changed the mode from enforce to shadow."] * 2
+    assert logged() == ["Changed Mode: enforce → shadow."] * 2
     assert {policy.mode for policy in registry.all_policies().values()} == {"shadow"}
     admin_client.post(POLICIES, selected(*rows, action="off", confirmed="yes"))
     admin_client.post(POLICIES, selected(rows[0], action="enforce", confirmed="yes"))

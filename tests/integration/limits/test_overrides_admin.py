@@ -74,6 +74,17 @@ def test_an_override_is_added_changed_deleted_and_logged() -> None:
     assert [entry.action_flag for entry in entries] == [ADDITION, 2, DELETION]
     assert {entry.object_repr for entry in entries} == {"address 192.0.2.1 in pay"}
     assert len({entry.user_id for entry in entries}) == 1
+    # The old values are in the history, so that a change can be taken back by hand.
+    changes = "Rate: 60/m → blocked and Reason: a big customer → empty"
+    assert entries[1].get_change_message() == f"Changed {changes}."
+
+
+def test_each_input_of_a_time_has_a_label(admin_client: Client) -> None:
+    html = admin_client.get(f"{OVERRIDES}add/").content.decode()
+    for name, label in (("starts_at", "From"), ("ends_at", "Until")):
+        for part, text in enumerate(("date", "time")):
+            (tag,) = re.findall(rf'<input [^>]*name="{name}_{part}"[^>]*>', html)
+            assert f'aria-label="{label}: {text}"' in tag
 
 
 @pytest.mark.parametrize(

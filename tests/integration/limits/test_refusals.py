@@ -11,16 +11,21 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.test import Client
+from django.http import HttpResponse
+from django.test import Client, RequestFactory
 
-from resty_django.limits import Decision, Limited, limited
+from resty_django.limits import Decision, Limited, limit_count, limited
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
-from resty_django.limits.statistics.events import REFUSED, SHADOWED
+from resty_django.limits.statistics.events import REFUSED, SHADOWED, Event
 from resty_django.limits.statistics.refusals import EACH, MOST
 from resty_django.limits.statistics.reporter import StatsReporter, stats
+from resty_django.limits.throttling import FixedWindowThrottle
 from resty_django.shdict import shdicts
+from resty_django.txid import bound
+from resty_django.txid import txid as new_txid
 from tests.integration.limits.policy_tools import POLICIES, make_policy
+from tests.integration.limits.view_tools import drf_view
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("limits_site")]
 
@@ -83,8 +88,8 @@ def test_refusals_of_several_processes_are_read_in_order(store: str) -> None:
         event
         for turn in range(3)
         for event in (
-            (milliseconds + 60_000 * turn, "a", REFUSED),
-            (milliseconds + 60_000 * turn + 1000, "b", SHADOWED),
+            Event(milliseconds + 60_000 * turn, "a", REFUSED),
+            Event(milliseconds + 60_000 * turn + 1000, "b", SHADOWED),
         )
     ]
     assert first.refusals("p") == expected
@@ -106,7 +111,7 @@ def test_refusals_are_bounded_per_key_and_per_limit() -> None:
     reporter.flush()
     events = reporter.refusals("p")
     assert len(events) <= MOST
-    often = [at for at, key, _ in events if key == "often"]
+    often = [event.time for event in events if event.key == "often"]
     assert often == [int((START + turn) * 1000) for turn in range(100 - len(often), 100)]
     assert 20 <= len(often) <= EACH
     assert events[-1][0] == int((START + 99) * 1000)
@@ -114,7 +119,7 @@ def test_refusals_are_bounded_per_key_and_per_limit() -> None:
         reporter.record("p", "often", REFUSE)
     reporter.flush()
     assert len([event for event in reporter.refusals("p") if event[1] == "often"]) == EACH
-    assert len({key for _, key, _ in reporter.refusals("p")}) > 100, "a key does not push out the others"
+    assert len({event.key for event in reporter.refusals("p")}) > 100, "a key does not push out the others"
 
 
 def test_refusals_wait_while_the_store_is_down(settings: Any) -> None:
@@ -129,7 +134,7 @@ def test_refusals_wait_while_the_store_is_down(settings: Any) -> None:
     assert len(reporter.tallies["p"].recent) == MOST
     settings.RESTY_DJANGO = working
     assert reporter.flush()
-    keys = [key for _, key, _ in reporter.refusals("p")]
+    keys = [event.key for event in reporter.refusals("p")]
     assert keys
     assert all(key.startswith("2-") for key in keys)
 
@@ -152,9 +157,9 @@ def test_the_page_of_a_key_lists_its_refusals_in_all_limits(admin_client: Client
             send()
     listed = rows(admin_client, "192.0.2.1")
     assert sorted(row[1:] for row in listed) == [
-        ["pay", "Policy", "192.0.2.1|/pay", "refused"],
-        ["shadow", "Policy", "192.0.2.1", "would have been refused"],
-        ["sms", "Function", "ip:192.0.2.1", "refused"],
+        ["pay", "Policy", "192.0.2.1|/pay", "", "refused"],
+        ["shadow", "Policy", "192.0.2.1", "", "would have been refused"],
+        ["sms", "Function", "ip:192.0.2.1", "", "refused"],
     ]
     times = {row[0].split()[-1] for row in listed}
     zone = ZoneInfo(settings.TIME_ZONE)
@@ -164,7 +169,42 @@ def test_the_page_of_a_key_lists_its_refusals_in_all_limits(admin_client: Client
     assert times <= possible
     assert [row[1] for row in rows(admin_client, "192.0.2.10")] == ["pay"]
     assert rows(admin_client, "192.0.2.2") == []
-    assert "No refusal of this key is stored." in admin_client.get(KEY, {"key": "192.0.2.2"}).content.decode()
+    assert "No refusal of it is stored." in admin_client.get(KEY, {"key": "192.0.2.2"}).content.decode()
+
+
+def test_the_refusal_of_a_request_is_found_by_its_txid(admin_client: Client) -> None:
+    """Limits of requests record the method, the path and the txid of the request; functions only the txid."""
+
+    class Prices(FixedWindowThrottle):
+        rate, key, scope = "1/h", "ip", "prices"
+
+    @limited("1/h", key=lambda: "k", name="sms")
+    def send() -> None: ...
+
+    throttled, decorated = (
+        drf_view(Prices),
+        limit_count(1, per="1h", name="search", key="ip")(lambda request: HttpResponse()),
+    )
+    request = RequestFactory().post("/api/prices/", REMOTE_ADDR="192.0.2.1")
+    throttled(request)
+    decorated(request)
+    send()
+    with bound() as txid:
+        assert throttled(request).status_code == decorated(request).status_code == 429
+        with contextlib.suppress(Limited):
+            send()
+    shown = f"POST /api/prices/{txid}"
+    assert sorted(row[1:] for row in rows(admin_client, txid)) == [
+        ["prices:count", "Throttle", "192.0.2.1", shown, "refused"],
+        ["search:count", "Decorator", "192.0.2.1", shown, "refused"],
+        ["sms", "Function", "k", txid, "refused"],
+    ]
+    page = admin_client.get(KEY, {"key": txid}).content.decode()
+    assert 'href="?key=192.0.2.1"' in page
+    other = admin_client.get(KEY, {"key": new_txid()}).content.decode()
+    assert "No refusal of it is stored." in other
+    for text in ("No limit has a state", "This key is not banned", "Add override", "No quota has counted"):
+        assert text not in other, text
 
 
 def test_a_key_lists_at_most_a_hundred_refusals_and_says_so(admin_client: Client) -> None:

@@ -211,4 +211,4 @@ class TestSite:
             assert process.finish() == ""
         assert reporter.stats.totals() == {"pay": Totals(passed=6000, refused=1200)}
         assert [(entry.times, entry.error) for entry in reporter.stats.top("pay")] == [(400, 0)] * 3
-        assert {key for _, key, _ in reporter.stats.refusals("pay")} == {"k0", "k1", "k2"}
+        assert {event.key for event in reporter.stats.refusals("pay")} == {"k0", "k1", "k2"}

@@ -80,7 +80,6 @@ def test_lists_and_forms_are_translated(admin_client: Client) -> None:
         reverse("admin:resty_limits_limitpolicy_change", args=[policy.pk]),
         reverse("admin:resty_limits_limitpolicy_change", args=[broken.pk]),
         reverse("admin:resty_limits_limitoverride_change", args=[override.pk]),
-        reverse("admin:resty_limits_limitpolicy_all_limits"),
         reverse("admin:resty_django_shareddictionary_change", args=["default"]) + "?key=translated",
         reverse("admin:resty_cache_cache_change", args=["default"]),
     ]
@@ -137,7 +136,7 @@ def test_descriptions_are_translated_but_stored_in_english(
     def send() -> None: ...
 
     send()
-    page = check(admin_client, reverse("admin:resty_limits_limitpolicy_all_limits"))
+    page = check(admin_client, reverse("admin:resty_limits_limitpolicy_changelist"))
     assert "⟦7 requests⟧" in page
     assert stats.flush()
     monkeypatch.setattr(catalog, "_limits", {})  # as in a process that has not loaded the limit
@@ -167,4 +166,4 @@ def test_entries_of_the_history_stay_english(admin_client: Client) -> None:
     data = {"action": "shadow", "_selected_action": [policy.pk], "confirmed": "1"}
     reply = admin_client.post(reverse("admin:resty_limits_limitpolicy_changelist"), data, follow=True)
     assert "⟦Changed to shadow: pay.⟧" in reply.content.decode()
-    assert LogEntry.objects.latest("pk").change_message == "Changed the mode from enforce to shadow."
+    assert LogEntry.objects.latest("pk").change_message == "Changed Mode: enforce → shadow."

@@ -9,15 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.statistics.events import MOST_BLOCKS, EventLog, newest_of, read_log, with_newest
+from resty_django.limits.statistics.events import MOST_BLOCKS, Event, EventLog, newest_of, read_log, with_newest
+from resty_django.txid import txid
 
 PLENTY = 10**9
+texts = st.text(st.characters(), max_size=8)
 events_of = st.lists(
-    st.tuples(st.integers(0, 2**52), st.text(st.characters(), max_size=8), st.integers(0, 3)), max_size=60
+    st.builds(
+        Event, st.integers(0, 2**52), texts, st.integers(0, 3), st.from_regex("[0-9a-v]{0,20}", fullmatch=True), texts
+    ),
+    max_size=60,
 )
 
 
-def added(parts: list[list[tuple[int, str, int]]]) -> EventLog:
+def added(parts: list[list[Event]]) -> EventLog:
     """A log to which the parts were added."""
     log = EventLog()
     for part in parts:
@@ -26,7 +31,7 @@ def added(parts: list[list[tuple[int, str, int]]]) -> EventLog:
 
 
 @given(st.lists(events_of, max_size=40))
-def test_what_is_added_comes_back(parts: list[list[tuple[int, str, int]]]) -> None:
+def test_what_is_added_comes_back(parts: list[list[Event]]) -> None:
     log = read_log(added(parts).packed())
     everything = [event for part in parts for event in part]
     assert sorted(log.events()) == sorted(everything)
@@ -34,14 +39,21 @@ def test_what_is_added_comes_back(parts: list[list[tuple[int, str, int]]]) -> No
     assert len(log.blocks) <= MOST_BLOCKS
 
 
-def crowd(keys: int, each: int) -> list[tuple[int, str, int]]:
-    return [(1_790_000_000_000 + 7 * turn, f"10.0.{key // 256}.{key % 256}", turn % 4)
+def crowd(keys: int, each: int) -> list[Event]:
+    return [Event(1_790_000_000_000 + 7 * turn, f"10.0.{key // 256}.{key % 256}", turn % 4)
             for turn in range(each) for key in range(keys)]  # fmt: skip
 
 
 def test_events_take_few_bytes() -> None:
     events = crowd(500, 20)
     assert added([events]).size < len(events)
+    with_requests = [event._replace(txid=txid(), request="GET /api/prices/") for event in events[:1000]]
+    assert added([with_requests]).size < 13 * len(with_requests)
+
+
+def test_events_of_earlier_versions_are_read() -> None:
+    block = zlib.compress(msgspec.msgpack.encode([5, [b"k", b"l"], [0, 1], [2], b"\0\1"]))
+    assert read_log(msgspec.msgpack.encode([2, [block]])).events() == [Event(5, "k", 0), Event(7, "l", 1)]
 
 
 @pytest.mark.parametrize(
@@ -56,16 +68,16 @@ def test_foreign_data_has_no_events(foreign: object) -> None:
 
 
 def test_only_the_newest_events_are_kept() -> None:
-    events = [(turn, key, 2) for turn in range(100) for key in ("often", f"key{turn}")]
+    events = [Event(turn, key, 2) for turn in range(100) for key in ("often", f"key{turn}")]
     kept = newest_of(events, oldest=20, most=1000, each=5)
-    assert [event for event in kept if event[1] == "often"] == [(turn, "often", 2) for turn in range(95, 100)]
-    assert [at for at, key, _ in kept if key != "often"] == list(range(20, 100))
-    assert [at for at, _, _ in newest_of(events, oldest=0, most=3, each=5)] == [98, 99, 99]
+    assert [event[:3] for event in kept if event.key == "often"] == [(turn, "often", 2) for turn in range(95, 100)]
+    assert [event.time for event in kept if event.key != "often"] == list(range(20, 100))
+    assert [event.time for event in newest_of(events, oldest=0, most=3, each=5)] == [98, 99, 99]
 
 
 @pytest.mark.parametrize(("most", "most_bytes"), [(50, PLENTY), (PLENTY, 1500)])
 def test_a_log_of_the_newest_events_is_bounded(most: int, most_bytes: int) -> None:
-    events = [(number, f"key{number}", 2) for number in range(1500)]
+    events = [Event(number, f"key{number}", 2) for number in range(1500)]
     log = EventLog()
     for start in range(0, 1500, 3):
         log = with_newest(events[start : start + 3], log, oldest=0, most=most, each=5, most_bytes=most_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +11,13 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Change, Operation, Refused, changed_text
 from resty_django.text import printable
 
 from ...clients.recurring import RecurringJob
 from ...errors import InvalidArgument
 from ...models import Job as JobRow
+from ...redaction import redacted_arguments
 from ...tasks import calls
 from ...tasks.schedule import is_cron_paused, pause_cron, resume_cron
 from .. import formatting
@@ -127,10 +129,13 @@ def _edit(target: Target, data: dict[str, Any]) -> Change:
     if not changes:
         return Change("Changed nothing.", _("No changes."))
     job.update(**changes)
-    text = ", ".join(
-        key if key == "data" else f"{key} from {old_values[key]} to {value}" for key, value in changes.items()
-    )
-    return Change(f"Changed {printable(text, 500)}.", _("Saved. The changes apply to future jobs."))
+    if "data" in changes:
+        old_values["data"], changes["data"] = (
+            json.dumps(redacted_arguments(job.klass, value), ensure_ascii=False)
+            for value in (old_values["data"], changes["data"])
+        )
+    text = ", ".join(changed_text(key.capitalize(), old_values[key], value) for key, value in changes.items())
+    return Change(f"Changed {text}.", _("Saved. The changes apply to future jobs."))
 
 
 EDIT: Final = Operation(

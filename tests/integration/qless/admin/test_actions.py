@@ -159,7 +159,12 @@ def test_recurring_jobs_are_edited(admin_client: Browser, jobs_site: Client) -> 
         4,
         {"to": "some"},
     )
-    assert "interval from 3600 to 60" in logged()[0]
+    for change in ("Queue: mail → pdf", "Interval: 3600 → 60", """Data: {"to": "all"} → {"to": "some"}"""):
+        assert change in logged()[0]
+    admin_client.post(url, {**form, "arguments": '{"to": "some", "password": "s3cret"}'})
+    assert re.fullmatch(r'Changed Data: \{"to": "some"\} → \{"to": "some", "password": "[^"]+"\}\.', logged()[1])
+    assert "s3cret" not in logged()[1]
+    admin_client.post(url, form)
     admin_client.post(path("recurringjob", "recurring-1", "tag"), {"tag": "x"})
     admin_client.post(path("recurringjob", "recurring-1", "untag"), {"tag": "x"})
     assert "should" not in admin_client.post(url, {**form, "interval": "0"}).content.decode()
@@ -387,7 +392,7 @@ def test_options_are_set_and_unset(admin_client: Browser, jobs_site: Client) -> 
     assert "asked-for" in text_of(admin_client, f"{path('option')}?option=asked-for")
     admin_client.post(path("option", "heartbeat", "unset"))
     assert jobs_site.config.get("heartbeat") == 60
-    assert logged()[0] == "Changed from its default to 30.5."
+    assert logged()[0] == "Changed Value: default → 30.5."
     assert logged()[-1] == "Unset; it was 30.5."
     looker = person("view_job")
     assert "Set</" not in text_of(looker, path("option", "fixes"))
