@@ -9,7 +9,7 @@ from ...clients.job import Job
 from ...models import name_of
 from ...search.query import Term, first, parse
 from ...search.terms import Fragment, match_all
-from .search import age_of, document_of
+from .search import age_of, document_of, valued
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,18 @@ class JobFilter:
             inside=bool(kept) and "inside" in query,
             **names,
         )
+
+    def search_text(self, text: str) -> str:
+        """Return `text`, which a user searched for, after the other fields of the filter that a search can name."""
+        terms = parse(text)
+        fields = [("state", self.state), ("queue", self.queue), ("class", self.klass), ("tag", self.tag)]
+        parts = [
+            part
+            for name, value in fields
+            if not first(terms, name)
+            for part in valued(name, [value], exact=name == "class")
+        ]
+        return " ".join([*parts, text]).strip()
 
     def only(self, *names: str) -> bool:
         """Return whether no fields other than `names` are set."""

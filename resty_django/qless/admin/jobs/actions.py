@@ -60,7 +60,7 @@ def _clone(job: Job, data: dict[str, Any]) -> Change:
 
 CLONE: Final = Operation(
     "clone",
-    gettext_lazy("Run again with other arguments"),
+    gettext_lazy("Edit and run again"),
     "start_job",
     _clone,
     gettext_lazy(
