@@ -210,7 +210,7 @@ def _id_link(model: str, key: str) -> SafeString:
 
 
 def short(jid: str) -> str:
-    """Return a jid on one line; a long one without its middle, since programs give many jobs the same beginning."""
+    """Return a jid on one line; a long one without its middle: many jobs of a program begin alike."""
     return name(jid) if len(jid) <= 20 else f"{name(jid[:9])}…{name(jid[-8:])}"
 
 
@@ -223,11 +223,6 @@ def tag_links(values: Iterable[str]) -> SafeString | str:
         )
         or NONE
     )
-
-
-def tag_list(values: Iterable[str]) -> SafeString | str:
-    tags = ((name(str(tag), 40),) for tag in values)
-    return format_html_join(" ", '<span class="resty-tag">{}</span>', tags) or NONE
 
 
 def joined(links: Iterable[tuple[str, str]]) -> SafeString | str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import NONE
@@ -54,8 +55,8 @@ COLUMNS: Final = (
 """`match`: where a search has found the job, if not in its arguments."""
 SHARED: Final = ("klass", "state", "queue", "priority", "tags", "about", "match")
 """Columns that a table shows once, above it, if they are the same in all rows."""
-MAX_ARGUMENTS: Final = 40
-"""Characters of arguments in a cell; one more may begin before them."""
+MAX_ARGUMENTS: Final = 4
+"""Maximum number of arguments in a cell."""
 URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
 """The order of states by urgency."""
 DEFAULT_ORDER: Final = "default"
@@ -69,8 +70,6 @@ def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fra
     changed_at = float(history[-1].get("when") or 0) if history else 0.0
     state = state_of(job, now)
     ran = _ran_for(history, state, now)
-    arguments = _arguments_of(job, {place.label: place for place in places})
-    group = str(failure_of(job).get("group", "")) if state == "failed" else ""
     return Row(
         cells={
             "job": formatting.job_link(job.jid),
@@ -78,7 +77,7 @@ def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fra
             "state": formatting.state(state),
             "queue": formatting.breakable(job.queue_name),
             "priority": formatting.number(job.priority),
-            "tags": formatting.tag_list(job.tags),
+            "tags": formatting.name(", ".join(map(str, job.tags)), 80),
             "changed": formatting.relative_time(changed_at, now),
             "ran": _("< 1 s") if ran == 0 else formatting.age(ran),
             "about": detail_of(job, state, now, due),
@@ -90,11 +89,11 @@ def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fra
             "state": URGENCY.get(state, len(URGENCY)),
             "queue": job.queue_name,
             "priority": job.priority,
+            "tags": job.tags,
             "changed": changed_at,
             "ran": ran,
-            "arguments": arguments,
-            "group": group,
-            "tags": job.tags,
+            "arguments": _arguments_of(job, places),
+            "group": str(failure_of(job).get("group", "")) if state == "failed" else "",
         },
         pick=token(job.jid),
         title=formatting.short(job.jid),
@@ -108,34 +107,27 @@ def job_rows(client: Any, jobs: Sequence[Job], now: float, fragments: Sequence[S
     return [job_row(job, now, due.get(job.jid), found) for job, found in zip(jobs, places, strict=True)]
 
 
-def _arguments_of(job: Job, places: Mapping[str, Fragment]) -> dict[tuple[str, str], Any]:
+def _arguments_of(job: Job, places: Sequence[Fragment]) -> dict[tuple[str, str], SafeString]:
     """Return the redacted arguments as HTML by path and text: first those where a search has found the job, last hidden
     ones."""
+    marked = {(place.label.removeprefix("args").removeprefix("."), place.text): place for place in places}
     try:
-        texts = sorted(argument_texts(job.klass, job.data), key=lambda pair: pair[1] in MARKS)
+        pairs = sorted(argument_texts(job.klass, job.data), key=lambda pair: (pair not in marked, pair[1] in MARKS))
     except QlessError:
         return {}
-    found: dict[tuple[str, str], Any] = {}
-    others: dict[tuple[str, str], Any] = {}
-    for path, text in texts:
-        place = places.get(f"args.{path}" if path else "args")
-        if place is not None and place.text == text:
-            found[path, text] = fragments_html([replace(place, label=path)])
-        else:
-            label = format_html('<span class="resty-quiet">{}:</span> ', formatting.name(path, 40)) if path else ""
-            others[path, text] = format_html("{}{}", label, formatting.breakable(text, 40))
-    return found | others
+    return {pair: _argument_html(*pair, marked.get(pair)) for pair in pairs}
 
 
-def _arguments_html(arguments: Mapping[tuple[str, str], Any]) -> Any:
-    """Return the first arguments as one line."""
-    cells, length = [], 0
-    for (path, text), cell in arguments.items():
-        cells.append(cell if length < MAX_ARGUMENTS else "…")
-        if length >= MAX_ARGUMENTS:
-            break
-        length += len(path) + min(40, len(text))
-    return format_html_join(", ", "{}", ((cell,) for cell in cells))
+def _argument_html(path: str, text: str, place: Fragment | None) -> SafeString:
+    if place:
+        return fragments_html([replace(place, label=path)])
+    label = format_html('<span class="resty-quiet">{}:</span> ', formatting.name(path, 40)) if path else ""
+    return format_html("{}{}", label, formatting.breakable(text, 40))
+
+
+def _first_arguments(arguments: Sequence[SafeString]) -> SafeString:
+    more = ["…"] if len(arguments) > MAX_ARGUMENTS else []
+    return format_html_join(", ", "{}", ((cell,) for cell in [*arguments[:MAX_ARGUMENTS], *more]))
 
 
 def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> float | None:
@@ -154,50 +146,40 @@ def table_of_jobs(
 ) -> Table:
     """Return rows of jobs as a table: what is the same in all of them stands above it, with links, and columns without
     content are left out. `order` and `options`: of `tables.table`."""
-    jobs = [row for row in rows if row.values]
-    several, kept = len(rows) > 1, (order or order_of(request, COLUMNS))[0]
-    shared_arguments = [
-        pair
-        for pair in (jobs[0].values["arguments"] if several and jobs else ())
-        if all(pair in row.values["arguments"] for row in jobs)
-    ]
-    groups = {row.values["group"] for row in jobs}
-    shares_group = several and len(groups) == 1 and groups != {""}
-    shown = [_row_without(row, shared_arguments, shares_group) for row in rows]
+    kept = (order or order_of(request, COLUMNS))[0]
+    jobs = [row.values for row in rows if row.values]
+    first: Mapping[str, Any] = (
+        jobs[0] if jobs and len(rows) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
+    )
+    arguments = {
+        pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)
+    }
+    group = first["group"] if all(job["group"] == first["group"] for job in jobs) else ""
+    shown = [_row_without(row, arguments, group) for row in rows]
+    links = {"queue": formatting.link("queue", first["queue"]), "tags": formatting.tag_links(first["tags"])}
     columns: list[Column] = []
     shared: list[tuple[Any, Any]] = []
     for column in COLUMNS:
-        cells = {str(row.cells.get(column.key, "")).strip() or NONE for row in shown}
-        is_shared = several and len(cells) == 1 and column.key in SHARED
+        cells = {str(row.cells.get(column.key, "")) or NONE for row in shown}
+        is_shared = len(rows) > 1 == len(cells) and column.key in SHARED
         if column.key in ("job", kept) or not (is_shared or cells == {NONE}):
             columns.append(column)
         elif cells != {NONE}:
-            shared.append((column.label, _linked(column.key, shown[0])))
-    if shares_group:
-        shared.append((_("Failure group"), formatting.link("failuregroup", *groups)))
-    if shared_arguments:
-        shared.append(
-            (_("Arguments"), _arguments_html({pair: jobs[0].values["arguments"][pair] for pair in shared_arguments}))
-        )
+            shared.append((column.label, links.get(column.key) or shown[0].cells[column.key]))
+    if group:
+        shared.append((_("Failure group"), formatting.link("failuregroup", group)))
+    if arguments:
+        shared.append((_("Arguments"), _first_arguments([*arguments.values()])))
     return replace(table(request, columns, shown, order=order, **options), shared=shared)
 
 
-def _row_without(row: Row, arguments: Sequence[tuple[str, str]], group: bool) -> Row:
-    """Return a row without arguments, and a failure group, that are the same in all rows."""
-    if not row.values:
-        return row
-    others = {pair: cell for pair, cell in row.values["arguments"].items() if pair not in arguments}
-    about = row.cells["about"]
-    if not group and row.values["group"]:
+def _row_without(row: Row, arguments: Collection[tuple[str, str]], group: str) -> Row:
+    """Return a row without arguments and a failure group that are the same in all rows."""
+    others = [cell for pair, cell in row.values.get("arguments", {}).items() if pair not in arguments]
+    about = row.cells.get("about", "")
+    if row.values.get("group") not in (None, "", group):
         about = format_html("{} {}", formatting.breakable(row.values["group"]), about)
-    return replace(row, cells={**row.cells, "arguments": _arguments_html(others), "about": about})
-
-
-def _linked(key: str, row: Row) -> Any:
-    """Return the content of a cell with links; rows have only the one to their job."""
-    if key == "queue":
-        return formatting.link("queue", row.values["queue"])
-    return formatting.tag_links(row.values["tags"]) if key == "tags" else row.cells[key]
+    return replace(row, cells={**row.cells, "arguments": _first_arguments(others), "about": about})
 
 
 def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypedDict
@@ -40,7 +39,6 @@ from ..job_lists.rows import jobs_table, state_of
 from ..job_lists.search import EXAMPLES, notes, suggestions
 from ..links import links
 from . import operations
-from .actions import EditorContext, editor_context
 from .callbacks import callbacks_table, outcome_facts
 from .failure_report import FailureContext, failure_context
 from .history import History, history
@@ -75,8 +73,6 @@ class JobContext(TypedDict):
     facts: Sequence[tuple[Any, Any]]
     data: str
     complete: bool
-    editor: EditorContext | None
-    """None if the user may not start jobs, or the arguments cannot be shown."""
     links: Sequence[tuple[str, str]]
     failure: FailureContext | None
     result: str
@@ -113,7 +109,7 @@ class JobAdmin(NewJob):
             job_filter = replace(job_filter, state="")
         table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
         table = with_export(table, job_list)
-        hints = [*_tag_hints(client, job_filter), *_refusal_hints(request, job_filter), *_archive_hints(text)]
+        hints = [*_refusal_hints(request, job_filter), *_archive_hints(text)]
         if inside := _inside_hint(request, job_list):
             if table.rows:
                 hints.append(inside)
@@ -122,10 +118,11 @@ class JobAdmin(NewJob):
         return self.list_page(
             request,
             table,
+            title=_("Tracked jobs") if job_filter.tracked else _("Jobs"),
             filters={"q": printable(job_filter.search_text(text), 500)},
             search=search,
             notes=notes(job_list.lookup, () if job_filter.inside else job_filter.terms, job_filter.state),
-            facts=_list_facts(job_list),
+            facts=_list_facts(job_filter),
             hints=hints,
             operations=self.offered(request),
             select_all=job_list.countable and table.pager.total,
@@ -164,7 +161,6 @@ class JobAdmin(NewJob):
             "facts": [*_job_facts(job, now, permissions), *outcome_facts(outcome)],
             "data": data,
             "complete": complete,
-            "editor": editor_context(job) if data and complete and permissions["start_job"] else None,
             "links": links(request, self.admin_site, job),
             "failure": failure_context(job, now),
             "result": _result_json(result),
@@ -192,29 +188,14 @@ class JobAdmin(NewJob):
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
-def _list_facts(job_list: JobList) -> list[tuple[Any, Any]]:
-    """Return links to the group and the worker of the filter, and the states of tracked jobs."""
-    job_filter = job_list.job_filter
+def _list_facts(job_filter: JobFilter) -> list[tuple[Any, Any]]:
+    """Return links to the group and the worker of the filter."""
     facts: list[tuple[Any, Any]] = []
     if job_filter.group:
         facts.append((_("Group"), formatting.link("failuregroup", job_filter.group)))
     if job_filter.worker:
         facts.append((_("Worker"), formatting.link("worker", job_filter.worker)))
-    if job_filter.only("tracked") and job_filter.tracked:
-        facts.append((_("Tracked"), _state_counts(job_list)))
     return facts
-
-
-def _tag_hints(client: Any, job_filter: JobFilter) -> list[tuple[str, str]]:
-    """Return a link to the jobs whose tag is the search text, if there are any."""
-    if len(job_filter.terms) != 1 or job_filter.terms[0].field:
-        return []
-    tag = job_filter.terms[0].value
-    count = client.jobs.tagged(tag, 0, 1).total
-    if not count:
-        return []
-    text = _("%(jobs)s with this tag") % {"jobs": formatting.job_count(count)}
-    return [(formatting.list_url("job", tag=token(tag)), text)]
 
 
 def _searches(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -253,13 +234,6 @@ def _archive_hints(text: str) -> list[tuple[str, str]]:
     if not text or not conf.qless.archive.enabled:
         return []
     return [(formatting.list_url("archivedjob", q=text), _("Search the archive: jid, transaction ID, class or tag"))]
-
-
-def _state_counts(job_list: JobList) -> str:
-    """Return the number of jobs by state; of a long list, for its first jobs."""
-    now = job_list.client.clock()
-    counts = Counter(state_of(job, now) for job in job_list.all_jobs(job_list.total()))
-    return formatting.states_text(counts) or _("none")
 
 
 def _empty_text(job_filter: JobFilter) -> str:

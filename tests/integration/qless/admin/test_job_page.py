@@ -155,7 +155,7 @@ def buttons(text: str) -> list[str]:
 def test_each_state_has_one_way_to_run_the_job(admin_client: Browser, jobs_site: Client) -> None:
     """Visible without opening anything; connected jobs have their own section. The priority is shown once."""
     jids = fill(jobs_site)
-    common = ["Track", "Delete", "Set", "Add a tag", "Edit and run again"]
+    common = ["Track", "Delete", "Set", "Add a tag"]
     connected = ["Retry the failed steps", "Delete all connected jobs"]
     for state, expected in {
         "failed": ["Complete message", "Retry", "Move", *common],
@@ -171,13 +171,6 @@ def test_each_state_has_one_way_to_run_the_job(admin_client: Browser, jobs_site:
         assert text.count('name="priority"') == 1 + text.count('type="hidden" name="priority"')
         assert '<th scope="row">Priority</th>' not in text
     assert '<th scope="row">Priority</th><td>5</td>' in text_of(person("view_job"), path("job", "waiting-1"))
-
-
-def test_the_other_values_of_a_new_job_can_be_edited_too(admin_client: Browser, jobs_site: Client) -> None:
-    failed(jobs_site, "j")
-    text = text_of(admin_client, path("job", "j"))
-    editor = text[text.index('class="resty-editor"') :]
-    assert path("job", "j", "clone") in editor[: editor.index("</details>")].split("</form>")[1]
 
 
 def test_the_bar_of_a_running_job_has_a_label(admin_client: Browser, jobs_site: Client) -> None:
