@@ -92,9 +92,10 @@ def error_text(failure: Any) -> str:
 def argument_texts(klass: str, data: Any) -> Iterator[tuple[str, str]]:
     """Yield the paths and texts of a job's redacted arguments, with a mark for each hidden one."""
     shown = redacted_arguments(klass, data)
-    if isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict):
+    is_task = isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)
+    if is_task and isinstance(shown, dict):
         names, position = _names_of(klass), int(has_source(data))
-        args, kwargs = (shown.get("args"), shown.get("kwargs")) if isinstance(shown, dict) else ((), {})
+        args, kwargs = shown.get("args"), shown.get("kwargs")
         positional = {
             names[position + n] if position + n < len(names) else str(position + n): value
             for n, value in enumerate(args if isinstance(args, list) else filter(None, [args]))

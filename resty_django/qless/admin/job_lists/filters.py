@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ...clients.job import Job
@@ -50,14 +51,9 @@ class JobFilter:
 
     def search_text(self, text: str) -> str:
         """Return `text`, which a user searched for, after the other fields of the filter that a search can name."""
-        terms = parse(text)
-        fields = [("state", self.state), ("queue", self.queue), ("class", self.klass), ("tag", self.tag)]
-        parts = [
-            part
-            for name, value in fields
-            if not first(terms, name)
-            for part in valued(name, [value], exact=name == "class")
-        ]
+        fields = {"state": self.state, "queue": self.queue, "class": self.klass, "tag": self.tag}
+        others = [(name, value) for name, value in fields.items() if not first(parse(text), name)]
+        parts = chain.from_iterable(valued(name, [value], exact=name == "class") for name, value in others)
         return " ".join([*parts, text]).strip()
 
     def only(self, *names: str) -> bool:

@@ -148,14 +148,10 @@ def table_of_jobs(
     content are left out. `order` and `options`: of `tables.table`."""
     kept = (order or order_of(request, COLUMNS))[0]
     jobs = [row.values for row in rows if row.values]
-    first: Mapping[str, Any] = (
-        jobs[0] if jobs and len(rows) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
-    )
-    arguments = {
-        pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)
-    }
+    first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
+    common = {pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)}
     group = first["group"] if all(job["group"] == first["group"] for job in jobs) else ""
-    shown = [_row_without(row, arguments, group) for row in rows]
+    shown = [_row_without(row, common, group) for row in rows]
     links = {"queue": formatting.link("queue", first["queue"]), "tags": formatting.tag_links(first["tags"])}
     columns: list[Column] = []
     shared: list[tuple[Any, Any]] = []
@@ -168,8 +164,8 @@ def table_of_jobs(
             shared.append((column.label, links.get(column.key) or shown[0].cells[column.key]))
     if group:
         shared.append((_("Failure group"), formatting.link("failuregroup", group)))
-    if arguments:
-        shared.append((_("Arguments"), _first_arguments([*arguments.values()])))
+    if common:
+        shared.append((_("Arguments"), _first_arguments([*common.values()])))
     return replace(table(request, columns, shown, order=order, **options), shared=shared)
 
 

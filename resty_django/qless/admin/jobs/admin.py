@@ -221,12 +221,8 @@ def _inside_hint(request: HttpRequest, job_list: JobList) -> tuple[str, str] | N
     words = job_list.lookup or any(term.field in ("", "args", "error") for term in job_filter.terms)
     if job_filter.inside or not job_filter.terms or not words:
         return None
-    text = (
-        _("Search also for parts of words: examines all jobs")
-        if job_list.lookup
-        else _("Search also for parts of words")
-    )
-    return changed(request, inside="1", cursor=None, examined=None, matched=None, p=None), text
+    url = changed(request, inside="1", cursor=None, examined=None, matched=None, p=None)
+    return url, _("Search also for parts of words")
 
 
 def _archive_hints(text: str) -> list[tuple[str, str]]:

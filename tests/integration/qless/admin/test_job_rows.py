@@ -139,6 +139,14 @@ def test_arguments_have_the_names_of_parameters_or_are_hidden(
     assert "hunter2" not in text
     assert "user: ada, password: [redacted]" in plain(text)
     assert "order: 7, 0: [redacted: unknown class." in plain(text)
+    change_settings(settings, REDACTOR=f"{__name__}.broken")
+    text = plain(text_of(admin_client, path("job")))
+    assert "order: 7" not in text
+    assert "Arguments: [redacted]" in text
+
+
+def broken(data: Any) -> Any:
+    raise ValueError("no")
 
 
 def test_a_page_of_a_failure_group_has_few_controls(admin_client: Browser, jobs_site: Client) -> None:
