@@ -112,9 +112,10 @@ def _arguments_of(job: Job, places: Sequence[Fragment]) -> dict[tuple[str, str],
     ones."""
     marked = {(place.label.removeprefix("args").removeprefix("."), place.text): place for place in places}
     try:
-        pairs = sorted(argument_texts(job.klass, job.data), key=lambda pair: (pair not in marked, pair[1] in MARKS))
+        texts = argument_texts(job.klass, job.data or {})
     except QlessError:
         return {}
+    pairs = sorted(texts, key=lambda pair: (pair not in marked, pair[1] in MARKS))
     return {pair: _argument_html(*pair, marked.get(pair)) for pair in pairs}
 
 

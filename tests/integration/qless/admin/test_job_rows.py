@@ -71,9 +71,8 @@ def test_what_all_rows_share_stands_once_above_them(admin_client: Browser, jobs_
         )
         links = re.findall(r'href="([^"]*)"', shared(text))
         assert links == [path("queue", "mail"), f"{path('job')}?tag=nightly", path("failuregroup", "mail-Timeout")]
-        assert [plain(row).split(" ", 1)[1].split(" now")[0] for row in rows(text)] == [
-            f"customer.id: {number}" for number in (70122, 70121, 70120)
-        ]
+        in_rows = [re.findall(r"\S+: \S+", plain(row)) for row in rows(text)]
+        assert in_rows == [[f"customer.id: {number}"] for number in (70122, 70121, 70120)]
 
 
 def test_what_differs_stays_in_the_rows(admin_client: Browser, jobs_site: Client) -> None:
@@ -84,7 +83,7 @@ def test_what_differs_stays_in_the_rows(admin_client: Browser, jobs_site: Client
     waiting, invoice = rows(text)
     assert "kind: offer waiting pdf" in plain(waiting)
     assert "kind: invoice, customer.id: 70120, customer.password: [redacted] failed mail 9 nightly" in plain(invoice)
-    assert plain(invoice).endswith("< 1 s mail-Timeout Timeout: no answer")
+    assert plain(invoice).endswith("s mail-Timeout Timeout: no answer")
     assert "hunter2" not in text
     for row in (waiting, invoice):
         assert len(re.findall(CONTROLS, row)) == 2, row
