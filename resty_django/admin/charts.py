@@ -147,18 +147,11 @@ class Chart:
         )
 
 
-def sparkline(
-    series: Sequence[Series],
-    label: str,
-    *,
-    width: int = 150,
-    height: int = 18,
-    min_columns: int = MIN_COLUMNS,
-) -> SafeString:
+def sparkline(series: Sequence[Series], label: str, *, width: int = 150, height: int = 18) -> SafeString:
     """Return stacked bars without axes, for a cell of a table or a tile, with the text alternative `label`.
     The last series is at the bottom."""
     count = max((len(bars.values) for bars in series), default=0)
-    step = width / max(min_columns, count)
+    step = width / max(MIN_COLUMNS, count)
     return format_html(
         '<svg class="resty-bars" viewBox="0 0 {} {}" width="{}" height="{}" role="img" direction="ltr" aria-label="{}">'
         '<title>{}</title>{}<path class="resty-base" d="M0 {}H{}"/></svg>',
