@@ -89,14 +89,9 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             picks=True,
             export=sheet_of("failure-groups", EXPORTED, lambda: _rows(client, rows)),
         )
-        total = sum(groups.values())
+        total, all_failed = sum(groups.values()), formatting.list_url("job", state="failed")
         tiles: list[dict[str, Any]] = [
-            {
-                "label": _("Failed jobs"),
-                "value": formatting.number(total),
-                "alarm": total,
-                "url": formatting.list_url("job", state="failed"),
-            },
+            {"label": _("Failed jobs"), "value": formatting.number(total), "alarm": total, "url": all_failed},
             {"label": _("Groups"), "value": formatting.number(len(groups))},
         ]
         return self.list_page(

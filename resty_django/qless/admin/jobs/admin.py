@@ -118,11 +118,10 @@ class JobAdmin(NewJob):
         return self.list_page(
             request,
             table,
-            title=_("Tracked jobs") if job_filter.tracked else _("Jobs"),
+            title=_title_of(job_filter),
             filters={"q": printable(job_filter.search_text(text), 500)},
             search=search,
             notes=notes(job_list.lookup, () if job_filter.inside else job_filter.terms, job_filter.state),
-            facts=_list_facts(job_filter),
             hints=hints,
             operations=self.offered(request),
             select_all=job_list.countable and table.pager.total,
@@ -188,14 +187,10 @@ class JobAdmin(NewJob):
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
-def _list_facts(job_filter: JobFilter) -> list[tuple[Any, Any]]:
-    """Return links to the group and the worker of the filter."""
-    facts: list[tuple[Any, Any]] = []
-    if job_filter.group:
-        facts.append((_("Group"), formatting.link("failuregroup", job_filter.group)))
-    if job_filter.worker:
-        facts.append((_("Worker"), formatting.link("worker", job_filter.worker)))
-    return facts
+def _title_of(job_filter: JobFilter) -> str:
+    """Return the title of a list, which names the part of the filter that the search box cannot."""
+    name = job_filter.group or job_filter.worker or (_("Tracked jobs") if job_filter.tracked else _("Jobs"))
+    return formatting.name(name)
 
 
 def _searches(texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -194,6 +194,8 @@ def test_a_filter_in_the_url_is_in_the_search_box(admin_client: Browser, orders:
         assert unescape(value) == text
         assert set(jids(search(admin_client, text))) == expected, text
         assert "resty-filters" not in page
+    for query, title in (("tracked=1", "Tracked jobs"), ("group=mail-KeyError", "mail-KeyError"), ("", "Jobs")):
+        assert f"<h1>{title}</h1>" in text_of(admin_client, f"{path('job')}?{query}")
 
 
 def test_a_transaction_id_leads_to_its_refusals(admin_client: Browser, orders: Client) -> None:
