@@ -146,32 +146,17 @@ class Chart:
         )
 
 
-def sparkline(
-    series: Sequence[Series],
-    label: str,
-    *,
-    width: int = 150,
-    height: int = 18,
-    marks: Sequence[tuple[int, str]] = (),
-    min_columns: int = MIN_COLUMNS,
-) -> SafeString:
+def sparkline(series: Sequence[Series], label: str, *, width: int = 150, height: int = 18) -> SafeString:
     """Return stacked bars without axes, for a cell of a table or a tile, with the text alternative `label`.
-    The last series is at the bottom.
-
-    `marks`: pairs of a bar's index and the text below it.
-    """
+    The last series is at the bottom."""
     count = max((len(bars.values) for bars in series), default=0)
-    step = width / max(min_columns, count)
-    below = height + (16 if marks else 0)
+    step = width / max(MIN_COLUMNS, count)
     return format_html(
         '<svg class="resty-bars" viewBox="0 0 {} {}" width="{}" height="{}" role="img" direction="ltr" aria-label="{}">'
-        '<title>{}</title>{}<path class="resty-base" d="M0 {}H{}"/>{}</svg>',
-        *(width, below, width, below, label, label),
+        '<title>{}</title>{}<path class="resty-base" d="M0 {}H{}"/></svg>',
+        *(width, height, width, height, label, label),
         _rectangles(series[::-1], peak(series), step, height - 1),
         *(f"{height - 0.5:g}", width),
-        format_html_join(
-            "", '<text x="{}" y="{}">{}</text>', ((_digits(index * step), height + 12, text) for index, text in marks)
-        ),
     )
 
 

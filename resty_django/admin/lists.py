@@ -33,8 +33,7 @@ class ListContext(PicksContext, total=False):
     filters: Mapping[str, str]
     """`q`: the text in the search field."""
     form: forms.Form
-    """The filters; `filter_button`: the text of their button, `hidden_filters`: names and values of hidden fields."""
-    filter_button: Any
+    """The filters; `hidden_filters`: names and values of hidden fields."""
     hidden_filters: Sequence[tuple[str, str]]
     filter: Filter
     """A filter by a text in any column; `filter_label`: the label of its field."""

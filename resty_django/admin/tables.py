@@ -117,6 +117,8 @@ class Table:
     order_links: Sequence[tuple[str, Any]] = ()
     note: str = ""
     """A remark below the table."""
+    shared: Sequence[tuple[Any, Any]] = ()
+    """Labels and values of what is the same in all rows, above the table instead of in columns."""
 
 
 def page_of(request: HttpRequest, key: str = "p") -> int:

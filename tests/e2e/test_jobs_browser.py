@@ -135,7 +135,7 @@ def test_hostile_names_run_nothing(open_page: OpenPage, jobs_site: Client) -> No
         assert page.locator("img[src=x]").count() == 0
 
 
-def test_a_job_is_canceled_by_keyboard_alone(open_page: OpenPage, busy: Client) -> None:
+def test_a_job_is_deleted_by_keyboard_alone(open_page: OpenPage, busy: Client) -> None:
     page = open_page()
     page.goto(path("queue"))
 
@@ -165,13 +165,13 @@ def test_a_job_is_canceled_by_keyboard_alone(open_page: OpenPage, busy: Client) 
     page.keyboard.type("scheduled-1")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"/scheduled"))
-    tab_to("Cancel the job")
+    tab_to("Delete")
     page.keyboard.press("Enter")
     page.wait_for_url("**/cancel/")
     page.locator("input[type=submit].default").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**/job/")
-    assert "Canceled" in page.locator(".messagelist").inner_text()
+    assert "Deleted" in page.locator(".messagelist").inner_text()
     assert busy.jobs.get("scheduled-1") is None
 
 

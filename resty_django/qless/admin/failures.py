@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
+from resty_django.admin.formatting import NONE
 from resty_django.admin.lists import ListContext
 from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
@@ -45,7 +46,6 @@ SPARKLINE_BARS: Final = 24
 class GroupContext(ListContext):
     """The context of `group.html`. `failure`: the newest job's."""
 
-    spark: str
     failure: FailureContext | None
     table: Table
 
@@ -89,9 +89,9 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             picks=True,
             export=sheet_of("failure-groups", EXPORTED, lambda: _rows(client, rows)),
         )
-        total = sum(groups.values())
+        total, all_failed = sum(groups.values()), formatting.list_url("job", state="failed")
         tiles: list[dict[str, Any]] = [
-            {"label": _("Failed jobs"), "value": formatting.number(total), "alarm": total},
+            {"label": _("Failed jobs"), "value": formatting.number(total), "alarm": total, "url": all_failed},
             {"label": _("Groups"), "value": formatting.number(len(groups))},
         ]
         return self.list_page(
@@ -99,12 +99,11 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             failures_table,
             tiles=tiles,
             form=NameForm(request.GET),
-            shortcuts=[(formatting.list_url("job", state="failed"), _("All failed jobs"))],
             bulk=f"{formatting.list_url('job')}bulk/?state=failed",
             operations=self.offered(request),
             picks_url="bulk/",
             picks_label=_("Action for the jobs of selected groups"),
-            quick_operations=self._quick_operations(request, _("Retry everything"), None, _("Cancel everything"))
+            quick_operations=self._quick_operations(request, _("Retry everything"), None, _("Delete everything"))
             if total
             else [],
         )
@@ -134,14 +133,14 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
                 {"label": _("Failed jobs"), "value": formatting.number(count), "alarm": count},
                 {"label": _("First seen"), "value": formatting.relative_time(latest.first or None, now)},
                 {"label": _("Last seen"), "value": formatting.relative_time(_last(latest), now)},
+                {"label": COLUMNS[4].label, "value": _sparkline(latest.times, now) or NONE},
             ],
-            "spark": _sparkline(latest.times, now, small=False),
             "failure": failure_context(newest, now, names_job=True),
             "table": with_export(jobs_of_group, job_list),
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
             "operations": self.offered(request, [*OPERATIONS.values()]),
             "select_all": count,
-            "quick_operations": self._quick_operations(request, _("Retry all"), _("Move all"), _("Cancel all"))
+            "quick_operations": self._quick_operations(request, _("Retry all"), _("Move all"), _("Delete all"))
             if count
             else [],
             "actions": [(formatting.url("failuregroup", group, "history"), _("History"), False)],
@@ -187,7 +186,7 @@ def _last(latest: LatestFailures) -> float | None:
     return next(iter(latest.times), 0) or None
 
 
-def _sparkline(failed_at: Sequence[float], now: float, *, small: bool = True) -> Any:
+def _sparkline(failed_at: Sequence[float], now: float) -> Any:
     """Draw the times of the newest failures, from the earliest of them until now."""
     times = [timestamp for timestamp in failed_at if timestamp]
     if not times:
@@ -201,10 +200,4 @@ def _sparkline(failed_at: Sequence[float], now: float, *, small: bool = True) ->
         "count": len(times),
         "time": formatting.duration(now - first),
     }
-    marks = (
-        ()
-        if small
-        else ((0, _("%(time)s ago") % {"time": formatting.duration(now - first)}), (SPARKLINE_BARS - 1, _("now")))
-    )
-    size = {"width": 120, "height": 20} if small else {"width": 560, "height": 120}
-    return sparkline([Series("failed", "", counts)], label, marks=marks, **size)
+    return sparkline([Series("failed", "", counts)], label, width=120, height=20)

@@ -189,7 +189,7 @@ def link(model: str, target: str, text: str | None = None) -> SafeString | str:
 
 
 def job_link(jid: str) -> SafeString | str:
-    """Return a link to a job that shows the beginning of its jid."""
+    """Return a link to a job that shows the beginning and the end of its jid."""
     if not jid:
         return NONE
     return _id_link("job", jid)
@@ -201,7 +201,7 @@ def enqueued(jid: str) -> SafeString:
 
 
 def group_link(group_id: str) -> SafeString | str:
-    """Return a link to a group that shows the beginning of its ID."""
+    """Return a link to a group that shows the beginning and the end of its ID."""
     return _id_link("jobgroup", group_id)
 
 
@@ -210,7 +210,8 @@ def _id_link(model: str, key: str) -> SafeString:
 
 
 def short(jid: str) -> str:
-    return name(jid, 12) if len(jid) > 20 else name(jid)
+    """Return a jid on one line; a long one without its middle: many jobs of a program begin alike."""
+    return name(jid) if len(jid) <= 20 else f"{name(jid[:9])}…{name(jid[-8:])}"
 
 
 def tag_links(values: Iterable[str]) -> SafeString | str:

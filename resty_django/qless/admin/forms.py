@@ -15,7 +15,7 @@ from resty_django.text import printable
 
 from ..clients.default import default_client
 from ..models import name_of, token
-from .formatting import STATE_NAMES, STATES, name
+from .formatting import name
 from .redis_reads import redis_command
 
 LONGEST: Final = 80
@@ -203,20 +203,3 @@ class NameForm(forms.Form):
     """Filter for a list of names."""
 
     name = forms.CharField(label=_("Name contains"), required=False)
-
-
-class FilterForm(forms.Form):
-    """Filter for a list of jobs, in the URL."""
-
-    state = forms.ChoiceField(
-        label=_("State"), required=False, choices=[("", _("all")), *((state, STATE_NAMES[state]) for state in STATES)]
-    )
-    queue = forms.ChoiceField(label=_("Queue"), required=False)
-    klass = forms.CharField(label=_("Class"), required=False)
-    tag = forms.CharField(label=_("Tag"), required=False)
-    tracked = forms.BooleanField(label=_("Tracked"), required=False)
-
-    def __init__(self, data: Any, queues: list[str]) -> None:
-        super().__init__(data)
-        choices = [("", _("all")), *((token(queue), name(queue)) for queue in queues)]
-        self.fields["queue"] = forms.ChoiceField(label=_("Queue"), required=False, choices=choices)

@@ -24,7 +24,7 @@ from . import formatting
 from .base import JobsAdmin
 from .job_lists.export import jobs_sheet
 from .job_lists.rows import COLUMNS as JOB_COLUMNS
-from .job_lists.rows import gone_row, job_rows
+from .job_lists.rows import gone_row, job_rows, table_of_jobs
 from .jobs.callbacks import callbacks_table
 from .redis_reads import fetch_jobs
 
@@ -121,7 +121,7 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         title = formatting.name(row.name)
         actions = [(formatting.url("jobgroup", row.name, "history"), _("History"), False)]
         if group is None:
-            members = table(request, JOB_COLUMNS, [], caption=_("Members"), empty=str(self.missing))
+            members = table_of_jobs(request, [], caption=_("Members"), empty=str(self.missing))
             page = self.list_page(request, members, title=title, object=row, on_object=True, actions=actions)
             page.status_code = 404
             return page
@@ -232,9 +232,8 @@ def _members_table(request: HttpRequest, client: Any, group: Group) -> Table:
     if order[0]:
         first, length = position.span
         rows = sort(rows, *order)[first : first + length]
-    members_table = table(
+    members_table = table_of_jobs(
         request,
-        JOB_COLUMNS,
         rows,
         caption=_("Members"),
         empty=_("The group has no members."),

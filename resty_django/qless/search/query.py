@@ -41,7 +41,11 @@ _AGE: Final = re.compile(r"([<>])=?\s*(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
 
 
 class QueryError(ValueError):
-    """A query that cannot be understood. The message says why, for the user."""
+    """A query that cannot be understood. The message says why, for the user; `suggestions`: queries to try instead."""
+
+    def __init__(self, message: str, suggestions: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.suggestions = suggestions
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,13 @@ def parse(text: str) -> tuple[Term, ...]:
         position = match.end()
         quoted = match["quoted"] is not None
         value = re.sub(r"\\(.)", r"\1", match["quoted"], flags=re.DOTALL) if quoted else match["bare"]
-        terms.append(_term(match["field"] or "", value, quoted))
+        field = match["field"] or ""
+        if field and field.lower() not in FIELDS and not field.lower().startswith("args."):
+            message = _("There is no field %(field)s. To search for text with a colon, put it in quotation marks.")
+            others = (f"args.{match[0]}", *([] if quoted else [f'"{match[0]}"']))
+            tries = [f"{text[: match.start()]}{other}{text[position:]}" for other in others]
+            raise QueryError(message % {"field": field}, tries)
+        terms.append(_term(field, value, quoted))
     if len(terms) > MAX_TERMS:
         raise QueryError(_("The search has more than %(limit)d terms.") % {"limit": MAX_TERMS})
     for name in SINGLE:
@@ -85,11 +95,6 @@ def parse(text: str) -> tuple[Term, ...]:
 def _term(field: str, value: str, quoted: bool) -> Term:
     name, _dot, path = field.partition(".")
     name = name.lower()
-    if (name not in FIELDS and field) or (path and name != "args"):
-        raise QueryError(
-            _("There is no field %(field)s. To search for text with a colon, put it in quotation marks.")
-            % {"field": field}
-        )
     if not value.strip():
         raise QueryError(
             _("%(field)s: needs a value.") % {"field": field}

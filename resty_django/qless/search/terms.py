@@ -77,7 +77,8 @@ class Fragment:
 
 def document(jid: str, klass: str, data: Any, **fields: Any) -> Document:
     """Return the document of a job with these arguments, which are redacted here."""
-    return Document(jid, klass, values=tuple(_values(klass, data)), **fields)
+    values = tuple((path, text) for path, text in argument_texts(klass, data) if text not in MARKS)
+    return Document(jid, klass, values=values, **fields)
 
 
 def error_text(failure: Any) -> str:
@@ -88,14 +89,16 @@ def error_text(failure: Any) -> str:
     return f"{failure.get('group', '')}: {lines[-1] if lines else ''}"[:TEXT_LENGTH]
 
 
-def _values(klass: str, data: Any) -> Iterator[tuple[str, str]]:
+def argument_texts(klass: str, data: Any) -> Iterator[tuple[str, str]]:
+    """Yield the paths and texts of a job's redacted arguments, with a mark for each hidden one."""
     shown = redacted_arguments(klass, data)
-    if isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict):
+    is_task = isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)
+    if is_task and isinstance(shown, dict):
         names, position = _names_of(klass), int(has_source(data))
-        args, kwargs = (shown.get("args"), shown.get("kwargs")) if isinstance(shown, dict) else ((), {})
+        args, kwargs = shown.get("args"), shown.get("kwargs")
         positional = {
             names[position + n] if position + n < len(names) else str(position + n): value
-            for n, value in enumerate(args if isinstance(args, list) else ())
+            for n, value in enumerate(args if isinstance(args, list) else filter(None, [args]))
         }
         shown = {**positional, **(kwargs if isinstance(kwargs, dict) else {})}
     yield from itertools.islice(_leaves(shown, "", 0), MAX_LEAVES)
@@ -110,7 +113,7 @@ def _names_of(klass: str) -> Sequence[str]:
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    if depth > DEEPEST or value in MARKS:
+    if depth > DEEPEST:
         return
     if isinstance(value, dict):
         for name, child in value.items():

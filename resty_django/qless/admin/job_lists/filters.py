@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ...clients.job import Job
 from ...models import name_of
 from ...search.query import Term, first, parse
 from ...search.terms import Fragment, match_all
-from .search import age_of, document_of
+from .search import age_of, document_of, valued
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,13 @@ class JobFilter:
             inside=bool(kept) and "inside" in query,
             **names,
         )
+
+    def search_text(self, text: str) -> str:
+        """Return `text`, which a user searched for, after the other fields of the filter that a search can name."""
+        fields = {"state": self.state, "queue": self.queue, "class": self.klass, "tag": self.tag}
+        others = [(name, value) for name, value in fields.items() if not first(parse(text), name)]
+        parts = chain.from_iterable(valued(name, [value], exact=name == "class") for name, value in others)
+        return " ".join([*parts, text]).strip()
 
     def only(self, *names: str) -> bool:
         """Return whether no fields other than `names` are set."""

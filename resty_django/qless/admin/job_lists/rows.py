@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.http import HttpRequest
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import (
     MAX_SORTED,
     PAGE_SIZE,
@@ -28,6 +30,8 @@ from resty_django.admin.tables import (
 from ...clients.job import Job
 from ...errors import QlessError
 from ...models import token
+from ...redaction import MARKS
+from ...search.terms import Fragment, argument_texts
 from .. import formatting
 from ..redis_reads import redis_command
 from .filters import JobFilter
@@ -38,38 +42,48 @@ from .sources import URGENT_STATES, FirstJobs, ListOrder
 COLUMNS: Final = (
     Column("job", _("Job")),
     Column("klass", _("Class")),
+    Column("arguments", _("Arguments"), sorts=False),
     Column("state", _("State")),
     Column("queue", _("Queue")),
     Column("priority", _("Priority"), number=True),
     Column("tags", _("Tags"), sorts=False),
     Column("changed", _("Last change")),
-    Column("about", _("About"), sorts=False),
+    Column("ran", _("Run time"), number=True),
+    Column("about", _("Details"), sorts=False),
+    Column("match", _("Match"), sorts=False),
 )
+"""`match`: where a search has found the job, if not in its arguments."""
+SHARED: Final = ("klass", "state", "queue", "priority", "tags", "about", "match")
+"""Columns that a table shows once, above it, if they are the same in all rows."""
+MAX_ARGUMENTS: Final = 4
+"""Maximum number of arguments in a cell."""
 URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
 """The order of states by urgency."""
 DEFAULT_ORDER: Final = "default"
 """The value of `o` for the list's own order; "-default" reverses it."""
 STOPPED: Final = "worker stopped"
 """The entry of a history by which a worker that stops says why it times out a job that it returns to its queue."""
-MATCH_COLUMN: Final = Column("match", _("Match"), sorts=False)
-"""The column of a search: where a job matches."""
 
 
-def job_row(job: Job, now: float, due: float | None = None) -> Row:
-    """Return a job as a row. `due`: when a scheduled job can run."""
+def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fragment] = ()) -> Row:
+    """Return a job as a row for `table_of_jobs`. `due`: when a scheduled job can run; `places`: where a search has
+    found the job."""
     history = history_of(job)
     changed_at = float(history[-1].get("when") or 0) if history else 0.0
     state = state_of(job, now)
+    ran = _ran_for(history, state, now)
     return Row(
         cells={
             "job": formatting.job_link(job.jid),
             "klass": formatting.breakable(job.klass),
             "state": formatting.state(state),
-            "queue": formatting.link("queue", job.queue_name),
+            "queue": formatting.breakable(job.queue_name),
             "priority": formatting.number(job.priority),
-            "tags": formatting.tag_links(job.tags),
+            "tags": formatting.name(", ".join(map(str, job.tags)), 80),
             "changed": formatting.relative_time(changed_at, now),
+            "ran": _("< 1 s") if ran == 0 else formatting.age(ran),
             "about": detail_of(job, state, now, due),
+            "match": fragments_html([place for place in places if not place.label.startswith("args")]),
         },
         values={
             "job": job.jid,
@@ -77,17 +91,94 @@ def job_row(job: Job, now: float, due: float | None = None) -> Row:
             "state": URGENCY.get(state, len(URGENCY)),
             "queue": job.queue_name,
             "priority": job.priority,
+            "tags": job.tags,
             "changed": changed_at,
+            "ran": ran,
+            "arguments": _arguments_of(job, places),
+            "group": str(failure_of(job).get("group", "")) if state == "failed" else "",
         },
         pick=token(job.jid),
         title=formatting.short(job.jid),
     )
 
 
-def job_rows(client: Any, jobs: Sequence[Job], now: float) -> list[Row]:
-    """Return jobs as rows, with the times of scheduled jobs."""
+def job_rows(client: Any, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()) -> list[Row]:
+    """Return jobs as rows, with the times of scheduled jobs. `fragments`: where a search has found each."""
     due = _due_times(client, [job for job in jobs if job.state == "scheduled"])
-    return [job_row(job, now, due.get(job.jid)) for job in jobs]
+    places = fragments or [()] * len(jobs)
+    return [job_row(job, now, due.get(job.jid), found) for job, found in zip(jobs, places, strict=True)]
+
+
+def _arguments_of(job: Job, places: Sequence[Fragment]) -> dict[tuple[str, str], SafeString]:
+    """Return the redacted arguments as HTML by path and text: first those where a search has found the job, last hidden
+    ones."""
+    marked = {(place.label.removeprefix("args").removeprefix("."), place.text): place for place in places}
+    try:
+        texts = argument_texts(job.klass, job.data or {})
+    except QlessError:
+        return {}
+    pairs = sorted(texts, key=lambda pair: (pair not in marked, pair[1] in MARKS))
+    return {pair: _argument_html(*pair, marked.get(pair)) for pair in pairs}
+
+
+def _argument_html(path: str, text: str, place: Fragment | None) -> SafeString:
+    if place:
+        return fragments_html([replace(place, label=path)])
+    label = format_html('<span class="resty-quiet">{}:</span> ', formatting.name(path, 40)) if path else ""
+    return format_html("{}{}", label, formatting.breakable(text, 40))
+
+
+def _first_arguments(arguments: Sequence[SafeString]) -> SafeString:
+    more = ["…"] if len(arguments) > MAX_ARGUMENTS else []
+    return format_html_join(", ", "{}", ((cell,) for cell in [*arguments[:MAX_ARGUMENTS], *more]))
+
+
+def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> float | None:
+    """Return the whole seconds of the latest run, which may go on; None if there was none, or its end is not known."""
+    times: list[Any] = [None, None]
+    for entry in history:
+        if entry.get("what") in ("popped", "taken"):
+            times = [entry.get("when"), now if state in ("running", "stalled") else None]
+        elif entry.get("what") in ("done", "failed", "failed-retries"):
+            times[1] = entry.get("when")
+    return max(0.0, (times[1] - times[0]) // 1) if all(isinstance(time, int | float) for time in times) else None
+
+
+def table_of_jobs(
+    request: HttpRequest, rows: Sequence[Row], *, order: tuple[str, bool] | None = None, **options: Any
+) -> Table:
+    """Return rows of jobs as a table: what is the same in all of them stands above it, with links, and columns without
+    content are left out. `order` and `options`: of `tables.table`."""
+    kept = (order or order_of(request, COLUMNS))[0]
+    jobs = [row.values for row in rows if row.values]
+    first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
+    common = {pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)}
+    group = first["group"] if all(job["group"] == first["group"] for job in jobs) else ""
+    shown = [_row_without(row, common, group) for row in rows]
+    links = {"queue": formatting.link("queue", first["queue"]), "tags": formatting.tag_links(first["tags"])}
+    columns: list[Column] = []
+    shared: list[tuple[Any, Any]] = []
+    for column in COLUMNS:
+        cells = {str(row.cells.get(column.key, "")) or NONE for row in shown}
+        is_shared = len(rows) > 1 == len(cells) and column.key in SHARED
+        if column.key in ("job", kept) or not (is_shared or cells == {NONE}):
+            columns.append(column)
+        elif cells != {NONE}:
+            shared.append((column.label, links.get(column.key) or shown[0].cells[column.key]))
+    if group:
+        shared.append((_("Failure group"), formatting.link("failuregroup", group)))
+    if common:
+        shared.append((_("Arguments"), _first_arguments([*common.values()])))
+    return replace(table(request, columns, shown, order=order, **options), shared=shared)
+
+
+def _row_without(row: Row, arguments: Collection[tuple[str, str]], group: str) -> Row:
+    """Return a row without arguments and a failure group that are the same in all rows."""
+    others = [cell for pair, cell in row.values.get("arguments", {}).items() if pair not in arguments]
+    about = row.cells.get("about", "")
+    if row.values.get("group") not in (None, "", group):
+        about = format_html("{} {}", formatting.breakable(row.values["group"]), about)
+    return replace(row, cells={**row.cells, "arguments": _first_arguments(others), "about": about})
 
 
 def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
@@ -113,22 +204,18 @@ def state_of(job: Job, now: float) -> str:
 
 
 def detail_of(job: Job, state: str, now: float, due: float | None = None) -> Any:
-    """Return details for the state: the failure, the lease, the time at which it can run, or the dependencies."""
+    """Return details for the state: the error, the lease, the time at which it can run, or the dependencies."""
     if state == "scheduled" and due is not None:
         return format_html("{} {}", _("can run"), formatting.relative_time(due, now))
     if state == "failed":
-        failure = failure_of(job)
-        message = str(failure.get("message", "")).strip()
-        return format_html(
-            '{} <span class="resty-quiet resty-about">{}</span>',
-            formatting.link("failuregroup", str(failure.get("group", ""))),
-            formatting.breakable(message.splitlines()[-1] if message else "", 80),
-        )
+        message = str(failure_of(job).get("message", "")).strip()
+        text = formatting.breakable(message.splitlines()[-1] if message else "", 80)
+        return format_html('<span class="resty-quiet resty-about">{}</span>', text)
     if state in ("running", "stalled"):
         lease_left = job.expires_at - now
         template = _("lease %(time)s") if lease_left > 0 else _("lease expired %(time)s ago")
         text = template % {"time": formatting.duration(lease_left)}
-        return format_html("{} · {}", formatting.link("worker", job.worker_name), text)
+        return format_html("{} · {}", formatting.breakable(job.worker_name), text)
     if job.dependencies:
         return _("waits for %(jobs)s") % {"jobs": formatting.job_count(len(job.dependencies))}
     return ""
@@ -170,16 +257,9 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
         note = _examined(examined, page.candidates)
         if not page.jobs:
             empty = _("No matches so far. Continue with the next page.")
-    rows = job_rows(job_list.client, page.jobs, now)
-    columns: Sequence[Column] = COLUMNS
-    if job_list.job_filter.terms:
-        columns = (*columns, MATCH_COLUMN)
-        rows = [
-            replace(row, cells={**row.cells, "match": fragments_html(places)})
-            for row, places in zip(rows, page.fragments, strict=True)
-        ]
+    rows = job_rows(job_list.client, page.jobs, now, page.fragments)
     position = Pager(next=next_url, note=note)
-    jobs = table(request, columns, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
     summary = formatting.job_count(matched)
     return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
 
@@ -201,7 +281,7 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: A
         rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
         position = pager(request, len(rows))
         rows = rows[max(0, position.first - 1) : position.last]
-        jobs = table(request, COLUMNS, rows, caption=caption, empty=empty, picks=picks, position=position)
+        jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=picks, position=position)
         default = [(changed(request, o=None, p=None), _("Default order"))]
         return replace(jobs, summary=formatting.job_count(total), order_links=default)
     choice = _ListChoice.of(request, job_list, total)
@@ -210,9 +290,8 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: A
     page = job_list.page(
         start, min(PAGE_SIZE, choice.listed - start), reverse=choice.reverse, first=choice.first is not None
     )
-    jobs = table(
+    jobs = table_of_jobs(
         request,
-        COLUMNS,
         [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
         caption=caption,
         empty=empty,

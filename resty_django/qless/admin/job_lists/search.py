@@ -182,17 +182,17 @@ def suggestions(client: Any, queues: Sequence[str]) -> list[str]:
     """Return texts that complete the search: fields, and the known states, queues, classes and tags."""
     values = [
         *FIELD_SUGGESTIONS,
-        *_valued("queue", queues),
-        *_valued("class", sorted(index.classes(client))),
-        *_valued("tag", client.tags(0, 50)),
+        *valued("queue", queues),
+        *valued("class", sorted(index.classes(client))),
+        *valued("tag", client.tags(0, 50)),
     ]
     return values[:MAX_SUGGESTIONS]
 
 
-def _valued(name: str, values: Sequence[Any]) -> list[str]:
-    """Return `name:value` for values that the search box can hold."""
+def valued(name: str, values: Sequence[Any], *, exact: bool = False) -> list[str]:
+    """Return `name:value` for values that the search box can hold. `exact`: with quotation marks."""
     return [
-        f'{name}:"{value}"' if re.search(r"\s", value) else f"{name}:{value}"
+        f'{name}:"{value}"' if exact or re.search(r"\s", value) else f"{name}:{value}"
         for value in map(str, values)
         if value.isprintable() and '"' not in value and "\\" not in value and len(value) <= 200 and value
     ]

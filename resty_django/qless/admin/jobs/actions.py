@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -60,15 +60,15 @@ def _clone(job: Job, data: dict[str, Any]) -> Change:
 
 CLONE: Final = Operation(
     "clone",
-    gettext_lazy("Run again with other arguments"),
+    gettext_lazy("New job like this one"),
     "start_job",
     _clone,
     gettext_lazy(
-        "Creates a new job of the same class with these arguments and its own jid. It waits for no other job. The "
-        "first job does not change."
+        "Creates a new job of the same class with these values and its own jid. It waits for no other job. The first "
+        "job does not change."
     ),
     form=_clone_form,
-    button=gettext_lazy("Run again with these arguments"),
+    button=gettext_lazy("Enqueue the job"),
 )
 
 
@@ -128,21 +128,6 @@ class JobActions(JobsAdmin[JobRow]):
             danger=True,
         )
         return self.operation_view(request, object_id, operation)
-
-
-class EditorContext(TypedDict):
-    """The form on a job's page that runs it again with edited arguments. `fields`: names and values of hidden ones."""
-
-    arguments: str
-    help: str
-    fields: Sequence[tuple[str, Any]]
-
-
-def editor_context(job: Job) -> EditorContext:
-    """Return the context of the editor for the arguments of a job."""
-    values = clone_values(job)
-    arguments = values.pop("arguments")
-    return {"arguments": arguments, "help": arguments_help(job.klass), "fields": [*values.items()]}
 
 
 def clone_values(job: Job) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
@@ -16,6 +16,7 @@ from resty_django.admin.formatting import percent
 from resty_django.admin.tables import Table, changed
 from resty_django.conf import conf
 from resty_django.text import printable
+from resty_django.txid.codec import is_txid
 
 from ...clients.graph import groups_of
 from ...clients.job import Job
@@ -26,11 +27,11 @@ from ...clients.serialization import encode
 from ...errors import QlessError
 from ...models import ArchivedJob, token
 from ...models import Job as JobRow
-from ...search.query import QueryError
+from ...search.query import QueryError, first
 from .. import formatting
 from ..arguments import display_json
 from ..base import TEMPLATES
-from ..forms import FilterForm, queues_of
+from ..forms import queues_of
 from ..job_lists.export import with_export
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
@@ -38,7 +39,6 @@ from ..job_lists.rows import jobs_table, state_of
 from ..job_lists.search import EXAMPLES, notes, suggestions
 from ..links import links
 from . import operations
-from .actions import EditorContext, editor_context
 from .callbacks import callbacks_table, outcome_facts
 from .failure_report import FailureContext, failure_context
 from .history import History, history
@@ -57,11 +57,13 @@ class ProgressContext(TypedDict):
 
 
 class SearchContext(TypedDict, total=False):
-    """The search box. `error`: why its text cannot be understood; `examples`: pairs of text and URL."""
+    """The search box. `error`: why its text cannot be understood; `tries`: searches to try instead; `examples`: these
+    are pairs of text and URL, too."""
 
     suggestions: Sequence[str]
     examples: Sequence[tuple[str, str]]
     error: str
+    tries: Sequence[tuple[str, str]]
 
 
 class JobContext(TypedDict):
@@ -71,8 +73,6 @@ class JobContext(TypedDict):
     facts: Sequence[tuple[Any, Any]]
     data: str
     complete: bool
-    editor: EditorContext | None
-    """None if the user may not start jobs, or the arguments cannot be shown."""
     links: Sequence[tuple[str, str]]
     failure: FailureContext | None
     result: str
@@ -87,7 +87,6 @@ class JobContext(TypedDict):
     applicable: Mapping[str, bool]
     """Operations by name: whether the user has permission and the job's state allows it."""
     priority: str
-    priorities: Sequence[tuple[str, str]]
 
 
 class JobAdmin(NewJob):
@@ -100,36 +99,35 @@ class JobAdmin(NewJob):
         if job is not None:
             model = "recurringjob" if isinstance(job, RecurringJob) else "job"
             return HttpResponseRedirect(formatting.url(model, text))
-        queues = queues_of(client)
-        examples = [(example, formatting.list_url("job", q=example)) for example in EXAMPLES]
-        search: SearchContext = {"suggestions": suggestions(client, queues), "examples": examples}
+        search: SearchContext = {"suggestions": suggestions(client, queues_of(client)), "examples": _searches(EXAMPLES)}
         try:
             job_filter = JobFilter.from_query(request.GET)
         except QueryError as error:
-            search["error"] = str(error)
+            search |= {"error": str(error), "tries": _searches(error.suggestions)}
             return self.list_page(request, None, filters={"q": text}, search=search)
         if job_filter.state and job_filter.state not in formatting.STATES:
             job_filter = replace(job_filter, state="")
         table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
         table = with_export(table, job_list)
+        hints = [*_refusal_hints(request, job_filter), *_archive_hints(text)]
+        if inside := _inside_hint(request, job_list):
+            if table.rows:
+                hints.append(inside)
+            else:
+                table = replace(table, empty=format_html('{} <a href="{}">{}</a>', table.empty, *inside))
         return self.list_page(
             request,
             table,
-            filters={"q": printable(text, 500)},
+            title=_title_of(job_filter),
+            filters={"q": printable(job_filter.search_text(text), 500)},
             search=search,
             notes=notes(job_list.lookup, () if job_filter.inside else job_filter.terms, job_filter.state),
-            form=FilterForm(request.GET, queues),
-            facts=_list_facts(job_list),
-            hints=[*_tag_hints(client, job_filter), *_inside_hints(request, job_list), *_archive_hints(text)],
+            hints=hints,
             operations=self.offered(request),
             select_all=job_list.countable and table.pager.total,
             bulk=f"bulk/?{request.GET.urlencode()}",
-            hidden_filters=[(key, request.GET[key]) for key in ("group", "worker", "q") if request.GET.get(key)],
             shortcuts=[
-                (formatting.list_url("job", state="failed"), _("Failed")),
-                (formatting.list_url("job", state="complete"), _("Completed")),
                 (formatting.list_url("job", tracked="1"), _("Tracked")),
-                (formatting.list_url("job", state="running"), _("Running")),
                 *([(f"{formatting.list_url('job')}start/", _("New job"))] if self.may(request, "start_job") else []),
             ],
         )
@@ -159,10 +157,9 @@ class JobAdmin(NewJob):
         permissions = self.permissions_of(request)
         return {
             "state": formatting.state(state),
-            "facts": [*_job_facts(job, now), *outcome_facts(outcome)],
+            "facts": [*_job_facts(job, now, permissions), *outcome_facts(outcome)],
             "data": data,
             "complete": complete,
-            "editor": editor_context(job) if data and complete and permissions["start_job"] else None,
             "links": links(request, self.admin_site, job),
             "failure": failure_context(job, now),
             "result": _result_json(result),
@@ -184,44 +181,43 @@ class JobAdmin(NewJob):
                 for name, operation in operations.OPERATIONS.items()
             },
             "priority": f"{job.priority:g}",
-            "priorities": [("25", _("high")), ("0", _("normal")), ("-25", _("low"))],
         }
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
 
 
-def _list_facts(job_list: JobList) -> list[tuple[Any, Any]]:
-    """Return links to the group and the worker of the filter, and the states of tracked jobs."""
+def _title_of(job_filter: JobFilter) -> str:
+    """Return the title of a list, which names the part of the filter that the search box cannot."""
+    name = job_filter.group or job_filter.worker or (_("Tracked jobs") if job_filter.tracked else _("Jobs"))
+    return formatting.name(name)
+
+
+def _searches(texts: Sequence[str]) -> list[tuple[str, str]]:
+    return [(text, formatting.list_url("job", q=text)) for text in texts]
+
+
+def _refusal_hints(request: HttpRequest, job_filter: JobFilter) -> list[tuple[str, str]]:
+    """Return a link to the refusals of the request with the transaction ID of a search, if the site has limits."""
+    words = (term.value for term in job_filter.terms if not term.field)
+    txid = first(job_filter.terms, "txid") or next((word for word in words if is_txid(word.lower())), "")
+    may_view = any(request.user.has_perm(f"resty_limits.{verb}_limitpolicy") for verb in ("view", "change"))
+    try:
+        url = reverse("admin:resty_limits_limitpolicy_key") if txid and may_view else ""
+    except NoReverseMatch:
+        return []
+    text = _("Refused requests with this transaction ID")
+    return [(f"{url}{formatting.query_of({'key': txid})}", text)] if url else []
+
+
+def _inside_hint(request: HttpRequest, job_list: JobList) -> tuple[str, str] | None:
+    """Return a link that repeats a search for words without the index, and also finds parts of words."""
     job_filter = job_list.job_filter
-    facts: list[tuple[Any, Any]] = []
-    if job_filter.group:
-        facts.append((_("Group"), formatting.link("failuregroup", job_filter.group)))
-    if job_filter.worker:
-        facts.append((_("Worker"), formatting.link("worker", job_filter.worker)))
-    if job_filter.only("tracked") and job_filter.tracked:
-        facts.append((_("Tracked"), _state_counts(job_list)))
-    return facts
-
-
-def _tag_hints(client: Any, job_filter: JobFilter) -> list[tuple[str, str]]:
-    """Return a link to the jobs whose tag is the search text, if there are any."""
-    if len(job_filter.terms) != 1 or job_filter.terms[0].field:
-        return []
-    tag = job_filter.terms[0].value
-    count = client.jobs.tagged(tag, 0, 1).total
-    if not count:
-        return []
-    text = _("%(jobs)s with this tag") % {"jobs": formatting.job_count(count)}
-    return [(formatting.list_url("job", tag=token(tag)), text)]
-
-
-def _inside_hints(request: HttpRequest, job_list: JobList) -> list[tuple[str, str]]:
-    """Return a link that repeats a search of the index without it."""
-    if job_list.lookup is None or not job_list.job_filter.terms:
-        return []
-    url = changed(request, inside="1", cursor=None, examined=None, p=None)
-    return [(url, _("Examine all jobs instead, also for parts of words"))]
+    words = job_list.lookup or any(term.field in ("", "args", "error") for term in job_filter.terms)
+    if job_filter.inside or not job_filter.terms or not words:
+        return None
+    url = changed(request, inside="1", cursor=None, examined=None, matched=None, p=None)
+    return url, _("Search also for parts of words")
 
 
 def _archive_hints(text: str) -> list[tuple[str, str]]:
@@ -229,13 +225,6 @@ def _archive_hints(text: str) -> list[tuple[str, str]]:
     if not text or not conf.qless.archive.enabled:
         return []
     return [(formatting.list_url("archivedjob", q=text), _("Search the archive: jid, transaction ID, class or tag"))]
-
-
-def _state_counts(job_list: JobList) -> str:
-    """Return the number of jobs by state; of a long list, for its first jobs."""
-    now = job_list.client.clock()
-    counts = Counter(state_of(job, now) for job in job_list.all_jobs(job_list.total()))
-    return formatting.states_text(counts) or _("none")
 
 
 def _empty_text(job_filter: JobFilter) -> str:
@@ -246,17 +235,18 @@ def _empty_text(job_filter: JobFilter) -> str:
         return _("No failed jobs.")
     if job_filter.only("tracked"):
         return _("No tracked jobs. Track a job on its page to list it here and announce each of its steps.")
-    return _("No jobs match. Remove a filter or change your search.")
+    return _("No jobs match. Change your search.")
 
 
 # --- page of a job ----------------------------------------------------------------------------------------------------
 
 
-def _job_facts(job: Job, now: float) -> list[tuple[Any, Any]]:
+def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tuple[Any, Any]]:
+    """Return the facts about a job; its priority only for users without the form that changes it."""
     facts: list[tuple[Any, Any]] = [
         (_("Class"), formatting.link("jobclass", job.klass)),
         (_("Queue"), formatting.link("queue", job.queue_name)),
-        (_("Priority"), formatting.number(job.priority)),
+        *([] if permissions["edit_job"] else [(_("Priority"), formatting.number(job.priority))]),
         (_("Retries left"), f"{max(0, job.retries_left)} / {job.original_retries}"),
     ]
     if job.state == "running":

@@ -35,7 +35,8 @@ class FailureContext(TypedDict):
 
 
 def failure_context(job: Job | None, now: float, *, names_job: bool = False) -> FailureContext | None:
-    """Return the failure of a job, None if it never failed. `names_job`: whether the section links to the job."""
+    """Return the failure of a job, None if it never failed. `names_job`: whether the section links to the job, and
+    not to the failure group."""
     failure = failure_of(job) if job is not None else {}
     if job is None or failure.get("group") is None:
         return None
@@ -45,7 +46,7 @@ def failure_context(job: Job | None, now: float, *, names_job: bool = False) -> 
         "error": formatting.name(report.error, 500),
         "location": report.location,
         "lines": [] if len(report.lines) == 1 and report.lines[0].text.strip() == report.error else report.lines,
-        "group": formatting.link("failuregroup", str(failure["group"])),
+        "group": "" if names_job else formatting.link("failuregroup", str(failure["group"])),
         "when": formatting.relative_time(float(when) if isinstance(when, int | float) else None, now),
         "worker": formatting.link("worker", str(failure.get("worker") or "")),
         "job": formatting.job_link(job.jid) if names_job else "",

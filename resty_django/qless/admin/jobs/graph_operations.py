@@ -1,4 +1,4 @@
-"""Operations on all jobs that are connected with a job: retry the failed steps, cancel all."""
+"""Operations on all jobs that are connected with a job: retry the failed steps, delete all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _retry(job: Job, data: dict[str, Any]) -> Change:
 
 def _cancel(job: Job, data: dict[str, Any]) -> Change:
     count = job.client.cancel_graph(job.jid, MOST)
-    return Change(_("Canceled %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
+    return Change(_("Deleted %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
 
 
 OPERATIONS_ON_GRAPHS: Final = (
@@ -57,7 +57,7 @@ OPERATIONS_ON_GRAPHS: Final = (
     ),
     Operation(
         "cancel_graph",
-        gettext_lazy("Cancel all connected jobs"),
+        gettext_lazy("Delete all connected jobs"),
         "cancel_job",
         _cancel,
         gettext_lazy(

@@ -203,13 +203,13 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
         ),
         _operation(
             "cancel",
-            _("Cancel permanently"),
-            _("Canceled"),
+            _("Delete"),
+            _("Deleted"),
             "cancel_job",
             lambda job, data: ("cancel", job.jid),
             applies=lambda job: job.state != "complete",
             danger=True,
-            effect=_("Canceling deletes the job, even if a worker is running it. This cannot be undone."),
+            effect=_("Deletes the job, even if a worker is running it. This cannot be undone."),
         ),
     )
 }

@@ -98,7 +98,7 @@ class StuckList(JobActions):
             dependency = token(job.other) if job.other else None
             actions.append((formatting.url("job", job.jid, "undepend", on=dependency), _("release")))
         if self.may(request, "cancel_job"):
-            actions.append((formatting.url("job", job.jid, "cancel"), _("cancel")))
+            actions.append((formatting.url("job", job.jid, "cancel"), _("delete")))
         other = formatting.job_link(job.other) if job.other and job.other != job.jid else ""
         return Row(
             {

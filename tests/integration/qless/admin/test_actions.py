@@ -62,7 +62,7 @@ def test_operations_change_one_job(admin_client: Browser, jobs_site: Client) -> 
     assert job("depends-1").state == "depends"
     admin_client.post(path("job", "depends-1", "undepend") + "?on=waiting-1")
     assert job("depends-1").state == "waiting"
-    assert "Canceled waiting-1." in post("cancel")
+    assert "Deleted waiting-1." in post("cancel")
     assert job() is None
     assert "does not exist" in post("cancel")
     jobs_site.queues["pdf"].put("K", {})
@@ -71,7 +71,7 @@ def test_operations_change_one_job(admin_client: Browser, jobs_site: Client) -> 
     assert logged()[0] == "Change the priority 25."
     assert "History" in text_of(admin_client, path("job", "scheduled-1"))
     assert "Canceled" not in text_of(admin_client, path("job", "waiting-1"), 404)
-    assert "Cancel permanently." in text_of(admin_client, path("job", "waiting-1", "history"))
+    assert "Delete." in text_of(admin_client, path("job", "waiting-1", "history"))
 
 
 def test_operations_that_cannot_be_reversed_say_so(admin_client: Browser, jobs_site: Client) -> None:

@@ -47,7 +47,7 @@ def test_the_confirmation_counts_and_changes_nothing(admin_client: Browser, grou
     assert logged() == []
 
 
-@pytest.mark.parametrize(("verb", "label"), [("retry", "Retried"), ("cancel", "Canceled")])
+@pytest.mark.parametrize(("verb", "label"), [("retry", "Retried"), ("cancel", "Deleted")])
 def test_all_jobs_of_the_groups_are_changed(admin_client: Browser, groups: Client, verb: str, label: str) -> None:
     reply = post(admin_client, verb, "mail-Timeout", HOSTILE, confirmed="yes")
     assert f"{label} 4 jobs." in reply.content.decode()
@@ -78,12 +78,12 @@ def test_jobs_that_refuse_do_not_stop_the_others(admin_client: Browser, groups: 
     groups.queues["mail"].put("K", jid="dependent", depends=["mail-Timeout-1"])
     picks = [token(group) for group in ("mail-Timeout", "pdf-Memory")]
     run_steps(admin_client, BULK, {"verb": "cancel", "pick": picks, "confirmed": "yes"})
-    assert "Canceled 4 jobs. Unchanged: 1." in text_of(admin_client, path("failuregroup"))
+    assert "Deleted 4 jobs. Unchanged: 1." in text_of(admin_client, path("failuregroup"))
     assert groups.jobs.failed() == {"mail-Timeout": 1, HOSTILE: 1}
 
 
 def test_unknown_groups_change_nothing(admin_client: Browser, groups: Client) -> None:
     assert "There is nothing to do." in post(admin_client, "retry", "unknown").content.decode()
-    assert "Canceled 0 jobs." in post(admin_client, "cancel", "", confirmed="yes").content.decode()
+    assert "Deleted 0 jobs." in post(admin_client, "cancel", "", confirmed="yes").content.decode()
     assert sum(groups.jobs.failed().values()) == 6
     assert logged() == []

@@ -171,9 +171,9 @@ def test_retry_and_cancel_of_connected_jobs(admin_client: Browser, grouped: Clie
     assert grouped.jobs.multiget("a-1")[0].state == "waiting"
     text = sound(text_of(admin_client, cancel))
     assert "Not complete</th><td>6 jobs<" in text
-    assert "Canceled 6 jobs." in admin_client.post(cancel, follow=True).content.decode()
+    assert "Deleted 6 jobs." in admin_client.post(cancel, follow=True).content.decode()
     assert grouped.jobs.multiget("a-1", "a-2", "b-1", "b-2", "check", "body") == []
-    assert logged() == ["Retried 1 job.", "Canceled 6 jobs."]
+    assert logged() == ["Retried 1 job.", "Deleted 6 jobs."]
 
 
 def test_an_interrupted_operation_is_logged(
@@ -190,7 +190,7 @@ def test_an_interrupted_operation_is_logged(
     assert "is a dependency of" in reply.content.decode()
     assert {job.jid for job in jobs_site.jobs.multiget("a", "b", "c")} == {"a", "b"}
     (entry,) = logged()
-    assert entry.startswith("Cancel all connected jobs: interrupted, some jobs may have changed. Cancel(): ")
+    assert entry.startswith("Delete all connected jobs: interrupted, some jobs may have changed. Cancel(): ")
 
 
 def test_stuck_jobs(admin_client: Browser, jobs_site: Client, valkey: Redis) -> None:
@@ -272,6 +272,6 @@ def test_selected_stuck_jobs_are_released_and_canceled(admin_client: Browser, jo
     assert [jobs_site.jobs.multiget(jid)[0].state for jid in "abc"] == ["waiting", "waiting", "depends"]
     admin_client.post(url, {"verb": "cancel", "pick": ["c"], "confirmed": "yes"})
     assert jobs_site.jobs.multiget("c") == []
-    assert logged() == ["Remove all dependencies."] * 2 + ["Cancel permanently."]
+    assert logged() == ["Remove all dependencies."] * 2 + ["Delete."]
     assert 'name="pick"' not in text_of(admin_client, STUCK)
     assert person("view_job").post(url, {"verb": "release", "pick": ["a"], "confirmed": "yes"}).status_code == 403

@@ -12,7 +12,7 @@ from resty_django.qless import Client
 from resty_django.qless.admin.jobs import history as job_history
 from resty_django.qless.outcomes.error_text import message_of
 from tests.integration.html_pages import sound
-from tests.integration.qless.admin.tools import failed, path, text_of
+from tests.integration.qless.admin.tools import failed, fill, path, person, text_of
 from tests.integration.qless.conftest import pop
 from tests.integration.qless.tasks import raising
 
@@ -160,3 +160,39 @@ def test_long_histories_are_shortened(
     assert len(shown) == 5
     assert shown[0].endswith("6 steps are not shown.")
     assert [step.split(" now")[0] for step in shown[1:]] == ["row 5", "row 6", "row 7", "row 8"]
+
+
+def buttons(text: str) -> list[str]:
+    """Return the texts of the links, buttons and folded parts of a page's content."""
+    content = text[text.index('id="content-main"') : text.index('id="footer"')]
+    shown = re.sub(r"(?s)</summary>.*?</details>", "</summary>", content)
+    tags = r"(?s)<(?:a|button)\b[^>]*\bclass=\"button[^>]*>(.*?)</(?:a|button)>|<summary>(.*?)</summary>"
+    return [plain(link or summary) for link, summary in re.findall(tags, shown)]
+
+
+def test_each_state_has_one_way_to_run_the_job(admin_client: Browser, jobs_site: Client) -> None:
+    """Visible without opening anything; connected jobs have their own section. The priority is shown once."""
+    jids = fill(jobs_site)
+    common = ["Track", "Delete", "Set", "Add a tag"]
+    connected = ["Retry the failed steps", "Delete all connected jobs"]
+    for state, expected in {
+        "failed": ["Complete message", "Retry", "Move", *common],
+        "scheduled": ["Run now", "Move", *common],
+        "waiting": ["Move", *common, *connected],
+        "running": ["Move", "Track", "Time out", *common[1:]],
+        "complete": ["Move", *(text for text in common if text != "Delete")],
+    }.items():
+        text = sound(text_of(admin_client, path("job", jids[state])))
+        found = [text for text in buttons(text) if text != "Copy the message"]
+        assert found == expected, state
+        assert "Cancel" not in text.partition('id="resty-live-events"')[0], state
+        assert text.count('name="priority"') == 1 + text.count('type="hidden" name="priority"')
+        assert '<th scope="row">Priority</th>' not in text
+    assert '<th scope="row">Priority</th><td>5</td>' in text_of(person("view_job"), path("job", "waiting-1"))
+
+
+def test_the_bar_of_a_running_job_has_a_label(admin_client: Browser, jobs_site: Client) -> None:
+    fill(jobs_site)
+    jobs_site.jobs.multiget("running-1")[0].progress(0.25, "a quarter")
+    text = sound(text_of(admin_client, path("job", "running-1")))
+    assert '<label for="resty-progress">Progress</label> <progress id="resty-progress" max="1" value="0.250">' in text

@@ -88,13 +88,16 @@ def test_arguments_are_checked(admin_client: Browser, with_tasks: Client, klass:
 def test_a_job_page_runs_it_again_with_edited_arguments(admin_client: Browser, with_tasks: Client) -> None:
     data = {"args": ["ada", "geheim"], "kwargs": {}}
     jid = with_tasks.queues["mail"].put(LOG_IN, data, priority=7, tags=["vip"], retries=2, delay=600)
-    text = sound(text_of(admin_client, path("job", jid)))
-    form = text[text.index('class="resty-editor"') : text.index("</details>", text.index('class="resty-editor"'))]
-    assert "Run again with these arguments" in form
+    page = sound(text_of(admin_client, path("job", jid)))
+    (link,) = re.findall(r'<a href="([^"]*)">New job like this one</a>', page)
+    text = sound(text_of(admin_client, link))
+    form = text[text.index('id="content-main"') :]
+    assert "Enqueue the job" in form
     assert "The task takes (user: str, password: str) -&gt; None" in form.replace("&#x27;", "")
     assert f"Values shown as {HIDDEN} are kept: the job gets the stored values, not this mark." in form
-    assert "geheim" not in text
-    fields = dict(re.findall(r'<input type="hidden" name="([a-z]+)" value="([^"]*)"', form))
+    assert "geheim" not in page + text
+    fields = dict(re.findall(r'<input type="(?:number|text)" name="([a-z]+)" value="([^"]*)"', form))
+    fields["queue"] = re.findall(r'<option value="([^"]*)" selected', form)[0]
     (arguments,) = re.findall(r"(?s)<textarea[^>]*>(.*?)</textarea>", form)
     assert json.loads(html.unescape(arguments)) == {"args": ["ada", HIDDEN], "kwargs": {}}
     edited = html.unescape(arguments).replace("ada", "eve")
@@ -109,16 +112,15 @@ def test_a_job_page_runs_it_again_with_edited_arguments(admin_client: Browser, w
 def test_a_complete_job_runs_again_in_its_last_queue(admin_client: Browser, with_tasks: Client) -> None:
     pop(with_tasks.queues["mail"]).complete()
     with_tasks.queues["aaa"].put("K", {})
-    assert '<input type="hidden" name="queue" value="mail">' in text_of(admin_client, path("job", "first"))
     assert re.search(r'value="mail" selected', text_of(admin_client, path("job", "first", "clone")))
 
 
-def test_editor_needs_the_permission_and_readable_arguments(with_tasks: Client, valkey: Any) -> None:
-    assert "resty-editor" not in text_of(person("view_job", "retry_job"), path("job", "first"))
+def test_a_job_like_another_needs_the_permission_and_readable_arguments(with_tasks: Client, valkey: Any) -> None:
+    assert "New job like this one" not in text_of(person("view_job", "retry_job"), path("job", "first"))
     allowed = person("view_job", "start_job")
-    assert "resty-editor" in text_of(allowed, path("job", "first"))
+    assert "New job like this one" in text_of(allowed, path("job", "first"))
     valkey.hset("ql:j:first", "data", "no json")
-    assert "resty-editor" not in text_of(allowed, path("job", "first"))
+    assert "New job like this one" not in text_of(allowed, path("job", "first"))
 
 
 def test_jobs_of_a_task_have_its_callbacks(admin_client: Browser, with_tasks: Client) -> None:

@@ -16,6 +16,8 @@ from django.test import Client as Browser
 
 from resty_django.qless import Client
 from resty_django.qless.admin.job_lists import search as job_search
+from resty_django.qless.admin.job_lists.filters import JobFilter
+from resty_django.qless.admin.job_lists.lists import JobList
 from resty_django.qless.search import index
 from resty_django.qless.search.index import Indexer
 from resty_django.qless.search.terms import index_terms
@@ -28,6 +30,7 @@ from tests.integration.qless.admin.tools import (
     hostile,
     jids,
     path,
+    person,
     text_of,
 )
 from tests.integration.qless.conftest import change_settings, pop
@@ -146,7 +149,6 @@ def test_failed_jobs_and_named_classes_are_in_the_index(admin_client: Browser, o
             page = search(admin_client, text)
             assert jids(page) != []
             assert note not in page
-            assert "Examine all jobs instead" in page
         page = search(admin_client, "ann")
         assert set(jids(page)) == {"x-failed", "x-complete", "x-running", "x-scheduled", "x-pay"}
         assert note in page
@@ -155,16 +157,65 @@ def test_failed_jobs_and_named_classes_are_in_the_index(admin_client: Browser, o
 
 def test_parts_of_words_are_found_by_examining_all_jobs(admin_client: Browser, orders: Client) -> None:
     page = search(admin_client, "eyer")
-    link = re.search(r'<a href="(\?[^"]*inside=1[^"]*)">Examine all jobs instead', page)
+    link = re.search(r'<a href="(\?[^"]*inside=1[^"]*)">Search also for parts of words', page)
     assert link
     page = text_of(admin_client, path("job") + unescape(link[1]))
     assert set(jids(page)) == {"x-failed", "x-complete", "x-running"}
     assert jids(search(admin_client, "unter2", inside="1")) == []
 
 
+def test_a_search_without_a_result_offers_parts_of_words(admin_client: Browser, orders: Client) -> None:
+    """Where the table would be; above the table if there are results, and not for names, which have no words."""
+    for classes in ("*", ""):  # with the index, and without it
+        orders.config.set("index-classes", classes)
+        orders.queues["mail"].put("shop.tasks.Send", {"customer": {"id": 70123}}, jid=f"number-{len(classes)}")
+        page = search(admin_client, "7012 state:waiting")
+        (box,) = re.findall(r'<p class="resty-nothing">(.*?)</p>', page)
+        link = re.search(r'<a href="([^"]*)">Search also for parts of words', box)
+        assert link, box
+        assert f"number-{len(classes)}" in jids(text_of(admin_client, path("job") + unescape(link[1])))
+        assert "parts of words" not in search(admin_client, "tag:none")
+        assert page.count("parts of words") == 1
+        page = search(admin_client, "70123")
+        assert page.index("parts of words") < page.index("resty-list")
+    assert "parts of words" not in search(admin_client, "7012", inside="1")
+
+
+def test_a_filter_in_the_url_is_in_the_search_box(admin_client: Browser, orders: Client) -> None:
+    for query, text, expected in (
+        ("?state=failed&queue=mail", "state:failed queue:mail", {"x-failed"}),
+        ("?tag=eu&q=bob", "tag:eu bob", {"x-waiting"}),
+        ("?klass=shop.tasks.Send&state=complete", 'state:complete class:"shop.tasks.Send"', {"x-complete"}),
+        ("?state=failed&q=state:waiting", "state:waiting", {"x-waiting"}),
+    ):
+        page = text_of(admin_client, f"{path('job')}{query}")
+        assert set(jids(page)) == expected, query
+        (value,) = re.findall(r'<input type="search" id="resty-find"[^>]* value="([^"]*)"', page)
+        assert unescape(value) == text
+        assert set(jids(search(admin_client, text))) == expected, text
+        assert "resty-filters" not in page
+    for query, title in (("tracked=1", "Tracked jobs"), ("group=mail-KeyError", "mail-KeyError"), ("", "Jobs")):
+        assert f"<h1>{title}</h1>" in text_of(admin_client, f"{path('job')}?{query}")
+
+
+def test_a_transaction_id_leads_to_its_refusals(admin_client: Browser, orders: Client) -> None:
+    """If it looks like one, and for users who may see limits."""
+    txid = "d24us73ooblue1de6dq0"
+    link = f'<a href="/admin/resty_limits/limitpolicy/limits/key/?key={txid}">Refused requests'
+    orders.call("put", "w", "mail", "mine", "K", "{}", 0, "txid", txid)
+    for text in (txid, f"txid:{txid}", f"state:waiting {txid}"):
+        page = search(admin_client, text)
+        assert link in page, text
+        assert jids(page) == ["mine"], text
+    assert admin_client.get(f"/admin/resty_limits/limitpolicy/limits/key/?key={txid}").status_code == 200
+    assert "?key=T-1" in search(admin_client, "txid:T-1")
+    assert "Refused requests" not in search(admin_client, "bob")
+    assert "Refused requests" not in search(person("view_job"), txid)
+
+
 def test_results_show_where_they_match(admin_client: Browser, orders: Client) -> None:
     page = search(admin_client, "args.customer.name:bob")
-    assert '<span class="resty-quiet">args.customer.name:</span> <mark>Bob</mark> &lt;b&gt;' in page
+    assert '<span class="resty-quiet">customer.name:</span> <mark>Bob</mark> &lt;b&gt;' in page
     assert "<mark>zip</mark>_code" in search(admin_client, "zip")
 
 
@@ -183,6 +234,19 @@ def test_errors_are_at_the_box_with_the_fields(admin_client: Browser, orders: Cl
     assert "<code>txid:</code>" in page
     assert jids(page) == []
     assert 'role="alert"' not in search(admin_client, "ann")
+    for text, tries, expected in (
+        (
+            "customer.id:7 state:failed",
+            ["args.customer.id:7 state:failed", '"customer.id:7" state:failed'],
+            {"x-failed"},
+        ),
+        ('state:waiting Customer:"Bob <b>"', ['state:waiting args.Customer:"Bob <b>"'], {"x-waiting"}),
+    ):
+        links = re.findall(
+            r'<a href="([^"]*)"><code>([^<]*)</code></a>', search(admin_client, text).split("<details>")[0]
+        )
+        assert [unescape(shown) for _url, shown in links] == tries
+        assert set(jids(text_of(admin_client, unescape(links[0][0])))) == expected
     assert "is not an age" in search(admin_client, "age:soon")
     reply = admin_client.post(bulk() + "&q=age:soon", {"verb": "retry", "pick": "x-failed"}, follow=True)
     assert "is not an age" in reply.content.decode()
@@ -249,7 +313,9 @@ def test_the_shorter_list_is_examined(admin_client: Browser, jobs_site: Client, 
     index_all(jobs_site)
     page = search(admin_client, "args.order:7 state:failed")
     assert jids(page) == ["lost"]
-    assert "Examine all jobs instead" not in page
+    job_list = JobList(jobs_site, JobFilter.from_query({"q": "args.order:7 state:failed"}))
+    job_list.scan("")
+    assert job_list.lookup is None
 
 
 def test_failed_jobs_of_a_class_are_found_among_many_others(
