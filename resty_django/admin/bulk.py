@@ -164,7 +164,6 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         query = f"?{request.GET.urlencode()}" if request.GET else ""
         return {
             "bulk": url or reverse(self.url_name("bulk")) + query,
-            "picks_label": _("Action for selected rows"),
             "operations": self.offered(request, operations),
             "select_all": total,
         }

@@ -216,7 +216,7 @@ def test_jobs_are_chosen_and_tagged(open_page: OpenPage, busy: Client) -> None:
     page = open_page()
     page.goto(f"{path('queue', 'mail')}?tab=waiting")
     page.get_by_label("Select all rows on this page").check()
-    page.get_by_label("Action for selected jobs").select_option("tag")
+    page.get_by_label("Action", exact=True).select_option("tag")
     page.get_by_role("button", name="Go", exact=True).click()
     page.get_by_label("Tag").fill("chosen")
     page.locator("input[type=submit].default").click()

@@ -94,7 +94,7 @@ def test_the_answers_of_forms_fit(open_page: OpenPage, long_names: Client) -> No
     tab.emulate_media(color_scheme="light")
     tab.goto(path("job"))
     tab.get_by_label("Select all rows on this page").check()
-    tab.get_by_label("Action for selected jobs").select_option("move")
+    tab.get_by_label("Action", exact=True).select_option("move")
     tab.get_by_role("button", name="Go", exact=True).click()
     tab.locator("input[type=submit].default").wait_for()
     problems += page_problems(tab)

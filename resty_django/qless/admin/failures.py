@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
@@ -89,22 +90,17 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             picks=True,
             export=sheet_of("failure-groups", EXPORTED, lambda: _rows(client, rows)),
         )
-        total, all_failed = sum(groups.values()), formatting.list_url("job", state="failed")
-        tiles: list[dict[str, Any]] = [
-            {"label": _("Failed jobs"), "value": formatting.number(total), "alarm": total, "url": all_failed},
-            {"label": _("Groups"), "value": formatting.number(len(groups))},
-        ]
+        summary = _("%(jobs)s failed") % {"jobs": formatting.job_count(sum(groups.values()))}
         return self.list_page(
             request,
-            failures_table,
-            tiles=tiles,
+            replace(failures_table, summary=summary),
             form=NameForm(request.GET),
             bulk=f"{formatting.list_url('job')}bulk/?state=failed",
             operations=self.offered(request),
             picks_url="bulk/",
-            picks_label=_("Action for the jobs of selected groups"),
+            picks_label=_("Action for the jobs of the groups"),
             quick_operations=self._quick_operations(request, _("Retry everything"), None, _("Delete everything"))
-            if total
+            if groups
             else [],
         )
 

@@ -36,7 +36,7 @@ def test_groups_have_check_boxes(admin_client: Browser, groups: Client) -> None:
     text = text_of(admin_client, path("failuregroup"))
     assert text.count('name="pick"') == 3
     assert 'action="bulk/"' in text
-    assert "Action for the jobs of selected groups" in text
+    assert "Action for the jobs of the groups" in text
 
 
 def test_the_confirmation_counts_and_changes_nothing(admin_client: Browser, groups: Client) -> None:

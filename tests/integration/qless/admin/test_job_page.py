@@ -159,7 +159,7 @@ def test_long_histories_are_shortened(
     shown = steps(text_of(admin_client, path("job", "j")))
     assert len(shown) == 5
     assert shown[0].endswith("6 steps are not shown.")
-    assert [step.split(" now")[0] for step in shown[1:]] == ["row 5", "row 6", "row 7", "row 8"]
+    assert [step[:5] for step in shown[1:]] == ["row 5", "row 6", "row 7", "row 8"]
 
 
 def buttons(text: str) -> list[str]:
