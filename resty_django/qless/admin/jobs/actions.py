@@ -95,6 +95,11 @@ class JobActions(JobsAdmin[JobRow]):
         """Return the states of the jobs."""
         return [(_("States"), states_text([*targets.values()], self.client().clock()))]
 
+    def list_address(self, request: HttpRequest) -> str:
+        """Return the page of a failure group if its jobs are listed."""
+        group = name_of(request.GET.get("group", ""))
+        return formatting.url("failuregroup", group) if group else super().list_address(request)
+
     def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
         try:
             job_list = JobList(self.client(), JobFilter.from_query(request.GET))
