@@ -213,6 +213,7 @@ def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | Non
         return None
     left = min(int(left_text or 0), failed)
     first = redis_command(client, "ZRANGE", f"q:{queue}-paced", 0, 0) if left else []
+    note: Any
     if left and any(counts.paused for counts in queue_counts(client, [queue])):
         note = format_html(_("Waits: the queue {} is paused."), formatting.link("queue", queue))
     elif first and first[0] != group:
@@ -228,7 +229,7 @@ def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | Non
         (_("Complete"), jobs.done + jobs.skipped),
         *([(_("Canceled"), jobs.canceled)] if jobs.canceled else []),
     ]
-    time_left = formatting.duration(left / float(rate)) if left else formatting.NONE
+    time_left = formatting.age(left / float(rate) if left else None)
     return {
         "note": note,
         "total": left + jobs.total,
