@@ -32,7 +32,7 @@ from .job_lists.rows import jobs_table
 from .jobs.bulk import JobLists
 from .jobs.failure_report import FailureContext, failure_context
 from .jobs.operations import OPERATIONS
-from .redis_reads import fetch_jobs, queue_counts, redis_command
+from .redis_reads import failed_jids, fetch_jobs, queue_counts, redis_command
 
 COLUMNS: Final = (
     Column("group", gettext_lazy("Failure group")),
@@ -78,6 +78,9 @@ PACE: Final = Operation(
         "workers poll these queues. Until its turn, a job stays failed. You can close the page."
     ),
     done=gettext_lazy("Started the paced retry of"),
+    explain=lambda group: {
+        "facts": [(_("Failed jobs"), formatting.number(failed_jids(default_client(), group, 0, 1)[0]))]
+    },
     form=lambda data, group: PaceForm(data),
 )
 STOP_PACE: Final = Operation(

@@ -180,7 +180,7 @@ class RecurringForm(SeenForm):
 
 
 class PaceForm(forms.Form):
-    rate = forms.FloatField(label=_("Jobs per second"), min_value=0.01, max_value=1000)
+    rate = forms.FloatField(label=_("Jobs per second"), min_value=0.01, max_value=500)
 
 
 class PauseForm(forms.Form):

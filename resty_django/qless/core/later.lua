@@ -16,9 +16,9 @@
 -- the group that are still to be moved to the queue. Earlier versions of this core do not read it.
 --
 -- q:<queue>-paced is a sorted set of the failure groups in a paced retry whose oldest job is of the queue, scored by
--- the time of its turn. Only a pop of the queue moves it, and does not make up for more than 0.1 seconds without a pop,
--- so a pause leads to no burst. The hash paced:<group> has this queue, the `rate` per second, the jobs `left`, the time until which they failed
--- (`last`), the number `stopped`, and the `id` of the group of jobs that counts how they end.
+-- the time of its turn. Only a pop of the queue moves it, and makes up for at most 0.1 seconds without a pop, so a pause
+-- leads to no burst. The hash paced:<group> has this queue, the `rate` per second, the jobs `left`, the time until which
+-- they failed (`last`), the number `stopped`, and the `id` of the group of jobs that counts how they end.
 local STEP = 100
 local lazy_helpers, lazy_helpers_made, outcomes -- defined in helpers_lazy.lua and outcomes.lua
 
@@ -263,12 +263,13 @@ local function later()
     end
   end
 
-  -- Return the queue and the jid of the oldest job of a group; nil: none failed until `last`.
-  local function oldest_failed(group, last)
+  -- Return the queue (`queue` if the job is gone) and the jid of the oldest job of a group; nil: none failed until
+  -- `last`.
+  local function oldest_failed(group, last, queue)
     local jid = call('LINDEX', prefix .. 'f:' .. group, -1)
     local job = jid and call('HMGET', JOB .. jid, 'queue', 'failure') or {}
     if jid and (tonumber(string.match(job[2] or '', '"when":%s*([%d.eE+]+)')) or 0) <= last then
-      return job[1] or '', jid
+      return job[1] or queue, jid
     end
   end
 
@@ -291,7 +292,7 @@ local function later()
   -- Retry the jobs of a group at a rate per second: start, or add them to those that are left. Return how many are
   -- left. With the rate 0, stop; these jobs stay failed.
   local function pace(group, rate)
-    local key, first_queue = PACED .. group, oldest_failed(group, now)
+    local key, first_queue = PACED .. group, oldest_failed(group, now, '')
     local left, queue, id = unpack(call('HMGET', key, 'left', 'queue', 'id'))
     left = tonumber(left) or 0
     if rate <= 0 and left > 0 then
@@ -320,15 +321,16 @@ local function later()
     if not (rate and left and last and id) then
       return call('ZREM', key, group or '')
     end
-    local limit = math.min(left, math.max(1, math.min(STEP, floor(rate / 10))))
-    local next_queue, jid = oldest_failed(group, last)
+    local limit = math.min(left, math.max(1, math.min(STEP / 2, floor(rate / 10))))
+    local next_queue, jid = oldest_failed(group, last, queue)
     while next_queue == queue and limit > 0 do
       if unfail(queue, group, 1) == 1 and not outcomes().is_member(jid, id) then
         outcomes().join(jid, id, 'waiting')
       end
       left, limit, due = left - 1, limit - 1, due + 1 / rate
-      next_queue, jid = oldest_failed(group, last)
+      next_queue, jid = oldest_failed(group, last, queue)
     end
+    lazy_helpers().remove_from_groups()
     for _, other in ipairs(call('ZRANGEBYSCORE', key, '-inf', due)) do
       call('ZADD', key, other == group and due or due + 0.001, other)
     end

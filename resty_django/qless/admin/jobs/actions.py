@@ -96,9 +96,12 @@ class JobActions(JobsAdmin[JobRow]):
         return [(_("States"), states_text([*targets.values()], self.client().clock()))]
 
     def list_address(self, request: HttpRequest) -> str:
-        """Return the page of a failure group if its jobs are listed."""
-        group = name_of(request.GET.get("group", ""))
-        return formatting.url("failuregroup", group) if group else super().list_address(request)
+        """Return the page of the list; of failed jobs, that of their group or of all groups: it shows what is left."""
+        if group := name_of(request.GET.get("group", "")):
+            return formatting.url("failuregroup", group)
+        if "all" in request.POST and request.GET.urlencode() == "state=failed":
+            return formatting.list_url("failuregroup")
+        return super().list_address(request)
 
     def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
         try:

@@ -56,7 +56,7 @@ def test_jobs_return_at_the_rate_oldest_first(core: Core) -> None:
     assert 0 < core.client.ttl("ql:paced:g") <= 86_400
 
 
-@pytest.mark.parametrize(("rate", "expected"), [(0.5, 2), (4, 16), (9, 36), (95, 380), (900, 1000)])
+@pytest.mark.parametrize(("rate", "expected"), [(0.5, 2), (4, 16), (9, 36), (95, 380), (400, 1000)])
 def test_no_rate_is_exceeded(core: Core, rate: float, expected: int) -> None:
     core("put.many", "c", "q", *(word for n in range(1000) for word in (f"j{n}", "K", "{}", 0, "")))
     for jid in core.popped(count=1000):
@@ -191,3 +191,24 @@ def test_a_pop_costs_nothing_more_without_a_paced_retry(core: Core) -> None:
     fail(core, "g", *(f"j{n}" for n in range(3)))
     core("pace", "g", 1)
     assert calls() == before
+
+
+def test_jobs_that_failed_because_of_a_job_wait_for_it_again(core: Core) -> None:
+    core.put("first")
+    core.put("second", depends=["first"], outcome={"policy": "fail"})
+    assert core.popped() == ["first"]
+    core("fail", "first", "w", "g", "broken")
+    assert core.json("failed") == {"g": 1, "q-DependencyFailed": 1}
+    core("pace", "g", 4)
+    assert core.popped() == ["first"]
+    assert core.json("failed") == {}
+    core.complete("first")
+    assert core.popped() == ["second"]
+
+
+def test_a_job_that_is_gone_is_dropped(core: Core) -> None:
+    fail(core, "g", "j0", "j1", "j2")
+    core.client.delete("ql:j:j1")
+    core("pace", "g", 4)
+    assert run(core, 2) == ["j0", "j2"]
+    assert core.client.exists("ql:f:g", "ql:q:q-paced") == 0
