@@ -103,6 +103,7 @@ def fill_site(client: Client) -> None:
     queue.put(KLASS, jid="loop", depends=["loop"])
     queue.config_set("pause-reason", "until the new renderer of customer notifications is deployed everywhere")
     queue.pause()
+    client.call("pace", GROUP, 4)
     shdicts["default"].set(KEY, KEY)
     mlcaches["pages"].set(KEY, KEY)
     mlcaches["pages"].get(KEY)

@@ -16,9 +16,9 @@
 -- the group that are still to be moved to the queue. Earlier versions of this core do not read it.
 --
 -- q:<queue>-paced is a sorted set of the failure groups in a paced retry whose oldest job is of the queue, scored by
--- the time of its turn. Only a pop of the queue moves it, and makes up for at most 0.1 seconds without a pop, so a pause
--- leads to no burst. The hash paced:<group> has this queue, the `rate` per second, the jobs `left`, the time until which
--- they failed (`last`), the number `stopped`, and the `id` of the group of jobs that counts how they end.
+-- the time of its turn. Only a pop of the queue moves it, and makes up for at most 0.1 seconds without a pop, so a
+-- pause leads to no burst. The hash paced:<group> has this queue, the `rate` per second, the jobs `left`, when they
+-- failed at the latest (`last`), the number `stopped`, and the `id` of the group of jobs that counts how they end.
 local STEP = 100
 local lazy_helpers, lazy_helpers_made, outcomes -- defined in helpers_lazy.lua and outcomes.lua
 
