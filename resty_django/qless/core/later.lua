@@ -325,7 +325,7 @@ local function later()
     local next_queue, jid = oldest_failed(group, last, queue)
     while next_queue == queue and limit > 0 do
       if unfail(queue, group, 1) == 1 and not outcomes().is_member(jid, id) then
-        outcomes().join(jid, id, 'waiting')
+        outcomes().join(jid, id, call('HGET', JOB .. jid, 'state'))
       end
       left, limit, due = left - 1, limit - 1, due + 1 / rate
       next_queue, jid = oldest_failed(group, last, queue)

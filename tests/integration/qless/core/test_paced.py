@@ -199,6 +199,9 @@ def test_jobs_that_failed_because_of_a_job_wait_for_it_again(core: Core) -> None
     assert core.popped() == ["first"]
     core("fail", "first", "w", "g", "broken")
     assert core.json("failed") == {"g": 1, "q-DependencyFailed": 1}
+    core("pace", "q-DependencyFailed", 4)
+    assert core.popped() == []  # it fails again, since the first one is still failed
+    assert counts(core, "q-DependencyFailed") == ("failed", 1, 0, 1, 0, 0)
     core("pace", "g", 4)
     assert core.popped() == ["first"]
     assert core.json("failed") == {}
