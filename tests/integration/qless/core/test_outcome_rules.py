@@ -21,8 +21,8 @@ GROUPS = ("g", "h")
 KINDS = {"complete": ("success", "complete"), "failed": ("failure", "complete")}
 EVENTS = {"completed": "complete", "failed": "failed", "skipped": "skipped", "canceled": "canceled"}
 STEPS = {
-    **{"put": 8, "plain_put": 1, "requeue": 3, "complete": 6, "fail": 5, "unfail": 2, "pace": 3, "cancel": 2, "depends": 2},
-    **{"open_group": 2, "close_group": 4, "join": 1, "move": 1},
+    **{"put": 8, "plain_put": 1, "requeue": 3, "complete": 6, "fail": 5, "unfail": 2, "cancel": 2, "depends": 2},
+    **{"pace": 3, "open_group": 2, "close_group": 4, "join": 1, "move": 1},
     **{"foreign_put": 2, "foreign_complete": 2, "foreign_fail": 2, "foreign_delete": 1, "foreign_unfail": 1},
 }
 """How often each is chosen."""
