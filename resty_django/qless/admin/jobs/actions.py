@@ -96,7 +96,7 @@ class JobActions(JobsAdmin[JobRow]):
         return [(_("States"), states_text([*targets.values()], self.client().clock()))]
 
     def list_address(self, request: HttpRequest) -> str:
-        """Return the URL of the list; for failed jobs, the page of their group, or the list of groups: it shows the rest."""
+        """Return the URL of the list; for failed jobs, of their group or of the list of groups, which show the rest."""
         if group := name_of(request.GET.get("group", "")):
             return formatting.url("failuregroup", group)
         if "all" in request.POST and request.GET.urlencode() == "state=failed":
