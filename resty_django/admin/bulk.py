@@ -280,7 +280,7 @@ class Rows:
 
     def step(self, operation: Operation[Any], data: dict[str, Any], progress: Progress) -> Step:
         targets = self._applicable(operation)
-        outcome = operation.change(targets, data, 0, Refused, *self.admin.refusals)
+        outcome = operation.change(targets, data, Refused, *self.admin.refusals)
         progress.done = len(outcome.changes)
         progress.skipped = len(self.names) - progress.done
         changes = [(self.admin.row(name, targets[name]), change) for name, change in outcome.changes.items()]

@@ -57,4 +57,5 @@ class ListContext(PicksContext, total=False):
     picks_url: str
     """The URL of operations on selected rows, if it is not `bulk`."""
     quick_operations: Sequence[tuple[str, str, bool]]
-    """Name, text and danger of operations on all of the list."""
+    """Name, text and danger of operations on all of the list; `quick_links`: others, on their own pages."""
+    quick_links: Sequence[tuple[str, Any]]

@@ -63,7 +63,7 @@ class Operation(Generic[Target]):
 
     - `run`: changes the object, given the form's cleaned data. May raise `Refused` or an error in `refusals` of the
       admin. `partial`: such an error may leave a part done, so it is logged.
-    - `run_many`: does the same for objects by name, and the number of objects changed before; by default one by one.
+    - `run_many`: does the same for objects by name; by default one by one.
     - `label`: in lists; `title` and `button` of the operation's page are the label by default.
     - `done`: begins the message about many objects. Lists offer the operation only if it has this text.
     - `effect`: says what happens. `explain`: returns more context for the page, such as `facts`; may raise like `run`.
@@ -87,18 +87,12 @@ class Operation(Generic[Target]):
     danger: bool = False
     partial: bool = False
     template: str = "admin/resty_django/action.html"
-    run_many: Callable[[Mapping[str, Target], dict[str, Any], int], Outcome] | None = None
+    run_many: Callable[[Mapping[str, Target], dict[str, Any]], Outcome] | None = None
 
-    def change(
-        self,
-        targets: Mapping[str, Target],
-        data: dict[str, Any],
-        before: int = 0,
-        *refusals: type[Exception],
-    ) -> Outcome:
+    def change(self, targets: Mapping[str, Target], data: dict[str, Any], *refusals: type[Exception]) -> Outcome:
         """Change several objects; a store that is down ends it, and what is done until then is in the outcome."""
         if self.run_many is not None:
-            return self.run_many(targets, data, before)
+            return self.run_many(targets, data)
         outcome = Outcome()
         for name, target in targets.items():
             try:

@@ -102,6 +102,7 @@ def fill_site(client: Client) -> None:
     Writer(client).run()
     queue.put(KLASS, jid="loop", depends=["loop"])
     queue.pause(reason="until the new renderer of customer notifications is deployed everywhere", by="somebody")
+    client.call("pace", GROUP, 4)
     shdicts["default"].set(KEY, KEY)
     mlcaches["pages"].set(KEY, KEY)
     mlcaches["pages"].get(KEY)

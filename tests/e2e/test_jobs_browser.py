@@ -202,7 +202,6 @@ def test_a_group_is_retried(open_page: OpenPage, busy: Client, scripts: bool, mo
     page.goto(path("failuregroup", "mail-Many"))
     page.get_by_role("button", name="Retry all").click()
     assert "60 jobs: the entire list." in page.locator("#content-main").inner_text()
-    page.locator("[name=rate]").fill("1000")
     page.locator("input[type=submit].default").click()
     if not scripts:
         for _ in range(2):

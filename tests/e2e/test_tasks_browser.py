@@ -337,3 +337,20 @@ def test_a_table_is_downloaded(operator: Callable[..., Operator], orders: Client
         text = page.download(link)
         rows = [*csv.DictReader(io.StringIO(text))] if format == "CSV" else json.loads(text)["rows"]
         assert {row["group"]: int(row["count"]) for row in rows} == {"mail-KeyError": 1, "mail-Timeout": 11}
+
+
+def test_failed_jobs_are_retried_at_a_pace(operator: Callable[..., Operator], orders: Client) -> None:
+    page = operator(5)
+    page.open("resty_qless/failuregroup")
+    page.click(page.tab.get_by_role("link", name="mail-Timeout", exact=True))
+    page.click(page.tab.get_by_role("link", name="Retry at a pace"))
+    page.enter("Jobs per second:", "4")
+    assert "Started the paced retry of 11 jobs: 4 per second." in page.text(".messagelist")
+    progress = "section:has(h2:text-is('Paced retry'))"
+    assert "To be retried 11 Waiting or running 0 Complete 0 Failed again 0 Time left 2.8 s" in page.text(progress)
+    pop(orders.queues["mail"]).complete()
+    page.tab.locator(f"{progress} >> dd:text-is('10')").wait_for()  # without a click
+    assert "To be retried 10 Waiting or running 0 Complete 1" in page.text(progress)
+    page.click(page.tab.get_by_role("button", name="Stop the paced retry"))
+    assert "Stopped the paced retry. Still failed: 10 jobs." in page.text(".messagelist")
+    assert len(page.rows(".resty-list tbody tr")) == 10

@@ -200,6 +200,7 @@ def fill_jobs(client: Client) -> dict[str, str]:
     client.queues["idle"].put("K", jid="last")
     client.jobs["last"].cancel()
     client.queues[HOSTILE].pause()
+    client.call("pace", HOSTILE, 0.01)
     names = {
         **dict.fromkeys(("queue", "failure", "class", "worker", "tag", "option", "running"), HOSTILE),
         **{"dependent": HOSTILE + "2", "failed": HOSTILE + "3", "recurring": HOSTILE + "r"},

@@ -22,7 +22,7 @@ CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
             *("cancel", "retry_graph", "cancel_graph", "undepend", "clone"),
         ),
     ),
-    FailureGroup: ("failures.FailureGroupAdmin", ("bulk",)),
+    FailureGroup: ("failures.FailureGroupAdmin", ("bulk", "pace", "stop_pace")),
     Worker: ("workers.admin.WorkerAdmin", ("bulk", "quiet", "resume", "stop", "scale", "stacks", "deregister")),
     RecurringJob: (
         "recurring.admin.RecurringJobAdmin",

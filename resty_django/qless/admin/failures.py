@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -16,13 +17,16 @@ from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
 from resty_django.admin.formatting import NONE
 from resty_django.admin.lists import ListContext
+from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
+from ..clients.default import default_client
 from ..clients.figures import LatestFailures, latest_failures
+from ..clients.serialization import text
 from ..models import FailureGroup, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin
-from .forms import NameForm
+from .forms import NameForm, PaceForm
 from .job_lists.export import with_export
 from .job_lists.filters import JobFilter
 from .job_lists.lists import JobList
@@ -30,7 +34,7 @@ from .job_lists.rows import jobs_table
 from .jobs.bulk import JobLists
 from .jobs.failure_report import FailureContext, failure_context
 from .jobs.operations import OPERATIONS
-from .redis_reads import fetch_jobs
+from .redis_reads import failed_jids, fetch_jobs, queue_counts, redis_command
 
 COLUMNS: Final = (
     Column("group", gettext_lazy("Failure group")),
@@ -45,17 +49,58 @@ SPARKLINE_BARS: Final = 24
 
 
 class GroupContext(ListContext):
-    """The context of `group.html`. `failure`: the newest job's."""
+    """The context of `group.html`. `failure`: the newest job's; `paced`: the progress of a paced retry."""
 
     failure: FailureContext | None
     table: Table
+    paced: Mapping[str, Any] | None
+
+
+def _pace(group: str, data: dict[str, Any]) -> Change:
+    if not (count := default_client().call("pace", group, data["rate"])):
+        raise Refused(_("This group has no failed jobs any more."))
+    entry = _("Started the paced retry of %(jobs)s: %(rate)s per second.")
+    return Change(entry % {"jobs": formatting.job_count(count), "rate": formatting.number(data["rate"])})
+
+
+def _stop_pace(group: str, data: dict[str, Any]) -> Change:
+    if not (count := default_client().call("pace", group, 0)):
+        raise Refused(_("The paced retry has ended already."))
+    return Change(_("Stopped the paced retry. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(count)})
+
+
+PACE: Final = Operation(
+    "pace",
+    gettext_lazy("Retry at a pace"),
+    "retry_job",
+    _pace,
+    gettext_lazy(
+        "Failed jobs return to their queues one after the other, oldest first, with all of their retries, while "
+        "workers poll these queues. Until its turn, a job stays failed. You can close the page."
+    ),
+    done=gettext_lazy("Started the paced retry of"),
+    explain=lambda group: {
+        "facts": [(_("Failed jobs"), formatting.number(failed_jids(default_client(), group, 0, 1)[0]))]
+    },
+    form=lambda data, group: PaceForm(data),
+)
+STOP_PACE: Final = Operation(
+    "stop_pace",
+    gettext_lazy("Stop the paced retry"),
+    "retry_job",
+    _stop_pace,
+    gettext_lazy("The jobs that are left stay failed."),
+)
 
 
 class FailureGroupAdmin(JobsAdmin[FailureGroup]):
-    operations = tuple(OPERATIONS[name] for name in ("retry", "move", "cancel"))
+    operations = (OPERATIONS["retry"], PACE, OPERATIONS["move"], OPERATIONS["cancel"])
 
     def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("bulk", self.bulk_view, "bulk/")]
+        return [self.page_url("bulk", self.bulk_view, "bulk/"), *self.operation_urls(PACE, STOP_PACE)]
+
+    def target(self, obj: FailureGroup) -> str:
+        return obj.name
 
     def count_text(self, count: int) -> str:
         return formatting.job_count(count)
@@ -131,6 +176,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
                 {"label": _("Last seen"), "value": formatting.relative_time(_last(latest), now)},
                 {"label": COLUMNS[4].label, "value": _sparkline(latest.times, now) or NONE},
             ],
+            "paced": _paced_context(client, group, count),
             "failure": failure_context(newest, now, names_job=True),
             "table": with_export(jobs_of_group, job_list),
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
@@ -138,6 +184,9 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             "select_all": count,
             "quick_operations": self._quick_operations(request, _("Retry all"), _("Move all"), _("Delete all"))
             if count
+            else [],
+            "quick_links": [(formatting.url("failuregroup", group, "pace"), PACE.label)]
+            if count and self.may(request, "retry_job")
             else [],
             "actions": [(formatting.url("failuregroup", group, "history"), _("History"), False)],
         }
@@ -151,6 +200,46 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             for operation, label in operations_offered
             if self.may(request, operation.permission)
         ]
+
+
+def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | None:
+    """Return the progress of a group's paced retry, until a day after its end. `failed`: the number of its jobs."""
+    values = redis_command(client, "HMGET", f"paced:{group}", "id", "queue", "rate", "left", "stopped")
+    id, queue, rate, left_text, stopped = (text(value) if isinstance(value, bytes) else value or "" for value in values)
+    jobs = client.groups.get(id) if id else None
+    if jobs is None:
+        return None
+    left = min(int(left_text or 0), failed)
+    first = redis_command(client, "ZRANGE", f"q:{queue}-paced", 0, 0) if left else []
+    note: Any
+    if left and any(counts.paused for counts in queue_counts(client, [queue])):
+        note = format_html(_("Waits: the queue {} is paused."), formatting.link("queue", queue))
+    elif first and first[0] != group:
+        note = format_html(_("Waits: the jobs of {} come first."), formatting.link("failuregroup", first[0]))
+    elif stopped:
+        note = _("Stopped. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(int(stopped))}
+    else:
+        note = _("%(rate)s per second") % {"rate": formatting.number(float(rate))}
+    ended = jobs.total - jobs.left
+    counts = [
+        (_("To be retried"), left),
+        (_("Waiting or running"), jobs.left),
+        (_("Complete"), jobs.done + jobs.skipped),
+        *([(_("Canceled"), jobs.canceled)] if jobs.canceled else []),
+    ]
+    time_left = formatting.age(left / float(rate) if left else None)
+    return {
+        "note": note,
+        "total": left + jobs.total,
+        "ended": ended,
+        "url": formatting.url("jobgroup", id),
+        "stop": left and formatting.url("failuregroup", group, "stop_pace"),
+        "tiles": [
+            *({"label": label, "value": formatting.number(number)} for label, number in counts),
+            {"label": _("Failed again"), "value": formatting.number(jobs.failed), "alarm": jobs.failed},
+            {"label": _("Time left"), "value": time_left},
+        ],
+    }
 
 
 def _rows(client: Any, rows: Sequence[Row]) -> list[Row]:

@@ -61,14 +61,6 @@ class OperationForm(forms.Form):
             )
         elif field == "tag":
             self.fields["tag"] = forms.CharField(label=_("Tag"), max_length=1000, strip=False)
-        if operation == "retry" and job is None:
-            self.fields["rate"] = forms.FloatField(
-                label=_("Jobs per second"),
-                required=False,
-                min_value=0.001,
-                max_value=100_000,
-                help_text=_("Schedules the jobs one after the other at this rate. Leave empty for all at once."),
-            )
 
     def clean_queue(self) -> str:
         return name_of(self.cleaned_data["queue"])
@@ -186,6 +178,10 @@ class RecurringForm(SeenForm):
 
     def clean_queue(self) -> str:
         return name_of(self.cleaned_data["queue"])
+
+
+class PaceForm(forms.Form):
+    rate = forms.FloatField(label=_("Jobs per second"), min_value=0.01, max_value=500)
 
 
 class PauseForm(forms.Form):

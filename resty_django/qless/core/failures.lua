@@ -7,6 +7,8 @@
 --                                  that failed from `start` until before `end`, and when the first and the last one did
 -- unfail    queue group [count=25] Reply: number of jobs of the group moved to the queue, oldest first: the
 --                                  first 100 now, the others by later calls
+-- pace      group rate            Reply: number of jobs of the group that will return to their queues, oldest first, at
+--                                  this rate per second; with the rate 0, of those that stay failed since this stops
 -- Cost      O(k) for k groups or jobs; O(k log n) for `failures.between`
 if command == 'page' and ARGV[3] == 'failed' then
   local cursor, limit = page()
@@ -154,4 +156,10 @@ if command == 'unfail' then
     lazy_helpers().remove_from_groups()
   end
   return moved + rest
+end
+
+if command == 'pace' then
+  local group, rate = need('Pace', 'group', ARGV[3]), need('Pace', 'rate', ARGV[4], 'number')
+  settings()
+  return later().pace(group, rate)
 end

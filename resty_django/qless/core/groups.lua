@@ -19,11 +19,6 @@ if command == 'outcome' then
   return fields[1] and encode(object)
 end
 
-local function is_member(jid, group)
-  local groups = outcomes().fields_of(prefix .. 'o:' .. jid).group or ''
-  return find(' ' .. groups .. ' ', ' ' .. group .. ' ', 1, true)
-end
-
 if command == 'stuck' then
   local queue = need('Stuck', 'queue', ARGV[3])
   local cursor = math.max(0, floor(need('Stuck', 'cursor', ARGV[4] and ARGV[4] ~= '' and ARGV[4] or 0, 'number')))
@@ -41,7 +36,7 @@ if command == 'stuck' then
       local state = call('HGET', JOB .. other, 'state')
       cause = other
       local group = not state and outcomes().fields_of(prefix .. 'g:' .. other).state
-      if other == jid or group and is_member(jid, other) then
+      if other == jid or group and outcomes().is_member(jid, other) then
         reason = 'itself'
       elseif state == 'failed' or group == 'failed' then
         reason = outcomes().policy_of(jid, other) == 'wait' and 'failed'

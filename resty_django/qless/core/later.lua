@@ -14,17 +14,22 @@
 --
 -- `unfailing` is a sorted set of <length of the queue's name>:<queue><group>, scored by the number of failed jobs of
 -- the group that are still to be moved to the queue. Earlier versions of this core do not read it.
+--
+-- q:<queue>-paced is a sorted set of the failure groups in a paced retry whose oldest job is of the queue, scored by
+-- the time of its turn. Only a pop of the queue moves it, and makes up for at most 0.1 seconds without a pop, so a
+-- pause leads to no burst. The hash paced:<group> has this queue, the `rate` per second, the jobs `left`, when they
+-- failed at the latest (`last`), the number `stopped`, and the `id` of the group of jobs that counts how they end.
 local STEP = 100
 local lazy_helpers, lazy_helpers_made, outcomes -- defined in helpers_lazy.lua and outcomes.lua
 
 -- Creates these functions when one of them is needed:
---   release  link  stage  relinked  unfail  step  expire  forget
+--   release  link  stage  relinked  unfail  step  expire  forget  pace  pace_some
 local later_made
 local function later()
   if later_made then
     return later_made
   end
-  local PENDING, PART, UNFAILING = prefix .. 'pending', prefix .. 'p:', prefix .. 'unfailing'
+  local PENDING, PART, UNFAILING, PACED = prefix .. 'pending', prefix .. 'p:', prefix .. 'unfailing', prefix .. 'paced:'
 
   -- Call a command with many values, a few thousand at a time.
   local function in_parts(values, name, key)
@@ -258,6 +263,86 @@ local function later()
     end
   end
 
+  -- Return the queue (`queue` if the job is gone) and the jid of the oldest job of a group; nil: none failed until
+  -- `last`.
+  local function oldest_failed(group, last, queue)
+    local jid = call('LINDEX', prefix .. 'f:' .. group, -1)
+    local job = jid and call('HMGET', JOB .. jid, 'queue', 'failure') or {}
+    if jid and (tonumber(string.match(job[2] or '', '"when":%s*([%d.eE+]+)')) or 0) <= last then
+      return job[1] or queue, jid
+    end
+  end
+
+  -- Let a paced retry continue with a job of this queue, after other groups.
+  local function place(group, queue, at)
+    local first = tonumber(call('ZRANGE', QUEUE .. queue .. '-paced', 0, 0, 'WITHSCORES')[2]) or 0
+    call('HSET', PACED .. group, 'queue', queue)
+    call('ZADD', QUEUE .. queue .. '-paced', 'NX', math.max(at, first + 0.001), group)
+    call('PUBLISH', prefix .. 'wake:' .. queue, at)
+  end
+
+  local function end_pace(group, queue, id)
+    call('ZREM', QUEUE .. queue .. '-paced', group)
+    call('HSET', PACED .. group, 'left', 0)
+    call('EXPIRE', PACED .. group, 86400)
+    call('HSET', prefix .. 'g:' .. id, 'state', 'running')
+    outcomes().check_group(id)
+  end
+
+  -- Retry the jobs of a group at a rate per second: start, or add them to those that are left. Return how many are
+  -- left. With the rate 0, stop; these jobs stay failed.
+  local function pace(group, rate)
+    local key, first_queue = PACED .. group, oldest_failed(group, now, '')
+    local left, queue, id = unpack(call('HMGET', key, 'left', 'queue', 'id'))
+    left = tonumber(left) or 0
+    if rate <= 0 and left > 0 then
+      call('HSET', key, 'stopped', left)
+      end_pace(group, queue, id)
+    elseif rate > 0 and first_queue then
+      if left == 0 then
+        queue, id = first_queue, redis.sha1hex(group .. now)
+        call('DEL', key)
+        call('HSET', prefix .. 'g:' .. id, 'name', group, 'state', 'open', 'at', now, 'total', 0)
+        call('ZADD', prefix .. 'groups', now, id)
+      end
+      left = call('LLEN', prefix .. 'f:' .. group)
+      call('HSET', key, 'rate', rate, 'left', left, 'last', now, 'id', id)
+      place(group, queue, now)
+    end
+    return left
+  end
+
+  -- Move the failed jobs of a queue whose turn it is: in at most ten steps a second, one group after the other.
+  local function pace_some(queue)
+    local key = QUEUE .. queue .. '-paced'
+    local group, due = unpack(call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1))
+    local rate, left, last, id = unpack(call('HMGET', PACED .. (group or ''), 'rate', 'left', 'last', 'id'))
+    rate, left, last, due = tonumber(rate), tonumber(left), tonumber(last), math.max(tonumber(due) or now, now - 0.1)
+    if not (rate and left and last and id) then
+      return call('ZREM', key, group or '')
+    end
+    local limit = math.min(left, math.max(1, math.min(STEP / 2, floor(rate / 10))))
+    local next_queue, jid = oldest_failed(group, last, queue)
+    while next_queue == queue and limit > 0 do
+      if unfail(queue, group, 1) == 1 and not outcomes().is_member(jid, id) then
+        outcomes().join(jid, id, call('HGET', JOB .. jid, 'state'))
+      end
+      left, limit, due = left - 1, limit - 1, due + 1 / rate
+      next_queue, jid = oldest_failed(group, last, queue)
+    end
+    lazy_helpers().remove_from_groups()
+    for _, other in ipairs(call('ZRANGEBYSCORE', key, '-inf', due)) do
+      call('ZADD', key, other == group and due or due + 0.001, other)
+    end
+    call('HSET', PACED .. group, 'left', left)
+    if left <= 0 or not next_queue then
+      end_pace(group, queue, id)
+    elseif next_queue ~= queue then
+      call('ZREM', key, group)
+      place(group, next_queue, due)
+    end
+  end
+
   -- Continue the oldest pending task, or else an `unfail`, for at most `limit` jobs (five times as many if they are
   -- only examined). Return whether anything is left.
   local function step(limit)
@@ -338,6 +423,6 @@ local function later()
 
   later_made = {release = release, link = link, stage = stage, relinked = relinked, unfail = unfail, step = step,
     expire = expire, forget = forget, note = note, enqueue_freed = enqueue_freed, unlinked = unlinked,
-    state_of = state_of}
+    state_of = state_of, pace = pace, pace_some = pace_some}
   return later_made
 end

@@ -199,6 +199,10 @@ outcomes = function()
     end
   end
 
+  local function is_member(jid, group)
+    return find(' ' .. (fields_of(OUTCOME .. jid).group or '') .. ' ', ' ' .. group .. ' ', 1, true)
+  end
+
   local function add_to_group(jid, group)
     call('HINCRBY', GROUP .. group, 'total', 1)
     call('RPUSH', GROUP .. group .. '-jobs', jid)
@@ -857,8 +861,9 @@ outcomes = function()
   end
 
   outcomes_made = {check_spec = check_spec, callbacks_of = callbacks_of, bind = bind, join = join, missed = missed,
-    ended = ended, restored = restored, wait_again = wait_again, put_again = put_again, follow = follow, apply = apply,
-    examine = examine, cause_of = cause_of, policy_of = policy_of, check_group = check_group, some = some,
-    before_cancel = before_cancel, canceled = canceled, sweep = sweep, fields_of = fields_of}
+    is_member = is_member, ended = ended, restored = restored, wait_again = wait_again, put_again = put_again,
+    follow = follow, apply = apply, examine = examine, cause_of = cause_of, policy_of = policy_of,
+    check_group = check_group, some = some, before_cancel = before_cancel, canceled = canceled, sweep = sweep,
+    fields_of = fields_of}
   return outcomes_made
 end

@@ -17,7 +17,7 @@ if command == 'pop' then
   local locks = QUEUE .. queue .. '-locks'
 
   local rare = call('EXISTS', prefix .. 'paused_queues', prefix .. 'tracked', QUEUE .. queue .. '-recur',
-    QUEUE .. queue .. '-scheduled', prefix .. 'pending', prefix .. 'unfailing') > 0
+    QUEUE .. queue .. '-scheduled', QUEUE .. queue .. '-paced', prefix .. 'pending', prefix .. 'unfailing') > 0
   if rare and call('EXISTS', prefix .. 'pending', prefix .. 'unfailing') > 0 then
     later().step(math.max(STEP / 4, math.min(wanted, STEP)))
   end
@@ -80,6 +80,9 @@ if command == 'pop' then
   local lost = #jids
   if wanted > lost then
     if rare then
+      if call('EXISTS', QUEUE .. queue .. '-paced') == 1 then
+        later().pace_some(queue)
+      end
       lazy_helpers().enqueue_due(queue, wanted - lost, true)
     end
     local best = call('ZPOPMAX', QUEUE .. queue .. '-work', wanted - lost)

@@ -74,7 +74,7 @@ if command == 'due' then
       if call('EXISTS', key .. '-work') == 1 then
         earliest = now
       end
-      for _, suffix in ipairs({'-locks', '-scheduled', '-recur'}) do
+      for _, suffix in ipairs({'-locks', '-scheduled', '-recur', '-paced'}) do
         local due = tonumber(call('ZRANGE', key .. suffix, 0, 0, 'WITHSCORES')[2])
         earliest = due and math.min(due, earliest or due) or earliest
       end

@@ -95,6 +95,14 @@ class JobActions(JobsAdmin[JobRow]):
         """Return the states of the jobs."""
         return [(_("States"), states_text([*targets.values()], self.client().clock()))]
 
+    def list_address(self, request: HttpRequest) -> str:
+        """Return the URL of the list; for failed jobs, of their group or of the list of groups, which show the rest."""
+        if group := name_of(request.GET.get("group", "")):
+            return formatting.url("failuregroup", group)
+        if "all" in request.POST and request.GET.urlencode() == "state=failed":
+            return formatting.list_url("failuregroup")
+        return super().list_address(request)
+
     def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
         try:
             job_list = JobList(self.client(), JobFilter.from_query(request.GET))

@@ -12,11 +12,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from resty_django.admin.bulk import Facts, Progress, Step
-from resty_django.admin.operations import Change, Operation
+from resty_django.admin.operations import Change, Operation, Refused
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 
 from ...clients.job import Job
+from ...errors import QlessError
 from ...models import FailureGroup, Named, Queue, Tag, token
 from ...models import Job as JobRow
 from .. import formatting
@@ -71,6 +72,12 @@ class JobLists:
 
     def step(self, operation: Operation[Job], data: dict[str, Any], progress: Progress) -> Step:
         progress.total = progress.total or sum(entry.total() for entry in self.lists)
+        if operation.name == "pace":  # takes groups, and the server drives it
+            groups: dict[str, Any] = {entry.job_filter.group: entry.job_filter.group for entry in self.lists}
+            paced = operation.change(groups, data, Refused, QlessError)
+            progress.done = sum(entry.total() for entry in self.lists if entry.job_filter.group in paced.changes)
+            self.lists.clear()
+            return [(FailureGroup.from_name(group), change) for group, change in paced.changes.items()], paced.errors
         end, last = time.monotonic() + SECONDS, progress.seen + STEP
 
         def goes_on() -> bool:
@@ -116,7 +123,7 @@ class JobLists:
             return []
         jobs, gone = fetch_jobs(self.client, jids[::-1] if oldest_first else jids)
         applicable = {job.jid: job for job in jobs if operation.applies(job)}
-        outcome = operation.change(applicable, data, progress.done)
+        outcome = operation.change(applicable, data)
         done = len(outcome.changes)
         skipped = len(jobs) - done + len(gone)
         progress.done += done

@@ -44,15 +44,15 @@ def _operation(
         if not applies(job):
             text = gettext("The job's state does not allow this: %(state)s.")
             raise QlessError(text % {"state": formatting.state_name(job.state)})
-        default_client().call(*request(job, {**data, "delay": 0}))
+        default_client().call(*request(job, data))
         argument = data.get(field, "")
         detail = f" ({printable(str(argument), 200)})" if argument != "" else ""
         message = format_html("{} {}{}.", done, formatting.short(job.jid), detail)
         return Change(f"{label} {argument}".strip() + ".", message, gone=name == "cancel")
 
-    def run_many(jobs: Mapping[str, Job], data: dict[str, Any], before: int) -> Outcome:
+    def run_many(jobs: Mapping[str, Job], data: dict[str, Any]) -> Outcome:
         change = Change(f"{label} {data.get(field, '')}".strip() + ".", gone=name == "cancel")
-        done_jobs, errors = _send(name, request, [*jobs.values()], data, before)
+        done_jobs, errors = _send(name, request, [*jobs.values()], data)
         return Outcome({job.jid: change for job in done_jobs}, errors)
 
     return Operation(
@@ -69,22 +69,15 @@ def _operation(
     )
 
 
-def _send(
-    name: str, request: RequestMaker, jobs: Sequence[Job], data: dict[str, Any], before: int
-) -> tuple[list[Job], list[str]]:
-    """Send the requests for jobs, one page of them per call; return the changed jobs, and errors of the others.
-
-    With a `rate` in `data`, the jobs are delayed one after the other, after the jobs `before`.
-    """
-    client, rate = default_client(), data.get("rate")
+def _send(name: str, request: RequestMaker, jobs: Sequence[Job], data: dict[str, Any]) -> tuple[list[Job], list[str]]:
+    """Send the requests for jobs, one page of them per call; return the changed jobs, and errors of the others."""
+    client = default_client()
     done: list[Job] = []
     errors: list[str] = []
     for start in range(0, len(jobs), PAGE_SIZE):
         batch = jobs[start : start + PAGE_SIZE]
-        delays = [(before + start + index) / rate if rate else 0 for index in range(len(batch))]
-        requests = [request(job, {**data, "delay": delay}) for job, delay in zip(batch, delays, strict=True)]
         try:
-            replies = client.call_many(requests)
+            replies = client.call_many([request(job, data) for job in batch])
         except StoreError as error:  # report the jobs that are already done
             return done, [*errors, str(error)]
         refused = [(job, reply) for job, reply in zip(batch, replies, strict=True) if isinstance(reply, Exception)]
@@ -99,9 +92,9 @@ def _send(
     return done, errors
 
 
-def _requeue(job: Job, queue: str, delay: float = 0) -> Request:
+def _requeue(job: Job, queue: str) -> Request:
     options = options_of(job.priority, job.tags, job.original_retries, job.dependencies)
-    return ("requeue", job.client.worker_name, queue, job.jid, job.klass, job.raw_data, delay, *options)
+    return ("requeue", job.client.worker_name, queue, job.jid, job.klass, job.raw_data, 0, *options)
 
 
 OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
@@ -112,7 +105,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             _("Retry"),
             _("Retried"),
             "retry_job",
-            lambda job, data: _requeue(job, job.queue_name, data["delay"]),
+            lambda job, data: _requeue(job, job.queue_name),
             applies=lambda job: job.state == "failed" and bool(job.queue_name),
             effect=_("Failed jobs return to their queues with all of their retries. This cannot be undone."),
         ),

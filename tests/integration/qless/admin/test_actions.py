@@ -13,7 +13,6 @@ from django.test import Client as Browser
 from resty_django.qless import Client
 from resty_django.qless.admin.jobs import bulk as bulk_module
 from resty_django.qless.admin.options import CORE_OPTIONS, QUEUE_OPTIONS, option_spec
-from resty_django.qless.admin.redis_reads import sorted_set
 from tests.docs_reader import code, page
 from tests.integration.qless.admin.tools import (
     bulk,
@@ -262,26 +261,20 @@ def test_bulk_without_selection_changes_nothing(admin_client: Browser, jobs_site
     assert everything(valkey) == before
 
 
-def test_a_group_is_retried_in_steps_at_a_rate(
-    admin_client: Browser, jobs_site: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_is_retried_in_steps(admin_client: Browser, jobs_site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_module, "STEP", 30)
     for n in range(70):
         failed(jobs_site, f"f{n:02}")
     url = bulk(group="mail-Timeout")
     confirmation = admin_client.post(url, {"verb": "retry", "all": "yes"}).content.decode()
     assert "70 jobs: the entire list." in confirmation
-    assert 'name="rate"' in confirmation
-    now = jobs_site.clock()
-    monkeypatch.setattr(jobs_site, "clock", lambda: now)
-    progress_texts = run_steps(admin_client, url, {**hidden(confirmation), "rate": "10"})
-    assert progress_texts == ["50 of 70 jobs"]
+    assert run_steps(admin_client, url, hidden(confirmation)) == ["50 of 70 jobs"]
     assert jobs_site.jobs.failed() == {}
-    assert jobs_site.queues["mail"].jobs.ready() == ["f00"]
-    assert jobs_site.queues["mail"].jobs.scheduled(0, 100) == [f"f{n:02}" for n in range(1, 70)]
-    times = sorted_set(jobs_site, "ZRANGE", "q:mail-scheduled", 0, -1)
-    assert times == {f"f{n:02}": pytest.approx(now + n / 10, abs=0.001) for n in range(1, 70)}
+    assert sorted(jobs_site.queues["mail"].jobs.ready(0, 100)) == [f"f{n:02}" for n in range(70)]
     assert logged() == ["Retried 50 of 70 jobs.", "Retried 70 of 70 jobs."]
+    page = text_of(admin_client, path("failuregroup", "mail-Timeout"))
+    assert "Retried 70 jobs." in page
+    assert "This group has no failed jobs any more." in page
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ OFFERED = {
     },
     "recurringjob": {"run_now": "retry_job", "pause": "edit_job", "resume": "edit_job", "cancel": "cancel_job"},
     "option": {"unset": "configure_jobs"},
-    "failuregroup": {"retry": "retry_job", "move": "retry_job", "cancel": "cancel_job"},
+    "failuregroup": {**dict.fromkeys(("retry", "pace", "move"), "retry_job"), "cancel": "cancel_job"},
 }
 
 

@@ -102,6 +102,11 @@ def failed(core: Core, count: int) -> None:
             core.now += n % 10 == 0
 
 
+def paced(core: Core, count: int) -> None:
+    failed(core, count)
+    core("pace", "g", 100_000)
+
+
 def queues(core: Core, count: int) -> None:
     for n in range(count):
         core.put(f"j-{n}", f"queue-{n}")
@@ -131,6 +136,8 @@ def queues(core: Core, count: int) -> None:
         (failed, ("unfail", "q", "g", 50)),
         (failed, ("unfail", "q", "g", 10_000)),
         (failed, ("failed", "g")),
+        (failed, ("pace", "g", 10)),
+        (paced, ("pop", "q", "w", 10)),
         (queues, ("page", "queues")),
         (queues, ("search", "klass", "none", "scan", 200)),
     ],

@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "jobs": ("Jobs", {"type": "running", "queue": "q"}),
     "result": ("Result", {"jid": "j"}),
     "unfail": ("Unfail", {"queue": "q", "group": "g"}),
+    "pace": ("Pace", {"group": "g", "rate": 1}),
     "length": ("Length", {"queue": "q"}),
     "pause": ("Pause", {"queue": "q"}),
     "unpause": ("Unpause", {"queue": "q"}),
@@ -82,6 +83,7 @@ NUMBERS = [
     ("Priority", "priority", ["priority", "j", "?"]),
     ("Progress", "share", ["progress", "j", "w", "?"]),
     ("Unfail", "count", ["unfail", "q", "g", "?"]),
+    ("Pace", "rate", ["pace", "g", "?"]),
     ("Failed", "start", ["failed", "g", "?"]),
     ("Failures.Latest", "count", ["failures.latest", "?", "g"]),
     ("Failures.Between", "start", ["failures.between", "?", 1, "g"]),
@@ -207,7 +209,7 @@ def test_a_call_is_a_command_and_a_time(core: Core, valkey: Redis) -> None:
 
 
 def test_every_command_is_known_by_name_before_its_time_is_looked_at(core: Core, valkey: Redis) -> None:
-    assert len(COMMANDS) == 70
+    assert len(COMMANDS) == 71
     for command in COMMANDS:
         with pytest.raises(ResponseError, match='Arg "now" missing'):
             valkey.evalsha(core.sha, 0, command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -308,3 +309,15 @@ def test_a_receiver_of_failures_whose_thread_has_lost_its_database_connection(
         until(client, put(client, "missing"), "failed")
     job_failed.disconnect(receiver)
     assert jobs.SEEN.qsize() == 2
+
+
+def test_idle_workers_run_a_paced_retry_at_its_pace(start_worker: Start, client: Client) -> None:
+    for number in range(12):
+        put(client, "note", number)
+        client.queues["q"].pop(1)[0].fail("q-Timeout", "slow")
+    start_worker(interval=60)
+    start_worker(interval=60)
+    client.call("pace", "q-Timeout", 8)
+    started = time.monotonic()
+    assert sorted(jobs.SEEN.get(timeout=20) for _ in range(12)) == [*range(12)]
+    assert 1.2 < time.monotonic() - started < 8  # 11 steps of 0.125 s
