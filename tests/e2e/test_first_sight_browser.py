@@ -1,0 +1,78 @@
+"""The first sight of the main pages in a window of 1280 x 800: their height, their controls, and their first row."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from resty_django.qless import Client
+from tests.e2e.browser import OpenPage
+from tests.e2e.layout import GROUP, KEY, QUEUE
+from tests.integration.qless.admin.tools import path, report
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e, pytest.mark.browser, pytest.mark.redis]
+
+LISTS: Final = (
+    *map(path, ("queue", "job", "failuregroup", "worker")),
+    "/admin/resty_limits/limitpolicy/",
+    "/admin/resty_cache/cache/",
+    "/admin/resty_ids/idcounter/",
+    "/admin/resty_django/shareddictionary/",
+)
+PAGES: Final = (
+    *LISTS,
+    "/admin/",
+    "/admin/resty_django/overview/",
+    path("queue", QUEUE),
+    path("failuregroup", GROUP),
+    f"/admin/resty_limits/limitpolicy/limits/key/?key={KEY}",
+    "/admin/resty_cache/cache/pages/change/",
+)
+FURTHER_CONTROLS: Final = 60
+MEASURE: Final = """() => {
+  const shown = element => element.checkVisibility({visibilityProperty: true});
+  const rows = [...document.querySelectorAll('#content table tbody tr')].filter(shown);
+  const controls = 'a[href], button, input:not([type=hidden]), select, textarea, summary';
+  return {
+    height: document.documentElement.scrollHeight,
+    controls: [...document.querySelectorAll(controls)].filter(shown).length - 2 * rows.length,
+    first: rows.length ? Math.round(rows[0].getBoundingClientRect().top + scrollY) : 0,
+    exports: [...document.querySelectorAll('#content a[href*="export="], .resty-export summary')].filter(shown).length,
+  };
+}"""
+"""Height, controls besides two of each row (a link and a check box), top of the first row, and ways to an export."""
+
+
+@pytest.fixture
+def tab(open_page: OpenPage, long_names: Client) -> Any:
+    for number in range(3):
+        report(long_names, f"worker-{number}")
+    window = open_page()
+    window.set_viewport_size({"width": 1280, "height": 800})
+    return window
+
+
+def measured(tab: Any, url: str) -> dict[str, int]:
+    tab.goto(url)
+    found: dict[str, int] = tab.evaluate(MEASURE)
+    return found
+
+
+def test_the_index_begins_with_what_needs_attention(tab: Any) -> None:
+    assert measured(tab, "/admin/")["height"] <= 1600
+    alarm = tab.locator("#resty-overview .resty-word").first.bounding_box()
+    assert alarm["y"] < 200
+
+
+def test_main_pages_have_few_controls_and_one_export(tab: Any) -> None:
+    django = measured(tab, "/admin/auth/group/")["controls"]
+    for url in PAGES:
+        found = measured(tab, url)
+        assert found["controls"] - django <= FURTHER_CONTROLS, url
+        assert found["exports"] <= 1, url
+
+
+def test_the_first_row_of_a_list_is_on_the_first_screen(tab: Any) -> None:
+    for url in LISTS:
+        assert 0 < measured(tab, url)["first"] <= 420, url
