@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.db.models import Count, Max, Min, QuerySet
 from django.utils.translation import gettext as _
 
 from resty_django import overview
+from resty_django.conf import conf
 from resty_django.health import Level
 from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Row, Tile
@@ -18,8 +19,7 @@ from resty_django.overview import Figure, Row, Tile
 from . import store
 from .engine.wall_clock import wall_at
 from .errors import BadRule
-from .forecast import FURTHEST_SECONDS
-from .forecast_order import annotate_runs_out
+from .forecast import FURTHEST_SECONDS, annotate_runs_out
 from .models import IdCounter, IdRule
 from .service.stats import Issued, issued
 
@@ -31,13 +31,17 @@ MOST_RULES: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class RuleFacts:
-    """A rule and its counter with the fewest numbers left; `left` is None if no counter is in the current cycle."""
+    """A rule and its counter with the fewest numbers left; `left` is None if no counter is in the current cycle.
+
+    `runs_out`: seconds until a counter is used up, None unless that is before its cycle ends.
+    """
 
     name: str
     issued: Issued
     counters: int = 0
     left: int | None = None
     capacity: int = 0
+    runs_out: float | None = None
 
     @property
     def room(self) -> float | None:
@@ -46,7 +50,7 @@ class RuleFacts:
 
 
 def facts(now: float | None = None) -> list[RuleFacts]:
-    """Return the state of all enabled rules, by name. Takes two queries, whatever the number of counters."""
+    """Return the state of all enabled rules, by name. Takes four queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
     listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
@@ -63,7 +67,11 @@ def facts(now: float | None = None) -> list[RuleFacts]:
             before = nearest.get(pk, (bound, step, 0))
             nearest[pk] = max(before[0], bound), max(before[1], step), before[2] + count
     issued_by_rule = issued([rule.name for rule in listed], lambda: moment)
-    return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk)) for rule in listed]
+    waits = dict(runs_out())
+    return [
+        replace(_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk)), runs_out=waits.get(rule.name))
+        for rule in listed
+    ]
 
 
 def _figures(rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None) -> RuleFacts:
@@ -85,7 +93,8 @@ def _wall(rule: IdRule, now: float) -> int:
 def panel() -> Tile:
     """Return the panel: IDs per minute and numbers left."""
     figures_by_rule = sorted(
-        facts(), key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute)
+        facts(),
+        key=lambda rule: (_soon(rule) == "ok", 1.0 if rule.room is None else rule.room, -rule.issued.per_minute),
     )
     minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in figures_by_rule), strict=True)]
     figures = [
@@ -93,7 +102,7 @@ def panel() -> Tile:
             "per_minute", _("IDs per minute"), sum(rule.issued.per_minute for rule in figures_by_rule), "per minute"
         ),
         Figure("last_hour", _("IDs in the last hour"), sum(minutes)),
-        _room(figures_by_rule[0])
+        _room(min(figures_by_rule, key=lambda rule: 1.0 if rule.room is None else rule.room))
         if figures_by_rule
         else Figure("rules", _("Rules"), 0, note=_("Create a rule first.")),
     ]
@@ -102,8 +111,8 @@ def panel() -> Tile:
             rule.name,
             [
                 Figure("per_minute", _("Per minute"), rule.issued.per_minute, "per minute"),
-                Figure("left", _("Left"), rule.left),
                 Figure("room", _("Numbers left"), rule.room, "share", _level(rule.room)),
+                Figure("runs_out", _("Run out in"), rule.runs_out, "seconds", _soon(rule)),
             ],
         )
         for rule in figures_by_rule
@@ -122,6 +131,10 @@ def _level(room: float | None) -> Level:
     return "warning" if room else "error"
 
 
+def _soon(rule: RuleFacts) -> Level:
+    return "warning" if rule.runs_out is not None and rule.runs_out < conf.ids.runs_out_warning else "ok"
+
+
 def families() -> Iterator[Family]:
     """Yield the metrics of the ID service."""
     rules = facts()
@@ -132,7 +145,9 @@ def families() -> Iterator[Family]:
     text = "Share of the cycle's numbers that is left, for the counter with the fewest."
     yield family("resty_ids_left_ratio", "gauge", text, "rule", ((rule.name, rule.room) for rule in rules), adds=False)
     text = "Seconds until the numbers run out at the present pace, for rules whose cycle ends later."
-    yield family("resty_ids_runs_out_seconds", "gauge", text, "rule", runs_out(), adds=False)
+    yield family(
+        "resty_ids_runs_out_seconds", "gauge", text, "rule", ((rule.name, rule.runs_out) for rule in rules), adds=False
+    )
 
 
 def runs_out() -> list[tuple[str, float]]:

@@ -28,7 +28,7 @@ from resty_django.conf import conf
 from .. import operations, store
 from ..engine.wall_clock import wall_at
 from ..errors import BadRule
-from ..forecast_order import annotate_runs_out
+from ..forecast import annotate_runs_out
 from ..models import IdCounter, IdRule
 from ..overview import LOW
 from ..preview import preview
@@ -223,7 +223,7 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
             "numbers_left": lambda counter: statistics(counter).left,
             "used_share": lambda counter: statistics(counter).used,
             "forecast": lambda counter: statistics(counter).forecast.outlook.value,
-            "runs_out": lambda counter: moment(statistics(counter).forecast.at),
+            "runs_out": lambda counter: moment(statistics(counter).runs_out_at),
             "numbers_per_second": lambda counter: statistics(counter).forecast.pace,
             "cycle": lambda counter: plain_text(statistics(counter).cycle),
             "updated": lambda counter: counter.updated_at,
