@@ -139,8 +139,8 @@ def changed(request: HttpRequest, **changes: Any) -> str:
     return f"?{query.urlencode()}"
 
 
-def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p") -> Pager:
-    """Return the position in a list of known length."""
+def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p", anchor: str = "") -> Pager:
+    """Return the position in a list of known length. `anchor`: the place in the page that its links lead to."""
     pages = max(1, -(-total // size))
     page = min(page_of(request, key), pages)
     return Pager(
@@ -149,8 +149,8 @@ def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p
         total=total,
         page=page,
         pages=pages,
-        previous=changed(request, **{key: page - 1 if page > 2 else None}) if page > 1 else "",
-        next=changed(request, **{key: page + 1}) if page < pages else "",
+        previous=changed(request, **{key: page - 1 if page > 2 else None}) + anchor if page > 1 else "",
+        next=changed(request, **{key: page + 1}) + anchor if page < pages else "",
     )
 
 
@@ -201,7 +201,8 @@ def heads_of(
             continue
         is_current = column.key == order[0]
         descending = not order[1] if is_current else column.number
-        changes = {parameter: f"-{column.key}" if descending else column.key, "p": None, "page": None, "cursor": None}
+        reset = dict.fromkeys((f"p{parameter[1:]}", "page", "cursor"))
+        changes = {parameter: f"-{column.key}" if descending else column.key, **reset}
         direction = ("descending" if order[1] else "ascending") if is_current else ""
         heads.append(Head(column.label, column.number, changed(request, **changes), direction))
     return heads
@@ -321,7 +322,7 @@ def table(
     if position is None:
         if key:
             page_rows = all_rows = sort(page_rows, key, descending)
-        position = pager(request, len(page_rows))
+        position = pager(request, len(page_rows), key=f"p{parameter[1:]}")
         page_rows = page_rows[max(0, position.first - 1) : position.last]
     heads = heads_of(request, columns, (key, descending), sorts=sorts if sortable else (), parameter=parameter)
     sheet = export if isinstance(export, Sheet) else sheet_of(export, columns, lambda: all_rows) if export else None
@@ -334,17 +335,21 @@ def listed_table(
     row: Callable[[T], Row],
     *,
     caption: Any,
-    export: str,
+    export: str = "",
     empty: str = "",
     most: int | None = None,
+    position: Pager | None = None,
     picks: bool = False,
     note: str = "",
 ) -> Table:
-    """Return a listing as a table without pages. `most`: the maximum number of rows; the export has all of them."""
-    rows = [row(obj) for obj in listing.rows[:most]]
+    """Return a listing as a table of all its rows, or of those of one page, `position`. `most`: the maximum number of
+    rows. The export has all of them."""
+    shown = listing.rows[:most] if position is None else listing.rows[position.span[0] :][: position.span[1]]
+    rows = [row(obj) for obj in shown]
     empty = empty or _("No rows match. Change your search.")
-    cells, sheet = _cells(listing.columns, rows), listing.sheet(export)
-    return Table(listing.heads, cells, Pager(), str(caption), empty, picks and bool(rows), sheet, note=note)
+    cells, sheet = _cells(listing.columns, rows), listing.sheet(export) if export else None
+    page = position or Pager()
+    return Table(listing.heads, cells, page, str(caption), empty, picks and bool(rows), sheet, note=str(note))
 
 
 def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Row, list[tuple[Any, bool]]]]:

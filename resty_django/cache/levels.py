@@ -248,6 +248,13 @@ class Levels(ABC):
             yield from self.announce(*event, mode)
         return result
 
+    def count_miss(self, key: str, *, revoked: bool = False, expired: bool = False) -> None:
+        """Count why neither level had a value. `revoked`: L2 had an invalidated one; `expired`: an expired one. If L2
+        had none, the reason is what this process remembers."""
+        reason = "invalidated" if revoked else "expired" if expired else self.lru.absence(key)
+        counts = self.counter.now
+        setattr(counts, reason, getattr(counts, reason) + 1)
+
     # --- while the store is down ---
 
     def count_storeless(self) -> None:

@@ -55,6 +55,7 @@ class Reader:
                 reply: tuple[Any] | None = (entry.value,)
             elif raw is None:
                 store.counts.misses += 1
+                store.count_miss(key)
                 reply = None
             else:
                 reply = run(self._settle(key, raw, entry, version, moment))
@@ -81,6 +82,7 @@ class Reader:
                 reply: tuple[Any] | None = (entry.value,)
             elif raw is None:
                 store.counts.misses += 1
+                store.count_miss(key)
                 reply = None
             else:
                 reply = await arun(self._settle(key, raw, entry, version, moment))
@@ -123,6 +125,7 @@ class Reader:
         """Count a miss. Delete an entry with an invalidated tag, and what this cache has not written, except a list."""
         store = self._store
         store.counts.misses += 1
+        store.count_miss(key, revoked=isinstance(raw, bytes))
         if isinstance(raw, Unreadable):
             yield Step(store.shm.delete, store.shm.adelete, (key,))
         elif raw is not None and not isinstance(raw, WrongKind):
