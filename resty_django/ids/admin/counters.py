@@ -140,7 +140,7 @@ def _column(label: Any, ordering: Any, text: Callable[[CounterStatistics], str])
 
 
 class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
-    list_display = ("app", "rule", "node", "position", "head_room", "used", "outlook", "cycle", "age")
+    list_display = ("app", "rule", "position", "head_room", "outlook", "cycle", "age")
     list_filter = (RoomFilter, "rule")
     search_fields = ("app_name",)
     search_help_text = gettext_lazy("Application name")
@@ -194,10 +194,10 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
     change_list_template = "admin/resty_django/live_change_list.html"
     change_form_template = f"{TEMPLATES}/change_form.html"
     fieldsets: ClassVar = [
-        (None, {"fields": ["rule_link", "app", "node", "state"]}),
+        (None, {"fields": ["rule_link", "app", "state"]}),
         (gettext_lazy("Numbers"), {"fields": ["position", "next_number", "head_room", "used", "outlook"]}),
         (gettext_lazy("Cycle"), {"fields": ["cycle", "zone", "shown_time", "cycle_began", "cycle_first"]}),
-        (gettext_lazy("Written"), {"fields": ["created_at", "updated_at"]}),
+        (gettext_lazy("Written"), {"fields": ["shown_created_at", "shown_updated_at"]}),
     ]
 
     readonly_fields: ClassVar = flatten_fieldsets(fieldsets)
@@ -232,8 +232,12 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
     # --- columns and statistics ---------------------------------------------------------------------------------------
 
     @admin.display(description=gettext_lazy("app"), ordering="app_name")
-    def app(self, counter: IdCounter) -> str:
-        return counter.app_name or _("(empty)")
+    def app(self, counter: IdCounter) -> SafeString | str:
+        """The name of the application and, if there are several nodes, the node."""
+        name = counter.app_name or _("(empty)")
+        if counter.step == conf.ids.step == 1:
+            return name
+        return format_html('{} <span class="resty-quiet">({})</span>', name, self.node(counter))
 
     @admin.display(description=gettext_lazy("node"), ordering="node_offset")
     def node(self, counter: IdCounter) -> SafeString | str:

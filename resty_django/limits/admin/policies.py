@@ -87,7 +87,7 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
     search_fields = ("name", "description", "path", "route", "view", *LINE_FIELDS)
     search_help_text = gettext_lazy("Name, description, path, route, view, tier or exemption")
     list_per_page = 50
-    readonly_fields = ("in_words", "version", "created_at", "updated_at")
+    readonly_fields = ("in_words", "version", "shown_created_at", "shown_updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
     change_list_template = f"{TEMPLATES}/change_list.html"
     fieldsets: ClassVar = [
@@ -138,7 +138,7 @@ class LimitPolicyAdmin(ModesAdmin, AllLimitsAdmin, KeySearchAdmin):
         (gettext_lazy("Bans"), {"fields": ["ban", "ban_after"]}),
         (gettext_lazy("Else"), {"fields": ["on_error", "status", "order"]}),
     ]
-    written: ClassVar = (gettext_lazy("Written"), {"fields": [("version", "created_at", "updated_at")]})
+    written: ClassVar = (gettext_lazy("Written"), {"fields": [("version", "shown_created_at", "shown_updated_at")]})
 
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}

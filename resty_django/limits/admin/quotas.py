@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -240,12 +239,12 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         return grouped(row.granted, sign=True) if row.granted else ""
 
     @admin.display(description=gettext_lazy("start"))
-    def starts(self, row: QuotaUsage) -> datetime:
-        return local_time(row.starts_at)
+    def starts(self, row: QuotaUsage) -> str:
+        return date_time(row.starts_at)
 
     @admin.display(description=gettext_lazy("resets"))
-    def resets_at(self, row: QuotaUsage) -> datetime:
-        return local_time(row.ends_at)
+    def resets_at(self, row: QuotaUsage) -> str:
+        return date_time(row.ends_at)
 
     # --- pages ---
 
