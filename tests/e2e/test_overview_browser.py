@@ -38,9 +38,9 @@ def test_it_follows_what_happens_until_it_is_stopped(
     reporter.stats.record("browser", "key", Decision(True))
     until(lambda: passed(driver) == before + 1)
     button = driver.find_element("css selector", "button.resty-live")
-    assert button.text == "Pause updates"
+    assert button.text == "Stop live updates"
     button.click()
-    assert button.text == "Resume updates"
+    assert button.text == "Start live updates"
     assert driver.execute_script("return window.stays")
     assert driver.find_element("link text", "Limits").get_attribute("href").endswith("/admin/resty_limits/limitpolicy/")
 

@@ -70,7 +70,7 @@ def _column(label: Any, text: Callable[[ArchivedJob], str]) -> Callable[[Any, Ar
 
 class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
     object_route = "<path:object_id>"
-    list_display = ("jid", "class_name", "state", "queue_name", "tag_names", "shown_finished_at", "group_name")
+    list_display = ("short_jid", "class_name", "state", "queue_name", "tag_names", "shown_finished_at", "group_name")
     list_filter = ("state", ClassFilter, QueueFilter, "finished_at")
     search_fields = ("key", "txid", "klass", "tags")
     search_help_text = _("jid, transaction ID, class or tag")
@@ -118,6 +118,7 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
     shown_started_at = shown_time("started_at", _("started"))
     shown_finished_at = shown_time("finished_at", _("finished"))
     jid = _column(_("jid"), lambda row: row.name)
+    short_jid = _column(_("jid"), lambda row: formatting.short(row.name))
     class_name = _column(_("class"), lambda row: row.klass)
     queue_name = _column(_("queue"), lambda row: row.queue)
     tag_names = _column(_("tags"), lambda row: ", ".join(tags_of(row)))
