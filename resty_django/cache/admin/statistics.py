@@ -330,4 +330,4 @@ def value_text(value: Any) -> str:
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}"
     if isinstance(value, tuple):
         return ", ".join(map(value_text, value)) or _("none")
-    return repr(value)
+    return number(value) if type(value) is int else repr(value)

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.base import NoEditing
+from resty_django.admin.base import NoEditing, shown_time
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.admin.operations import Change, Operation, Refused
@@ -196,7 +196,7 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
     fieldsets: ClassVar = [
         (None, {"fields": ["rule_link", "app", "state"]}),
         (gettext_lazy("Numbers"), {"fields": ["position", "next_number", "head_room", "used", "outlook"]}),
-        (gettext_lazy("Cycle"), {"fields": ["cycle", "zone", "shown_time", "cycle_began", "cycle_first"]}),
+        (gettext_lazy("Cycle"), {"fields": ["cycle", "zone", "shown_time", "shown_cycle_began", "cycle_first"]}),
         (gettext_lazy("Written"), {"fields": ["shown_created_at", "shown_updated_at"]}),
     ]
 
@@ -230,6 +230,8 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
         }
 
     # --- columns and statistics ---------------------------------------------------------------------------------------
+
+    shown_cycle_began = shown_time("cycle_began", gettext_lazy("cycle began"))
 
     @admin.display(description=gettext_lazy("app"), ordering="app_name")
     def app(self, counter: IdCounter) -> SafeString | str:
