@@ -342,8 +342,8 @@ def listed_table(
     picks: bool = False,
     note: str = "",
 ) -> Table:
-    """Return a listing as a table of all its rows, or of those of one page, `position`. `most`: the maximum number of
-    rows. The export has all of them."""
+    """Return a listing as a table: all rows, or those of the page `position`. `most`: the maximum number of rows. The
+    export has all of them."""
     shown = listing.rows[:most] if position is None else listing.rows[position.span[0] :][: position.span[1]]
     rows = [row(obj) for obj in shown]
     empty = empty or _("No rows match. Change your search.")

@@ -69,7 +69,7 @@ def test_the_list_shows_used_granted_limit_and_period() -> None:
     assert "Grant units" not in text
     assert "Add quota usage" not in text
     text = text_of(client, page_of(row_of()))
-    for part in ("1,000 per month", "510", "of which 9 are reserved", "1,020", "1000, and 20 granted"):
+    for part in ("1,000 per month", "510", "of which 9 are reserved", "1,020", "1,000, and 20 granted"):
         assert part in text
     assert "Reset the usage" not in text
 
