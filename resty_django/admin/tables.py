@@ -245,6 +245,7 @@ class Listing(Generic[T]):
     heads: Sequence[Head]
     find: str
     total: int
+    pager: Pager = field(default_factory=Pager)
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -272,11 +273,12 @@ def listing(
     name: str = "",
     find: str | None = None,
     default: str = "",
+    size: int = 0,
 ) -> Listing[T]:
     """Return a listing of objects. A filter searches the texts in all columns.
 
     `name`: of the table, if the page has others; `find`: the filter's text, if the page has a filter; `default`:
-    the order of `objects`, such as "-count", if it is one of a column.
+    the order of `objects`, such as "-count", if it is one of a column; `size`: the rows of a page (0: no pages).
     """
     parameter = f"o-{name}" if name else "o"
     all_objects = list(objects)
@@ -289,7 +291,9 @@ def listing(
     else:
         key, descending = default.removeprefix("-"), default.startswith("-")
     heads = heads_of(request, columns, (key, descending), parameter=parameter)
-    return Listing(columns, rows, heads, text, len(all_objects))
+    position = pager(request, len(rows), size or len(rows) or 1, f"p{parameter[1:]}", f"#{name}")
+    first, count = position.span
+    return Listing(columns, rows[first : first + count], heads, text, len(all_objects), position)
 
 
 def _contains(obj: Any, columns: Sequence[Column], text: str) -> bool:
@@ -335,21 +339,17 @@ def listed_table(
     row: Callable[[T], Row],
     *,
     caption: Any,
-    export: str = "",
+    export: str,
     empty: str = "",
     most: int | None = None,
-    position: Pager | None = None,
     picks: bool = False,
     note: str = "",
 ) -> Table:
-    """Return a listing as a table: all rows, or those of the page `position`. `most`: the maximum number of rows. The
-    export has all of them."""
-    shown = listing.rows[:most] if position is None else listing.rows[position.span[0] :][: position.span[1]]
-    rows = [row(obj) for obj in shown]
+    """Return a listing as a table without pages. `most`: the maximum number of rows; the export has all of them."""
+    rows = [row(obj) for obj in listing.rows[:most]]
     empty = empty or _("No rows match. Change your search.")
-    cells, sheet = _cells(listing.columns, rows), listing.sheet(export) if export else None
-    page = position or Pager()
-    return Table(listing.heads, cells, page, str(caption), empty, picks and bool(rows), sheet, note=str(note))
+    cells, sheet = _cells(listing.columns, rows), listing.sheet(export)
+    return Table(listing.heads, cells, Pager(), str(caption), empty, picks and bool(rows), sheet, note=note)
 
 
 def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Row, list[tuple[Any, bool]]]]:

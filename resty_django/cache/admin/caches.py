@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
-from urllib.parse import urlencode
 
-from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import ReadOnlyAdmin, object_page, viewer_page
 from resty_django.admin.export import query_without
-from resty_django.admin.formatting import NONE, date_time, number, unavailable
+from resty_django.admin.formatting import number, unavailable
 from resty_django.admin.forms import delete_key
 from resty_django.admin.operations import Change, Operation
 from resty_django.admin.statistics import Key, key_of, why
 from resty_django.admin.tables import (
+    Listing,
     Row,
-    Table,
     changed,
     filter_form,
+    heads_of,
     listed_table,
     listing,
     order_of,
-    pager,
-    table,
 )
 from resty_django.shdict import SharedDictError
 from resty_django.shdict.facts import facts_of as dictionary_facts
@@ -45,8 +39,8 @@ from ..models import Cache
 from . import columns, items
 from .forms import PurgeForm
 from .statistics import PERIODS, Figures, dictionary_text, kind_of, options
-from .stores import StoreStatus, statuses, troubles
-from .tags import TagForm, TagRow, latest_tags
+from .stores import statuses, troubles
+from .tags import TagForm, latest_tags
 
 TEMPLATES: Final = "admin/resty_cache/cache"
 ROWS: Final = 8
@@ -159,91 +153,49 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
 
     @object_page
     def change_view(self, request: HttpRequest, obj: Cache) -> HttpResponse:
-        """Return the page of a cache. URL parameters: `key` or `k`, a key or its token; `find`, a key prefix; `period`
-        of the charts; `o` and `p`, the order and the page of the keys; `o-missed`, `p-missed` and others, of the other
-        tables.
+        """Return the page of a cache. URL parameters: `key` or `k`, a key or its token; `find`, a key prefix; `page`, a
+        page number; `o`, the order of the keys; `o-missed`, `p-missed` and others, order and page of the other tables;
+        `period` of the charts.
         """
         info = all_caches()[obj.name]
         usable = info.cache is not None
-        cache_figures, period = Figures(facts_of(info)), request.GET.get("period", "hour")
+        cache_figures, tags = Figures(facts_of(info)), self._tags(request, obj, info)
+        period, of_tables = request.GET.get("period", "hour"), [f"{of}-{name}" for name in columns.PAGE for of in "op"]
+        found = self._items(request, obj, info)
+        stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)
-        of_tables = [f"{letter}-{name}" for name in columns.PAGE for letter in "op"]
-        stores = statuses(info)
-        unfolded = {name[2:] for name in of_tables if name in request.GET}
-        if any(store.trouble for store in stores):
-            unfolded.add("stores")
         context = {
             "title": obj.name,
             "object": obj,
             "usable": usable,
             "figures": cache_figures,
             "live": not query_without(request, "period", *of_tables),
+            "searched": not {"find", "key", "k"}.isdisjoint(request.GET),
+            "unfolded": [
+                *(name[2:] for name in of_tables if name in request.GET),
+                *("stores" for store in stores if store.trouble),
+            ],
             "charts": cache_figures.charts(period),
             "periods": [(changed(request, period=name), label, name == period) for name, label in PERIODS.items()],
+            "missed": _listing(request, "missed", cache_figures.missed, "-callbacks"),
+            "slow": _listing(request, "slow", cache_figures.slow, "-longest"),
             "options": options(info),
-            "stores": _table(request, "stores", stores, _store_row, _("Stores")),
-            "unfolded": unfolded,
-            "searched": not {"find", "key", "k"}.isdisjoint(request.GET),
+            "stores": stores,
             "may_view_items": may_view_items,
             "may_delete": usable and self.may(request, "delete_cache_item", obj),
             "may_purge": usable and self.may(request, "purge_cache", obj),
-            **(self._keys(request, obj, info, cache_figures) if may_view_items else {}),
-            **self._items(request, obj, info),
+            **tags,
+            **found,
         }
         return self.page(request, f"{TEMPLATES}/cache.html", context)
 
-    def _keys(self, request: HttpRequest, obj: Any, info: CacheInfo, figures: Figures) -> dict[str, Any]:
-        """Return the tables of keys and tags, which may be secret."""
-
-        def text(key: Any) -> SafeString:
-            code = format_html('<code class="resty-id">{}</code>', key.text)
-            return (
-                format_html('<a href="?{}#items">{}</a>', urlencode({"k": key.token}), code)
-                if key.token and info.cache
-                else code
-            )
-
-        def missed(key: Any) -> Row:
-            return Row({"key": text(key), "callbacks": key.count})
-
-        def slow(key: Any) -> Row:
-            cells = {"longest": key.took, "when": date_time(key.when), "callbacks": number(key.times)}
-            return Row({"key": text(key), **cells})
-
-        missed_note = _(
-            "The keys with the most callbacks in this hour and the previous one. The list has a fixed size, so some "
-            "counts are only known as a range. Misses without a callback have no key."
-        )
-        slow_note = _(
-            "The keys with the slowest callbacks of the last two days. The list has a fixed size; callbacks of a key "
-            "are counted while it is listed."
-        )
-        label = _("Keys behind the misses")
-        return {
-            "missed": _table(request, "missed", figures.missed, missed, label, "-callbacks", missed_note),
-            "slow": _table(request, "slow", figures.slow, slow, _("Slowest callbacks"), "-longest", slow_note),
-            **self._tags(request, obj, info),
-        }
-
     def _tags(self, request: HttpRequest, obj: Any, info: CacheInfo) -> dict[str, Any]:
-        """Return the latest invalidated tags."""
-        may_delete = info.cache is not None and self.may(request, "delete_cache_item", obj)
-        url = reverse(self.url_name("invalidate_tag"), args=[quote(obj.pk)])
-
-        def row(tag: TagRow) -> Row:
-            name = format_html('<code class="resty-id">{}</code>', tag.key.text)
-            if may_delete and tag.key.token:
-                name = format_html(
-                    '{} <a href="{}?{}">{}</a>', name, url, urlencode({"k": tag.key.token}), _("Invalidate")
-                )
-            return Row({"tag": name, "invalidations": number(tag.times), "last": date_time(tag.when)})
-
-        note = _(
-            "The 50 tags with the latest invalidations of the last two days, in all processes. Invalidations of a tag "
-            "are counted while it is listed. The history of the cache shows who invalidated tags in the admin."
-        )
+        """Return the latest invalidated tags, which may be as secret as keys."""
+        if not self.may(request, "view_cache_items", obj):
+            return {}
         try:
-            return {"tags": _table(request, "tags", latest_tags(info), row, _("Invalidated tags"), "-last", note)}
+            tags = _listing(request, "tags", latest_tags(info), "-last")
+            return {"tags": tags}
         except Exception as error:  # e.g. a dictionary that cannot be used
             return {"tags_fault": why(error)}
 
@@ -255,63 +207,26 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             return {}
         if not self.may(request, "view_cache_items", obj):
             raise PermissionDenied
-        prefix = query.get("find", "")
+        prefix, page = query.get("find", ""), query.get("page", "")
         try:
             cache = _usable_cache(info)
             if key:
                 return {"key": Key.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
+            page_number = int(page) if page.isdecimal() and len(page) < 10 else 1
             order = order_of(request, columns.ITEMS)
-            matches, unseen = items.search(cache, prefix, reverse=order[1])
-            position = pager(request, len(matches), anchor="#items")
-            first, count = position.span
-            keys = table(
-                request,
-                columns.ITEMS,
-                [_item_row(items.row(cache, match)) for match in matches[first : first + count]],
-                caption=_("Keys"),
-                empty=_("No keys with this prefix."),
-                position=position,
-                order=order if order[0] else ("key", False),
-            )
-            found = ngettext("%(count)s key", "%(count)s keys", len(matches)) % {"count": number(len(matches))}
-            return {"text": prefix, "keys": replace(keys, summary=found), "unseen": unseen}
+            return {
+                "text": prefix,
+                "listed": items.search(cache, prefix, page_number, reverse=order[1]),
+                "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
+                "pages": changed(request, page=None),
+            }
         except Exception as error:  # e.g. a dictionary that cannot be used
             return {"key": Key.of(key), "text": prefix, "fault": why(error)}
 
 
-def _table(
-    request: HttpRequest,
-    name: str,
-    rows: Iterable[Any],
-    row: Callable[[Any], Row],
-    caption: str,
-    default: str = "",
-    note: str = "",
-) -> Table | None:
-    """Return a page of a table of a cache's page, sorted as the URL says; None if it is empty."""
-    listed = listing(request, columns.PAGE[name], rows, name=name, find="", default=default)
-    position = pager(request, len(listed), ROWS, f"p-{name}", f"#{name}")
-    return listed_table(listed, row, caption=caption, position=position, note=note) if listed else None
-
-
-def _item_row(item: items.Row) -> Row:
-    code = format_html('<code class="resty-id">{}</code>', item.key.text)
-    if item.key.token:
-        key = format_html('<a href="?{}#items">{}</a>', urlencode({"k": item.key.token}), code)
-    else:
-        key = format_html('{} <span class="resty-quiet">{}</span>', code, _("(too long for a link)"))
-    return Row({"key": key, "life": item.life, "levels": item.levels, "size": item.size})
-
-
-def _store_row(status: StoreStatus) -> Row:
-    cells: dict[str, Any] = {"store": status.store, "uses": status.uses, "waiting": status.waiting}
-    trouble = status.trouble
-    if trouble is None:
-        return Row(cells | {"status": _("In use"), "calls": NONE})
-    text = _("since %(since)s: %(error)s") % {"since": date_time(trouble.since), "error": trouble.error}
-    state = _("Refuses writes") if status.readable else _("Down")
-    alarm = format_html('<span class="resty-alarm">{}</span> {}', state, text)
-    return Row(cells | {"status": alarm, "calls": number(trouble.calls)})
+def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:
+    """Return a table of a cache's page, sorted as the URL says."""
+    return listing(request, columns.PAGE[name], rows, name=name, find="", default=default, size=ROWS)
 
 
 def _usable_cache(info: CacheInfo | None) -> items.Cache:

@@ -50,7 +50,7 @@ ITEMS: Final = (
     Column("key", _("Key"), of="key.text"),
     Column("life", _("Time to live"), sorts=False),
     Column("levels", _("Levels"), sorts=False),
-    Column("size", _("Size"), sorts=False, number=True),
+    Column("size", _("Size"), sorts=False),
 )
 PAGE: Final = {"missed": MISSED, "slow": SLOW, "stores": STORES, "tags": TAGS}
 """The tables of a cache's page that the URL sorts by `o-<name>`."""

@@ -24,10 +24,10 @@ from .statistics import dictionary_text
 
 LOOKED_AT: Final = 10_000
 """Maximum number of keys that a search examines."""
+PAGE: Final = 50
+"""Number of keys per page."""
 
 Cache = MLCache | Store
-Match = tuple[str, SharedDict]
-"""The name of an item, and its dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,25 @@ class Row:
     life: str
     levels: str
     size: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One page of keys with a prefix. `unseen`: not all keys of the dictionary were examined."""
+
+    rows: list[Row]
+    page: int
+    pages: int
+    count: int
+    unseen: bool
+
+    @property
+    def before(self) -> int:
+        return self.page - 1
+
+    @property
+    def after(self) -> int:
+        return self.page + 1 if self.page < self.pages else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +77,16 @@ def levels_of(cache: Cache) -> Levels:
     return cache if isinstance(cache, Store) else cache.levels
 
 
-def search(cache: Cache, begin: str, *, reverse: bool = False) -> tuple[list[Match], bool]:
-    """Return the keys with a prefix, sorted, and whether not all keys were examined. Raise `SharedDictError`."""
+def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Rows:
+    """Return the keys with a prefix, sorted. Raise `SharedDictError`."""
+    prefix = levels_of(cache).prefix
     matches, unseen = _matches(cache, begin)
-    return sorted(matches.items(), reverse=reverse), unseen
+    pages = max(1, -(-len(matches) // PAGE))
+    page = min(max(1, page), pages)
+    names = sorted(matches, reverse=reverse)[(page - 1) * PAGE : page * PAGE]
+    return Rows(
+        [_row(cache, matches[name], name, name[len(prefix) :]) for name in names], page, pages, len(matches), unseen
+    )
 
 
 def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
@@ -78,10 +103,8 @@ def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
     return matches, unseen
 
 
-def row(cache: Cache, match: Match) -> Row:
-    """Return a key of a search with the state of its item."""
-    name, dictionary = match
-    key, item = name.removeprefix(levels_of(cache).prefix), _item(dictionary, name)
+def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
+    item = _item(dictionary, name)
     life = life_text(dictionary.ttl(name))
     size = "" if item is None else size_of(item.value) or str(TYPES.get(type(item.value), ""))
     return Row(Key.of(key), life, _levels(cache, key, item), size)

@@ -174,9 +174,8 @@ def test_the_page_tells_levels_callbacks_and_options(admin_client: Client) -> No
     assert text.count('<figure class="resty-chart">') == 3
     assert text.index('<figure class="resty-chart">') < text.index("<table", text.index("content-main"))
     visible = plain(text)
-    assert re.search(
-        r"Misses by reason Never there 100 % .* Never there Expired Invalidated Evicted .* 3 0 0 0 ", visible
-    )
+    (counts,) = re.findall(r"From Never there Expired Invalidated Evicted \d\d:\d\d (\d \d \d \d) ", visible)
+    assert sum(map(int, counts.split())) == 3  # L1 may remember keys of other tests
     assert "L1 the memory of the process 2 28.6 % 2 28.6 %" in visible
     assert "Source the callback 2 28.6 % 2 28.6 %" in visible
     assert re.search(r"Last hour 3 1 [\d.]+ ms 3 [\d.]+ ms All 3 1 [\d.]+ ms 3 [\d.]+ ms", visible)
@@ -221,7 +220,7 @@ def test_what_a_cache_of_django_is_set_to(admin_client: Client, of_django: Any) 
     of_django.set("k", [1, 2])
     of_django.get("k")
     visible = plain(text_of(admin_client, f"{LIST}django-cache_2Fpages/change/"))
-    assert "LOCATION pages (lmdb) LRU_SIZE 1000 LRU_TTL 1.0" in visible
+    assert "LOCATION pages (lmdb) LRU_SIZE 1,000 LRU_TTL 1.0" in visible
     assert "L2 the shared dictionary 1 100 %" in visible
 
 
@@ -249,7 +248,7 @@ def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client
         for _ in range(count):
             callback_took(counter, key, 0.02)
     visible = table_of_keys(admin_client, "Keys behind the misses", "b2Z0ZW4%3D")
-    assert " Key Callbacks ▼ often 30 " in visible
+    assert visible.startswith(" Key Callbacks ▼ often 30 ")
     assert re.search(r" seldom 1 ", visible)
 
 
@@ -264,28 +263,28 @@ def test_a_slow_key_is_counted_with_its_callback(admin_client: Client) -> None:
 # --- items --------------------------------------------------------------------------------------------------------
 
 
-def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client) -> None:
+def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "PAGE", 3)
     cache = mlcaches["default"]
-    for number in range(27):
-        cache.set(f"a{number:02}", "x" * number, ttl=100)
+    for number in range(8):
+        cache.set(f"a{number}", "x" * number, ttl=100)
     cache.set("b", 1, ttl=0)
     MLCache("other", lru=LRU(9)).set("a9", 1)
-    cache.lru.delete("a01")
-    first, last = text_of(admin_client, f"{PAGE}?find=a"), text_of(admin_client, f"{PAGE}?find=a&p=2")
-    assert re.findall(r'class="resty-id">(\w+)</code>', first) == [f"a{number:02}" for number in range(25)]
-    assert re.findall(r'class="resty-id">(\w+)</code>', last) == ["a25", "a26"]
-    assert "27 keys" in first
-    assert "1 to 25 of 27" in first
+    cache.lru.delete("a1")
+    first, last = text_of(admin_client, f"{PAGE}?find=a"), text_of(admin_client, f"{PAGE}?find=a&page=3")
+    assert re.findall(r'class="resty-id">(\w+)</code>', first) == ["a0", "a1", "a2"]
+    assert re.findall(r'class="resty-id">(\w+)</code>', last) == ["a6", "a7"]
+    assert "Page 1 of 3, 8 keys" in first
     assert "Previous" not in first
-    assert 'href="?find=a&amp;p=2#items"' in first
-    assert 'href="?find=a#items"' in last
+    assert 'href="?find=a&amp;page=2#items"' in first
+    assert 'href="?find=a&amp;page=2#items"' in last
     assert "Next" not in last
     visible = plain(first)
-    assert re.search(r"a00 1 min \d+ s L1 of this process, L2 \d+ bytes a01 1 min \d+ s L2 ", visible)
-    everything = text_of(admin_client, f"{PAGE}?find=&p=99")
-    assert re.findall(r'class="resty-id">(\w+)</code>', everything) == ["a25", "a26", "b"]
+    assert re.search(r"a0 1 min \d+ s L1 of this process, L2 \d+ bytes a1 1 min \d+ s L2 ", visible)
+    everything = text_of(admin_client, f"{PAGE}?find=&page=99")
+    assert re.findall(r'class="resty-id">(\w+)</code>', everything) == ["a6", "a7", "b"]
     assert "never expires" in everything
-    assert "No keys with this prefix." in text_of(admin_client, f"{PAGE}?find=zzz&p=-1")
+    assert "No keys with this prefix." in text_of(admin_client, f"{PAGE}?find=zzz&page=-1")
 
 
 def test_a_search_looks_at_so_many_keys(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,7 +511,7 @@ def test_a_cache_in_redis(admin_client: Client, site: Any, valkey_url: str, valk
     assert "dictionary wide (redis)" in plain(text_of(admin_client, page))
     visible = plain(text_of(admin_client, f"{page}?find="))
     assert re.search(r"k (2\d|30) s L1 of this process, L2 \d+ bytes l [\d.]+ s ", visible)
-    assert "2 keys" in visible
+    assert "Page 1 of 1, 2 keys" in visible
     assert re.search(r"Stored [\d.]+ m?s ago Value v", plain(text_of(admin_client, f"{page}?key=k")))
     admin_client.post(f"{LIST}wide/delete-key/", {"key": "k"})
     assert mlcaches["wide"].get("k") is None
@@ -553,14 +552,14 @@ def test_tags(admin_client: Client) -> None:
     assert SHOWN in text
     assert "<script>alert" not in text
     visible = plain(text)
-    assert re.search(r"Tag Invalidations Last ▼ .* Invalidate 1 ", visible)
+    assert re.search(r"Tag Invalidations Last ▼ Action .* 1 .* Invalidate", visible)
     reply = admin_client.post(f"{LIST}default/invalidate-tag/", {"tag": "product:7"}, follow=True)
     assert "Invalidated the tag product:7 ." in plain(reply.content.decode())
     assert logged() == ["Invalidated the tag “product:7”."]
     assert cache.get("k") is None
     assert "product:7" in plain(text_of(admin_client, PAGE))
     (link,) = re.findall(
-        r'/invalidate-tag/\?k=([^"]+)">Invalidate</a></th>(?!.*Invalidate</a>)', text_of(admin_client, PAGE), re.DOTALL
+        r'/invalidate-tag/\?k=([^"]+)">Invalidate</a></td></tr>\s*</tbody>', text_of(admin_client, PAGE)
     )
     page = text_of(admin_client, f"{LIST}default/invalidate-tag/?k={link}")
     assert "alert(&#x27;x&#x27;)" in page
