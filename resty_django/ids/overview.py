@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from django.db.models import Count, Max, Min, QuerySet
@@ -68,19 +68,18 @@ def facts(now: float | None = None) -> list[RuleFacts]:
             nearest[pk] = max(before[0], bound), max(before[1], step), before[2] + count
     issued_by_rule = issued([rule.name for rule in listed], lambda: moment)
     waits = dict(runs_out())
-    return [
-        replace(_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk)), runs_out=waits.get(rule.name))
-        for rule in listed
-    ]
+    return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk), waits.get(rule.name)) for rule in listed]
 
 
-def _figures(rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None) -> RuleFacts:
+def _figures(
+    rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None, runs_out: float | None
+) -> RuleFacts:
     if nearest is None:
-        return RuleFacts(rule.name, issued_counts)
+        return RuleFacts(rule.name, issued_counts, runs_out=runs_out)
     bound, step, counters = nearest
     remaining = max(0, (rule.max_counter - bound) // step + 1)
     capacity = max(1, (rule.max_counter - rule.min_counter) // step + 1)
-    return RuleFacts(rule.name, issued_counts, counters, remaining, capacity)
+    return RuleFacts(rule.name, issued_counts, counters, remaining, capacity, runs_out)
 
 
 def _wall(rule: IdRule, now: float) -> int:

@@ -296,7 +296,7 @@ class Loader:
                 tagged = yield from self._tagged(request, {*tags, *stale.tags})
             return (yield from self._add(request, stale.value, options.resurrect_ttl, tagged, True)), STALE
         if not request.background and not request.storeless:
-            self._levels.count_miss(request.key, revoked=self._is_purged(request), expired=stale is not None)
+            yield from self._levels.count_miss(request.key, revoked=self._is_purged(request), expired=stale is not None)
         if ttl < 0 or (tags and are_uncommitted(tags)):
             return value, L3
         return (yield from self._add(request, value, ttl, tagged)), L3

@@ -26,8 +26,8 @@ SLOTS: Final = 256
 """Number of version counters of an LRU, which the keys share by their hash."""
 
 
-Absence = Literal["expired", "invalidated", "evicted", "new"]
-"""Why a key has no value; "new": not seen before."""
+Absence = Literal["expired", "invalidated", "replaced", "evicted", "new"]
+"""Why a key has no value; "replaced": it was deleted or stored elsewhere, "new": not seen before."""
 
 
 class Item(NamedTuple):
@@ -58,7 +58,7 @@ class LRU:
         self.items: OrderedDict[Hashable, tuple[Any, float, int]] = OrderedDict()
         """Value, expiry time and flags by key, most recent last."""
         self._gone: OrderedDict[Hashable, float | None] = OrderedDict()
-        """The expiry times of evicted items, and None for deleted keys, most recent last."""
+        """The expiry times of evicted items, 0 for flushed ones, None for deleted keys; most recent last."""
         self._versions = [0] * SLOTS
         self._writing = threading.RLock()  # a signal handler may interrupt a writer
         _all.add(self)
@@ -93,8 +93,8 @@ class LRU:
         """Return why a key that was not found has no value, as far as this LRU knows."""
         item = self.items.get(key)
         expires = self._gone.get(key, math.nan) if item is None else item[1]
-        if expires is None:
-            return "invalidated"
+        if not expires:
+            return "replaced" if expires is None else "invalidated"
         if math.isnan(expires):
             return "new"
         return "expired" if expires < self.clock() else "evicted"
@@ -199,7 +199,7 @@ class LRU:
             while self.items:
                 gone.append(self.items.popitem(last=False))
             for key in (*self._gone, *(key for key, _item in gone)):
-                self._note_gone(key, None)
+                self._note_gone(key, 0.0)
 
     def __len__(self) -> int:
         return len(self.items)

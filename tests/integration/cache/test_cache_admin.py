@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from django.test import Client
 from resty_django.cache import LRU, Fresh, MLCache, SourceError, current_outages, mlcaches, overview
 from resty_django.cache.admin import items
 from resty_django.cache.circuit_breaker.breaker import StoreBreaker
+from resty_django.cache.inventory import all_caches
 from resty_django.cache.models import Cache
 from resty_django.cache.statistics.reporter import Counter
 from resty_django.sansio import run
@@ -258,6 +260,21 @@ def test_a_slow_key_is_counted_with_its_callback(admin_client: Client) -> None:
     visible = plain(text_of(admin_client, PAGE)).partition("Slowest callbacks")[2]
     assert "asked" in visible
     assert "refreshed" in visible
+
+
+def test_misses_of_a_cache_of_django_have_reasons(admin_client: Client, of_django: Any) -> None:
+    counts = all_caches()["django-cache/pages"].counter.now
+    before = counts.new, counts.expired, counts.invalidated
+    of_django.get(f"never-{time.time()}")
+    of_django.set("short", 1, timeout=0.01)
+    time.sleep(0.02)
+    of_django.get("short")
+    of_django.set("deleted", 1)
+    of_django.delete("deleted")
+    of_django.get("deleted")
+    assert tuple(map(int.__sub__, (counts.new, counts.expired, counts.invalidated), before)) == (1, 1, 1)
+    metrics = admin_client.get("/metrics").content.decode()
+    assert 'resty_cache_misses_total{cache="django-cache/pages",reason="expired"}' in metrics
 
 
 # --- items --------------------------------------------------------------------------------------------------------
