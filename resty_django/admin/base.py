@@ -25,6 +25,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from resty_django.database import outside_transactions
@@ -43,6 +44,7 @@ from .export import (
     requested_format,
     sheet_response,
 )
+from .formatting import date_time
 from .lists import ListContext
 from .operations import Change, Operation, Refused
 from .tables import Table
@@ -131,6 +133,19 @@ def object_page(view: Callable[[Any, HttpRequest, Any], HttpResponse]) -> Callab
     return page
 
 
+def shown_time(field: str, label: Any) -> Callable[[Any, Any], str]:
+    """Return a display function for a time of a row, in the one form of all pages.
+
+    Exports have the time itself if the function is named `shown_<field>`.
+    """
+
+    @admin.display(description=label, ordering=field)
+    def column(self: Any, obj: Any) -> str:
+        return date_time(getattr(obj, field))
+
+    return column
+
+
 class PageAdmin(ModelAdmin[Model]):
     """An admin with extra pages, each of which runs one operation on one object, under its own permission."""
 
@@ -139,6 +154,9 @@ class PageAdmin(ModelAdmin[Model]):
     """Errors whose text explains why an operation was refused; it is shown as a message."""
 
     object_route: ClassVar[str] = "<int:object_id>"
+
+    shown_created_at = shown_time("created_at", gettext_lazy("created at"))
+    shown_updated_at = shown_time("updated_at", gettext_lazy("updated at"))
 
     class Media:
         css: ClassVar = {"all": ["resty_django/theme.css", "resty_django/admin.css", "resty_django/chart.css"]}
@@ -194,7 +212,8 @@ class PageAdmin(ModelAdmin[Model]):
 
         def value_of(name: str) -> Callable[[Any], Any]:
             def value(obj: Any) -> Any:
-                content = lookup_field(name, obj, self)[2]
+                time = getattr(obj, name.removeprefix("shown_"), None)
+                content = time if isinstance(time, datetime) else lookup_field(name, obj, self)[2]
                 is_plain = content is None or isinstance(content, int | float | datetime)
                 return content if is_plain else plain_text(content)
 

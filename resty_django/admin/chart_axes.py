@@ -11,7 +11,7 @@ from typing import Final
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
-from .formatting import duration, local_time, number, percent
+from .formatting import date, duration, local_time, number, percent
 
 MINUTE: Final = 60
 HOUR: Final = 3600
@@ -92,12 +92,9 @@ def time_axis(starts: Sequence[float], seconds: int) -> Axis:
             for index, day in enumerate(days)
             if (len(days) - 1 - index) % step == step // 2 and (len(days) <= 7 or _has_room(index, len(days)))
         ]
-        return Axis([date_format(day, "SHORT_DATE_FORMAT") for day in days], marks, _("Day (UTC)"))
-    form = "H:i" if seconds < HOUR else "SHORT_DATE_FORMAT"
-    labels = []
-    for start in starts:
-        moment = local_time(start)
-        labels.append(date_format(moment, form) + ("" if seconds < HOUR else f" {date_format(moment, 'H:i')}"))
+        return Axis([date(day) for day in days], marks, _("Day (UTC)"))
+    moments = [local_time(start) for start in starts]
+    labels = [f"{moment:%H:%M}" if seconds < HOUR else f"{date(moment)}, {moment:%H:%M}" for moment in moments]
     marks = time_marks(starts, _MARKS[seconds] if len(starts) <= 60 else DAY)
     return Axis(labels, marks, _("From"))
 

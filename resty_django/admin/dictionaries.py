@@ -49,7 +49,7 @@ def _flush_expired(obj: SharedDictionary, data: dict[str, Any]) -> Change:
     message = ngettext("Freed %(count)s expired item.", "Freed %(count)s expired items.", freed)
     if is_limited:
         message = _("Freed %(count)s expired items. There may be more.")
-    entry = f"Freed {freed:,} expired items.{' There may be more.' if is_limited else ''}"
+    entry = f"Freed {freed:,} expired item{'' if freed == 1 else 's'}.{' There may be more.' if is_limited else ''}"
     return Change(entry, message % {"count": number(freed)})
 
 

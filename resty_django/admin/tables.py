@@ -141,8 +141,8 @@ def changed(request: HttpRequest, **changes: Any) -> str:
     return f"?{query.urlencode()}"
 
 
-def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p") -> Pager:
-    """Return the position in a list of known length."""
+def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p", anchor: str = "") -> Pager:
+    """Return the position in a list of known length. `anchor`: the place in the page that its links lead to."""
     pages = max(1, -(-total // size))
     page = min(page_of(request, key), pages)
     return Pager(
@@ -151,8 +151,8 @@ def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p
         total=total,
         page=page,
         pages=pages,
-        previous=changed(request, **{key: page - 1 if page > 2 else None}) if page > 1 else "",
-        next=changed(request, **{key: page + 1}) if page < pages else "",
+        previous=changed(request, **{key: page - 1 if page > 2 else None}) + anchor if page > 1 else "",
+        next=changed(request, **{key: page + 1}) + anchor if page < pages else "",
     )
 
 
@@ -203,7 +203,8 @@ def heads_of(
             continue
         is_current = column.key == order[0]
         descending = not order[1] if is_current else column.number
-        changes = {parameter: f"-{column.key}" if descending else column.key, "p": None, "page": None, "cursor": None}
+        reset = dict.fromkeys((f"p{parameter[1:]}", "page", "cursor"))
+        changes = {parameter: f"-{column.key}" if descending else column.key, **reset}
         direction = ("descending" if order[1] else "ascending") if is_current else ""
         heads.append(Head(column.label, column.number, changed(request, **changes), direction))
     return heads
@@ -246,6 +247,7 @@ class Listing(Generic[T]):
     heads: Sequence[Head]
     find: str
     total: int
+    pager: Pager = field(default_factory=Pager)
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -273,11 +275,12 @@ def listing(
     name: str = "",
     find: str | None = None,
     default: str = "",
+    size: int = 0,
 ) -> Listing[T]:
     """Return a listing of objects. A filter searches the texts in all columns.
 
     `name`: of the table, if the page has others; `find`: the filter's text, if the page has a filter; `default`:
-    the order of `objects`, such as "-count", if it is one of a column.
+    the order of `objects`, such as "-count", if it is one of a column; `size`: the rows of a page (0: no pages).
     """
     parameter = f"o-{name}" if name else "o"
     all_objects = list(objects)
@@ -290,7 +293,9 @@ def listing(
     else:
         key, descending = default.removeprefix("-"), default.startswith("-")
     heads = heads_of(request, columns, (key, descending), parameter=parameter)
-    return Listing(columns, rows, heads, text, len(all_objects))
+    position = pager(request, len(rows), size or len(rows) or 1, f"p{parameter[1:]}", f"#{name}")
+    first, count = position.span
+    return Listing(columns, rows[first : first + count], heads, text, len(all_objects), position)
 
 
 def _contains(obj: Any, columns: Sequence[Column], text: str) -> bool:
@@ -323,7 +328,7 @@ def table(
     if position is None:
         if key:
             page_rows = all_rows = sort(page_rows, key, descending)
-        position = pager(request, len(page_rows))
+        position = pager(request, len(page_rows), key=f"p{parameter[1:]}")
         page_rows = page_rows[max(0, position.first - 1) : position.last]
     heads = heads_of(request, columns, (key, descending), sorts=sorts if sortable else (), parameter=parameter)
     sheet = export if isinstance(export, Sheet) else sheet_of(export, columns, lambda: all_rows) if export else None

@@ -9,6 +9,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -247,6 +248,18 @@ class Levels(ABC):
         if broadcasts:
             yield from self.announce(*event, mode)
         return result
+
+    def count_miss(self, key: str, *, revoked: bool = False, expired: bool = False) -> Steps[None]:
+        """Count why neither level had a value. `revoked`: L2 had an invalidated one; `expired`: an expired one. If L2
+        had none, the reason is what this process remembers."""
+        reason = "invalidated" if revoked else "expired" if expired else self.lru.absence(key)
+        if reason == "replaced":
+            reason = "invalidated"
+            with suppress(SharedDictError):  # a list, or a store that is down
+                if (yield Step(self.shm.get_stale, self.shm.aget_stale, (self.prefix + key,))) is not None:
+                    reason = "expired"
+        counts = self.counter.now
+        setattr(counts, reason, getattr(counts, reason) + 1)
 
     # --- while the store is down ---
 

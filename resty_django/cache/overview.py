@@ -16,6 +16,7 @@ from resty_django.overview import Figure, Row, Tile
 from .facts import facts
 from .statistics.counts import Stats
 
+REASONS = ("expired", "invalidated", "evicted", "new")
 LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
 COUNTS = {
     "resty_cache_callback_errors": ("callback_errors", "Callbacks that failed."),
@@ -78,6 +79,11 @@ def families() -> Iterator[Family]:
     text = "Calls by result: l1 (memory), l2 (shared dictionary), l3 (source), stale, misses, errors."
     calls = (((name, level), getattr(total, level)) for name, total in totals for level in LEVELS)
     yield family("resty_cache_calls", "counter", text, "cache level", calls)
+    text = (
+        "Calls by level l3 and misses, by reason: expired, invalidated, evicted, new (not seen before by the process)."
+    )
+    misses = (((name, reason), getattr(total, reason)) for name, total in totals for reason in REASONS)
+    yield family("resty_cache_misses", "counter", text, "cache reason", misses)
     text = "Callbacks that called the source, and their duration in seconds."
     callbacks = [Sample((name,), total.callback_seconds, total.callbacks) for name, total in totals]
     yield Family("resty_cache_callback_seconds", "summary", text, ("cache",), callbacks)

@@ -1,14 +1,28 @@
-"""Forecasts of when a counter will be used up, from its pace so far. Pure functions."""
+"""Forecasts of when counters will be used up, from their pace so far. The database computes them, so that lists can be
+sorted by them; the admin, the overview, `resty_check` and the metrics all read that one number."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Final
 
-LEAST_SECONDS = 3600.0
+from django.db.models import BigIntegerField, Case, DateTimeField, F, FloatField, Func, Q, QuerySet, Value, When
+from django.db.models.functions import Cast, Floor, Least
+from django.utils import timezone
+
+from .engine.wall_clock import wall_at
+from .errors import BadRule
+from .models import IdCounter, IdRule
+
+LEAST_SECONDS: Final = 3600.0
 """The minimum length in seconds of the window from which a pace is computed."""
-FURTHEST_SECONDS = 100 * 365.25 * 86_400.0
+FURTHEST_SECONDS: Final = 100 * 365.25 * 86_400.0
 """The maximum forecast in seconds; anything later counts as never."""
+LASTS: Final = 1e12
+"""Seconds added to the forecast of counters whose cycle ends before their numbers do."""
+UNKNOWN: Final = 1e17
+TURNED: Final = 1e18
 
 
 class Outlook(StrEnum):
@@ -27,56 +41,86 @@ class Outlook(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`at`: epoch seconds when the last number will be issued at the current pace, None if unknown.
+    """`wait`: seconds until the last number is issued at the current pace, None unless that is before the cycle ends.
 
     `pace`: numbers per second that were issued in the window.
     """
 
     outlook: Outlook
-    at: float | None = None
+    wait: float | None = None
     pace: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """A counter in its cycle. `since`, `updated` and `ends` are epoch seconds (`ends` None: the cycle never ends).
+def forecast_of(counter: Any) -> Forecast:
+    """Return the forecast of a counter from `annotate_runs_out`."""
+    wait: float = counter.runs_out
+    if wait >= UNKNOWN:
+        return Forecast(Outlook.TURNED if wait >= TURNED else Outlook.UNKNOWN)
+    if not wait:
+        return Forecast(Outlook.USED_UP, 0.0)
+    pace = counter.window_issued / float(counter.elapsed)
+    return Forecast(Outlook.RUNS_OUT, wait, pace) if wait <= FURTHEST_SECONDS else Forecast(Outlook.LASTS, None, pace)
 
-    `issued` is the count of numbers issued since `since`, the beginning of the window (None: it has not begun);
-    `bound` is the next unreserved number, as of `updated`; `maximum` is the last number of the rule; `step` is the
-    distance between two numbers of this node.
+
+class SecondsBetween(Func):
+    """The seconds between two times, the later one first."""
+
+    output_field = FloatField()
+    arity = 2
+    arg_joiner = " - "
+    template = "EXTRACT(EPOCH FROM (%(expressions)s))"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "((julianday(%(expressions)s)) * 86400.0)"
+        return self.as_sql(compiler, connection, template=template, arg_joiner=") - julianday(", **context)
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "-TIMESTAMPDIFF(SECOND, %(expressions)s)"
+        return self.as_sql(compiler, connection, template=template, arg_joiner=", ", **context)
+
+
+def annotate_runs_out(counters: QuerySet[IdCounter], database: str) -> QuerySet[IdCounter]:
+    """Return counters with `runs_out`: seconds until the last number is issued, at the pace of the window.
+
+    Numbers that processes have reserved and not issued yet do not count: neither as left, nor in the pace. Counters
+    that are used up have 0. Larger than any forecast are, in this order: counters that last until their cycle ends,
+    those without a forecast, and those whose cycle has ended, because the next ID begins a new one.
     """
+    now = timezone.now()
+    step = Cast(F("step"), FloatField())
+    left = Floor((Cast(F("rule__max_counter"), FloatField()) - Cast(F("bound"), FloatField())) / step) + 1.0
+    unknown = Q(window_began=None) | Q(window_issued__lte=0)
+    return (
+        counters.annotate(
+            wall=_wall(now.timestamp(), database),
+            elapsed=SecondsBetween(Value(now, DateTimeField()), F("window_began")),
+        )
+        .annotate(
+            wait=Case(
+                When(unknown, then=UNKNOWN),
+                default=Least(left * F("elapsed") / F("window_issued"), LASTS / 10, output_field=FloatField()),
+                output_field=FloatField(),
+            )
+        )
+        .annotate(
+            runs_out=Case(
+                When(Q(cycle_end__lte=F("wall")) | Q(cycle_end__lte=F("shown")), then=Value(TURNED)),
+                When(bound__gt=F("rule__max_counter"), then=Value(0.0)),
+                When(unknown | Q(elapsed__lt=LEAST_SECONDS), then=Value(UNKNOWN)),
+                When(cycle_end__lte=F("wall") + F("wait"), then=F("wait") + LASTS),
+                default=F("wait"),
+                output_field=FloatField(),
+            )
+        )
+    )
 
-    since: float | None
-    issued: int
-    updated: float
-    bound: int
-    maximum: int
-    step: int = 1
-    ends: float | None = None
 
-    @property
-    def left(self) -> int:
-        """The count of unreserved numbers of this node."""
-        return max(0, (self.maximum - self.bound) // self.step + 1)
-
-
-def forecast(progress: Progress, now: float) -> Forecast:
-    """Extrapolate the pace of the window linearly from `now` (epoch seconds) to the maximum.
-
-    Numbers that processes have reserved and not issued yet do not count: neither as left, nor in the pace.
-    """
-    if progress.ends is not None and now >= progress.ends:
-        return Forecast(Outlook.TURNED)
-    if not progress.left:
-        return Forecast(Outlook.USED_UP, progress.updated)
-    seconds = 0.0 if progress.since is None else now - progress.since
-    if seconds < LEAST_SECONDS or progress.issued <= 0:
-        return Forecast(Outlook.UNKNOWN)
-    pace = progress.issued / seconds
-    wait = progress.left / pace
-    at = now + wait
-    if progress.ends is not None and at >= progress.ends:
-        return Forecast(Outlook.LASTS, at if wait <= FURTHEST_SECONDS else None, pace)
-    if wait > FURTHEST_SECONDS:
-        return Forecast(Outlook.LASTS, None, pace)
-    return Forecast(Outlook.RUNS_OUT, at, pace)
+def _wall(now: float, database: str) -> Case:
+    """Return an expression for the current wall second in the time zone of a counter's rule."""
+    cases = []
+    for zone in set(IdRule.objects.using(database).values_list("timezone", flat=True)):
+        try:
+            cases.append(When(rule__timezone=zone, then=Value(wall_at(now, IdRule(timezone=zone).spec().zone))))
+        except BadRule:
+            continue
+    return Case(*cases, default=Value(int(now)), output_field=BigIntegerField())

@@ -17,6 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
+from resty_django.text.localized import grouped
 
 from .engine import segment
 from .engine.counter import Clock
@@ -86,7 +87,7 @@ def raise_counter(counter: IdCounter, *, to: int, clock: Clock = time.time) -> I
         spec, row = stored.rule.spec(), standing(stored, clock=clock)
         if to < row.bound:
             text = _("The next number is already %(next)s. Raise the counter to that or more, not to %(to)s.")
-            raise Refused(text % {"next": row.bound, "to": to})
+            raise Refused(text % {"next": grouped(row.bound), "to": grouped(to)})
         _check_top(spec, to)
         new = replace(row, bound=own_number(spec, row.step, stored.node_offset, to))
         if swap_row(stored, new):
@@ -108,7 +109,7 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
         first = segment.first_number(spec, row.step, stored.node_offset)
         if to < first:
             text = _("This node's first number is %(first)s. Lower the counter to that or more, not to %(to)s.")
-            raise Refused(text % {"first": first, "to": to})
+            raise Refused(text % {"first": grouped(first), "to": grouped(to)})
         _check_top(spec, to)
         if cycle_back:
             if not is_ahead(stored, clock=clock):
@@ -117,7 +118,7 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
             row = Row(row.step, spec.reset.cycle(wall), row.bound, wall)
         elif to > row.bound:
             text = _("The next number is %(next)s. To continue above it, raise the counter instead.")
-            raise Refused(text % {"next": row.bound})
+            raise Refused(text % {"next": grouped(row.bound)})
         new = replace(row, bound=own_number(spec, row.step, stored.node_offset, to))
         if not swap_row(stored, new):
             raise Moved(_("Numbers were reserved in the meantime. Check the counter and try again."))
@@ -189,7 +190,7 @@ def highest_bound(counter: IdCounter, *, clock: Clock = time.time) -> int:
 def _check_top(spec: RuleSpec, number: int) -> None:
     if number > spec.max_counter + 1:
         text = _("%(number)s is above the rule's maximum. Use at most %(max)s.")
-        raise Refused(text % {"number": number, "max": spec.max_counter})
+        raise Refused(text % {"number": grouped(number), "max": grouped(spec.max_counter)})
 
 
 def _fresh(counter: IdCounter) -> IdCounter:

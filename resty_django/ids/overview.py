@@ -12,6 +12,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from resty_django import overview
+from resty_django.conf import conf
 from resty_django.health import Level
 from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Row, Tile
@@ -19,8 +20,7 @@ from resty_django.overview import Figure, Row, Tile
 from . import store
 from .engine.wall_clock import wall_at
 from .errors import BadRule
-from .forecast import FURTHEST_SECONDS
-from .forecast_order import annotate_runs_out
+from .forecast import FURTHEST_SECONDS, annotate_runs_out
 from .models import IdCounter, IdRule
 from .service.stats import Issued, issued
 
@@ -32,13 +32,17 @@ MOST_RULES: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class RuleFacts:
-    """A rule and its counter with the fewest numbers left; `left` is None if no counter is in the current cycle."""
+    """A rule and its counter with the fewest numbers left; `left` is None if no counter is in the current cycle.
+
+    `runs_out`: seconds until a counter is used up, None unless that is before its cycle ends.
+    """
 
     name: str
     issued: Issued
     counters: int = 0
     left: int | None = None
     capacity: int = 0
+    runs_out: float | None = None
 
     @property
     def room(self) -> float | None:
@@ -47,7 +51,7 @@ class RuleFacts:
 
 
 def facts(now: float | None = None) -> list[RuleFacts]:
-    """Return the state of all enabled rules, by name. Takes two queries, whatever the number of counters."""
+    """Return the state of all enabled rules, by name. Takes four queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
     listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
@@ -64,16 +68,19 @@ def facts(now: float | None = None) -> list[RuleFacts]:
             before = nearest.get(pk, (bound, step, 0))
             nearest[pk] = max(before[0], bound), max(before[1], step), before[2] + count
     issued_by_rule = issued([rule.name for rule in listed], lambda: moment)
-    return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk)) for rule in listed]
+    waits = dict(runs_out())
+    return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk), waits.get(rule.name)) for rule in listed]
 
 
-def _figures(rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None) -> RuleFacts:
+def _figures(
+    rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None, runs_out: float | None
+) -> RuleFacts:
     if nearest is None:
-        return RuleFacts(rule.name, issued_counts)
+        return RuleFacts(rule.name, issued_counts, runs_out=runs_out)
     bound, step, counters = nearest
     remaining = max(0, (rule.max_counter - bound) // step + 1)
     capacity = max(1, (rule.max_counter - rule.min_counter) // step + 1)
-    return RuleFacts(rule.name, issued_counts, counters, remaining, capacity)
+    return RuleFacts(rule.name, issued_counts, counters, remaining, capacity, runs_out)
 
 
 def _wall(rule: IdRule, now: float) -> int:
@@ -88,22 +95,25 @@ def panel() -> Tile:
     rules = facts()
     if not rules:
         return Tile(notes=[_('No rule yet. Add a rule, then call next_id("its name").')])
-    figures_by_rule = sorted(rules, key=lambda rule: (1.0 if rule.room is None else rule.room, -rule.issued.per_minute))
+    figures_by_rule = sorted(
+        rules,
+        key=lambda rule: (_soon(rule) == "ok", 1.0 if rule.room is None else rule.room, -rule.issued.per_minute),
+    )
     minutes = [sum(column) for column in zip(*(rule.issued.minutes for rule in figures_by_rule), strict=True)]
     figures = [
         Figure(
             "per_minute", _("IDs per minute"), sum(rule.issued.per_minute for rule in figures_by_rule), "per minute"
         ),
         Figure("last_hour", _("IDs in the last hour"), sum(minutes)),
-        _room(figures_by_rule[0]),
+        _room(min(rules, key=lambda rule: 1.0 if rule.room is None else rule.room)),
     ]
     rows = [
         Row(
             rule.name,
             [
                 Figure("per_minute", _("Per minute"), rule.issued.per_minute, "per minute"),
-                Figure("left", _("Left"), rule.left),
                 Figure("room", _("Numbers left"), rule.room, "share", _level(rule.room)),
+                Figure("runs_out", _("Run out in"), rule.runs_out, "seconds", _soon(rule)),
             ],
             query=urlencode({"q": rule.name}),
         )
@@ -123,6 +133,10 @@ def _level(room: float | None) -> Level:
     return "warning" if room else "error"
 
 
+def _soon(rule: RuleFacts) -> Level:
+    return "warning" if rule.runs_out is not None and rule.runs_out < conf.ids.runs_out_warning else "ok"
+
+
 def families() -> Iterator[Family]:
     """Yield the metrics of the ID service."""
     rules = facts()
@@ -133,7 +147,9 @@ def families() -> Iterator[Family]:
     text = "Share of the cycle's numbers that is left, for the counter with the fewest."
     yield family("resty_ids_left_ratio", "gauge", text, "rule", ((rule.name, rule.room) for rule in rules), adds=False)
     text = "Seconds until the numbers run out at the present pace, for rules whose cycle ends later."
-    yield family("resty_ids_runs_out_seconds", "gauge", text, "rule", runs_out(), adds=False)
+    yield family(
+        "resty_ids_runs_out_seconds", "gauge", text, "rule", ((rule.name, rule.runs_out) for rule in rules), adds=False
+    )
 
 
 def runs_out() -> list[tuple[str, float]]:

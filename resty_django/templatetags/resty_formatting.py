@@ -1,7 +1,7 @@
 """Template filters of the admin pages, with the functions of `resty_django.admin.formatting`.
 
 {% load resty_formatting %}
-{{ ban.until|resty_time }}, {{ delay|resty_duration }}
+{{ ban.until|resty_time }}, {{ delay|resty_duration }}, {{ count|resty_number }}
 """
 
 # Django imports template libraries at startup, so the functions are imported by the filters.
@@ -29,3 +29,11 @@ def resty_duration(value: Any) -> str:
     from resty_django.admin.formatting import duration
 
     return "" if value in (None, "") else duration(value)
+
+
+@register.filter
+def resty_number(value: Any) -> str:
+    """Return a number with thousands separators; a dash for None."""
+    from resty_django.admin.formatting import number
+
+    return number(value)

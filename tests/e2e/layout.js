@@ -1,7 +1,8 @@
 /* Returns what is wrong with the layout of a page: wider than the window, content cut off, links covered, labels outside of
-   their chart, words broken in the middle.
+   their chart, words broken in the middle, tables cut at 1280 px, or scrolling without a hint or out of the keyboard's reach.
    Tokens of more than 24 characters, such as keys, may break anywhere. */
-() => {
+async () => {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); // for what depends on scrolling
   const problems = [], page = document.scrollingElement, content = document.querySelector("#content") ?? document.querySelector("main");
   const name = (node) => `${node.tagName.toLowerCase()}${node.id ? "#" + node.id : ""}.${[...node.classList].join(".")}`;
   const scrolls = (node) => ["auto", "scroll"].includes(getComputedStyle(node).overflowX);
@@ -33,6 +34,13 @@
     if (hit && !node.contains(hit) && !hit.contains(node) && !hit.closest("label")) problems.push(`${name(node)} ${node.textContent.trim().slice(0, 20)} is covered by ${name(hit)}`);
   }
   scrollTo(0, 0);
+  for (const node of content.querySelectorAll("*")) {
+    if (!node.querySelector("table") || !scrolls(node) || !node.checkVisibility() || node.scrollWidth <= node.clientWidth + 1) continue;
+    const hint = getComputedStyle(node, "::before").content;
+    if (innerWidth >= 1280) problems.push(`${name(node)} is cut: ${node.scrollWidth} in ${node.clientWidth} px`);
+    if (node.tabIndex !== 0 || node.role !== "region" || !node.ariaLabel) problems.push(`${name(node)} scrolls, but is no region that the keyboard reaches`);
+    if (["none", "normal"].includes(hint)) problems.push(`${name(node)} does not say that it scrolls`);
+  }
   for (const text of content.querySelectorAll("svg.resty-axes text")) {
     const inner = text.getBoundingClientRect(), outer = text.closest("svg").getBoundingClientRect();
     if (inner.width && (inner.left < outer.left - 1 || inner.right > outer.right + 1)) problems.push(`the label ${text.textContent} is outside of its chart`);

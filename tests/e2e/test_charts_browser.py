@@ -26,7 +26,7 @@ def test_charts_are_printed_without_the_controls(queue_page: str, open_page: Ope
     assert all(page.locator(f"{selector}:visible").count() for selector in controls)
     page.emulate_media(media="print")
     assert [selector for selector in controls if page.locator(f"{selector}:visible").count()] == []
-    assert page.locator("figure.resty-chart svg:visible").count() == 3
+    assert page.locator("figure.resty-chart svg:visible").count() == 2
 
 
 def test_colours_follow_the_theme(queue_page: str, open_page: OpenPage) -> None:

@@ -183,11 +183,11 @@ def test_figures_are_live_and_can_be_stopped(open_page: OpenPage, busy: Client) 
     busy.queues["mail"].put_many([{"klass": "K", "data": {}} for _ in range(5)])
     expected = str(int(before) + 5)
     waiting.get_by_text(expected, exact=True).wait_for()
-    page.get_by_role("button", name="Pause updates").click()
+    page.get_by_role("button", name="Stop live updates").click()
     stopped = int(expected)
     busy.queues["mail"].put("K", {})
     with page.expect_response("**/queue/"):
-        page.get_by_role("button", name="Resume updates").click()
+        page.get_by_role("button", name="Start live updates").click()
     waiting.get_by_text(str(stopped + 1), exact=True).wait_for()
 
 

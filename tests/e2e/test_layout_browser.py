@@ -7,10 +7,11 @@ from typing import Any, Final
 import pytest
 from django.test import Client as Browser
 
+from resty_django.cache import mlcaches
 from resty_django.qless import Client
 from resty_django.txid import txid
 from tests.e2e.browser import OpenPage
-from tests.e2e.layout import SEEDS, our_pages, page_problems, template_names
+from tests.e2e.layout import GROUP, SEEDS, our_pages, page_problems, template_names
 from tests.integration.qless.admin.tools import path
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(600)]
@@ -107,3 +108,65 @@ def test_a_page_that_is_not_updated_stays_readable(open_page: OpenPage, long_nam
     tab.goto("/admin/resty_cache/cache/default/change/")
     tab.evaluate("document.getElementById('content').toggleAttribute('data-resty-stale', true)")
     assert open_page.violations(tab, runOnly=["color-contrast"]) == []
+
+
+MOVES: Final = """() => [...document.querySelectorAll(":is(.resty-page, #changelist) *")].filter((node) => {
+    const style = getComputedStyle(node);
+    return parseFloat(style.transitionDuration) || parseFloat(style.animationDuration);
+}).map((node) => node.outerHTML.slice(0, 80))"""
+LISTS: Final = (
+    *(path(model) for model in ("queue", "worker", "recurringjob", "failuregroup", "jobclass", "tag", "option")),
+    f"{path('job')}?state=failed",
+    path("failuregroup", GROUP),
+    "/admin/resty_cache/cache/",
+    "/admin/resty_django/shareddictionary/",
+    "/admin/resty_ids/idcounter/",
+    "/admin/resty_limits/keyban/",
+    "/admin/resty_limits/limitoverride/",
+)
+
+
+def tabs_to_first_row(tab: Any, url: str) -> int:
+    """Press the tab key until the focus is in a row, and Enter on our link that skips to the rows."""
+    tab.goto(url)
+    for presses in range(1, 200):
+        tab.keyboard.press("Tab")
+        if tab.evaluate("document.activeElement.matches('tbody *')"):
+            return presses
+        if tab.evaluate("document.activeElement.matches('a[href=\"#resty-rows\"]')"):
+            assert tab.locator(":focus").bounding_box()["width"] > 20, "the link is visible while it has the focus"
+            tab.keyboard.press("Enter")
+    pytest.fail(f"{url}: no row has the focus")
+
+
+@pytest.mark.browser
+def test_the_keyboard_reaches_the_first_row_as_soon_as_in_a_list_of_django(
+    open_page: OpenPage, long_names: Client
+) -> None:
+    tab = open_page(width=1280)
+    most = tabs_to_first_row(tab, "/admin/auth/user/") + 5
+    presses = {url: tabs_to_first_row(tab, url) for url in LISTS}
+    assert {url: count for url, count in presses.items() if count > most} == {}, most
+
+
+@pytest.mark.browser
+def test_nothing_moves_for_people_who_want_no_motion(open_page: OpenPage, long_names: Client) -> None:
+    tab = open_page()
+    tab.emulate_media(reduced_motion="reduce")
+    for url in (path("queue"), path("job", "body"), "/admin/resty_ids/idcounter/", "/admin/resty_cache/cache/"):
+        tab.goto(url)
+        assert tab.evaluate(MOVES) == [], url
+
+
+@pytest.mark.browser
+def test_the_page_of_a_busy_cache_is_short(open_page: OpenPage, long_names: Client) -> None:
+    cache = mlcaches["pages"]
+    for number in range(60):
+        for _ in range(2):
+            cache.get(f"/shop/products/{number}/", lambda: "page", tags=(f"product:{number}",))
+            cache.invalidate_tags(f"product:{number}")
+    tab = open_page(width=1280)
+    tab.goto("/admin/resty_cache/cache/pages/change/")
+    assert tab.evaluate("document.documentElement.scrollHeight") <= 2500
+    tab.locator("#tags").get_by_role("link", name="Next").click()
+    tab.get_by_text("9 to 16 of 50").wait_for()

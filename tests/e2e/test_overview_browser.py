@@ -39,9 +39,9 @@ def test_it_follows_what_happens_until_it_is_stopped(
     reporter.stats.record("browser", "key", Decision(True))
     until(lambda: passed(driver) == before + 1)
     button = driver.find_element("css selector", "button.resty-live")
-    assert button.text == "Pause updates"
+    assert button.text == "Stop live updates"
     button.click()
-    assert button.text == "Resume updates"
+    assert button.text == "Start live updates"
     assert driver.execute_script("return window.stays")
     assert driver.find_element("link text", "Limits").get_attribute("href").endswith("/admin/resty_limits/limitpolicy/")
 
@@ -54,7 +54,7 @@ def test_it_is_shown_with_and_without_scripts(
     reporter.stats.record("browser", "key", Decision(True))
     driver = browse(scripts=scripts)
     driver.get(f"{live_server.url}{address}")
-    assert {"IDs", "Limits", "Caches", "Jobs"} <= set(all_of(driver, ".resty-tile h2"))
+    assert {"IDs", "Limits", "Caches", "Jobs"} <= set(all_of(driver, "#resty-overview :is(h2, h3)"))
     assert passed(driver) > 0
     if not scripts:
         driver.implicitly_wait(0)  # for what is not there

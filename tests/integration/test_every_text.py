@@ -23,8 +23,8 @@ from resty_django.limits.specs.policy import PolicySpec
 from resty_django.limits.specs.policy_validation import find_problems
 from resty_django.text.durations import BadText, parse_duration, whole_rate
 from resty_django.text.localized import translated
-from tests.integration.pseudo import LANGUAGE, marked, texts_and_values
-from tests.integration.texts_of_pages import ENGLISH_NUMBER, LOCALIZED, words_without_marks
+from tests.integration.pseudo import LANGUAGE, Text, marked, texts_and_values
+from tests.integration.texts_of_pages import ENGLISH_NUMBER, LOCALIZED, words_without_marks, wrong_numbers
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def test_all_texts_are_translated_and_all_numbers_and_dates_have_the_formats_of_
         text=True,
     )
     assert done.returncode == 0, done.stdout[-20_000:]
-    assert "1 passed" in done.stdout
+    assert "2 passed" in done.stdout
 
 
 def test_the_marks_find_what_is_not_translated() -> None:
@@ -102,6 +102,19 @@ def test_problems_of_policies_are_translated() -> None:
 )
 def test_numbers_in_the_english_format_are_found(text: str, is_english: bool) -> None:
     assert bool(ENGLISH_NUMBER.search(text)) is is_english
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("1 jobs, 2 jobs", ["1 jobs"]),
+        ("2 job", ["2 job"]),
+        ("1⟦ job of ⟧12345", ["12345"]),
+        ("12,345 limit policies, port a:12345", []),
+    ],
+)
+def test_ungrouped_numbers_and_wrong_plurals_are_found(text: str, wrong: list[str]) -> None:
+    assert sorted(wrong_numbers(Text(text, "p"))) == wrong
 
 
 def test_concurrent_calls_have_the_language_and_the_time_zone_of_the_caller() -> None:

@@ -20,7 +20,7 @@ def outcome_of(error: Exception) -> tuple[list[str], list[str]]:
         return Change("Changed.")
 
     operation: Operation[int] = Operation("change", "Change", "change", run)
-    outcome = operation.change({"a": 1, "b": 2, "c": 3}, {}, 0, Refused, NotFound, StoreDown)
+    outcome = operation.change({"a": 1, "b": 2, "c": 3}, {}, Refused, NotFound, StoreDown)
     return [*outcome.changes], outcome.errors
 
 

@@ -186,11 +186,11 @@ def test_time_axis_has_marks_at_round_times_that_fit() -> None:
 def test_time_axis_is_in_the_current_time_zone() -> None:
     hours = [START - START % HOUR + HOUR * number for number in range(48)]
     with timezone.override("UTC"):
-        assert time_axis(hours, HOUR).labels[0] == "11/14/2023 22:00"
+        assert time_axis(hours, HOUR).labels[0] == "Nov. 14, 2023, 22:00"
         assert [text for _index, text in time_axis(hours, HOUR).marks][:3] == ["15 Nov", "06:00", "12:00"]
     with timezone.override("Asia/Tokyo"):
-        assert time_axis(hours, HOUR).labels[0] == "11/15/2023 07:00"
+        assert time_axis(hours, HOUR).labels[0] == "Nov. 15, 2023, 07:00"
         assert time_axis([START], MINUTE).labels == ["07:14"]
         days = time_axis([START - START % DAY + DAY * number for number in range(30)], DAY)
-        assert (days.labels[0], days.heading) == ("11/14/2023", "Day (UTC)")
+        assert (days.labels[0], days.heading) == ("Nov. 14, 2023", "Day (UTC)")
         assert 4 <= len(days.marks) <= 6

@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.admin.export import CUT, MAX_ROWS, Sheet, export_query, export_response, plain_text
+from resty_django.admin.export import CUT, MAX_ROWS, Sheet, export_links, export_response, plain_text
 
 
 def sheet(*rows: Any, name: str = "bans", columns: tuple[str, ...] = ("key", "count")) -> Sheet:
@@ -159,7 +159,7 @@ async def test_asgi_streams_too() -> None:
 
 def test_the_address_keeps_the_filters_of_the_page() -> None:
     request = RequestFactory().get("/?q=a%26b&p=3&cursor=7&export=json&of=x")
-    assert export_query(request, "csv", "bans") == "?q=a%26b&export=csv&of=bans"
+    assert export_links(request, "bans")[0] == ("CSV", "?q=a%26b&export=csv&of=bans")
 
 
 def test_plain_text_of_a_cell() -> None:

@@ -38,11 +38,13 @@ from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import columns, items
 from .forms import PurgeForm
-from .statistics import Figures, dictionary_text, kind_of, options
+from .statistics import PERIODS, Figures, dictionary_text, kind_of, options
 from .stores import statuses, troubles
 from .tags import TagForm, latest_tags
 
 TEMPLATES: Final = "admin/resty_cache/cache"
+ROWS: Final = 8
+"""Rows per page of a table of a cache's page."""
 
 
 def _delete_key(obj: Cache, data: dict[str, Any]) -> Change:
@@ -152,11 +154,13 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
     @object_page
     def change_view(self, request: HttpRequest, obj: Cache) -> HttpResponse:
         """Return the page of a cache. URL parameters: `key` or `k`, a key or its token; `find`, a key prefix; `page`, a
-        page number; `o`, the order of the keys; `o-missed` and others, of the other tables.
+        page number; `o`, the order of the keys; `o-missed`, `p-missed` and others, order and page of the other tables;
+        `period` of the charts.
         """
         info = all_caches()[obj.name]
         usable = info.cache is not None
         cache_figures, tags = Figures(facts_of(info)), self._tags(request, obj, info)
+        period, of_tables = request.GET.get("period", "hour"), [f"{of}-{name}" for name in columns.PAGE for of in "op"]
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)
@@ -165,7 +169,14 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             "object": obj,
             "usable": usable,
             "figures": cache_figures,
-            "live": not query_without(request, *(f"o-{name}" for name in columns.PAGE)),
+            "live": not query_without(request, "period", *of_tables),
+            "searched": not {"find", "key", "k"}.isdisjoint(request.GET),
+            "unfolded": [
+                *(name[2:] for name in of_tables if name in request.GET),
+                *("stores" for store in stores if store.trouble),
+            ],
+            "charts": cache_figures.charts(period),
+            "periods": [(changed(request, period=name), label, name == period) for name, label in PERIODS.items()],
             "missed": _listing(request, "missed", cache_figures.missed, "-callbacks"),
             "slow": _listing(request, "slow", cache_figures.slow, "-longest"),
             "options": options(info),
@@ -215,7 +226,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
 
 def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:
     """Return a table of a cache's page, sorted as the URL says."""
-    return listing(request, columns.PAGE[name], rows, name=name, find="", default=default)
+    return listing(request, columns.PAGE[name], rows, name=name, find="", default=default, size=ROWS)
 
 
 def _usable_cache(info: CacheInfo | None) -> items.Cache:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
@@ -35,6 +35,13 @@ LEVELS: Final = {
     "misses": (gettext_lazy("Misses"), gettext_lazy("not found, without a callback")),
     "errors": (gettext_lazy("Errors"), gettext_lazy("the call raised")),
 }
+REASONS: Final = {
+    "new": gettext_lazy("Never there"),
+    "expired": gettext_lazy("Expired"),
+    "invalidated": gettext_lazy("Invalidated"),
+    "evicted": gettext_lazy("Evicted"),
+}
+PERIODS: Final = {"hour": gettext_lazy("Last hour"), "days": gettext_lazy("Last two days")}
 LONGEST_OPTION: Final = 500
 
 
@@ -189,14 +196,10 @@ class Figures:
         """The chart of the last hour for a row of the list."""
         return sparkline(levels_of(self.history.minutes), self.words)
 
-    @property
-    def hour_charts(self) -> list[Chart]:
-        """The hit ratio and the calls of the last hour by minute."""
-        return span_charts(self.history.minutes, MINUTE, self.words)
-
-    @property
-    def days_charts(self) -> list[Chart]:
-        """The hit ratio and the calls of the last two days by hour."""
+    def charts(self, period: str) -> list[Chart]:
+        """Misses by reason, hit ratio and calls of the last hour by minute, or of the last two days by hour."""
+        if period == "hour":
+            return span_charts(self.history.minutes, MINUTE, self.words)
         summary = _("%(calls)s calls in the last two days") % {"calls": number(self.history.days.calls)}
         return span_charts(self.history.hours, HOUR, summary)
 
@@ -227,14 +230,15 @@ def dictionary_text(dictionary: SharedDict) -> str:
 
 def levels_of(spans: Sequence[Span[Stats]]) -> list[Series]:
     """Return the calls by level, as bars with errors at the bottom, so that even a few are visible."""
-    return [
-        Series(kind, str(label), [getattr(span.counts, kind) for span in spans])
-        for kind, (label, _help) in LEVELS.items()
-    ]
+    return _bars(spans, {kind: label for kind, (label, _help) in LEVELS.items()})
+
+
+def _bars(spans: Sequence[Span[Stats]], labels: Mapping[str, Any]) -> list[Series]:
+    return [Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in labels.items()]
 
 
 def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> list[Chart]:
-    """Return the charts of hit ratio and calls for spans of a minute or an hour."""
+    """Return the charts of misses, hit ratio and calls for spans of a minute or an hour."""
     axis = time_axis([span.start for span in spans], seconds)
     ratios = [span.counts.hit_ratio if span.counts.calls else None for span in spans]
     calls = [span.counts.calls for span in spans]
@@ -244,7 +248,17 @@ def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> lis
     ]
     known = [ratio for ratio in ratios if ratio is not None]
     stats = summed((span.counts for span in spans), Stats())
+    reasons = [(str(label), getattr(stats, kind)) for kind, label in REASONS.items()]
+    missed = sum(count for _label, count in reasons)
     return [
+        Chart(
+            _("Misses by reason"),
+            _bars(spans, REASONS),
+            axis,
+            y_label=_("misses per minute") if by_minute else _("misses per hour"),
+            summary=", ".join(f"{label} {percent(count / missed)}" for label, count in reasons if count) or _("none"),
+            height=80,
+        ),
         Chart(
             _("Hit ratio"),
             [
@@ -259,7 +273,7 @@ def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> lis
             summary=_("%(mean)s, lowest %(lowest)s") % {"mean": percent(stats.hit_ratio), "lowest": percent(min(known))}
             if known
             else _("no calls"),
-            height=120,
+            height=80,
         ),
         Chart(
             _("Calls"),
@@ -271,6 +285,7 @@ def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> lis
             axis,
             y_label=_("calls per minute") if by_minute else _("calls per hour"),
             summary=summary,
+            height=100,
             table_label=_("By minute") if by_minute else _("By hour"),
         ),
     ]
@@ -315,4 +330,4 @@ def value_text(value: Any) -> str:
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}"
     if isinstance(value, tuple):
         return ", ".join(map(value_text, value)) or _("none")
-    return repr(value)
+    return number(value) if type(value) is int else repr(value)

@@ -53,9 +53,6 @@ class Reader:
                 store.counts.l2 += 1
                 store.keep(key, entry, version)
                 reply: tuple[Any] | None = (entry.value,)
-            elif raw is None:
-                store.counts.misses += 1
-                reply = None
             else:
                 reply = run(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
@@ -79,9 +76,6 @@ class Reader:
                 store.counts.l2 += 1
                 store.keep(key, entry, version)
                 reply: tuple[Any] | None = (entry.value,)
-            elif raw is None:
-                store.counts.misses += 1
-                reply = None
             else:
                 reply = await arun(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
@@ -123,6 +117,7 @@ class Reader:
         """Count a miss. Delete an entry with an invalidated tag, and what this cache has not written, except a list."""
         store = self._store
         store.counts.misses += 1
+        yield from store.count_miss(key, revoked=isinstance(raw, bytes))
         if isinstance(raw, Unreadable):
             yield Step(store.shm.delete, store.shm.adelete, (key,))
         elif raw is not None and not isinstance(raw, WrongKind):

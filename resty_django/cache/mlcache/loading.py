@@ -60,11 +60,12 @@ R = TypeVar("R")
 class LoadRequest:
     """One key to be loaded.
 
-    `unwrap`: raise the callback's error itself in place of `CallbackFailed`. `stale`: an expired record that may be
-    served in place of an answer of the source. `revoked`: one of its tags was invalidated. `replaceable`: records in L2
-    that have not expired, but one of whose tags was invalidated, by dictionary; also `early`. `early`: a record in L2
-    that is replaced before it expires. `took`: seconds of the callback. `version`: the version of the key in L1 before
-    the source is called. `storeless`: the store of L2 is down. `uses_stale`: an expired value is of use.
+    `unwrap`: raise the callback's error itself in place of `CallbackFailed`. `stale`: an expired record, which may be
+    served in place of an answer of the source if the options say so. `revoked`: one of its tags was invalidated.
+    `replaceable`: records in L2 that have not expired, but one of whose tags was invalidated, by dictionary; also
+    `early`. `early`: a record in L2 that is replaced before it expires. `took`: seconds of the callback. `version`: the
+    version of the key in L1 before the source is called. `storeless`: the store of L2 is down. `uses_stale`: an expired
+    value is of use. `background`: no caller waits for the value.
     """
 
     key: str
@@ -80,6 +81,7 @@ class LoadRequest:
     early: Record | None = None
     took: float = 0.0
     uses_stale: bool = False
+    background: bool = False
 
 
 class Loader:
@@ -157,6 +159,7 @@ class Loader:
         return self.refresher.start(request.key, lambda: self._refresh(request))
 
     def _refresh(self, request: LoadRequest) -> Steps[None]:
+        request.background = True
         try:
             yield from self._load_locked(request, self._locks, timeout=0)
         except LockTimeout:
@@ -199,13 +202,16 @@ class Loader:
         answer = None
         if not request.storeless:
             try:
-                l2_records = yield from self._levels.look(request.key, with_stale=request.uses_stale)
+                l2_records = yield from self._levels.look(request.key, with_stale=True)
             except Unavailable:
                 if request.options.on_error == "raise":
                     raise
                 self._go_storeless(request)
             else:
-                request.stale = l2_records.stale or request.stale
+                request.stale, request.revoked = (
+                    l2_records.stale or request.stale,
+                    request.revoked or l2_records.revoked,
+                )
                 request.replaceable = l2_records.replaceable
                 request.version = l2_records.version
                 if l2_records.fresh is not None and not _is_same(l2_records.fresh, request.early):
@@ -289,9 +295,16 @@ class Loader:
             if stale.tags:
                 tagged = yield from self._tagged(request, {*tags, *stale.tags})
             return (yield from self._add(request, stale.value, options.resurrect_ttl, tagged, True)), STALE
+        if not request.background and not request.storeless:
+            yield from self._levels.count_miss(request.key, revoked=self._is_purged(request), expired=stale is not None)
         if ttl < 0 or (tags and are_uncommitted(tags)):
             return value, L3
         return (yield from self._add(request, value, ttl, tagged)), L3
+
+    def _is_purged(self, request: LoadRequest) -> bool:
+        """Whether the record that L2 had was invalidated, by a tag or by a purge, before its time was over."""
+        stale = request.stale
+        return stale is not None and (request.revoked or not stale.ttl or stale.remaining(self._levels.clock()) > 0)
 
     def _tagged(self, request: LoadRequest, tags: Collection[str]) -> Steps[TagSnapshot | None]:
         """Return the snapshot of the tags of a value; if their versions are unavailable, the value stays in L1."""

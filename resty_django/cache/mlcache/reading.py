@@ -174,6 +174,7 @@ class Reader:
         if answer is _DOWN:
             self._levels.count_storeless()
             return self._levels.from_l1(key, self._options.changed(options)) or _NOTHING
+        yield from self._levels.count_miss(key, revoked=record is not None)
         return _NOTHING
 
     def _down(self, options: Mapping[str, Any]) -> Answer:
@@ -280,6 +281,8 @@ class Reader:
                 if text in l2_records:
                     answers[text] = self._promote_one(text, l2_records[text], {})
                 answer = answers[text]
+                if answer is None:
+                    yield from self._levels.count_miss(text)
                 self.count(MISS if answer is None else answer[1])
         except Exception:
             self.counts.errors += 1

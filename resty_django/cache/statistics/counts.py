@@ -39,6 +39,11 @@ class Stats:
     compressible_bytes: int = 0
     compressed_bytes: int = 0
     """Size of the values to compress before and after compression."""
+    expired: int = 0
+    invalidated: int = 0
+    evicted: int = 0
+    new: int = 0
+    """Calls of `l3` and `misses` by reason: why L2 had no value. `new`: the process has not seen the key before."""
 
     @property
     def calls(self) -> int:

@@ -13,15 +13,21 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakSet
 
 from resty_django.processes.forks import after_fork
 
 FOREVER: Final = math.inf
 MOST_FLAGS: Final = 2**32 - 1
+LEAST_GONE: Final = 1000
+"""Minimum number of keys without a value that an LRU remembers; otherwise as many as it has items."""
 SLOTS: Final = 256
 """Number of version counters of an LRU, which the keys share by their hash."""
+
+
+Absence = Literal["expired", "invalidated", "replaced", "evicted", "new"]
+"""Why a key has no value; "replaced": it was deleted or stored elsewhere, "new": not seen before."""
 
 
 class Item(NamedTuple):
@@ -42,7 +48,7 @@ class LRU:
         pages.get("home")
     """
 
-    __slots__ = ("__weakref__", "_versions", "_writing", "clock", "items", "max_items")
+    __slots__ = ("__weakref__", "_gone", "_versions", "_writing", "clock", "items", "max_items")
 
     def __init__(self, max_items: int, clock: Callable[[], float] = time.monotonic) -> None:
         if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
@@ -51,6 +57,8 @@ class LRU:
         self.clock = clock
         self.items: OrderedDict[Hashable, tuple[Any, float, int]] = OrderedDict()
         """Value, expiry time and flags by key, most recent last."""
+        self._gone: OrderedDict[Hashable, float | None] = OrderedDict()
+        """The expiry times of evicted items, 0 for flushed ones, None for deleted keys; most recent last."""
         self._versions = [0] * SLOTS
         self._writing = threading.RLock()  # a signal handler may interrupt a writer
         _all.add(self)
@@ -80,6 +88,22 @@ class LRU:
         if not 0 <= flags <= MOST_FLAGS:
             raise ValueError(f"flags must be an integer from 0 to {MOST_FLAGS}, not {flags!r}.")
         self.put(key, (value, FOREVER if ttl is None else self.clock() + ttl, flags))
+
+    def absence(self, key: Hashable) -> Absence:
+        """Return why a key that was not found has no value, as far as this LRU knows."""
+        item = self.items.get(key)
+        expires = self._gone.get(key, math.nan) if item is None else item[1]
+        if not expires:
+            return "replaced" if expires is None else "invalidated"
+        if math.isnan(expires):
+            return "new"
+        return "expired" if expires < self.clock() else "evicted"
+
+    def _note_gone(self, key: Hashable, expires: float | None) -> None:
+        self._gone.pop(key, None)
+        self._gone[key] = expires
+        if len(self._gone) > max(LEAST_GONE, self.max_items):
+            self._gone.popitem(last=False)
 
     def version(self, key: Hashable) -> int:
         """Return a number that increases when this key is deleted, and sometimes when another key is."""
@@ -114,6 +138,7 @@ class LRU:
                 items[key] = item
                 if len(items) > self.max_items:
                     gone = items.popitem(last=False)
+                    self._note_gone(gone[0], gone[1][1])
         del gone
 
     def replace(self, key: Hashable, item: tuple[Any, float, int], version: int) -> None:
@@ -130,7 +155,9 @@ class LRU:
             if versions[slot] == version + 1:
                 items[key] = item
                 if len(items) > self.max_items:
-                    gone = gone, items.popitem(last=False)
+                    evicted = items.popitem(last=False)
+                    self._note_gone(evicted[0], evicted[1][1])
+                    gone = gone, evicted
         del gone
 
     def delete(self, key: Hashable) -> bool:
@@ -138,6 +165,7 @@ class LRU:
         with self._writing:
             self._versions[hash(key) % SLOTS] += 1
             gone = self.items.pop(key, None)
+            self._note_gone(key, None)
         return gone is not None
 
     def delete_many(self, keys: Iterable[Hashable]) -> None:
@@ -170,6 +198,8 @@ class LRU:
             self._versions = [version + 1 for version in self._versions]
             while self.items:
                 gone.append(self.items.popitem(last=False))
+            for key in (*self._gone, *(key for key, _item in gone)):
+                self._note_gone(key, 0.0)
 
     def __len__(self) -> int:
         return len(self.items)

@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.base import NoEditing
+from resty_django.admin.base import NoEditing, shown_time
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
 from resty_django.admin.operations import Change, Operation, Refused
@@ -28,7 +28,7 @@ from resty_django.conf import conf
 from .. import operations, store
 from ..engine.wall_clock import wall_at
 from ..errors import BadRule
-from ..forecast_order import annotate_runs_out
+from ..forecast import annotate_runs_out
 from ..models import IdCounter, IdRule
 from ..overview import LOW
 from ..preview import preview
@@ -140,7 +140,7 @@ def _column(label: Any, ordering: Any, text: Callable[[CounterStatistics], str])
 
 
 class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
-    list_display = ("app", "rule", "node", "position", "head_room", "used", "outlook", "cycle", "age")
+    list_display = ("app", "rule", "position", "head_room", "outlook", "cycle", "age")
     list_filter = (RoomFilter, "rule")
     search_fields = ("app_name",)
     search_help_text = gettext_lazy("Application name")
@@ -194,10 +194,10 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
     change_list_template = "admin/resty_django/live_change_list.html"
     change_form_template = f"{TEMPLATES}/change_form.html"
     fieldsets: ClassVar = [
-        (None, {"fields": ["rule_link", "app", "node", "state"]}),
+        (None, {"fields": ["rule_link", "app", "state"]}),
         (gettext_lazy("Numbers"), {"fields": ["position", "next_number", "head_room", "used", "outlook"]}),
-        (gettext_lazy("Cycle"), {"fields": ["cycle", "zone", "shown_time", "cycle_began", "cycle_first"]}),
-        (gettext_lazy("Written"), {"fields": ["created_at", "updated_at"]}),
+        (gettext_lazy("Cycle"), {"fields": ["cycle", "zone", "shown_time", "shown_cycle_began", "cycle_first"]}),
+        (gettext_lazy("Written"), {"fields": ["shown_created_at", "shown_updated_at"]}),
     ]
 
     readonly_fields: ClassVar = flatten_fieldsets(fieldsets)
@@ -223,7 +223,7 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
             "numbers_left": lambda counter: statistics(counter).left,
             "used_share": lambda counter: statistics(counter).used,
             "forecast": lambda counter: statistics(counter).forecast.outlook.value,
-            "runs_out": lambda counter: moment(statistics(counter).forecast.at),
+            "runs_out": lambda counter: moment(statistics(counter).runs_out_at),
             "numbers_per_second": lambda counter: statistics(counter).forecast.pace,
             "cycle": lambda counter: plain_text(statistics(counter).cycle),
             "updated": lambda counter: counter.updated_at,
@@ -231,9 +231,15 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
 
     # --- columns and statistics ---------------------------------------------------------------------------------------
 
+    shown_cycle_began = shown_time("cycle_began", gettext_lazy("cycle began"))
+
     @admin.display(description=gettext_lazy("app"), ordering="app_name")
-    def app(self, counter: IdCounter) -> str:
-        return counter.app_name or _("(empty)")
+    def app(self, counter: IdCounter) -> SafeString | str:
+        """The name of the application and, if there are several nodes, the node."""
+        name = counter.app_name or _("(empty)")
+        if counter.step == conf.ids.step == 1:
+            return name
+        return format_html('{} <span class="resty-quiet">({})</span>', name, self.node(counter))
 
     @admin.display(description=gettext_lazy("node"), ordering="node_offset")
     def node(self, counter: IdCounter) -> SafeString | str:

@@ -76,7 +76,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         ),
     )
     save_on_top = False
-    readonly_fields = ("origin", "version", "created_at", "updated_at")
+    readonly_fields = ("origin", "version", "shown_created_at", "shown_updated_at")
     change_form_template = "admin/resty_ids/idrule/change_form.html"
     change_list_template = "admin/resty_django/change_list.html"
     delete_confirmation_template = "admin/resty_ids/idrule/delete_confirmation.html"
@@ -100,7 +100,10 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             },
         ),
     ]
-    written: ClassVar = (gettext_lazy("Written"), {"fields": ["origin", ("version", "created_at", "updated_at")]})
+    written: ClassVar = (
+        gettext_lazy("Written"),
+        {"fields": ["origin", ("version", "shown_created_at", "shown_updated_at")]},
+    )
 
     def get_fieldsets(self, request: HttpRequest, obj: IdRule | None = None) -> Any:
         return [*self.fieldsets, self.written] if obj is not None else self.fieldsets

@@ -11,10 +11,9 @@ from zoneinfo import ZoneInfo
 from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timesince import timesince, timeuntil
 from django.utils.translation import gettext as _
 
-from resty_django.admin.formatting import NONE, date, date_time, free_space_bar, number
+from resty_django.admin.formatting import NONE, date, date_time, duration, free_space_bar, number
 from resty_django.conf import conf
 
 from .. import operations
@@ -23,7 +22,7 @@ from ..engine.cycle import DAY
 from ..engine.rule import RuleSpec
 from ..engine.wall_clock import FIRST, datetime_of, wall_at
 from ..errors import BadRule, IdError
-from ..forecast import Forecast, Outlook, Progress, forecast
+from ..forecast import Forecast, Outlook, forecast_of
 from ..models import IdCounter
 from ..preview import capacity
 
@@ -102,25 +101,12 @@ class CounterStatistics:
 
     @cached_property
     def forecast(self) -> Forecast:
-        counter = self.counter
-        if self.turned:
-            return Forecast(Outlook.TURNED)
-        return forecast(
-            Progress(
-                since=counter.window_began.timestamp() if counter.window_began else None,
-                issued=counter.window_issued,
-                updated=counter.updated_at.timestamp(),
-                bound=counter.bound,
-                maximum=self.spec.max_counter,
-                step=counter.step,
-                ends=None if counter.endless else self.instant(counter.cycle_end).timestamp(),
-            ),
-            self.now,
-        )
+        return forecast_of(self.counter)
 
-    def instant(self, wall: int) -> datetime:
-        """Return the time at which the clock of the rule's zone shows the wall second `wall`."""
-        return datetime_of(wall).replace(tzinfo=self.zone)
+    @property
+    def runs_out_at(self) -> float | None:
+        """The time at which the numbers end before their cycle does, in epoch seconds."""
+        return None if self.forecast.wait is None else self.now + self.forecast.wait
 
     # --- as HTML ---------------------------------------------------------------------------------------------------
 
@@ -150,13 +136,14 @@ class CounterStatistics:
                     return format_html('<span title="{}">{}</span>', pace, _("in more than 100 years"))
                 title = _("The cycle ends %(time)s") % {"time": self.clock(self.counter.cycle_end)}
                 return format_html('<span title="{}">{}</span>', f"{title}; {pace}", _("lasts"))
-        at = datetime.fromtimestamp(forecast.at or self.now, self.zone)
+        wait = forecast.wait or 0.0
+        at = datetime.fromtimestamp(self.now + wait, self.zone)
         return format_html(
             '<time class="{}" datetime="{}" title="{}">{}</time>',
-            "resty-alarm" if (forecast.at or 0) - self.now < conf.ids.runs_out_warning else "",
+            "resty-alarm" if wait < conf.ids.runs_out_warning else "",
             at.isoformat(timespec="seconds"),
             f"{date_time(at.replace(tzinfo=None))} {at:%Z}; {pace}",
-            _("in %(time)s") % {"time": timeuntil(at, datetime.fromtimestamp(self.now, self.zone), depth=1)},
+            _("in %(time)s") % {"time": duration(wait)},
         )
 
     @property
@@ -166,7 +153,7 @@ class CounterStatistics:
         if self.now - at.timestamp() < 60:
             text = _("just now")
         else:
-            text = _("%(time)s ago") % {"time": timesince(at, datetime.fromtimestamp(self.now, self.zone), depth=1)}
+            text = _("%(time)s ago") % {"time": duration(self.now - at.timestamp())}
         return format_html(
             '<time datetime="{}" title="{}">{}</time>',
             at.isoformat(timespec="seconds"),

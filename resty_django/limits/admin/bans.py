@@ -116,7 +116,7 @@ class BanAdmin(BulkAdmin[KeyBan]):
             empty=_("No bans match. Change your search.") if matching.find else _("No bans."),
             most=MAX_LISTED,
             picks=self.may(request, "lift_keyban"),
-            note=_("%(shown)s of %(total)s bans.") % {"shown": number(shown), "total": number(len(bans))},
+            note=_("%(shown)s of %(bans)s.") % {"shown": number(shown), "bans": self.count_text(len(bans))},
         )
         note = ngettext(
             "%(number)s ban was not stored, because the dictionary was full. Increase its SIZE.",

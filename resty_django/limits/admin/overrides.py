@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.base import PageAdmin
+from resty_django.admin.base import PageAdmin, shown_time
 from resty_django.conf import conf
 from resty_django.text import printable
 
@@ -74,13 +74,22 @@ class EffectFilter(admin.SimpleListFilter):
 
 class LimitOverrideAdmin(PageAdmin[LimitOverride]):
     form = LimitOverrideForm
-    list_display = ("shown_key", "kind", "shown_limit", "rate", "state", "starts_at", "ends_at", "shown_reason")
+    list_display = (
+        "shown_key",
+        "kind",
+        "shown_limit",
+        "rate",
+        "state",
+        "shown_starts_at",
+        "shown_ends_at",
+        "shown_reason",
+    )
     list_filter = (TimeFilter, EffectFilter, "kind")
     search_fields = ("key", "limit", "rate", "reason")
     search_help_text = _("Key, limit, rate or reason")
     list_per_page = 50
     actions = (export_selected,)
-    readonly_fields = ("version", "created_at", "updated_at")
+    readonly_fields = ("version", "shown_created_at", "shown_updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
     change_list_template = f"{TEMPLATES}/change_list.html"
     fieldsets: ClassVar = [
@@ -88,7 +97,7 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
         (_("Limit"), {"fields": ["rate", "reason"]}),
         (_("Time"), {"fields": ["starts_at", "ends_at"]}),
     ]
-    written: ClassVar = (_("Written"), {"fields": [("version", "created_at", "updated_at")]})
+    written: ClassVar = (_("Written"), {"fields": [("version", "shown_created_at", "shown_updated_at")]})
 
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}
@@ -102,6 +111,9 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {"policies_only": conf.limits.overrides != EVERYWHERE, **(extra_context or {})}
         return super().changelist_view(request, context)
+
+    shown_starts_at = shown_time("starts_at", _("from"))
+    shown_ends_at = shown_time("ends_at", _("until"))
 
     @admin.display(description=_("key"), ordering="key")
     def shown_key(self, row: LimitOverride) -> str:

@@ -64,7 +64,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
             template=f"{TEMPLATES}/reset_key.html",
         ),
     )
-    readonly_fields = ("in_words", "version", "created_at", "updated_at")
+    readonly_fields = ("in_words", "version", "shown_created_at", "shown_updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
     fieldsets: ClassVar = [
         (
@@ -115,7 +115,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
         (gettext_lazy("Refusals and bans"), {"fields": ["status", "on_error", "ban", "ban_after"]}),
         (gettext_lazy("Mode and description"), {"fields": ["mode", "order", "description"]}),
     ]
-    written: ClassVar = (gettext_lazy("Written"), {"fields": [("version", "created_at", "updated_at")]})
+    written: ClassVar = (gettext_lazy("Written"), {"fields": [("version", "shown_created_at", "shown_updated_at")]})
 
     class Media:
         css: ClassVar = {"all": ["resty_limits/admin.css"]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -154,7 +153,7 @@ def _reset(row: QuotaUsage, entered: dict[str, Any]) -> Change:
 
 
 class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
-    list_display = ("shown_key", "quota", "used", "shown_limit", "shown_granted", "starts", "resets_at")
+    list_display = ("shown_key", "quota", "shown_used", "shown_limit", "shown_granted", "starts", "resets_at")
     list_filter = (QuotaFilter,)
     search_fields = ("key",)
     search_help_text = gettext_lazy(
@@ -231,21 +230,25 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
     def shown_key(self, row: QuotaUsage) -> Any:
         return format_html('<code class="resty-id">{}</code>', printable(row.key, LONGEST_TEXT))
 
+    @admin.display(description=gettext_lazy("used"), ordering="used")
+    def shown_used(self, row: QuotaUsage) -> str:
+        return number(row.used)
+
     @admin.display(description=gettext_lazy("limit"))
-    def shown_limit(self, row: QuotaUsage) -> int:
-        return row.limit + row.granted
+    def shown_limit(self, row: QuotaUsage) -> str:
+        return number(row.limit + row.granted)
 
     @admin.display(description=gettext_lazy("granted"))
     def shown_granted(self, row: QuotaUsage) -> str:
         return grouped(row.granted, sign=True) if row.granted else ""
 
     @admin.display(description=gettext_lazy("start"))
-    def starts(self, row: QuotaUsage) -> datetime:
-        return local_time(row.starts_at)
+    def starts(self, row: QuotaUsage) -> str:
+        return date_time(row.starts_at)
 
     @admin.display(description=gettext_lazy("resets"))
-    def resets_at(self, row: QuotaUsage) -> datetime:
-        return local_time(row.ends_at)
+    def resets_at(self, row: QuotaUsage) -> str:
+        return date_time(row.ends_at)
 
     # --- pages ---
 

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.base import ReadOnlyAdmin
+from resty_django.admin.base import ReadOnlyAdmin, shown_time
 from resty_django.admin.export import moment
 from resty_django.admin.formatting import date_time
 from resty_django.text import one_line, printable
@@ -63,19 +63,19 @@ def _column(label: Any, text: Callable[[ArchivedJob], str]) -> Callable[[Any, Ar
 
     @admin.display(description=label)
     def column(self: Any, row: ArchivedJob) -> str:
-        return formatting.name(text(row))
+        return formatting.breakable(text(row))
 
     return column
 
 
 class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
     object_route = "<path:object_id>"
-    list_display = ("jid", "class_name", "state", "queue_name", "tag_names", "put_at", "finished_at", "group_name")
+    list_display = ("short_jid", "class_name", "state", "queue_name", "tag_names", "shown_finished_at", "group_name")
     list_filter = ("state", ClassFilter, QueueFilter, "finished_at")
     search_fields = ("key", "txid", "klass", "tags")
     search_help_text = _("jid, transaction ID, class or tag")
     ordering = ("-finished_at",)
-    sortable_by = ("finished_at",)
+    sortable_by = ("shown_finished_at",)
     list_per_page = 50
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -83,7 +83,7 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
     fieldsets: ClassVar = [
         (None, {"fields": ["jid", "class_name", "state", "queue_name", "priority", "tag_names", "transaction"]}),
         (_("Run"), {"fields": ["worker_name", "retries", "retries_left", "steps"]}),
-        (_("Times"), {"fields": ["put_at", "started_at", "finished_at", "waited", "ran"]}),
+        (_("Times"), {"fields": ["shown_put_at", "shown_started_at", "shown_finished_at", "waited", "ran"]}),
         (_("Arguments"), {"fields": ["arguments_are", "shown_arguments"]}),
         (_("Failure"), {"fields": ["group_name", "message"]}),
     ]
@@ -114,7 +114,11 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
             "arguments": _exported_arguments,
         }
 
+    shown_put_at = shown_time("put_at", _("put"))
+    shown_started_at = shown_time("started_at", _("started"))
+    shown_finished_at = shown_time("finished_at", _("finished"))
     jid = _column(_("jid"), lambda row: row.name)
+    short_jid = _column(_("jid"), lambda row: formatting.short(row.name))
     class_name = _column(_("class"), lambda row: row.klass)
     queue_name = _column(_("queue"), lambda row: row.queue)
     tag_names = _column(_("tags"), lambda row: ", ".join(tags_of(row)))

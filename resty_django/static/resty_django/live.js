@@ -143,7 +143,7 @@
       : stale
         ? text("restyDown", "Not updated: the server does not respond. Last update: %s ago")
         : text("restyUpdated", "Updated %s ago");
-    button.textContent = running ? text("restyStop", "Pause updates") : text("restyGo", "Resume updates");
+    button.textContent = running ? text("restyStop", "Stop live updates") : text("restyGo", "Start live updates");
     age.textContent = pattern.replace("%s", timePassed());
     age.classList.toggle("resty-alarm", stale);
     for (const part of parts()) part.toggleAttribute("data-resty-stale", stale);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from django.test import Client
 from resty_django.cache import LRU, Fresh, MLCache, SourceError, current_outages, mlcaches, overview
 from resty_django.cache.admin import items
 from resty_django.cache.circuit_breaker.breaker import StoreBreaker
+from resty_django.cache.inventory import all_caches
 from resty_django.cache.models import Cache
 from resty_django.cache.statistics.reporter import Counter
 from resty_django.sansio import run
@@ -171,15 +173,18 @@ def test_a_cache_that_is_not_there(admin_client: Client) -> None:
 def test_the_page_tells_levels_callbacks_and_options(admin_client: Client) -> None:
     ask(mlcaches["default"])
     text = text_of(admin_client, PAGE)
-    assert text.count('<figure class="resty-chart">') == 4
+    assert text.count('<figure class="resty-chart">') == 3
+    assert text.index('<figure class="resty-chart">') < text.index("<table", text.index("content-main"))
     visible = plain(text)
+    (counts,) = re.findall(r"From Never there Expired Invalidated Evicted \d\d:\d\d (\d \d \d \d) ", visible)
+    assert sum(map(int, counts.split())) == 3  # L1 may remember keys of other tests
     assert "L1 the memory of the process 2 28.6 % 2 28.6 %" in visible
     assert "Source the callback 2 28.6 % 2 28.6 %" in visible
     assert re.search(r"Last hour 3 1 [\d.]+ ms 3 [\d.]+ ms All 3 1 [\d.]+ ms 3 [\d.]+ ms", visible)
     assert "lmdb:default L2 (default), locks (default), statistics (default) In use – –" in visible
     assert "Hit ratio 42.9 %, lowest 42.9 %" in visible
-    for caption in ("By minute", "By hour"):
-        rows = visible.partition(caption)[2]
+    for query, caption in (("", "By minute"), ("?period=days", "By hour")):
+        rows = plain(text_of(admin_client, f"{PAGE}{query}")).partition(caption)[2]
         assert re.match(
             r" Calls From Calls Hits L1 L2 Stale Source Misses Errors .*?\d\d:\d\d 7 42.9 % 2 1 0 2 1 1 ", rows
         )
@@ -217,7 +222,7 @@ def test_what_a_cache_of_django_is_set_to(admin_client: Client, of_django: Any) 
     of_django.set("k", [1, 2])
     of_django.get("k")
     visible = plain(text_of(admin_client, f"{LIST}django-cache_2Fpages/change/"))
-    assert "LOCATION pages (lmdb) LRU_SIZE 1000 LRU_TTL 1.0" in visible
+    assert "LOCATION pages (lmdb) LRU_SIZE 1,000 LRU_TTL 1.0" in visible
     assert "L2 the shared dictionary 1 100 %" in visible
 
 
@@ -255,6 +260,21 @@ def test_a_slow_key_is_counted_with_its_callback(admin_client: Client) -> None:
     visible = plain(text_of(admin_client, PAGE)).partition("Slowest callbacks")[2]
     assert "asked" in visible
     assert "refreshed" in visible
+
+
+def test_misses_of_a_cache_of_django_have_reasons(admin_client: Client, of_django: Any) -> None:
+    counts = all_caches()["django-cache/pages"].counter.now
+    before = counts.new, counts.expired, counts.invalidated
+    of_django.get(f"never-{time.time()}")
+    of_django.set("short", 1, timeout=0.01)
+    time.sleep(0.02)
+    of_django.get("short")
+    of_django.set("deleted", 1)
+    of_django.delete("deleted")
+    of_django.get("deleted")
+    assert tuple(map(int.__sub__, (counts.new, counts.expired, counts.invalidated), before)) == (1, 1, 1)
+    metrics = admin_client.get("/metrics").content.decode()
+    assert 'resty_cache_misses_total{cache="django-cache/pages",reason="expired"}' in metrics
 
 
 # --- items --------------------------------------------------------------------------------------------------------
@@ -570,6 +590,19 @@ def test_tags(admin_client: Client) -> None:
     for tag in ("", "x" * 201):
         assert admin_client.post(f"{LIST}default/invalidate-tag/", {"tag": tag}).status_code == 200
     assert len(logged()) == 1
+
+
+def test_tags_come_by_page(admin_client: Client) -> None:
+    for number in range(12):
+        mlcaches["default"].invalidate_tags(f"tag-{number:02}")
+    first = text_of(admin_client, f"{PAGE}?o-tags=tag")
+    assert re.findall(r">(tag-\d+)<", first) == [f"tag-{number:02}" for number in range(8)]
+    assert "1 to 8 of 12" in first
+    assert 'href="?o-tags=tag&amp;p-tags=2#tags"' in first
+    assert "data-resty-every" in first, "it stays fresh"
+    assert re.findall(r">(tag-\d+)<", text_of(admin_client, f"{PAGE}?o-tags=tag&p-tags=2")) == [
+        f"tag-{number:02}" for number in range(8, 12)
+    ]
 
 
 def test_tags_are_as_secret_as_keys() -> None:

@@ -125,7 +125,8 @@ async def test_the_look_before_the_lock(pair: Pair, shared: Shared, after: After
 
 async def test_the_look_under_the_lock(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
     a, b = pair
-    after(shared("values"), "get", all_of(partial(b.cache.set, "k", "old"), a.cache.update), meddle)
+    after(shared("values"), "get", all_of(partial(b.cache.set, "k", "old"), a.cache.update))
+    after(shared("values"), "get_stale", meddle)
     assert await a.lookup("k", value("unused")) == ("old", None, 2)
     await agrees(a)
 

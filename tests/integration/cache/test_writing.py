@@ -294,10 +294,43 @@ async def test_counts_are_summed_up_over_processes(make: Make, clock: Clock) -> 
     stats = await a.do("stats")
     assert stats.callback_seconds > 0
     stats.callback_seconds = 0
-    assert stats == Stats(l1=3, l2=1, l3=1, stale=1, misses=1, errors=1, callbacks=3, callback_errors=2)
+    assert stats == Stats(l1=3, l2=1, l3=1, stale=1, misses=1, errors=1, callbacks=3, callback_errors=2, new=2)
     later = await a.do("stats")
     later.callback_seconds = 0
     assert later == stats, "nothing is counted twice"
+
+
+async def test_misses_are_counted_by_reason(make: Make, shared: Shared, clock: Clock) -> None:
+    a, b = make("A", lru=LRU(1, clock=clock), ttl=60), make("B", ttl=60)
+    names = ("expired", "invalidated", "evicted", "new")
+
+    async def reason(process: Process, key: str = "k", callback: Any = "v", **options: Any) -> str:
+        before = tuple(process.cache.counter.now)
+        await process.lookup(key, value(callback) if callback == "v" else callback, **options)
+        changes = zip(Stats.__slots__, before, process.cache.counter.now, strict=True)
+        return " ".join(name for name, old, new in changes if new > old and name in names)
+
+    assert await reason(a) == "new"
+    assert await reason(a) == await reason(b) == ""
+    clock.advance(61)
+    assert await reason(b) == "expired"
+    await a.do("update")
+    await b.do("delete", "k")
+    await a.do("update")
+    assert await reason(a) == "invalidated"
+    await b.do("purge")
+    await a.do("update")
+    assert await reason(a) == "invalidated"
+    assert await reason(a, "tagged", tags=("t",)) == "new"  # also leaves L1 no place for "k"
+    await a.do("invalidate_tags", "t")
+    assert await reason(a, "tagged", tags=("t",)) == "invalidated"
+    shared("values").delete("c:k")  # as if it had no place
+    assert await reason(a, callback=None) == "evicted"
+    assert await reason(a) == "evicted"
+    clock.advance(61)
+    shared("values").delete("c:k")
+    assert await reason(a, callback=None) == "expired"
+    assert await reason(a, "k", resurrect_ttl=5, callback=fails("down")) == ""
 
 
 async def test_counts_are_flushed_by_other_calls_once_a_second(make: Make, shared: Shared) -> None:

@@ -96,7 +96,7 @@ def test_head_room_is_that_of_the_counter_nearest_to_its_end(
     for app, bound in (("a", 10), ("b", 60), ("c", 30)):
         make_counter(rule, app, bound=bound)
     make_counter(rule, "over", bound=100, cycle_start=0, cycle_end=1000)
-    with django_assert_num_queries(2):
+    with django_assert_num_queries(4):
         invoice, order = facts()
     assert (invoice.left, invoice.room) == (None, None)
     assert (order.left, order.capacity, order.counters) == (40, 100, 3)

@@ -62,14 +62,14 @@ def test_the_list_shows_used_granted_limit_and_period() -> None:
     exports.grant("7", 20)
     client = person("view_quotausage")
     text = text_of(client, QUOTAS)
-    for column in ('<td class="field-used">510<', 'field-shown_limit">1020<', 'field-shown_granted">+20<'):
+    for column in ('<td class="field-shown_used">510<', 'field-shown_limit">1,020<', 'field-shown_granted">+20<'):
         assert column in text
     assert "field-starts" in text
     assert "field-resets_at" in text
     assert "Grant units" not in text
     assert "Add quota usage" not in text
     text = text_of(client, page_of(row_of()))
-    for part in ("1,000 per month", "510", "of which 9 are reserved", "1020", "1000, and 20 granted"):
+    for part in ("1,000 per month", "510", "of which 9 are reserved", "1,020", "1,000, and 20 granted"):
         assert part in text
     assert "Reset the usage" not in text
 
@@ -135,7 +135,7 @@ def test_the_usage_is_reset() -> None:
     exports.use("7", 990)
     assert exports.use("7")
     client = person("view_quotausage", "reset_quotausage")
-    assert "now 991 of 1000, are set to 0" in text_of(client, page_of(row_of(), "reset"))
+    assert "now 991 of 1,000, are set to 0" in text_of(client, page_of(row_of(), "reset"))
     assert row_of().used == 991
     response = client.post(page_of(row_of(), "reset"), {"reason": "new contract"}, follow=True)
     assert "Reset the used units of exports: 7 from 991 to 0." in response.content.decode()

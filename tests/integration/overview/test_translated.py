@@ -156,7 +156,7 @@ def test_messages_of_policies_and_counters_are_translated(admin_client: Client) 
     counter = IdCounter.objects.get()
     url = reverse("admin:resty_ids_idcounter_raise", args=[counter.pk])
     page = admin_client.post(url, {"to": 1_000_009, "confirmation": "order/shop 1000009"}).content.decode()
-    assert "⟦1000009 is above the rule&#x27;s maximum. Use at most 999999.⟧" in page
+    assert "⟦1,000,009 is above the rule&#x27;s maximum. Use at most 999,999.⟧" in page
 
 
 def test_entries_of_the_history_stay_english(admin_client: Client) -> None:

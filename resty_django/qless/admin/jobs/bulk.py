@@ -53,7 +53,9 @@ class JobLists:
             (_("States of the first"), states_text(jobs, self.client.clock())),
         ]
         if unfit := sum(not operation.applies(job) for job in jobs):
-            facts.append((_("Unchanged"), _("%(count)s of these, because of their state") % {"count": unfit}))
+            facts.append(
+                (_("Unchanged"), _("%(count)s of these, because of their state") % {"count": formatting.number(unfit)})
+            )
         return count, facts
 
     def _group_facts(self) -> tuple[int, Facts]:

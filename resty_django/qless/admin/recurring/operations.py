@@ -80,7 +80,7 @@ def _pause(target: Target, data: dict[str, Any]) -> Change:
     else:
         job.pause()
     if canceled:
-        message += " " + _("Scheduled jobs that were canceled: %(count)s.") % {"count": canceled}
+        message += " " + _("Scheduled jobs that were canceled: %(count)s.") % {"count": formatting.number(canceled)}
     return Change("Paused.", message)
 
 

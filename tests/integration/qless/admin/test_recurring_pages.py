@@ -62,7 +62,7 @@ def recurring(client: Client, jid: str) -> RecurringJob:
 def rows(browser: Browser) -> dict[str, str]:
     """Return the rows of the list as text, by the title of the recurring job."""
     text = sound(text_of(browser, path("recurringjob")))
-    body = text[text.index("<tbody>") : text.index("</tbody>")]
+    body = text.partition("<tbody>")[2].partition("</tbody>")[0]
     texts = [plain(row) for row in body.split("<tr>")[1:]]
     return {row.split()[0]: row for row in texts}
 

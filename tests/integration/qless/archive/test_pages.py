@@ -32,7 +32,7 @@ def url(**parameters: str) -> str:
 def jids(browser: Browser, **parameters: str) -> list[str]:
     """The jobs of the list, in its order."""
     text = text_of(browser, url(**parameters))
-    return [unescape(jid) for jid in re.findall(r'class="field-jid"><a href="[^"]*">([^<]*)</a>', text)]
+    return [unescape(jid) for jid in re.findall(r'class="field-short_jid"><a href="[^"]*">([^<]*)</a>', text)]
 
 
 def page_of(jid: str) -> str:

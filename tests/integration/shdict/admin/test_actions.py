@@ -73,7 +73,7 @@ def test_flush_expired(admin_client: Client, filled: SharedDict) -> None:
     assert admin_client.post(url("flush-expired"), {}).status_code == 302
     assert filled.get_stale("gone") is None
     assert filled.get("kept") == 1
-    assert logged() == ["Freed 1 expired items."]
+    assert logged() == ["Freed 1 expired item."]
 
 
 def test_flush_expired_is_bounded(admin_client: Client, filled: SharedDict, monkeypatch: pytest.MonkeyPatch) -> None:
