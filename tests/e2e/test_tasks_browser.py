@@ -1,6 +1,7 @@
 """Common tasks of operators in a browser: each within a number of clicks, from the index of the admin to the content.
 
-A click, and Enter in a form, are one click each; typing is none. A click above the target fails the test.
+A click, and Enter in a form, are one click each; typing is none. A click above the target fails the test. Each task is done
+with the mouse, by keyboard alone, and without JavaScript.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Operator:
 
     tab: Any
     clicks: int
+    way: str = "mouse"
 
     def _count(self) -> None:
         assert self.clicks, f"one more click than the target, on {self.tab.url}"
@@ -69,19 +71,32 @@ class Operator:
         """Click a list of the index, such as `resty_qless/job`."""
         self.click(self.tab.locator(f'#content-main a[href="/admin/{name}/"]').first)
 
+    def _press(self, target: Any) -> None:
+        self._count()
+        if self.way == "keyboard":
+            target.focus()
+            self.tab.keyboard.press("Enter")
+        else:
+            target.click()
+
     def click(self, target: Any) -> None:
         """Click something that leads to another page."""
-        self._count()
         with self.tab.expect_navigation():
-            target.click()
+            self._press(target)
+
+    def wait_for(self, target: Any) -> None:
+        """Wait until the page shows it; without JavaScript, the page is loaded again."""
+        until = time.monotonic() + 30
+        while self.way == "no scripts" and not target.is_visible() and time.monotonic() < until:
+            time.sleep(0.1)
+            self.tab.reload()
+        target.wait_for()
 
     def download(self, format: str) -> str:
         """Open the menu "Export", click a format, and return the text of the file."""
-        self._count()
-        self.tab.locator(".resty-export summary").click()
-        self._count()
+        self._press(self.tab.locator(".resty-export summary"))
         with self.tab.expect_download() as download:
-            self.tab.locator(".resty-export").get_by_role("link", name=format, exact=True).first.click()
+            self._press(self.tab.locator(".resty-export").get_by_role("link", name=format, exact=True).first)
         return str(download.value.path().read_text())
 
     def enter(self, label: str, text: str) -> None:
@@ -101,14 +116,14 @@ class Operator:
         return [" ".join(row.split()) for row in rows]
 
 
-@pytest.fixture
-def operator(open_page: OpenPage) -> Callable[[int], Operator]:
+@pytest.fixture(params=["mouse", "keyboard", "no scripts"])
+def operator(request: pytest.FixtureRequest, open_page: OpenPage) -> Callable[[int], Operator]:
     """Open the index for an operator who may click this number of times."""
-    tab = open_page()
+    tab = open_page(scripts=request.param != "no scripts")
 
     def at_index(clicks: int) -> Operator:
         tab.goto("/admin/")
-        return Operator(tab, clicks)
+        return Operator(tab, clicks, request.param)
 
     return at_index
 
@@ -262,7 +277,7 @@ def test_which_worker_is_stuck_and_where_is_seen(operator: Callable[..., Operato
     process.start()
     page.click(page.tab.get_by_role("button", name="Show the stacks of its jobs"))
     process.join()
-    page.tab.get_by_role("heading", name="Stacks").wait_for()
+    page.wait_for(page.tab.get_by_role("heading", name="Stacks"))
     assert "/srv/jobs.py:7 in send" in page.text("#resty-live-stacks")
 
 
@@ -351,7 +366,7 @@ def test_failed_jobs_are_retried_at_a_pace(operator: Callable[..., Operator], or
     progress = "section:has(h2:text-is('Paced retry'))"
     assert "To be retried 11 Waiting or running 0 Complete 0 Failed again 0 Time left 2.8 s" in page.text(progress)
     pop(orders.queues["mail"]).complete()
-    page.tab.locator(f"{progress} >> dd:text-is('10')").wait_for()  # without a click
+    page.wait_for(page.tab.locator(f"{progress} >> dd:text-is('10')"))  # without a click
     assert "To be retried 10 Waiting or running 0 Complete 1" in page.text(progress)
     page.click(page.tab.get_by_role("button", name="Stop the paced retry"))
     assert "Stopped the paced retry. Still failed: 10 jobs." in page.text(".messagelist")
