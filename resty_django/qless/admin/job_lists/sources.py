@@ -130,6 +130,7 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
 
 
 def _complete(client: Any) -> ListSource:
+    """Return the complete jobs, the latest first."""
     count = partial(redis_command, client, "ZCARD", "completed")
     return ListSource(("state",), NEWEST_FIRST, count, client.jobs.complete)
 
