@@ -266,9 +266,5 @@ def stopped_text(client: Any, info: WorkerInfo) -> SafeString:
 
 
 def _longest_cell(job: ReportedJob, age: float) -> SafeString:
-    return format_html(
-        '<a href="{}">{}</a> {}',
-        formatting.url("job", job.jid),
-        formatting.name(job.klass, LONGEST_KLASS),
-        formatting.duration(job.seconds + age),
-    )
+    link = formatting.link("job", job.jid, formatting.name(job.klass, LONGEST_KLASS))
+    return format_html("{} {}", link, formatting.duration(job.seconds + age))
