@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
@@ -95,14 +96,9 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
         return {
             "jid": lambda row: row.name,
             "class": lambda row: row.klass,
-            "state": lambda row: row.state,
-            "queue": lambda row: row.queue,
-            "priority": lambda row: row.priority,
+            **{name: attrgetter(name) for name in ("state", "queue", "priority")},
             "tags": tags_of,
-            "retries": lambda row: row.retries,
-            "retries_left": lambda row: row.retries_left,
-            "worker": lambda row: row.worker,
-            "txid": lambda row: row.txid,
+            **{name: attrgetter(name) for name in ("retries", "retries_left", "worker", "txid")},
             "put": lambda row: moment(from_db(row.put_at)),
             "started": lambda row: moment(from_db(row.started_at) if row.started_at else None),
             "finished": lambda row: moment(from_db(row.finished_at)),

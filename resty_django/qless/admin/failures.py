@@ -194,11 +194,10 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
     def _quick_operations(self, request: HttpRequest, *labels: str | None) -> list[tuple[str, str, bool]]:
         """Return buttons for operations on all jobs of the list: name, label, and whether it is dangerous."""
         labelled = zip(("retry", "move", "cancel"), labels, strict=True)
-        operations_offered = [(OPERATIONS[name], label) for name, label in labelled if label]
         return [
-            (operation.name, label, operation.danger)
-            for operation, label in operations_offered
-            if self.may(request, operation.permission)
+            (name, label, OPERATIONS[name].danger)
+            for name, label in labelled
+            if label and self.may(request, OPERATIONS[name].permission)
         ]
 
 

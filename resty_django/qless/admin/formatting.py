@@ -146,24 +146,15 @@ def states_text(counts: Counter[str]) -> str:
     return ", ".join(f"{number(count)} {state_name(word)}" for word, count in counts.most_common())
 
 
-def state(word: str) -> SafeString:
-    """Return a state as an icon and its name; the colour is in the style sheet."""
-    return _state(word, f" {state_name(word)}")
-
-
-def state_icon(word: str) -> SafeString:
-    """Return a state as an icon alone, for links that have a label."""
-    return _state(word, "")
-
-
-def _state(word: str, text: str) -> SafeString:
-    css_state = word if word in _SHAPES else "other"
+def state(word: str, *, named: bool = True) -> SafeString:
+    """Return a state as an icon and its name; the colour is in the style sheet. `named`: False for an icon alone, for
+    links that have a label."""
     return format_html(
         '<span class="resty-state resty-is-{}"><svg viewBox="0 0 16 16" width="12" height="12" aria-hidden="true">'
         '<path d="{}"/></svg>{}</span>',
-        css_state,
+        word if word in _SHAPES else "other",
         _SHAPES.get(word, _OTHER),
-        text,
+        f" {state_name(word)}" if named else "",
     )
 
 
@@ -190,9 +181,7 @@ def link(model: str, target: str, text: str | None = None) -> SafeString | str:
 
 def job_link(jid: str) -> SafeString | str:
     """Return a link to a job that shows the beginning and the end of its jid."""
-    if not jid:
-        return NONE
-    return _id_link("job", jid)
+    return _id_link("job", jid) if jid else NONE
 
 
 def enqueued(jid: str) -> SafeString:
@@ -215,14 +204,8 @@ def short(jid: str) -> str:
 
 
 def tag_links(values: Iterable[str]) -> SafeString | str:
-    return (
-        format_html_join(
-            " ",
-            '<a class="resty-tag" href="{}">{}</a>',
-            ((list_url("job", tag=token(str(tag))), name(str(tag), 40)) for tag in values),
-        )
-        or NONE
-    )
+    links = ((list_url("job", tag=token(tag)), name(tag, 40)) for tag in map(str, values))
+    return format_html_join(" ", '<a class="resty-tag" href="{}">{}</a>', links) or NONE
 
 
 def joined(links: Iterable[tuple[str, str]]) -> SafeString | str:

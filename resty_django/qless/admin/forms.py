@@ -27,10 +27,14 @@ CHANGED: Final = _(
 )
 
 
-def queue_field(queues: list[str], **options: Any) -> forms.Field:
-    """Return a field to choose one of `queues`."""
-    choices = [(token(queue), name(queue)) for queue in queues]
-    return forms.ChoiceField(label=_("Queue"), choices=choices, **options)
+class QueueField(forms.ChoiceField):
+    """A choice of one of `queues`; cleans to its name."""
+
+    def __init__(self, queues: list[str]) -> None:
+        super().__init__(label=_("Queue"), choices=[(token(queue), name(queue)) for queue in queues])
+
+    def clean(self, value: Any) -> Any:
+        return name_of(super().clean(value))
 
 
 def queues_of(client: Any) -> list[str]:
@@ -52,7 +56,7 @@ class OperationForm(forms.Form):
         super().__init__(data)
         self.operation = operation
         if field == "queue":
-            self.fields["queue"] = queue_field(queues_of(default_client()))
+            self.fields["queue"] = QueueField(queues_of(default_client()))
         elif field == "priority":
             self.fields["priority"] = PriorityField(
                 label=_("Priority"),
@@ -61,9 +65,6 @@ class OperationForm(forms.Form):
             )
         elif field == "tag":
             self.fields["tag"] = forms.CharField(label=_("Tag"), max_length=1000, strip=False)
-
-    def clean_queue(self) -> str:
-        return name_of(self.cleaned_data["queue"])
 
     def clean_tag(self) -> str:
         """Return the tag. A tag to remove is sent as a token, since it may be any bytes."""
@@ -98,11 +99,8 @@ class JobForm(forms.Form):
 
     def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], arguments_help: str) -> None:
         super().__init__(data, initial=initial)
-        self.fields["queue"] = queue_field(queues)
+        self.fields["queue"] = QueueField(queues)
         self.fields["arguments"].help_text = arguments_help
-
-    def clean_queue(self) -> str:
-        return name_of(self.cleaned_data["queue"])
 
     def clean_tags(self) -> list[str]:
         return [tag.strip() for tag in self.cleaned_data["tags"].split(",") if tag.strip()]
@@ -171,13 +169,10 @@ class RecurringForm(SeenForm):
         if arguments_help is None:
             initial = {name: value for name, value in initial.items() if name != "arguments"}
         super().__init__(data, initial)
-        self.fields["queue"] = queue_field(queues)
+        self.fields["queue"] = QueueField(queues)
         self.fields["arguments"].help_text = arguments_help or ""
         if arguments_help is None:
             del self.fields["arguments"]
-
-    def clean_queue(self) -> str:
-        return name_of(self.cleaned_data["queue"])
 
 
 class PaceForm(forms.Form):

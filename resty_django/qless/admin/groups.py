@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
@@ -26,7 +25,7 @@ from .job_lists.export import jobs_sheet
 from .job_lists.rows import COLUMNS as JOB_COLUMNS
 from .job_lists.rows import gone_row, job_rows, table_of_jobs
 from .jobs.callbacks import callbacks_table
-from .redis_reads import fetch_jobs
+from .redis_reads import fetch_jobs, paged
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Group"), sorts=False),
@@ -95,11 +94,15 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         """Show groups, newest first. URL parameters: `o`, "created" for oldest first; `p`."""
         client = self.client()
         total = client.groups.list(0, 1).total
+
+        def listed(start: int, count: int) -> list[Group]:
+            return list(client.groups.list(start, count).groups)
+
         position, oldest_first = pager(request, total), order_of(request, COLUMNS) == ("created", False)
         first, length = position.span
         if oldest_first:  # the server lists the newest first
             first = total - first - length
-        groups = client.groups.list(first, length).groups if length else []
+        groups = listed(first, length) if length else []
         now = client.clock()
         groups_table = table(
             request,
@@ -109,9 +112,10 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
             empty=_("No groups. Groups and chords of tasks appear here, and groups from client.groups.open()."),
             position=position,
             order=("created", not oldest_first),
-            export=sheet_of("groups", COLUMNS, lambda: _all_rows(client, now)),
+            export=sheet_of("groups", COLUMNS, lambda: (_row(group, now) for group in paged(listed))),
         )
-        return self.list_page(request, replace(groups_table, summary=_group_count(total)))
+        summary = ngettext("%(count)s group", "%(count)s groups", total) % {"count": formatting.number(total)}
+        return self.list_page(request, replace(groups_table, summary=summary))
 
     @object_page
     def change_view(self, request: HttpRequest, row: JobGroup) -> HttpResponse:
@@ -150,10 +154,6 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         return groups
 
 
-def _group_count(total: int) -> str:
-    return ngettext("%(count)s group", "%(count)s groups", total) % {"count": formatting.number(total)}
-
-
 def progress_bar(group: Group) -> Any:
     """Return a bar with the share of members that have ended."""
     ended = group.total - group.left
@@ -190,17 +190,13 @@ def _row(group: Group, now: float) -> Row:
 
 
 def _tiles(group: Group) -> list[dict[str, Any]]:
-    counts: Sequence[tuple[Any, int, bool]] = (
-        (_("Members"), group.total, False),
-        (_("Left"), group.left, False),
-        (_("Complete"), group.done, False),
-        (_("Failed"), group.failed, True),
-        (_("Skipped"), group.skipped, False),
-        (_("Canceled"), group.canceled, False),
-    )
     return [
-        {"label": label, "value": formatting.number(count), "alarm": is_bad and count}
-        for label, count, is_bad in counts
+        {"label": _("Members"), "value": formatting.number(group.total)},
+        {"label": _("Left"), "value": formatting.number(group.left)},
+        {"label": _("Complete"), "value": formatting.number(group.done)},
+        {"label": _("Failed"), "value": formatting.number(group.failed), "alarm": group.failed},
+        {"label": _("Skipped"), "value": formatting.number(group.skipped)},
+        {"label": _("Canceled"), "value": formatting.number(group.canceled)},
     ]
 
 
@@ -248,12 +244,3 @@ def _members(client: Any, group: Group) -> Iterator[Job]:
     """Yield the members of a group that exist."""
     for start in range(0, group.total, PAGE_SIZE):
         yield from fetch_jobs(client, [jid for jid, _state in client.groups.jobs(group.id, start, PAGE_SIZE)])[0]
-
-
-def _all_rows(client: Any, now: float) -> Iterator[Row]:
-    """Yield the rows of all groups."""
-    for start in count(0, PAGE_SIZE):
-        groups = client.groups.list(start, PAGE_SIZE).groups
-        yield from (_row(group, now) for group in groups)
-        if len(groups) < PAGE_SIZE:
-            return

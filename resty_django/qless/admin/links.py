@@ -10,7 +10,6 @@ from django.apps import apps
 from django.contrib import admin as contrib
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote
-from django.db import models
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
@@ -57,11 +56,9 @@ def show_jobs(field: str, description: str = "") -> Any:
     @contrib.display(description=description or gettext_lazy("Jobs"))
     def shown_jobs(obj: Any) -> Any:
         txid = getattr(obj, field)
-        return (
-            format_html('<a href="{}">{}</a>', formatting.list_url("job", q=txid), _("of the same request"))
-            if txid
-            else NONE
-        )
+        if not txid:
+            return NONE
+        return format_html('<a href="{}">{}</a>', formatting.list_url("job", q=txid), _("of the same request"))
 
     return shown_jobs
 
@@ -69,22 +66,13 @@ def show_jobs(field: str, description: str = "") -> Any:
 def _found(request: HttpRequest, site: AdminSite, data: Any) -> Iterator[tuple[str, str]]:
     for label, pk in _named(data, 0):
         try:
-            model = apps.get_model(label)
-        except (LookupError, ValueError):
+            opts = apps.get_model(label)._meta
+            url = reverse(f"{site.name}:{opts.app_label}_{opts.model_name}_change", args=[quote(pk)])
+        except (LookupError, ValueError, NoReverseMatch):
             continue
-        admin = site._registry.get(model)
-        if admin is None or not admin.has_view_or_change_permission(request):
-            continue
-        yield from _link(site, model, pk)
-
-
-def _link(site: AdminSite, model: type[models.Model], pk: str) -> Iterator[tuple[str, str]]:
-    opts = model._meta
-    try:
-        url = reverse(f"{site.name}:{opts.app_label}_{opts.model_name}_change", args=[quote(pk)])
-    except NoReverseMatch:
-        return
-    yield f"{opts.verbose_name} {pk}", url
+        admin = site._registry.get(opts.model)
+        if admin is not None and admin.has_view_or_change_permission(request):
+            yield f"{opts.verbose_name} {pk}", url
 
 
 def _named(value: Any, depth: int) -> Iterator[tuple[str, str]]:

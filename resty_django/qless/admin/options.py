@@ -31,7 +31,7 @@ from ..models import Option, name_of, token
 from ..tasks.schedule import CRON_PAUSED
 from . import formatting
 from .base import JobsAdmin
-from .forms import PriorityField, SeenForm
+from .forms import NameForm, PriorityField, SeenForm
 from .redis_reads import redis_command
 
 MAX_NUMBER: Final = 10**15
@@ -182,10 +182,9 @@ class OptionForm(SeenForm):
         return str(self.cleaned_data["value"])
 
 
-class NewOptionForm(forms.Form):
+class NewOptionForm(NameForm):
     """Form that filters the list, and adds an option to it, which leads to its page."""
 
-    name = forms.CharField(label=gettext_lazy("Name contains"), required=False)
     option = forms.CharField(label=gettext_lazy("Another option"), max_length=200, required=False)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 from resty_django.admin.tables import PAGE_SIZE
 
@@ -12,6 +13,7 @@ from ..clients.replies import QueueCounts
 from ..clients.serialization import as_list, decode, read, reader, scores, text
 from ..clients.transport import RedisCommand, checked
 
+T = TypeVar("T")
 _COUNTS: Final = reader(QueueCounts)
 
 
@@ -26,6 +28,15 @@ def fetch_jobs(client: Any, jids: Sequence[str]) -> tuple[list[Job], list[str]]:
         return jobs, []
     found_jids = {job.jid for job in jobs}
     return jobs, [jid for jid in jids if jid not in found_jids]
+
+
+def paged(part: Callable[[int, int], Sequence[T]]) -> Iterator[T]:
+    """Yield the entries of a list, read one page at a time. `part`: takes start and count."""
+    for start in itertools.count(0, PAGE_SIZE):
+        entries = part(start, PAGE_SIZE)
+        yield from entries
+        if len(entries) < PAGE_SIZE:
+            return
 
 
 def failed_jids(client: Any, group: str, start: int, count: int) -> tuple[int, list[str]]:

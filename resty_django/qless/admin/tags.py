@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
+from functools import partial
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -14,7 +13,6 @@ from django.utils.translation import gettext_lazy, ngettext
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.tables import (
     MAX_SORTED,
-    PAGE_SIZE,
     Column,
     Pager,
     Row,
@@ -29,12 +27,9 @@ from ..models import Tag, token
 from . import formatting
 from .base import JobsAdmin
 from .forms import NameForm
-from .redis_reads import redis_command
+from .redis_reads import paged, redis_command
 
-COLUMNS: Final = (
-    Column("name", gettext_lazy("Tag")),
-    Column("count", gettext_lazy("Jobs"), number=True),
-)
+COLUMNS: Final = (Column("name", gettext_lazy("Tag")), Column("count", gettext_lazy("Jobs"), number=True))
 
 
 def _tag_rows(client: Any, start: int, count_wanted: int) -> list[Row]:
@@ -44,14 +39,6 @@ def _tag_rows(client: Any, start: int, count_wanted: int) -> list[Row]:
         Row({"name": formatting.tag_links([tag]), "count": formatting.number(total)}, {"name": tag, "count": total})
         for tag, total in ((tag, client.jobs.tagged(tag, 0, 1).total) for tag in tags)
     ]
-
-
-def _all_tags(client: Any) -> Iterator[Row]:
-    for start in count(0, PAGE_SIZE):
-        rows = _tag_rows(client, start, PAGE_SIZE)
-        yield from rows
-        if len(rows) < PAGE_SIZE:
-            return
 
 
 def _contains(row: Row, text: str) -> bool:
@@ -64,17 +51,18 @@ class TagAdmin(JobsAdmin[Tag]):
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """List tags, the most used first. URL parameters: `name`, a text in the tag; `o`; `p`."""
         client = self.client()
+        tag_rows = partial(_tag_rows, client)
         total = redis_command(client, "ZCOUNT", "tags", 2, "+inf")
         order, text = order_of(request, COLUMNS), filter_of(request, "name").casefold()
         sorts_all = bool(text) or (total <= MAX_SORTED and bool(order[0]))
         position: Pager | None = None
         if sorts_all:
-            rows = [row for row in _tag_rows(client, 0, MAX_SORTED) if _contains(row, text)]
+            rows = [row for row in tag_rows(0, MAX_SORTED) if _contains(row, text)]
         else:
             position = pager(request, total)
             start, length = position.span
             fewest_first = order == ("count", False)
-            rows = _tag_rows(client, total - start - length if fewest_first else start, length)
+            rows = tag_rows(total - start - length if fewest_first else start, length)
             rows = rows[::-1] if fewest_first else rows
         tags_table = table(
             request,
@@ -87,7 +75,7 @@ class TagAdmin(JobsAdmin[Tag]):
             position=position,
             sorts=None if sorts_all or total <= MAX_SORTED else ("count",),
             order=order if order[0] and (sorts_all or order[0] == "count") else ("count", True),
-            export=sheet_of("tags", COLUMNS, lambda: (row for row in _all_tags(client) if _contains(row, text))),
+            export=sheet_of("tags", COLUMNS, lambda: (row for row in paged(tag_rows) if _contains(row, text))),
         )
         summary = ngettext("%(count)s tag", "%(count)s tags", total) % {"count": formatting.number(total)}
         limit = _("The filter searches the %(count)s most used tags.") % {"count": formatting.number(MAX_SORTED)}

@@ -17,10 +17,12 @@ from ...search.terms import Fragment
 from ..redis_reads import fetch_jobs
 from .filters import JobFilter
 from .search import FEW, MAX_EXAMINED, IndexLookup, is_index_cursor
-from .sources import FirstJobs, ListOrder, source_of
+from .sources import ListOrder, ListSource, source_of
 
 _SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)
 
+NO_LIST: Final = ListSource((), ListOrder("", ""), lambda: 0, lambda start, count: [], countable=False)
+"""Stands for the list of a filter that only a search over all jobs can answer."""
 MAX_SCANNED: Final = 300
 """Maximum number of jobs that a search reads for one page: about 5 ms of the server's time."""
 
@@ -49,39 +51,24 @@ class JobList:
     def __init__(self, client: Any, job_filter: JobFilter) -> None:
         self.client = client
         self.job_filter = job_filter
-        self._source = source_of(client, job_filter)
+        self._source = source_of(client, job_filter) or NO_LIST
         self.lookup: IndexLookup | None = None
         """How the latest `scan` has searched the index."""
-        self.exact = self._source is not None and job_filter.only(*self._source.fields)
-
-    @property
-    def countable(self) -> bool:
-        """Return whether the list can be iterated by index, so that operations can select all of its jobs."""
-        return self.exact and self._source is not None and self._source.countable
-
-    @property
-    def order(self) -> ListOrder:
+        self.exact = self._source is not NO_LIST and job_filter.only(*self._source.fields)
+        self.countable = self.exact and self._source.countable
+        """Whether the list can be iterated by index, so that operations can select all of its jobs."""
+        self.order = self._source.order
         """The order of the whole list; without a text for a search."""
-        return self._source.order if self._source else ListOrder("", "")
-
-    @property
-    def first_jobs(self) -> FirstJobs | None:
+        first_jobs = self._source.first_jobs
+        self.first_jobs = first_jobs if first_jobs and first_jobs.most else None
         """The first jobs in a better order than the whole list's, if there is one."""
-        first_jobs = self._source.first_jobs if self._source else None
-        return first_jobs if first_jobs and first_jobs.most else None
-
-    def total(self) -> int:
-        """Return the length of the list in Redis; 0 for a search."""
-        return self._source.total() if self._source else 0
-
-    def jids(self, start: int, count: int) -> list[str]:
-        """Return a part of the list in Redis; nothing for a search."""
-        return self._source.jids(start, count) if self._source else []
+        self.total = self._source.total
+        """Returns the length of the list in Redis; 0 for a search."""
+        self.jids = self._source.jids
+        """Returns a part of the list in Redis, from its start and count; nothing for a search."""
 
     def page(self, start: int, count: int = PAGE_SIZE, *, reverse: bool = False, first: bool = False) -> Page:
         """Return a page of an exact list. `first`: in the order of `first_jobs`; `reverse`: in the reverse order."""
-        if self._source is None:
-            return Page(())
         if first and self.first_jobs:
             jids = self.first_jobs.jids(min(self.first_jobs.most, start + count), reverse)[start:]
         else:
@@ -134,7 +121,7 @@ class JobList:
 
     def _list_total(self) -> int | None:
         """Return the length of the list that is searched without the index, if it is known."""
-        if self._source:
+        if self._source is not NO_LIST:
             return self.total()
         return sum(self.client.jobs.failed().values()) if self.job_filter.state == "failed" else None
 
@@ -142,7 +129,7 @@ class JobList:
         return self.lookup.total if self.lookup else self._list_total() if self.job_filter.terms else None
 
     def _next_chunk(self, cursor: str) -> tuple[list[str], str, int]:
-        if self._source:
+        if self._source is not NO_LIST:
             start = int(cursor) if cursor.isascii() and cursor.isdigit() else 0
             jids = self.jids(start, PAGE_SIZE)
             return jids, str(start + PAGE_SIZE) if len(jids) == PAGE_SIZE else "", len(jids)

@@ -239,15 +239,15 @@ def history_of(job: Job) -> list[dict[str, Any]]:
 
 
 def jobs_table(
-    request: HttpRequest, client: Any, job_filter: JobFilter, *, caption: Any, empty: Any, picks: bool = True
+    request: HttpRequest, client: Any, job_filter: JobFilter, *, caption: Any, empty: Any
 ) -> tuple[Table, JobList]:
     """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
     job_list = JobList(client, job_filter)
     make_table = _paged_table if job_list.exact else _search_table
-    return make_table(request, job_list, client.clock(), caption, empty, picks), job_list
+    return make_table(request, job_list, client.clock(), caption, empty), job_list
 
 
-def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
+def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any) -> Table:
     page = job_list.scan(request.GET.get("cursor", ""))
     note, next_url = "", ""
     matched = number_of(request, "matched") + len(page.jobs)
@@ -259,7 +259,7 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
             empty = _("No matches so far. Continue with the next page.")
     rows = job_rows(job_list.client, page.jobs, now, page.fragments)
     position = Pager(next=next_url, note=note)
-    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=picks, position=position, sortable=False)
+    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sortable=False)
     summary = formatting.job_count(matched)
     return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
 
@@ -273,7 +273,7 @@ def _examined(examined: int, candidates: int | None) -> str:
     )
 
 
-def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any, picks: bool) -> Table:
+def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any) -> Table:
     """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
     total = job_list.total()
     by_column = order_of(request, COLUMNS)
@@ -281,7 +281,7 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: A
         rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
         position = pager(request, len(rows))
         rows = rows[max(0, position.first - 1) : position.last]
-        jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=picks, position=position)
+        jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position)
         default = [(changed(request, o=None, p=None), _("Default order"))]
         return replace(jobs, summary=formatting.job_count(total), order_links=default)
     choice = _ListChoice.of(request, job_list, total)
@@ -295,7 +295,7 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: A
         [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
         caption=caption,
         empty=empty,
-        picks=picks,
+        picks=True,
         position=position,
         sorts=None if total <= MAX_SORTED else choice.columns,
         order=(choice.order.column, choice.descending),

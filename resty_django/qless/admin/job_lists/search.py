@@ -110,11 +110,8 @@ class IndexLookup:
 
 def _count(client: Any, terms: Sequence[Term], state: str) -> tuple[list[list[Pattern]], IndexCounts]:
     """Return the patterns of a search and their counts."""
-    classes = (
-        index.classes(client)
-        if any((term.field == "class" and not term.quoted) or not term.field for term in terms)
-        else []
-    )
+    reads_classes = any((term.field == "class" and not term.quoted) or not term.field for term in terms)
+    classes = index.classes(client) if reads_classes else []
     lists = [patterns_list for term in terms for patterns_list in patterns(term, classes, failed=state == "failed")]
     return lists, index.count(client, [pattern for patterns_list in lists for pattern in patterns_list])
 

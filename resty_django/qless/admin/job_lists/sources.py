@@ -86,10 +86,7 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
     state = job_filter.state
     if group := job_filter.group:
         return ListSource(
-            ("group",),
-            NEWEST_FIRST,
-            lambda: failed_jids(client, group, 0, 1)[0],
-            partial(_failed, client, group),
+            ("group",), NEWEST_FIRST, lambda: failed_jids(client, group, 0, 1)[0], partial(_failed, client, group)
         )
     if tag := job_filter.tag:
         return ListSource(
@@ -124,16 +121,18 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
             partial(queue.jobs.in_state, state),
         )
     if state == "complete":
-        return ListSource(("state",), NEWEST_FIRST, lambda: _completed(client), client.jobs.complete)
+        return _complete(client)
     if state == "failed" and job_filter.only("state"):
         return _all_failed(client)
     if state in QUEUE_STATES and job_filter.only("state"):
-        return _all_queues(client, state)
+        return _of_queues(client, state, client.queues.counts())
     return _all_jobs(client) if job_filter.only() else None
 
 
-def _completed(client: Any) -> int:
-    return int(redis_command(client, "ZCARD", "completed"))
+def _complete(client: Any) -> ListSource:
+    """Return the complete jobs, the latest first."""
+    count = partial(redis_command, client, "ZCARD", "completed")
+    return ListSource(("state",), NEWEST_FIRST, count, client.jobs.complete)
 
 
 def _all_failed(client: Any) -> ListSource:
@@ -157,13 +156,10 @@ def _all_failed(client: Any) -> ListSource:
     )
 
 
-def _all_queues(client: Any, state: str) -> ListSource:
-    """Return the jobs in a state of all queues: the most urgent first, or all by queue."""
-    return _of_queues(client, state, sorted(client.queues.counts(), key=lambda counts: counts.name))
-
-
 def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSource:
-    counts = {queue.name: count for queue in queues if (count := getattr(queue, state))}
+    """Return the jobs in a state of all `queues`: the most urgent first, or all by queue."""
+    lengths = {queue.name: length for queue in queues if (length := getattr(queue, state))}
+    counts = dict(sorted(lengths.items()))
     return ListSource(
         ("state",),
         BY_QUEUE,
@@ -185,10 +181,9 @@ def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSo
 
 def _all_jobs(client: Any) -> ListSource:
     """Return all jobs: by state, within a state the most urgent or latest ones first, or all by state and queue."""
-    queues = sorted(client.queues.counts(), key=lambda counts: counts.name)
+    queues = client.queues.counts()
     parts = [_of_queues(client, state, queues) for state in URGENT_STATES]
-    complete = ListSource(("state",), NEWEST_FIRST, lambda: _completed(client), client.jobs.complete)
-    parts += [_all_failed(client), complete]
+    parts += [_all_failed(client), _complete(client)]
     lengths = [part.total() for part in parts]
 
     def first_jids(count: int, reverse: bool) -> list[str]:

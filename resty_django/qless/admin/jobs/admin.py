@@ -254,19 +254,12 @@ def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tu
         lock = _("Lock expires") if job.expires_at > now else _("Lock expired")
         facts.append((lock, formatting.relative_time(job.expires_at, now)))
     if job.txid:
-        facts.append((_("Transaction"), _txid_link(job.txid)))
+        others = format_html('<a href="{}">{}</a>', formatting.list_url("job", q=job.txid), _("Other jobs with it"))
+        txid = format_html('<code class="resty-id">{}</code> {}', formatting.name(job.txid), others)
+        facts.append((_("Transaction"), txid))
     if job.spawned_from_jid:
         facts.append((_("Created by"), formatting.link("recurringjob", job.spawned_from_jid)))
     return facts
-
-
-def _txid_link(txid: str) -> str:
-    return format_html(
-        '<code class="resty-id">{}</code> <a href="{}">{}</a>',
-        formatting.name(txid),
-        formatting.list_url("job", q=txid),
-        _("Other jobs with it"),
-    )
 
 
 def _progress_context(result: Result | None, now: float) -> ProgressContext | None:

@@ -63,10 +63,7 @@ class JobLists:
         counts = {entry.job_filter.group: failed.get(entry.job_filter.group, 0) for entry in self.lists}
         total = sum(counts.values())
         groups = ngettext("%(count)s failure group", "%(count)s failure groups", len(counts))
-        texts = {
-            "jobs": formatting.job_count(total),
-            "groups": groups % {"count": formatting.number(len(counts))},
-        }
+        texts = {"jobs": formatting.job_count(total), "groups": groups % {"count": formatting.number(len(counts))}}
         return total, [
             (_("Selection"), _("%(jobs)s in %(groups)s") % texts),
             *((formatting.link("failuregroup", group), formatting.job_count(count)) for group, count in counts.items()),
@@ -147,14 +144,12 @@ def _leave_list(operation: str, data: dict[str, Any], tag: str) -> bool:
 
 def _row_of(job_filter: JobFilter) -> Named:
     """Return the object whose history records operations on a list: its group, tag, queue, or all jobs."""
-    targets: tuple[tuple[type[Named], str], ...] = (
-        (FailureGroup, job_filter.group),
-        (Tag, job_filter.tag),
-        (Queue, job_filter.queue),
-    )
-    for model, name in targets:
-        if name:
-            return model.from_name(name)
+    if job_filter.group:
+        return FailureGroup.from_name(job_filter.group)
+    if job_filter.tag:
+        return Tag.from_name(job_filter.tag)
+    if job_filter.queue:
+        return Queue.from_name(job_filter.queue)
     return JobRow.from_name(f"all {job_filter.state} jobs")
 
 

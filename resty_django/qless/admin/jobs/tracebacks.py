@@ -59,7 +59,8 @@ class Location:
     @property
     def short_path(self) -> str:
         """The path relative to the import path of this process, if it is below it."""
-        return _relative(self.path)
+        roots = [root.rstrip("/") for root in sys.path if root and self.path.startswith(f"{root.rstrip('/')}/")]
+        return self.path[len(max(roots, key=len)) + 1 :] if roots else self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +167,3 @@ def _is_ours(path: str) -> bool:
     """Return whether a file belongs to `resty_django`, also on another machine, where it may be in another folder."""
     _, folder, inner = path.rpartition("/resty_django/")
     return bool(folder) and inner.partition("/")[0] in _our_names()
-
-
-def _relative(path: str) -> str:
-    roots = sorted((root for root in sys.path if root and path.startswith(f"{root.rstrip('/')}/")), key=len)
-    return path[len(roots[-1].rstrip("/")) + 1 :] if roots else path

@@ -130,9 +130,10 @@ class QueueAdmin(JobsAdmin[Queue]):
 
     def _row(self, request: HttpRequest, queue: QueueFacts, hour: Sequence[int], failed: int, has_worker: bool) -> Row:
         name, counts = queue.name, queue.counts
+        values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
         cells: dict[str, Any] = {
-            state: formatting.count_link(getattr(counts, state), formatting.url("queue", name, tab=state))
-            for state in (*formatting.QUEUE_STATES, "recurring")
+            state: formatting.count_link(count, formatting.url("queue", name, tab=state))
+            for state, count in values.items()
         }
         cells["name"] = formatting.link("queue", name)
         cells["failed"] = formatting.count_link(failed, _failures_url(name))
@@ -146,7 +147,6 @@ class QueueAdmin(JobsAdmin[Queue]):
             sparkline([Series("completed", "", hour)], _("Completed per minute"), width=80, height=20) if hour else "",
         )
         cells["pause"] = overview.delivery_cell(request, queue, self.may(request, "pause_queue"), has_worker)
-        values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
         values |= {"name": name, "failed": failed, "latency": queue.latency or 0, "hour": sum(hour)}
         return Row(cells, values, pick=token(name), title=formatting.name(name))
 

@@ -139,14 +139,13 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
     @object_page
     def change_view(self, request: HttpRequest, row: RecurringRow) -> HttpResponse:
         client = self.client()
-        context = {"title": formatting.name(row.name), "object": row, "on_object": True}
-        jobs = jobs_of(client, [row.name])
-        if jobs:
-            return self.page(request, f"{TEMPLATES}/recurring.html", {**context, **_recurring_context(client, jobs[0])})
-        task = cron_tasks().get(row.name)
-        if task is not None:
-            return self.page(request, f"{TEMPLATES}/recurring.html", {**context, **_cron_context(client, task)})
-        return self.page(request, f"{TEMPLATES}/recurring.html", context, status=404)
+        context: dict[str, object] = {"title": formatting.name(row.name), "object": row, "on_object": True}
+        if jobs := jobs_of(client, [row.name]):
+            context |= _recurring_context(client, jobs[0])
+        elif task := cron_tasks().get(row.name):
+            context |= _cron_context(client, task)
+        status = 200 if "exists" in context else 404
+        return self.page(request, f"{TEMPLATES}/recurring.html", context, status)
 
     # --- operations ---------------------------------------------------------------------------------------------------
 

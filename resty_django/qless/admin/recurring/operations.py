@@ -61,13 +61,7 @@ def targets_of(client: Any, names: Sequence[str]) -> dict[str, Target]:
 def _run_now(target: Target, data: dict[str, Any]) -> Change:
     job = target.job
     jid = calls.put(
-        target.client,
-        job.klass,
-        job.data,
-        job.queue_name,
-        priority=job.priority,
-        retries=job.retries,
-        tags=job.tags,
+        target.client, job.klass, job.data, job.queue_name, priority=job.priority, retries=job.retries, tags=job.tags
     )
     others = [(JobRow.from_name(jid), f"Created from {job.jid}.")]
     return Change(f"Ran now as {jid}.", formatting.enqueued(jid), others=others)

@@ -196,23 +196,18 @@ def spawned_jids(job: RecurringJob, count: int) -> list[str]:
 
 def results(jobs: Mapping[str, Job], jids: Sequence[str], now: float) -> SafeString | str:
     """Return the states of jobs as icons that lead to them. `jobs`: those that exist."""
-    return (
-        format_html_join(
-            " ",
-            '<a class="resty-result" href="{}" title="{}" aria-label="{}">{}</a>',
-            (
-                (
-                    formatting.url("job", jid),
-                    f"{formatting.state_name(state_of(jobs[jid], now))}, {_changed(jobs[jid], now)}",
-                    f"{formatting.short(jid)}: {formatting.state_name(state_of(jobs[jid], now))}",
-                    formatting.state_icon(state_of(jobs[jid], now)),
-                )
-                for jid in jids
-                if jid in jobs
-            ),
+    states = {jid: state_of(jobs[jid], now) for jid in jids if jid in jobs}
+    links = (
+        (
+            formatting.url("job", jid),
+            f"{formatting.state_name(state)}, {_changed(jobs[jid], now)}",
+            f"{formatting.short(jid)}: {formatting.state_name(state)}",
+            formatting.state(state, named=False),
         )
-        or NONE
+        for jid, state in states.items()
     )
+    template = '<a class="resty-result" href="{}" title="{}" aria-label="{}">{}</a>'
+    return format_html_join(" ", template, links) or NONE
 
 
 def _changed(job: Job, now: float) -> str:
@@ -245,63 +240,42 @@ def _completed(client: Any, rows: Sequence[Row], now: float, actions: Sequence[t
 
 
 def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -> Row:
-    by = declared_by(declared)
     paused = is_paused(due)
-    return Row(
-        {
-            "jid": formatting.link("recurringjob", job.jid, formatting.short(job.jid)),
-            "klass": formatting.name(job.klass),
-            "queue": formatting.link("queue", job.queue_name),
-            "interval": _("every %s") % formatting.duration(job.interval),
-            "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
-            "count": formatting.number(job.count),
-            "by": by,
-            "tags": formatting.tag_links(job.tags),
-        },
-        {
-            "jid": job.jid,
-            "klass": job.klass,
-            "queue": job.queue_name,
-            "interval": job.interval,
-            "next": due % PAUSE,
-            "count": job.count,
-            "by": str(by),
-            "paused": paused,
-            "jids": spawned_jids(job, RESULTS),
-        },
-        pick=token(job.jid),
-        title=formatting.name(job.jid),
-    )
+    cells = {
+        "jid": formatting.link("recurringjob", job.jid, formatting.short(job.jid)),
+        "interval": _("every %s") % formatting.duration(job.interval),
+        "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
+        "count": formatting.number(job.count),
+    }
+    values = {"interval": job.interval, "next": due % PAUSE, "count": job.count, "jids": spawned_jids(job, RESULTS)}
+    return _row_of(job, cells, values, paused, declared_by(declared), job.jid)
 
 
 def _cron_row(client: Any, task: CronTask, now: float) -> Row:
     paused = is_cron_paused(client, task.klass)
-    times = next_times(task.klass, now, 1)
-    due = times[0] if times else None
-    by = _("a task")
-    return Row(
-        {
-            "jid": formatting.link("recurringjob", task.jid, formatting.name(task.jid, 40)),
-            "klass": formatting.name(task.klass),
-            "queue": formatting.link("queue", task.queue_name),
-            "interval": format_html("<code>{}</code>", task.cron),
-            "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
-            "count": NONE,
-            "by": by,
-            "tags": formatting.tag_links(task.tags),
-        },
-        {
-            "jid": task.jid,
-            "klass": task.klass,
-            "queue": task.queue_name,
-            "next": due,
-            "by": str(by),
-            "paused": paused,
-            "jids": latest_jids(task.klass, now, RESULTS),
-        },
-        pick=token(task.jid),
-        title=formatting.name(task.klass),
-    )
+    due = next(iter(next_times(task.klass, now, 1)), None)
+    cells = {
+        "jid": formatting.link("recurringjob", task.jid, formatting.name(task.jid, 40)),
+        "interval": format_html("<code>{}</code>", task.cron),
+        "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
+        "count": NONE,
+    }
+    values = {"next": due, "jids": latest_jids(task.klass, now, RESULTS)}
+    return _row_of(task, cells, values, paused, _("a task"), task.klass)
+
+
+def _row_of(
+    job: RecurringJob | CronTask, cells: Mapping[str, Any], values: Mapping[str, Any], paused: bool, by: str, title: str
+) -> Row:
+    """Return a row with the columns that recurring jobs and cron tasks fill alike. `cells`, `values`: the others."""
+    shared_cells = {
+        "klass": formatting.name(job.klass),
+        "queue": formatting.link("queue", job.queue_name),
+        "by": by,
+        "tags": formatting.tag_links(job.tags),
+    }
+    shared_values = {"jid": job.jid, "klass": job.klass, "queue": job.queue_name, "by": by, "paused": paused}
+    return Row({**cells, **shared_cells}, {**values, **shared_values}, token(job.jid), formatting.name(title))
 
 
 def declared_by(declared: Declared | None) -> str:

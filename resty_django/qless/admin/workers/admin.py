@@ -16,12 +16,7 @@ from django.utils.translation import ngettext
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import MAX_NAMED, Facts
 from resty_django.admin.operations import Operation
-from resty_django.admin.tables import (
-    order_of,
-    sheet_of,
-    sort,
-    table,
-)
+from resty_django.admin.tables import order_of, sheet_of, sort, table
 
 from ...clients.replies import WorkerCounts
 from ...models import Worker

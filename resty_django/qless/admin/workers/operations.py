@@ -23,12 +23,9 @@ def _is_quiet(worker: WorkerInfo) -> bool | None:
     report = worker.report
     if report is None or report.state == "stopping":
         return None
-    latest = max((entry for entry in report.requests if entry.action in (QUIET, RESUME)), key=_id, default=None)
+    requests = [entry for entry in report.requests if entry.action in (QUIET, RESUME)]
+    latest = max(requests, key=lambda entry: int(entry.id), default=None)
     return report.state == "quiet" if latest is None else latest.action == QUIET
-
-
-def _id(entry: Any) -> int:
-    return int(entry.id)
 
 
 def _quiet(worker: WorkerInfo, data: dict[str, Any]) -> Change:

@@ -102,9 +102,7 @@ def state_cell(info: WorkerInfo, now: float, *, with_reason: bool = True) -> Saf
     """Return life, state, reason for being stuck and unconfirmed requests; empty for workers of other clients."""
     if info.life is None:
         return ""
-    parts: list[Any] = [
-        format_html('<span title="{}">{}</span>', LIFE_HELP[info.life.state], info.life.state),
-    ]
+    parts: list[Any] = [format_html('<span title="{}">{}</span>', LIFE_HELP[info.life.state], info.life.state)]
     if info.report is not None and info.report.state != "running":
         parts.append(STATE_LABELS.get(info.report.state, formatting.name(info.report.state, 40)))
     if with_reason and info.stuck_reason:
@@ -268,9 +266,5 @@ def stopped_text(client: Any, info: WorkerInfo) -> SafeString:
 
 
 def _longest_cell(job: ReportedJob, age: float) -> SafeString:
-    return format_html(
-        '<a href="{}">{}</a> {}',
-        formatting.url("job", job.jid),
-        formatting.name(job.klass, LONGEST_KLASS),
-        formatting.duration(job.seconds + age),
-    )
+    link = formatting.link("job", job.jid, formatting.name(job.klass, LONGEST_KLASS))
+    return format_html("{} {}", link, formatting.duration(job.seconds + age))

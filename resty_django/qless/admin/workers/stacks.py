@@ -93,21 +93,14 @@ def stacks_section(client: Any, name: str, report: WorkerReport | None, now: flo
 def _stack(stack: JobStack) -> Stack:
     frames = [_location(frame) for frame in stack.frames]
     candidates = [frame for frame in frames if not frame.library] or frames
-    return Stack(
-        _title(stack),
-        candidates[-1] if candidates else None,
-        [_line(frame) for frame in frames],
-    )
+    return Stack(_title(stack), candidates[-1] if candidates else None, [_line(frame) for frame in frames])
 
 
 def _title(stack: JobStack) -> Any:
     if not stack.jid:
         return _("A thread that runs a job: a job holds the interpreter of the worker")
     return format_html(
-        "{} · {} · {}",
-        formatting.job_link(stack.jid),
-        formatting.name(stack.klass),
-        formatting.duration(stack.seconds),
+        "{} · {} · {}", formatting.job_link(stack.jid), formatting.name(stack.klass), formatting.duration(stack.seconds)
     )
 
 
