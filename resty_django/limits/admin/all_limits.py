@@ -261,13 +261,9 @@ def applies_to(spec: PolicySpec) -> SafeString:
 def _conditions(spec: PolicySpec) -> SafeString:
     if not spec.matches_requests:
         return format_html('<span class="resty-quiet">{}</span>', _("where code names it"))
-    parts = [
-        (name, getattr(spec, name)) for name in ("methods", "path", "route", "view") if is_set(getattr(spec, name))
-    ]
-    plain = {"methods", "path"}
-    return format_html_join(
-        " ", "{}<code>{}</code>", (("" if name in plain else f"{name} ", value) for name, value in parts)
-    )
+    labels = {"methods": "", "path": "", "route": "route ", "view": "view "}
+    parts = ((label, getattr(spec, name)) for name, label in labels.items() if is_set(getattr(spec, name)))
+    return format_html_join(" ", "{}<code>{}</code>", parts)
 
 
 def _quiet_lines(lines: Iterable[str]) -> SafeString:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db import router
@@ -32,7 +32,6 @@ from .key_search import KeySearchAdmin
 from .statistics import figures, outages, refused_keys
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
-OWN_NUMBERS: Final = gettext_lazy("The policy's own")
 
 
 def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
@@ -227,4 +226,4 @@ def limits_of(spec: PolicySpec) -> dict[str, PolicySpec]:
     """Return the limits of a valid policy, with names for a list of choices: its own numbers first, then its tiers."""
     limited = [tier for tier, specs in tier_specs(spec).items() if specs]
     words = describe_tiers(spec)
-    return {str(OWN_NUMBERS): spec} | {f"{tier}: {words[tier]}": tier_spec(spec, tier) for tier in limited}
+    return {_("The policy's own"): spec} | {f"{tier}: {words[tier]}": tier_spec(spec, tier) for tier in limited}
