@@ -182,16 +182,13 @@ class AllLimitsAdmin(ModesAdmin):
             raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
         if limit_figures is None:
             (limit_figures,) = figures([series], top=True)
-        context = {
-            "title": _("Figures"),
-            "subtitle": limit.name,
-            "limit": limit,
-            "words": limit.words,
-            "label": limit.kind_label,
-            "figures": limit_figures,
-            "refused_keys": refused_keys(request, limit_figures),
-            "outages": outages(),
-        }
+        context = {"subtitle": limit.name, "limit": limit, "words": limit.words, "label": limit.kind_label}
+        return self.figures_page(request, limit_figures, context)
+
+    def figures_page(self, request: HttpRequest, shown: Figures, context: dict[str, Any]) -> HttpResponse:
+        """Return the page with the statistics of a limit. `context`: the name and the description of the limit."""
+        keys = refused_keys(request, shown)
+        context |= {"title": _("Figures"), "figures": shown, "refused_keys": keys, "outages": outages()}
         return self.page(request, f"{TEMPLATES}/figures.html", context)
 
     def listed_limits(self, counted: Iterable[str]) -> list[ListedLimit]:
