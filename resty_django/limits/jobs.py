@@ -114,16 +114,15 @@ class JobSlot:
 
     def enter(self) -> float | None:
         """Enter the slot; return None, or if the limit refuses it, the seconds until the next attempt."""
-        try:
-            self._slot = run(self._limit.entering(self._key, self._wait))
-        except Limited as refusal:
-            return max(refusal.decision.retry_after, refusal.decision.delay)
-        return None
+        return run(self._entering())
 
     async def aenter(self) -> float | None:
         """Do the same for asyncio."""
+        return await arun(self._entering())
+
+    def _entering(self) -> Steps[float | None]:
         try:
-            self._slot = await arun(self._limit.entering(self._key, self._wait))
+            self._slot = yield from self._limit.entering(self._key, self._wait)
         except Limited as refusal:
             return max(refusal.decision.retry_after, refusal.decision.delay)
         return None

@@ -28,7 +28,7 @@ from .specs.policy import (
     PolicySpec,
     describe,
 )
-from .specs.policy_validation import find_problems
+from .specs.policy_validation import TYPES, find_problems
 from .statistics.catalog import LONGEST_SERIES, known_limiters
 
 _TIME = 32
@@ -249,16 +249,7 @@ class LimitPolicy(Editable):
         """Normalize the lines. Raise `ValidationError` for the fields to change if the policy is not valid."""
         for name in LINE_FIELDS:
             setattr(self, name, normalized_lines(name, getattr(self, name)))
-        numbers = (
-            self.burst,
-            self.limit,
-            self.capacity,
-            self.quantum,
-            self.ban_after,
-            self.status,
-            self.cost,
-            self.order,
-        )
+        numbers = [getattr(self, name) for name, kind in TYPES.items() if kind != "str"]
         if not all(value is None or isinstance(value, int | float) for value in numbers) or self.cost is None:
             return  # the fields' validators report it
         problems = find_problems(self.spec())

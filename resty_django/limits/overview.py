@@ -22,11 +22,13 @@ from .statistics.reporter import Totals
 def panel() -> Tile:
     """Return the decisions of the last hour, in total and by limit; without bans, whose limits count them, too."""
     now = facts()
-    outage_text = _("The store %(store)s does not answer this process: %(error)s")
-    notes = [
-        *_eviction_notes(count_evictions()),
-        *(outage_text % {"store": outage.store, "error": outage.error} for outage in now.outages),
-    ]
+    text = _("The store %(store)s does not answer this process: %(error)s")
+    notes = [text % {"store": outage.store, "error": outage.error} for outage in now.outages]
+    if evictions := count_evictions():
+        text = _(
+            "The full store has evicted %(count)s items before they expired; the limits of their keys started again."
+        )
+        notes.insert(0, text % {"count": grouped(evictions)})
     if not now.limits and not notes:
         return Tile(notes=[_("Nothing was limited yet. Add a policy, or decorate a view with @limit_req.")])
     sums = {name: history.hour for name, history in now.limits.items()}
@@ -43,13 +45,6 @@ def panel() -> Tile:
         bars_label=_("Decisions per minute in the last hour"),
         notes=notes,
     )
-
-
-def _eviction_notes(count: int) -> list[str]:
-    if not count:
-        return []
-    text = _("The full store has evicted %(count)s items before they expired; the limits of their keys started again.")
-    return [text % {"count": grouped(count)}]
 
 
 def _figures(totals: Totals) -> list[Figure]:

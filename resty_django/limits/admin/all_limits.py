@@ -182,16 +182,13 @@ class AllLimitsAdmin(ModesAdmin):
             raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
         if limit_figures is None:
             (limit_figures,) = figures([series], top=True)
-        context = {
-            "title": _("Figures"),
-            "subtitle": limit.name,
-            "limit": limit,
-            "words": limit.words,
-            "label": limit.kind_label,
-            "figures": limit_figures,
-            "refused_keys": refused_keys(request, limit_figures),
-            "outages": outages(),
-        }
+        context = {"subtitle": limit.name, "limit": limit, "words": limit.words, "label": limit.kind_label}
+        return self.figures_page(request, limit_figures, context)
+
+    def figures_page(self, request: HttpRequest, shown: Figures, context: dict[str, Any]) -> HttpResponse:
+        """Return the page with the statistics of a limit. `context`: the name and the description of the limit."""
+        keys = refused_keys(request, shown)
+        context |= {"title": _("Figures"), "figures": shown, "refused_keys": keys, "outages": outages()}
         return self.page(request, f"{TEMPLATES}/figures.html", context)
 
     def listed_limits(self, counted: Iterable[str]) -> list[ListedLimit]:
@@ -261,13 +258,9 @@ def applies_to(spec: PolicySpec) -> SafeString:
 def _conditions(spec: PolicySpec) -> SafeString:
     if not spec.matches_requests:
         return format_html('<span class="resty-quiet">{}</span>', _("where code names it"))
-    parts = [
-        (name, getattr(spec, name)) for name in ("methods", "path", "route", "view") if is_set(getattr(spec, name))
-    ]
-    plain = {"methods", "path"}
-    return format_html_join(
-        " ", "{}<code>{}</code>", (("" if name in plain else f"{name} ", value) for name, value in parts)
-    )
+    labels = {"methods": "", "path": "", "route": "route ", "view": "view "}
+    parts = ((label, getattr(spec, name)) for name, label in labels.items() if is_set(getattr(spec, name)))
+    return format_html_join(" ", "{}<code>{}</code>", parts)
 
 
 def _quiet_lines(lines: Iterable[str]) -> SafeString:

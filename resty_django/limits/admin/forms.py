@@ -38,15 +38,11 @@ class LimitPolicyForm(VersionedForm):
         model = LimitPolicy
         exclude = ()
         widgets: ClassVar = {
-            "description": forms.TextInput(attrs={"class": "resty-wide"}),
-            **{
-                name: forms.TextInput(attrs={"class": "resty-wide"})
-                for name in ("rate", "key", "path", "route", "view")
-            },
-            **{
-                name: forms.Textarea(attrs={"class": "resty-wide", "rows": 3, "spellcheck": "false"})
-                for name in LINE_FIELDS
-            },
+            name: forms.TextInput(attrs={"class": "resty-wide"})
+            for name in ("description", "rate", "key", "path", "route", "view")
+        } | {
+            name: forms.Textarea(attrs={"class": "resty-wide", "rows": 3, "spellcheck": "false"})
+            for name in LINE_FIELDS
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -94,8 +90,6 @@ class LimitPolicyForm(VersionedForm):
 def _unknown_users(entries: tuple[str, ...]) -> list[str]:
     """Return the user names that no user has. Primary keys are not looked up: their type depends on the model."""
     names = [entry for entry in entries if not entry.startswith(USER)]
-    if not names:
-        return []
     model = get_user_model()
     field = model.USERNAME_FIELD
     known = set(model._default_manager.filter(**{f"{field}__in": names}).values_list(field, flat=True))
@@ -103,8 +97,6 @@ def _unknown_users(entries: tuple[str, ...]) -> list[str]:
 
 
 def _unknown_groups(names: tuple[str, ...]) -> list[str]:
-    if not names:
-        return []
     known = set(Group.objects.filter(name__in=names).values_list("name", flat=True))
     return [name for name in names if name not in known]
 
@@ -147,10 +139,8 @@ class LimitOverrideForm(VersionedForm):
         """Refuse a limit that no process has used, which is probably misspelt."""
         limit = str(self.cleaned_data["limit"])
         if limit and limit != self.instance.limit and not is_known(limit):
-            raise ValidationError(
-                _("There is no limit %(name)s. Copy its name from its figures, or leave this empty for all limits.")
-                % {"name": repr(limit)}
-            )
+            text = _("There is no limit %(name)s. Copy its name from its figures, or leave this empty for all limits.")
+            raise ValidationError(text % {"name": repr(limit)})
         return limit
 
 
@@ -170,10 +160,8 @@ class SpanField(forms.CharField):
         except ValueError as error:
             raise ValidationError(translated(error)) from error
         if seconds > self.most:
-            raise ValidationError(
-                _("The duration is too long. Enter at most %(seconds)s seconds.")
-                % {"seconds": grouped(round(self.most))}
-            )
+            text = _("The duration is too long. Enter at most %(seconds)s seconds.")
+            raise ValidationError(text % {"seconds": grouped(round(self.most))})
         return seconds
 
 

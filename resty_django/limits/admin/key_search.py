@@ -249,14 +249,7 @@ def _states(key: str, limits: list[AskedLimit], bans: KeyBans) -> Iterator[KeySt
             ban = bans.find(series, form) if enforced and (override is None or has_rate) else None
             if ban is not None and decision is not None:
                 decision = Decision.refused(limit=limiter.shown_limit, retry_after=max(ban.until - now(), 0.0))
-            if (
-                override is not None
-                or ban is not None
-                or refused
-                or decision is None
-                or decision.failed
-                or _is_used(decision, fresh)
-            ):
+            if override or ban or refused or decision is None or decision.failed or _is_used(decision, fresh):
                 query = add_query(series, *subject(form, roles))
                 yield KeyState(
                     series,

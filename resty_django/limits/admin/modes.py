@@ -1,8 +1,8 @@
-"""Bulk actions: the mode of policies, with a confirmation page, and the export of policies and overrides."""
+"""The base of the admins of edited rows, and bulk actions: modes, with a confirmation page, and the export of rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import PageAdmin
 from resty_django.admin.operations import changed_text
+from resty_django.models import Model
 
 from ..models import LimitPolicy
 from ..policies import files
@@ -33,7 +34,20 @@ def export_selected(model_admin: PageAdmin[Any], request: HttpRequest, queryset:
     return HttpResponse(files.dump(queryset), content_type="application/json", headers=headers)
 
 
-class ModesAdmin(PageAdmin[LimitPolicy]):
+class EditableAdmin(PageAdmin[Model]):
+    """The admin of rows that operators edit, read from the database that is written."""
+
+    readonly_fields: ClassVar[tuple[str, ...]] = ("version", "shown_created_at", "shown_updated_at")
+    written: ClassVar = (gettext_lazy("Written"), {"fields": [readonly_fields]})
+
+    class Media:
+        css: ClassVar = {"all": ["resty_limits/admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
+        return super().get_queryset(request).using(router.db_for_write(self.model))
+
+
+class ModesAdmin(EditableAdmin[LimitPolicy]):
     actions = ["enforce", "shadow", "off", export_selected]
 
     @admin.action(description=gettext_lazy("Enforce the selected policies"), permissions=["change"])

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db import router
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -15,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.base import PageAdmin, shown_time
+from resty_django.admin.base import shown_time
 from resty_django.conf import conf
 from resty_django.text import printable
 
@@ -23,7 +22,7 @@ from ..models import LimitOverride
 from ..specs.override import EVERYWHERE, find_problems, is_missing_policy
 from ..specs.rates import BLOCKED, NONE
 from .forms import LimitOverrideForm
-from .modes import export_selected
+from .modes import EditableAdmin, export_selected
 
 TEMPLATES = "admin/resty_limits/limitoverride"
 LONGEST_TEXT = 80
@@ -72,7 +71,7 @@ class EffectFilter(admin.SimpleListFilter):
         return queryset.filter(rate=self.value()) if self.value() in (NONE, BLOCKED) else queryset
 
 
-class LimitOverrideAdmin(PageAdmin[LimitOverride]):
+class LimitOverrideAdmin(EditableAdmin[LimitOverride]):
     form = LimitOverrideForm
     list_display = (
         "shown_key",
@@ -89,7 +88,6 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
     search_help_text = _("Key, limit, rate or reason")
     list_per_page = 50
     actions = (export_selected,)
-    readonly_fields = ("version", "shown_created_at", "shown_updated_at")
     change_form_template = f"{TEMPLATES}/change_form.html"
     change_list_template = f"{TEMPLATES}/change_list.html"
     fieldsets: ClassVar = [
@@ -97,13 +95,6 @@ class LimitOverrideAdmin(PageAdmin[LimitOverride]):
         (_("Limit"), {"fields": ["rate", "reason"]}),
         (_("Time"), {"fields": ["starts_at", "ends_at"]}),
     ]
-    written: ClassVar = (_("Written"), {"fields": [("version", "shown_created_at", "shown_updated_at")]})
-
-    class Media:
-        css: ClassVar = {"all": ["resty_limits/admin.css"]}
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[LimitOverride]:
-        return super().get_queryset(request).using(router.db_for_write(LimitOverride))
 
     def get_fieldsets(self, request: HttpRequest, obj: LimitOverride | None = None) -> Any:
         return self.fieldsets if obj is None else [*self.fieldsets, self.written]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db import router
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.html import format_html
@@ -29,10 +27,10 @@ from ..specs.policy_validation import find_problems
 from .all_limits import AllLimitsAdmin, in_words
 from .forms import LimitPolicyForm, ResetForm, TrialForm
 from .key_search import KeySearchAdmin
-from .statistics import figures, outages, refused_keys
+from .modes import EditableAdmin
+from .statistics import figures
 
 TEMPLATES = "admin/resty_limits/limitpolicy"
-OWN_NUMBERS: Final = gettext_lazy("The policy's own")
 
 
 def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
@@ -64,7 +62,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
             template=f"{TEMPLATES}/reset_key.html",
         ),
     )
-    readonly_fields = ("in_words", "version", "shown_created_at", "shown_updated_at")
+    readonly_fields = ("in_words", *EditableAdmin.readonly_fields)
     change_form_template = f"{TEMPLATES}/change_form.html"
     fieldsets: ClassVar = [
         (
@@ -115,13 +113,6 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
         (gettext_lazy("Refusals and bans"), {"fields": ["status", "on_error", "ban", "ban_after"]}),
         (gettext_lazy("Mode and description"), {"fields": ["mode", "order", "description"]}),
     ]
-    written: ClassVar = (gettext_lazy("Written"), {"fields": [("version", "shown_created_at", "shown_updated_at")]})
-
-    class Media:
-        css: ClassVar = {"all": ["resty_limits/admin.css"]}
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[LimitPolicy]:
-        return super().get_queryset(request).using(router.db_for_write(LimitPolicy))
 
     def get_fieldsets(self, request: HttpRequest, obj: LimitPolicy | None = None) -> Any:
         """Fold the sections whose fields have their defaults. The algorithm alone does not open its section."""
@@ -176,17 +167,13 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
         """Show the statistics of the policy."""
         (row_figures,) = figures([row.name], top=True)
         context = {
-            "title": _("Figures"),
             "subtitle": str(row),
             "object": row,
             "words": in_words(row.spec()),
             "label": row.get_mode_display(),
-            "figures": row_figures,
-            "refused_keys": refused_keys(request, row_figures),
-            "outages": outages(),
             "may_reset": self.may(request, "reset_key", row),
         }
-        return self.page(request, f"{TEMPLATES}/figures.html", context)
+        return self.figures_page(request, row_figures, context)
 
     @object_page
     def try_view(self, request: HttpRequest, row: LimitPolicy) -> HttpResponse:
@@ -227,4 +214,4 @@ def limits_of(spec: PolicySpec) -> dict[str, PolicySpec]:
     """Return the limits of a valid policy, with names for a list of choices: its own numbers first, then its tiers."""
     limited = [tier for tier, specs in tier_specs(spec).items() if specs]
     words = describe_tiers(spec)
-    return {str(OWN_NUMBERS): spec} | {f"{tier}: {words[tier]}": tier_spec(spec, tier) for tier in limited}
+    return {_("The policy's own"): spec} | {f"{tier}: {words[tier]}": tier_spec(spec, tier) for tier in limited}

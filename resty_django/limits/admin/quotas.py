@@ -207,7 +207,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         text = search_term.strip()
         if not text:
             return queryset, False
-        of_key = queryset.filter(key__in=_stored_keys(text))
+        of_key = queryset.filter(key__in=sorted(map(row_key, stored_forms(text))))
         return (of_key if of_key.exists() else queryset.filter(quota=text).order_by(*BY_QUOTA)), False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -292,11 +292,6 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
         back = reverse(self.url_name("changelist"))
         context = {"title": _("Grant units"), "object": None, "form": form, "button": _("Grant"), "back": back}
         return self.page(request, "admin/resty_django/action.html", context)
-
-
-def _stored_keys(text: str) -> list[str]:
-    """Return the forms in which rows may have a key."""
-    return sorted(map(row_key, stored_forms(text)))
 
 
 def _row_of(name: str, key: str) -> QuotaUsage:

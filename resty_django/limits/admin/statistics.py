@@ -52,12 +52,9 @@ class RefusedKey:
     def of(cls, entry: FrequentKey) -> RefusedKey:
         key = Key.of(entry.key)
         shortened = entry.key.endswith("…")
-        least = entry.times - entry.error
-        count = (
-            number(entry.times)
-            if not entry.error
-            else _("%(low)s to %(high)s") % {"low": number(least), "high": number(entry.times)}
-        )
+        count = number(entry.times)
+        if entry.error:
+            count = _("%(low)s to %(high)s") % {"low": number(entry.times - entry.error), "high": count}
         search = "" if shortened else urlencode({"key": entry.key}, errors="replace")
         return cls(key.text, "" if shortened else key.token, count, entry.times, search)
 

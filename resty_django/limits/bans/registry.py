@@ -135,7 +135,7 @@ def adding(key: str, for_: Duration, reason: str, limit: str) -> Steps[Ban]:
     before = _ban((yield Step(bans.get, bans.aget, (name_of(limit, key),))))
     ban = Ban(limit, key, at, at + length, 1 if before is None else before.number + 1, reason)
     if not (yield from _storing(ban, length)):
-        raise _full(bans)
+        raise NoMemory(f"The ban was not stored: the shared dictionary {bans.name!r} is full. Increase its SIZE.")
     return ban
 
 
@@ -157,10 +157,6 @@ async def aadd(key: str, for_: Duration, reason: str = "", limit: str = ALL_LIMI
 def read(name: str) -> Ban | None:
     """Return the stored ban with this name in the dictionary, or None. Raise `SharedDictError`."""
     return _ban(dictionary().get(name)) if name.startswith(PREFIX) else None
-
-
-def _full(bans: Any) -> NoMemory:
-    return NoMemory(f"The ban was not stored: the shared dictionary {bans.name!r} is full. Increase its SIZE.")
 
 
 def lift(key: str, limit: str | None = None) -> int:

@@ -39,9 +39,7 @@ def parse_address(text: str) -> Address | None:
     text = text.strip()
     if text.startswith("["):
         text, bracket, port = text[1:].partition("]")
-        if not bracket or not _is_port(port):
-            return None
-        if "." in text and ":" not in text:
+        if not bracket or not _is_port(port) or ("." in text and ":" not in text):
             return None
     elif text.count(":") == 1:
         text, _, port = text.partition(":")

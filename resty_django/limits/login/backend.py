@@ -16,13 +16,12 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib.auth.signals import user_logged_in, user_login_failed
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest
 
-from resty_django.sansio import arun, run
+from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
 
 from ..callers.names import LOGIN_GUARD, spelling
-from ..refusals import Refusal, aannounce, announce
+from ..refusals import aannounce, announce
 from . import guard
 
 log = logger("resty_django.limits")
@@ -41,38 +40,27 @@ class LoginGuard:
 
     def authenticate(self, request: Any, **credentials: Any) -> None:
         """Raise `PermissionDenied` if the log-in is refused, and `StoreFailed` if ON_ERROR is "raise"."""
-        http_request = guard.plain_request(request)
-        refusal = run(guard.refusing(_keys(http_request, credentials), counted=True))
-        if refusal is not None:
-            if http_request is not None:
-                announce(http_request, refusal)
-            raise _refused(http_request, refusal)
+        run(_checking(request, credentials))
 
     async def aauthenticate(self, request: Any, **credentials: Any) -> None:
         """Run `authenticate` without blocking the event loop."""
-        http_request = guard.plain_request(request)
-        refusal = await arun(guard.refusing(_keys(http_request, credentials), counted=True))
-        if refusal is not None:
-            if http_request is not None:
-                await aannounce(http_request, refusal)
-            raise _refused(http_request, refusal)
+        await arun(_checking(request, credentials))
 
 
-def _keys(request: HttpRequest | None, credentials: dict[str, Any]) -> dict[str, str]:
-    """Return the keys of a log-in that begins."""
-    name = guard.name_in(credentials)
-    if request is not None:
-        setattr(request, NAME, name)
-    return guard.keys_of(request, name)
-
-
-def _refused(request: HttpRequest | None, refusal: Refusal) -> PermissionDenied:
-    """Return the exception that refuses a log-in, and mark its request."""
-    if request is None:
+def _checking(request: Any, credentials: dict[str, Any]) -> Steps[None]:
+    """Raise `PermissionDenied` if the log-in that begins is refused, and mark its request."""
+    http_request, name = guard.plain_request(request), guard.name_in(credentials)
+    if http_request is not None:
+        setattr(http_request, NAME, name)
+    refusal = yield from guard.refusing(guard.keys_of(http_request, name), counted=True)
+    if refusal is None:
+        return
+    if http_request is None:
         log.warning("refused by %s: a log-in of %s without a request", refusal.name, refusal.key)
     else:
-        setattr(request, REFUSAL, refusal)
-    return PermissionDenied("Too many failed log-ins.")
+        yield Step(announce, aannounce, (http_request, refusal))
+        setattr(http_request, REFUSAL, refusal)
+    raise PermissionDenied("Too many failed log-ins.")
 
 
 def count_failure(sender: Any, credentials: dict[str, Any], request: Any = None, **kwargs: Any) -> None:

@@ -83,14 +83,9 @@ def keys_of(request: HttpRequest | None, name: str, form: Callable[[str], str] =
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return {}
         address = settings.clients.name(request.META)
-    keys = {}
-    if address and name:
-        keys["address_and_name"] = f"{address}|{name}"
-    if address:
-        keys["address"] = address
-    if name:
-        keys["name"] = name
-    return {scope: key for scope, key in keys.items() if scope in scopes()}
+    both = f"{address}|{name}" if address and name else ""
+    keys = {"address_and_name": both, "address": address, "name": name}
+    return {scope: key for scope, key in keys.items() if key and scope in scopes()}
 
 
 def both_keys_of(request: HttpRequest | None, name: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -38,6 +38,4 @@ class LoginGuardMiddleware:
 
 def _replaced(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     refusal = getattr(request, REFUSAL, None)
-    if refusal is None:
-        return response
-    return response_to(request, refusal)
+    return response if refusal is None else response_to(request, refusal)

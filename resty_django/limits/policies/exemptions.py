@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from asgiref.sync import sync_to_async
+
+from resty_django.sansio import Step, Steps, arun, run
 from resty_django.users import user_of
 
 from ..callers.exemptions import Exemption
@@ -51,25 +54,11 @@ class PolicyExemption(Exemption):
 
     def applies(self, request: Any) -> bool:
         """Return whether the request is exempt. Read the groups of a user from the database, once per request."""
-        if self._exempts(request):
-            return True
-        user = _user(request) if self.groups else None
-        if not hasattr(user, "groups"):
-            return False
-        names = _remembered(request, user)
-        return self._has(names if names is not None else _remember(request, user, list(_groups(user))))
+        return self._exempts(request) or (bool(self.groups) and run(self._in_groups(request)))
 
     async def aapplies(self, request: Any) -> bool:
         """Run `applies` without blocking the event loop. The user must be loaded already."""
-        if self._exempts(request):
-            return True
-        user = _user(request) if self.groups else None
-        if not hasattr(user, "groups"):
-            return False
-        names = _remembered(request, user)
-        return self._has(
-            names if names is not None else _remember(request, user, [name async for name in _groups(user)])
-        )
+        return self._exempts(request) or (bool(self.groups) and await arun(self._in_groups(request)))
 
     def _exempts(self, request: Any) -> bool:
         if self._path is not None and self._path(request.path_info):
@@ -79,7 +68,16 @@ class PolicyExemption(Exemption):
         user = _user(request) if self._keys or self._names else None
         return user is not None and (user.get_username() in self._names or str(user.pk) in self._keys)
 
-    def _has(self, names: frozenset[str]) -> bool:
+    def _in_groups(self, request: Any) -> Steps[bool]:
+        """Return whether the user is a member of one of the groups."""
+        user = _user(request)
+        if not hasattr(user, "groups"):
+            return False
+        pk, names = getattr(request, _GROUPS, (None, None))
+        if names is None or pk != user.pk:
+            query = user.groups.order_by("pk").values_list("name", flat=True)[:MOST_GROUPS]
+            names = frozenset((yield Step(list, sync_to_async(list), (query,))))
+            setattr(request, _GROUPS, (user.pk, names))
         return not self.groups.isdisjoint(names)
 
 
@@ -93,19 +91,3 @@ def _user(request: Any) -> Any:
     """Return the user who is logged in, or None."""
     user = user_of(request)
     return user if user is not None and user.is_authenticated else None
-
-
-def _groups(user: Any) -> Any:
-    """Return a query of the names of the user's groups."""
-    return user.groups.order_by("pk").values_list("name", flat=True)[:MOST_GROUPS]
-
-
-def _remembered(request: Any, user: Any) -> frozenset[str] | None:
-    pk, names = getattr(request, _GROUPS, (None, None))
-    return names if pk == user.pk else None
-
-
-def _remember(request: Any, user: Any, names: list[str]) -> frozenset[str]:
-    groups = frozenset(names)
-    setattr(request, _GROUPS, (user.pk, groups))
-    return groups

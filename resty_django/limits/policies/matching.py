@@ -38,9 +38,7 @@ class Match:
 
 def any_pattern(texts: Sequence[str]) -> Any:
     """Return a function that tests strings against all patterns at once; None for a single pattern, or if one is ""."""
-    if len(texts) < 2 or not all(texts):
-        return None
-    return combined_pattern(texts)
+    return combined_pattern(texts) if len(texts) > 1 and all(texts) else None
 
 
 def combined_pattern(texts: Sequence[str]) -> Any:
@@ -54,9 +52,7 @@ def pattern(text: str) -> Any:
 
     It runs in linear time, so that a client cannot slow it down with a path.
     """
-    if not text:
-        return None
-    return re.compile(_expression(text)).match
+    return re.compile(_expression(text)).match if text else None
 
 
 def _expression(text: str) -> str:

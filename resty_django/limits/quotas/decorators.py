@@ -43,7 +43,6 @@ def quota(
     decorators; `key` is "user" by default, and belongs to the quota.
     """
     _need_brackets(quota, source, '"exports", 1000, per="month"')
-    names = RequestOptions.__annotations__
     if isinstance(source, Quota):
         settings = (limit, per or None, timezone, anchor, tiers, tier, store, on_error, clock, options.get("key"))
         if any(setting is not None for setting in settings) or max_block != MAX_BLOCK:
@@ -64,7 +63,7 @@ def quota(
             on_error=on_error,
             clock=clock,
         )
-    valid = cast("RequestOptions", _validated({**options, "key": counted.key}, quota, names))
+    valid = cast("RequestOptions", _validated({**options, "key": counted.key}, quota, RequestOptions.__annotations__))
     enforcer_of(counted, valid)  # raises errors of the options now instead of with the first view
     return ViewDecorator(lambda view: enforcer_of(counted, valid, view), valid.get("max_delay"))
 

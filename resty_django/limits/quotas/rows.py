@@ -138,21 +138,15 @@ def grant(quota: str, key: str, period: Period, units: int) -> Granted | None:
 
     Raise `ValueError` if more than `MOST_GRANTED` units would be granted, and `django.db.Error`.
     """
-    rows = rows_of(quota, key, period)
 
-    def change() -> Granted | None:
-        for _ in range(TRIES_OF_CHANGES):
-            before = rows.values_list("granted", flat=True).first()
-            if before is None:
-                return None
-            if abs(before + units) > MOST_GRANTED:
-                text = gettext("At most %(max)s units can be granted; %(granted)s are granted already.")
-                raise ValueError(text % {"max": grouped(MOST_GRANTED), "granted": grouped(before)})
-            if rows.filter(granted=before).update(granted=before + units, updated_at=timezone.now()):
-                return Granted(before, before + units)
-        raise OperationalError(BUSY)
+    def added(before: int) -> dict[str, Any]:
+        if abs(before + units) > MOST_GRANTED:
+            text = gettext("At most %(max)s units can be granted; %(granted)s are granted already.")
+            raise ValueError(text % {"max": grouped(MOST_GRANTED), "granted": grouped(before)})
+        return {"granted": before + units}
 
-    return change() if in_transaction() else _again(change)
+    before = _change(rows_of(quota, key, period), "granted", added)
+    return None if before is None else Granted(before, before + units)
 
 
 def reset(quota: str, key: str, period: Period) -> int | None:
@@ -160,15 +154,22 @@ def reset(quota: str, key: str, period: Period) -> int | None:
 
     Raise `django.db.Error`.
     """
-    rows = rows_of(quota, key, period)
+    return _change(rows_of(quota, key, period), "used", lambda used: {"used": 0, "resets": F("resets") + 1})
+
+
+def _change(rows: QuerySet[QuotaUsage], field: str, values_of: Callable[[int], dict[str, Any]]) -> int | None:
+    """Set the values that a function returns for the number in a field. Return that number, or None if there is no row.
+
+    Raise `django.db.Error`.
+    """
 
     def change() -> int | None:
         for _ in range(TRIES_OF_CHANGES):
-            used = rows.values_list("used", flat=True).first()
-            if used is None:
+            before: int | None = rows.values_list(field, flat=True).first()
+            if before is None:
                 return None
-            if rows.filter(used=used).update(used=0, resets=F("resets") + 1, updated_at=timezone.now()):
-                return used
+            if rows.filter(**{field: before}).update(**values_of(before), updated_at=timezone.now()):
+                return before
         raise OperationalError(BUSY)
 
     return change() if in_transaction() else _again(change)

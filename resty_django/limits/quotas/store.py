@@ -222,8 +222,4 @@ def refunding(units: int, most: int) -> BlockChange:
 
 def refunded(units: int) -> BlockChange:
     """Note that used units were returned to the row."""
-
-    def function(block: Block) -> tuple[Block, None]:
-        return block._replace(used=max(block.used - units, block.available), refused_until=0), None
-
-    return function
+    return _returned(lambda block: block._replace(used=max(block.used - units, block.available), refused_until=0))

@@ -145,7 +145,10 @@ class LimitCheck:
             if refused is None and queues and not wait.enter():
                 refused = self.queued
             if refused is not None:
-                yield Step(self._reject_queued, self._areject_queued, (refused,))
+                for slot in self._slots:
+                    slot.discard_timing()
+                yield Step(self._undo, self._aundo)
+                self._refuse_queued(refused)
                 return False
             self.admit()
             if seconds >= SHORTEST_SLEEP:
@@ -167,23 +170,15 @@ class LimitCheck:
                 return result
         return None
 
-    def _reject_queued(self, queued: LimitResult) -> None:
-        """Refuse the request because it may not wait for the limit of this result, and undo its decisions."""
-        self._discard_timing()
+    def _undo(self) -> None:
+        """Undo the decisions of all limits."""
         self.release()
         run(self._uncommitting())
-        self._refuse_queued(queued)
 
-    async def _areject_queued(self, queued: LimitResult) -> None:
-        """Run `_reject_queued` without blocking, to completion even if the task is cancelled."""
-        self._discard_timing()
+    async def _aundo(self) -> None:
+        """Run `_undo` without blocking, to completion even if the task is cancelled."""
         await self.arelease()
         await asyncio.shield(asyncio.ensure_future(arun(self._uncommitting())))
-        self._refuse_queued(queued)
-
-    def _discard_timing(self) -> None:
-        for slot in self._slots:
-            slot.discard_timing()
 
     def _uncommitting(self) -> Steps[None]:
         """Undo the decisions of all limits except concurrency limits, whose slots are released."""
@@ -193,6 +188,7 @@ class LimitCheck:
                     yield Step(limit.limiter.uncommit, limit.limiter.auncommit, (key, self.cost_of(limit)))
 
     def _refuse_queued(self, queued: LimitResult) -> None:
+        """Refuse the request because it may not wait for the limit of this result."""
         limit, key, decision = queued
         refused = decision._replace(allowed=False, delay=0.0, state=None, remaining=0, retry_after=decision.delay)
         self._unrecorded = ()
@@ -288,9 +284,7 @@ class LimitCheck:
 
     def refuse(self) -> HttpResponseBase:
         """Return the response to a refused request."""
-        refusal = _refusal(self.refused, self.results, self.banned)
-        announce(self.request, refusal)
-        return self.finish(response_to(self.request, refusal))
+        return self.finish(response_to(self.request, self.announce()))
 
     async def arefuse(self) -> HttpResponseBase:
         """Run `refuse` without blocking the event loop."""

@@ -100,10 +100,11 @@ def is_known(series: str) -> bool:
 
 def find_problems(spec: OverrideSpec, limiters: Limiters = catalog.known_limiters) -> dict[str, str]:
     """Return a message for each field that is not valid, in the names of `OverrideSpec`."""
-    return dict(_problems(spec, limiters))
+    return {field: text for field, text in _problems(spec, limiters) if text}
 
 
 def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str]]:
+    """Yield fields with a message for each, which is "" for some that are valid."""
     if spec.kind not in KINDS:
         all_kinds = gettext("Use one of %(names)s.") % {"names": ", ".join(KINDS)}
         values = {"kind": repr(spec.kind), "hint": did_you_mean(spec.kind, KINDS, all_kinds, quote='"')}
@@ -111,25 +112,18 @@ def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str
     elif spec.kind == "user" and spec.limit in LOGIN_SERIES.values():
         text = gettext("A log-in has a name, and no user yet. Choose the kind “key”, and enter the name of the user.")
         yield "kind", text
-    problem = _key_problem(spec.kind, spec.key)
-    if problem:
-        yield "key", problem
+    yield "key", _key_problem(spec.kind, spec.key)
     kind = catalog.kind_and_name(spec.limit)[0]
     if kind == catalog.BAN and spec.limit not in LOGIN_SERIES.values():
         yield "limit", gettext("Of all bans, only the login guard has overrides. Enter the name of another limit.")
     elif spec.limit and conf.limits.overrides != EVERYWHERE and kind != catalog.POLICY:
-        yield (
-            "limit",
-            gettext(
-                "This limit is not a policy, and overrides apply only to policies. Enter the name of a policy, or set "
-                '%(setting)s to "%(value)s".'
-            )
-            % {"setting": 'RESTY_DJANGO["LIMITS"]["OVERRIDES"]', "value": EVERYWHERE},
+        text = gettext(
+            "This limit is not a policy, and overrides apply only to policies. Enter the name of a policy, or set "
+            '%(setting)s to "%(value)s".'
         )
+        yield "limit", text % {"setting": 'RESTY_DJANGO["LIMITS"]["OVERRIDES"]', "value": EVERYWHERE}
     else:
-        problem = _rate_problem(spec, limiters)
-        if problem:
-            yield "rate", problem
+        yield "rate", _rate_problem(spec, limiters)
     if spec.starts_at is not None and spec.ends_at is not None and spec.ends_at <= spec.starts_at:
         text = gettext("The override ends before it begins. Enter a time after “from”, or change “from”.")
         yield "ends_at", text

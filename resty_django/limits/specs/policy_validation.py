@@ -55,9 +55,6 @@ from .policy import (
 
 NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "leaky_bucket": ("rate",),
-    "fixed_window": (),
-    "sliding_window": (),
-    "token_bucket": (),
     "concurrency": ("limit",),
 }
 NEEDED_WITHOUT_RATE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -156,7 +153,7 @@ def validate(spec: PolicySpec) -> None:
 
 def find_problems(spec: PolicySpec) -> dict[str, str]:
     """Return a message for each wrong field; empty if the policy is valid."""
-    problems = dict(_general_problems(spec))
+    problems = {field: text for field, text in _general_problems(spec) if text}
     if spec.algorithm not in ALGORITHMS:
         problems["algorithm"] = _choices(ALGORITHMS)
         return problems
@@ -186,13 +183,10 @@ def _number_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
             continue
         if field not in numbers:
             if is_set(value):
-                yield (
-                    field,
-                    gettext("%(algorithm)s does not use this field. Clear it, or choose another algorithm.")
-                    % {"algorithm": title},
-                )
+                text = gettext("%(algorithm)s does not use this field. Clear it, or choose another algorithm.")
+                yield field, text % {"algorithm": title}
         elif not is_set(value):
-            if field in NEEDED[spec.algorithm]:
+            if field in NEEDED.get(spec.algorithm, ()):
                 yield field, gettext("%(algorithm)s requires this field.") % {"algorithm": title}
         else:
             problem = _rates_problem(spec) if field == "rate" else _CHECKS[field](value)
@@ -236,7 +230,6 @@ def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
     tiers_before: set[str] = set()
     for number, entry in numbered_lines(spec.tiers):
         tier, rate = split_tier(entry)
-        problem = ""
         if not tier or not rate:
             problem = gettext("Write a tier, a colon and its rate: pro: 600/m, or pro: none.")
         elif len(tier) > LONGEST_TIER:
@@ -263,15 +256,13 @@ def _tier_problem(spec: PolicySpec, rate: str, only_rates: bool) -> str:
 
 
 def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    """Yield the fields except numbers with a message for each, which is "" for some that are valid."""
     if not _NAME.fullmatch(spec.name) or len(spec.name) > LONGEST_NAME:
-        yield (
-            "name",
-            gettext(
-                "A name must begin with a letter or digit, contain only letters, digits and . _ -, and have at most "
-                "%(max)s characters."
-            )
-            % {"max": LONGEST_NAME},
+        text = gettext(
+            "A name must begin with a letter or digit, contain only letters, digits and . _ -, and have at most "
+            "%(max)s characters."
         )
+        yield "name", text % {"max": LONGEST_NAME}
     if len(spec.description) > 200:
         yield "description", _too_long(200)
     try:
@@ -281,13 +272,9 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     if len(spec.key) > LONGEST_KEY:
         yield "key", _too_long(LONGEST_KEY)
     for field in ("path", "route", "view"):
-        problem = _pattern(field, getattr(spec, field))
-        if problem:
-            yield field, problem
+        yield field, _pattern(field, getattr(spec, field))
     for field in EXEMPTIONS:
-        problem = exemption_problem(field, getattr(spec, field))
-        if problem:
-            yield field, problem
+        yield field, exemption_problem(field, getattr(spec, field))
     names = spec.methods.split()
     wrong = [word for word in names if word not in METHODS]
     if wrong:
@@ -296,17 +283,10 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     if not 1 <= spec.cost <= MOST:
         yield "cost", _from_to(1, MOST)
     if spec.ban:
-        problem = _span(spec.ban)
-        if problem:
-            yield "ban", problem
+        yield "ban", _span(spec.ban)
     if spec.ban_after is not None:
-        problem = (
-            _count(1)(spec.ban_after)
-            if spec.ban
-            else gettext("This needs a length of the ban. Set it, or clear this field.")
-        )
-        if problem:
-            yield "ban_after", problem
+        text = gettext("This needs a length of the ban. Set it, or clear this field.")
+        yield "ban_after", _count(1)(spec.ban_after) if spec.ban else text
     if spec.mode not in MODES:
         yield "mode", _choices(MODES)
     if spec.on_error and spec.on_error not in ON_ERROR:

@@ -219,8 +219,7 @@ class StatsReporter:
             description = limit.describe()
         written, former = self._described.get(name, (0.0, None))
         if description != former or abs(now - written) >= DESCRIPTION_PERIOD:
-            listed = run(self._series.listed_as(name))
-            if listed == name:
+            if run(self._series.listed_as(name)) == name:
                 self._dictionary().set(_description_key(name), [list(part) for part in description], LIFE)
             self._described[name] = now, description
 
@@ -273,11 +272,9 @@ class StatsReporter:
 
     def after_fork(self) -> None:
         """Discard the counts of the parent, which flushes them itself."""
-        self.tallies = {}
-        self._described = {}
-        self._series.reset()
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
+        self.reset()
 
 
 def _top_key(name: str, now: float) -> str:
