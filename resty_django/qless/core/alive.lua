@@ -7,10 +7,7 @@
 if command == 'worker.alive' then
   local worker = need('Worker.Alive', 'worker', ARGV[3])
   settings()
-  local queues, key = {}, prefix .. 'alive'
-  for n = 4, #ARGV do
-    queues[#queues + 1] = ARGV[n]
-  end
+  local queues, key = arguments(4), prefix .. 'alive'
   call('ZADD', key, now, worker)
   call('HSET', prefix .. 'alive-queues', worker, queues[1] and encode(queues) or '{}')
   call('ZADD', prefix .. 'workers', now, worker)
@@ -29,5 +26,5 @@ if command == 'workers.alive' then
     items[#items + 1] = '{"name":' .. encode(workers[n]) .. ',"age":' .. now - workers[n + 1] .. ',"queues":'
       .. (call('HGET', prefix .. 'alive-queues', workers[n]) or '{}') .. '}'
   end
-  return items[1] and '[' .. table.concat(items, ',') .. ']' or '{}'
+  return joined(items)
 end

@@ -12,16 +12,13 @@ local MAX_CANCELED, MAX_CANCELED_DATA = 10000, 65536
 if command == 'cancel' then
   need('Cancel', 'jid', ARGV[3])
   settings()
-  local canceled = {}
-  for n = 3, #ARGV do
-    canceled[ARGV[n]] = true
-  end
+  local jids, canceled = arguments(3)
   local pending = call('EXISTS', prefix .. 'pending') == 1 -- if so, the list may contain jobs that no longer wait
-  for n = 3, #ARGV do -- if there are more dependents than arguments, at least one is not an argument
-    local key = JOB .. ARGV[n] .. '-dependents'
+  for _, jid in ipairs(jids) do -- if there are more dependents than arguments, at least one is not an argument
+    local key = JOB .. jid .. '-dependents'
     for _, other in ipairs(pending and call('SMEMBERS', key) or call('SRANDMEMBER', key, #ARGV)) do
-      if not canceled[other] and (not pending or call('SISMEMBER', JOB .. other .. '-dependencies', ARGV[n]) == 1) then
-        error('Cancel(): ' .. ARGV[n] .. ' is a dependency of ' .. other .. ' but is not mentioned to be canceled')
+      if not canceled[other] and (not pending or call('SISMEMBER', JOB .. other .. '-dependencies', jid) == 1) then
+        error('Cancel(): ' .. jid .. ' is a dependency of ' .. other .. ' but is not mentioned to be canceled')
       end
     end
   end
@@ -43,7 +40,7 @@ if command == 'cancel' then
   end
   local function cancel(jid)
     local key = JOB .. jid
-    local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags')
+    local job = call('HMGET', key, 'state', 'worker', 'queue', 'failure', 'tags', 'klass')
     local state, worker, queue = job[1], job[2], job[3]
     if state == 'complete' or (not state and fixes ~= 'none') then
       return
@@ -82,18 +79,16 @@ if command == 'cancel' then
       end
     end
     if call('EXISTS', prefix .. 'o:' .. jid) == 1 then
-      ended[#ended + 1] = outcomes().before_cancel(jid)
+      ended[#ended + 1] = {jid, job[6], bound(jid)}
     end
     lazy_helpers().unindex(jid)
     call('DEL', key, key .. '-dependencies', key .. '-history', prefix .. 'x:' .. jid)
   end
-  local jids = {}
-  for n = 3, #ARGV do
-    cancel(ARGV[n])
-    jids[n - 2] = ARGV[n]
+  for _, jid in ipairs(jids) do
+    cancel(jid)
   end
   for _, known in ipairs(ended) do
-    outcomes().canceled(known)
+    outcomes().canceled(unpack(known))
   end
   lazy_helpers().remove_from_groups()
   return jids
@@ -127,10 +122,7 @@ if command == 'depends' then
   if job[1] ~= 'depends' then
     error('Depends(): Job ' .. jid .. ' not in the depends state: ' .. tostring(job[1]))
   end
-  local others = {}
-  for n = 5, #ARGV do
-    others[n - 4] = ARGV[n]
-  end
+  local others = arguments(5)
   if action == 'on' then
     lazy_helpers().refuse_cycle(title, jid, others)
     lazy_helpers().link(jid, others)
@@ -155,11 +147,8 @@ if command == 'depends' then
 end
 
 if command == 'stage' then
-  local jid, others = need('Stage', 'jid', ARGV[3]), {}
+  local jid, others = need('Stage', 'jid', ARGV[3]), arguments(4)
   need('Stage', 'jid', ARGV[4])
-  for n = 4, #ARGV do
-    others[n - 3] = ARGV[n]
-  end
   later().stage(jid, others)
   return #others
 end

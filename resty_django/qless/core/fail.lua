@@ -26,7 +26,6 @@ if command == 'heartbeat' then
 end
 
 if command == 'fail' then
-  local mark_failed = lazy_helpers().mark_failed
   local title, jid, worker = 'Fail', need('Fail', 'jid', ARGV[3]), need('Fail', 'worker', ARGV[4])
   local group, message, data = need(title, 'group', ARGV[5]), need(title, 'message', ARGV[6]), ARGV[7]
   settings()
@@ -50,12 +49,11 @@ if command == 'fail' then
   if data then
     call('HSET', JOB .. jid, 'data', fixes ~= 'none' and data or encode(decoded))
   end
-  mark_failed(jid, queue, group, message, moment, worker, ',"worker":' .. name, rare)
+  lazy_helpers().mark_failed(jid, queue, group, message, moment, worker, ',"worker":' .. name, rare)
   return jid
 end
 
 if command == 'retry' then
-  local mark_failed = lazy_helpers().mark_failed
   local title, jid, queue = 'Retry', need('Retry', 'jid', ARGV[3]), need('Retry', 'queue', ARGV[4])
   local worker, delay = need(title, 'worker', ARGV[5]), need(title, 'delay', ARGV[6] or 0, 'number')
   local group, message = ARGV[7], ARGV[8]
@@ -69,20 +67,16 @@ if command == 'retry' then
   call('ZREM', prefix .. 'w:' .. worker .. ':jobs', jid)
   call('HSET', key, 'remaining', remaining)
   if remaining < 0 then
-    group = group or 'failed-retries-' .. queue
-    if message then
-      mark_failed(jid, queue, group, message, moment, worker)
-    else
-      mark_failed(jid, queue, group, 'Job exhausted retries in queue "' .. job[3] .. '"', now, '')
-    end
+    local text = message or 'Job exhausted retries in queue "' .. job[3] .. '"'
+    lazy_helpers().mark_failed(jid, queue, group or 'failed-retries-' .. queue, text, message and moment or now,
+      message and worker or '')
     if call('ZSCORE', prefix .. 'tracked', jid) then
       call('PUBLISH', prefix .. 'failed', jid)
     end
     return remaining
   end
-  local due = now
+  local due = delay > 0 and now + delay or now
   if delay > 0 then
-    due = now + delay
     call('ZADD', QUEUE .. queue .. '-scheduled', due, jid)
   else
     call('ZADD', QUEUE .. queue .. '-work', (tonumber(job[5]) or 0) - now / 10000000000, jid)

@@ -60,23 +60,13 @@ if command == 'failures.latest' or command == 'failures.between' then
     return values
   end
 
-  local function failed_at(failure)
-    if not failure then
-      return 0
-    end
-    -- mostly after the message, which may be long
-    local _, stop = find(failure, '"when":', -200, true)
-    if not stop then
-      _, stop = find(failure, '"when":', 1, true)
-    end
-    return tonumber(stop and string.match(failure, '^%s*([%d.eE+]+)', stop + 1)) or 0
-  end
+  local failed_at = later().failed_at
 
   local function latest_of(key, count)
     local total, times, classes, seen = call('LLEN', key), {}, {}, {}
     local failures = read_jobs(key, 0, count, 'failure')
     for n, failure in ipairs(failures) do
-      times[n] = format('%.17g', failed_at(failure))
+      times[n] = format('%.17g', failed_at(failure) or 0)
     end
     for _, class in ipairs(read_jobs(key, 0, count, 'klass')) do
       if class and not seen[class] then
@@ -104,7 +94,7 @@ if command == 'failures.latest' or command == 'failures.between' then
         load(index, 1)
       end
       if type(times[index]) ~= 'number' then
-        times[index] = failed_at(times[index])
+        times[index] = failed_at(times[index]) or 0
       end
       return times[index]
     end
@@ -152,9 +142,7 @@ if command == 'unfail' then
   if rest > 0 then
     call('ZINCRBY', prefix .. 'unfailing', rest, #queue .. ':' .. queue .. group)
   end
-  if lazy_helpers_made then
-    lazy_helpers().remove_from_groups()
-  end
+  lazy_helpers().remove_from_groups()
   return moved + rest
 end
 

@@ -12,11 +12,8 @@
 -- groups       [offset] [count]       Reply: JSON {total, groups: [object]}, newest first
 -- Cost         O(k) for k jobs or groups
 if command == 'outcome' then
-  local fields, object = call('HGETALL', prefix .. 'o:' .. need('Outcome', 'jid', ARGV[3])), {}
-  for n = 1, #fields, 2 do
-    object[fields[n]] = fields[n + 1]
-  end
-  return fields[1] and encode(object)
+  local fields = outcomes().fields_of(prefix .. 'o:' .. need('Outcome', 'jid', ARGV[3]))
+  return next(fields) and encode(fields)
 end
 
 if command == 'stuck' then
@@ -30,8 +27,7 @@ if command == 'stuck' then
   for _, jid in ipairs(jids) do
     local others = call('SRANDMEMBER', JOB .. jid .. '-dependencies', math.max(1, budget))
     budget, seen = budget - #others - 1, seen + 1
-    local reason = not others[1] and not pending and 'nothing'
-    local cause
+    local reason, cause = not others[1] and not pending and 'nothing', nil
     for _, other in ipairs(others) do
       local state = call('HGET', JOB .. other, 'state')
       cause = other
@@ -54,7 +50,7 @@ if command == 'stuck' then
       break
     end
   end
-  return '{"jobs":' .. (found[1] and '[' .. table.concat(found, ',') .. ']' or '{}') .. ',"cursor":"'
+  return '{"jobs":' .. joined(found) .. ',"cursor":"'
     .. (seen < limit and seen == #jids and '' or cursor + seen) .. '"}'
 end
 
@@ -94,9 +90,7 @@ if command == 'group.close' then
       call('HSET', key, 'incomplete', 1)
     end
     outcomes().check_group(group)
-    if lazy_helpers_made then
-      lazy_helpers().remove_from_groups()
-    end
+    lazy_helpers().remove_from_groups()
   end
   return call('HGET', key, 'state')
 end
@@ -131,7 +125,7 @@ if command == 'group.jobs' then
   for n, jid in ipairs(items) do
     items[n] = '[' .. encode(jid) .. ',' .. encode(call('HGET', JOB .. jid, 'state')) .. ']'
   end
-  return items[1] and '[' .. table.concat(items, ',') .. ']' or '{}'
+  return joined(items)
 end
 
 if command == 'groups' then
@@ -141,6 +135,5 @@ if command == 'groups' then
   for _, group in ipairs(call('ZREVRANGE', prefix .. 'groups', offset, offset + limit - 1)) do
     items[#items + 1] = group_json(group)
   end
-  return '{"total":' .. call('ZCARD', prefix .. 'groups') .. ',"groups":'
-    .. (items[1] and '[' .. table.concat(items, ',') .. ']' or '{}') .. '}'
+  return '{"total":' .. call('ZCARD', prefix .. 'groups') .. ',"groups":' .. joined(items) .. '}'
 end

@@ -1,6 +1,4 @@
--- Helpers that few calls need. They are created when the first of them is used:
---   lock_lost  tag  link  refuse_cycle  unmark_failed  remove_from_groups  expire_stats  count  failure  mark_failed
---   enqueue_due  unindex
+-- Helpers that few calls need. They are created when the first of them is used.
 lazy_helpers = function()
   if lazy_helpers_made then
     return lazy_helpers_made
@@ -99,15 +97,14 @@ lazy_helpers = function()
   -- first), marked, and removed together. Members not found this way stay in `sought`.
   local function take_out(key, sought, length)
     local mark, marked = '\0', false
-    local function failed_at(index)
+    local function time_at(index)
       local jid = call('LINDEX', key, index)
-      local failure = jid and jid ~= mark and call('HGET', JOB .. jid, 'failure')
-      return tonumber(failure and string.match(failure, '"when":%s*([%d.eE+]+)')) or nil
+      return later().failed_at(jid and jid ~= mark and call('HGET', JOB .. jid, 'failure'))
     end
     local function seek(first, last, jids)
       while last - first > 64 and jids[1] do
         local middle, newer, older = floor((first + last) / 2), {}, {}
-        local at = failed_at(middle)
+        local at = time_at(middle)
         for _, jid in ipairs(jids) do
           local half = at and (sought[jid] or at) < at and older or newer -- nil: already found
           half[#half + 1] = jid
@@ -133,7 +130,7 @@ lazy_helpers = function()
           end
         end
         first = first + #page
-        if (failed_at(first - 1) or oldest) < oldest then
+        if (time_at(first - 1) or oldest) < oldest then
           break
         end
       end
@@ -214,10 +211,7 @@ lazy_helpers = function()
     count(queue, 'failures')
     count(queue, 'failed')
     record_figures('f', queue, {call('HGET', JOB .. jid, 'klass') or ''})
-    if tied == nil then
-      tied = call('EXISTS', prefix .. 'o:' .. jid, JOB .. jid .. '-dependents') > 0
-    end
-    if tied then
+    if tied or tied == nil and call('EXISTS', prefix .. 'o:' .. jid, JOB .. jid .. '-dependents') > 0 then
       outcomes().ended(jid, 'failed')
     end
   end
@@ -259,8 +253,7 @@ lazy_helpers = function()
           due = due + math.ceil(late - backlog) * interval
         end
         while due <= now and spawned < count do
-          local jid
-          local tried = 0
+          local jid, tried = nil, 0
           repeat -- after unrecur and another recur the count restarts, and older children may exist
             jid = parent .. '-' .. call('HINCRBY', prefix .. 'r:' .. parent, 'count', 2 ^ floor(tried / STEP))
             tried = tried + 1

@@ -192,23 +192,12 @@ end
 
 if command == 'index.find' then
   settings()
-  local title, options = 'Index.Find', {}
+  local title = 'Index.Find'
   local wanted_terms = need(title, 'terms', ARGV[3], 'json')
   for _, patterns in ipairs(type(wanted_terms) == 'table' and wanted_terms or {false}) do
     checked_patterns(title, 'terms', patterns)
   end
-  for n = 4, #ARGV, 2 do
-    options[ARGV[n]] = need(title, ARGV[n], ARGV[n + 1])
-  end
-  local limit = need(title, 'count', options.count or 25, 'number')
-  local scan = math.min(10 * STEP, need(title, 'scan', options.scan or 1000, 'number'))
-  local at, last = string.match(options.cursor or '1:', '^(%d+):(.*)$')
-  at = tonumber(at)
-  if not at then
-    error('Index.Find(): Arg "cursor" not from an answer of index.find: ' .. options.cursor)
-  elseif limit < 1 or scan < 1 then
-    error('Index.Find(): Args "count" and "scan" must be 1 or more')
-  end
+  local options, limit, scan, at, last = search_options(title, 4, '.*', '')
 
   local function has_path(term, path)
     if path == '' then
@@ -235,9 +224,9 @@ if command == 'index.find' then
     end
   end
 
-  local function fits_any(stored, patterns)
-    for _, pattern in ipairs(patterns) do
-      if first_fit(stored, pattern) then
+  local function fits_any(stored, patterns, count)
+    for n = 1, count do
+      if first_fit(stored, patterns[n]) then
         return true
       end
     end
@@ -259,16 +248,11 @@ if command == 'index.find' then
       lazy_helpers().unindex(jid, member)
       return false
     end
-    if first_fit(stored, patterns[at]) ~= term then
+    if first_fit(stored, patterns[at]) ~= term or fits_any(stored, patterns, at - 1) then
       return false
     end
-    for n = 1, at - 1 do
-      if first_fit(stored, patterns[n]) then
-        return false
-      end
-    end
     for n = 2, #wanted_terms do
-      if not fits_any(stored, wanted_terms[n]) then
+      if not fits_any(stored, wanted_terms[n], #wanted_terms[n]) then
         return false
       end
     end

@@ -16,11 +16,7 @@ if command == 'get' then
 end
 
 if command == 'multiget' then
-  local jids = {}
-  for n = 3, #ARGV do
-    jids[n - 2] = ARGV[n]
-  end
-  return jobs_json(jids)
+  return jobs_json((arguments(3)))
 end
 
 if command == 'jobs' then
@@ -103,20 +99,27 @@ local function lists_of(wanted_state, queue)
   return valid_state and sources, source
 end
 
-if command == 'search' then
-  local title, options = 'Search', {}
-  for n = 3, #ARGV, 2 do
+-- Return the options of a search, the arguments from one on: all by name, the count of results, the number of jobs to
+-- examine, and the two parts of the cursor. `place`: a pattern of its second part, which is `first_place` at first.
+local function search_options(title, first, place, first_place)
+  local options = {}
+  for n = first, #ARGV, 2 do
     options[ARGV[n]] = need(title, ARGV[n], ARGV[n + 1])
   end
   local limit = need(title, 'count', options.count or 25, 'number')
   local scan = math.min(10 * STEP, need(title, 'scan', options.scan or 1000, 'number'))
-  local at, offset = string.match(options.cursor or '1:0', '^(%d+):(%d+)$')
-  at, offset = tonumber(at), tonumber(offset)
+  local at, last = string.match(options.cursor or '1:' .. first_place, '^(%d+):(' .. place .. ')$')
   if not at then
-    error('Search(): Arg "cursor" not from an answer of search: ' .. options.cursor)
+    error(title .. '(): Arg "cursor" not from an answer of ' .. command .. ': ' .. options.cursor)
   elseif limit < 1 or scan < 1 then
-    error('Search(): Args "count" and "scan" must be 1 or more')
+    error(title .. '(): Args "count" and "scan" must be 1 or more')
   end
+  return options, limit, scan, tonumber(at), last
+end
+
+if command == 'search' then
+  local options, limit, scan, at, offset = search_options('Search', 3, '%d+', '0')
+  offset = tonumber(offset)
   local sources, source = lists_of(options.state, options.queue)
   if not sources then
     error('Search(): Unknown state "' .. options.state .. '"')

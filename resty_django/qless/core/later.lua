@@ -22,14 +22,13 @@
 local STEP = 100
 local lazy_helpers, lazy_helpers_made, outcomes -- defined in helpers_lazy.lua and outcomes.lua
 
--- Creates these functions when one of them is needed:
---   release  link  stage  relinked  unfail  step  expire  forget  pace  pace_some
+-- Creates its functions when one of them is needed.
 local later_made
 local function later()
   if later_made then
     return later_made
   end
-  local PENDING, PART, UNFAILING, PACED = prefix .. 'pending', prefix .. 'p:', prefix .. 'unfailing', prefix .. 'paced:'
+  local PENDING, PART, UNFAILING = prefix .. 'pending', prefix .. 'p:', prefix .. 'unfailing'
 
   -- Call a command with many values, a few thousand at a time.
   local function in_parts(values, name, key)
@@ -63,14 +62,11 @@ local function later()
     end
   end
 
-  local function freed(jid, other)
-    return call('SREM', JOB .. jid .. '-dependencies', other) == 1 and call('SCARD', JOB .. jid .. '-dependencies') == 0
-  end
-
-  -- Let a job stop waiting for another one.
-  local function unlinked(jid, other)
-    if freed(jid, other) then
-      enqueue_freed(jid, now)
+  -- Let a job stop waiting for another one. `at`, `wakes`: as above.
+  local function unlinked(jid, other, at, wakes)
+    local key = JOB .. jid .. '-dependencies'
+    if call('SREM', key, other) == 1 and call('SCARD', key) == 0 then
+      enqueue_freed(jid, at, wakes)
     end
   end
 
@@ -122,9 +118,7 @@ local function later()
     elseif count <= releasable then
       releasable = command == 'complete.many' and releasable - count or releasable
       for _, other in ipairs(call('SMEMBERS', key)) do
-        if freed(other, jid) then
-          enqueue_freed(other, now)
-        end
+        unlinked(other, jid, now)
       end
       call('DEL', key)
       return false
@@ -160,14 +154,10 @@ local function later()
       local priority = tonumber(call('HGET', JOB .. other, 'priority')) or 0
       pairs_of[2 * n - 1], pairs_of[2 * n] = priority - priority == 0 and priority or 0, other
     end
-    if unsorted[1] then
-      in_parts(pairs_of, 'ZADD', key .. '-sorted')
-    end
+    in_parts(pairs_of, 'ZADD', key .. '-sorted')
     local best = call('ZPOPMAX', key .. '-sorted', limit)
     for n = 1, #best, 2 do
-      if freed(best[n], jid) then
-        enqueue_freed(best[n], at, wakes)
-      end
+      unlinked(best[n], jid, at, wakes)
     end
     return #best == 2 * limit or call('EXISTS', key) == 1
   end
@@ -263,12 +253,18 @@ local function later()
     end
   end
 
+  -- Return when a job failed, nil if that is unknown. It mostly stands after the message, which may be long.
+  local function failed_at(failure)
+    local pattern = '"when":%s*([%d.eE+]+)'
+    return tonumber(failure and (string.match(failure, pattern, -200) or string.match(failure, pattern)))
+  end
+
   -- Return the queue (`queue` if the job is gone) and the jid of the oldest job of a group; nil: none failed until
   -- `last`.
   local function oldest_failed(group, last, queue)
     local jid = call('LINDEX', prefix .. 'f:' .. group, -1)
     local job = jid and call('HMGET', JOB .. jid, 'queue', 'failure') or {}
-    if jid and (tonumber(string.match(job[2] or '', '"when":%s*([%d.eE+]+)')) or 0) <= last then
+    if jid and (failed_at(job[2]) or 0) <= last then
       return job[1] or queue, jid
     end
   end
@@ -276,15 +272,15 @@ local function later()
   -- Let a paced retry continue with a job of this queue, after other groups.
   local function place(group, queue, at)
     local first = tonumber(call('ZRANGE', QUEUE .. queue .. '-paced', 0, 0, 'WITHSCORES')[2]) or 0
-    call('HSET', PACED .. group, 'queue', queue)
+    call('HSET', prefix .. 'paced:' .. group, 'queue', queue)
     call('ZADD', QUEUE .. queue .. '-paced', 'NX', math.max(at, first + 0.001), group)
     call('PUBLISH', prefix .. 'wake:' .. queue, at)
   end
 
   local function end_pace(group, queue, id)
     call('ZREM', QUEUE .. queue .. '-paced', group)
-    call('HSET', PACED .. group, 'left', 0)
-    call('EXPIRE', PACED .. group, 86400)
+    call('HSET', prefix .. 'paced:' .. group, 'left', 0)
+    call('EXPIRE', prefix .. 'paced:' .. group, 86400)
     call('HSET', prefix .. 'g:' .. id, 'state', 'running')
     outcomes().check_group(id)
   end
@@ -292,7 +288,7 @@ local function later()
   -- Retry the jobs of a group at a rate per second: start, or add them to those that are left. Return how many are
   -- left. With the rate 0, stop; these jobs stay failed.
   local function pace(group, rate)
-    local key, first_queue = PACED .. group, oldest_failed(group, now, '')
+    local key, first_queue = prefix .. 'paced:' .. group, oldest_failed(group, now, '')
     local left, queue, id = unpack(call('HMGET', key, 'left', 'queue', 'id'))
     left = tonumber(left) or 0
     if rate <= 0 and left > 0 then
@@ -316,7 +312,8 @@ local function later()
   local function pace_some(queue)
     local key = QUEUE .. queue .. '-paced'
     local group, due = unpack(call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1))
-    local rate, left, last, id = unpack(call('HMGET', PACED .. (group or ''), 'rate', 'left', 'last', 'id'))
+    local pace_key = prefix .. 'paced:' .. (group or '')
+    local rate, left, last, id = unpack(call('HMGET', pace_key, 'rate', 'left', 'last', 'id'))
     rate, left, last, due = tonumber(rate), tonumber(left), tonumber(last), math.max(tonumber(due) or now, now - 0.1)
     if not (rate and left and last and id) then
       return call('ZREM', key, group or '')
@@ -334,7 +331,7 @@ local function later()
     for _, other in ipairs(call('ZRANGEBYSCORE', key, '-inf', due)) do
       call('ZADD', key, other == group and due or due + 0.001, other)
     end
-    call('HSET', PACED .. group, 'left', left)
+    call('HSET', pace_key, 'left', left)
     if left <= 0 or not next_queue then
       end_pace(group, queue, id)
     elseif next_queue ~= queue then
@@ -348,8 +345,7 @@ local function later()
   local function step(limit)
     local oldest = call('ZRANGE', PENDING, 0, 0, 'WITHSCORES')
     local name, at, wakes = oldest[1], tonumber(oldest[2]), {}
-    local kind, jid = string.match(name or '', '^(%a):%d+:(.*)$')
-    local left
+    local left, kind, jid = nil, string.match(name or '', '^(%a):%d+:(.*)$')
     if not name then
       unfail_some(limit)
     elseif kind == 'r' then
@@ -423,6 +419,6 @@ local function later()
 
   later_made = {release = release, link = link, stage = stage, relinked = relinked, unfail = unfail, step = step,
     expire = expire, forget = forget, note = note, enqueue_freed = enqueue_freed, unlinked = unlinked,
-    state_of = state_of, pace = pace, pace_some = pace_some}
+    state_of = state_of, failed_at = failed_at, pace = pace, pace_some = pace_some}
   return later_made
 end

@@ -480,12 +480,15 @@ outcomes = function()
     ended(jid, 'skipped')
   end
 
-  -- Handle that another core has let a job run that was blocked: it does not wait for others any more.
-  local function ran_elsewhere(jid)
-    unblock(jid)
-    if call('HGET', JOB .. jid, 'state') ~= 'depends' then
-      stop_waiting(jid)
+  -- Handle that another core has let a failed job run again: if it was blocked, it does not wait for others any more.
+  local function ran_elsewhere(jid, blocked)
+    if blocked then
+      unblock(jid)
+      if call('HGET', JOB .. jid, 'state') ~= 'depends' then
+        stop_waiting(jid)
+      end
     end
+    restored(jid)
   end
 
   -- Return the policy of a job for a failure of `other`.
@@ -493,11 +496,6 @@ outcomes = function()
     local policies = read_hash('HMGET', OUTCOME .. jid, 'policy:' .. other, 'policy')
     local policy = policies[1] or policies[2] or 'wait'
     return policy ~= 'wait' and POLICIES[policy] and bound(jid) and policy or 'wait'
-  end
-
-  -- Return whether a task that is not finished may still release the jobs that wait for a job that is gone.
-  local function unfinished()
-    return call('EXISTS', prefix .. 'pending') == 1
   end
 
   -- Do to a job that waits for `other` what its policy says, if `other` has failed, was skipped or is gone. `cause`: if
@@ -515,7 +513,7 @@ outcomes = function()
     if policy == 'wait' or policy == 'release' then
       if has_ended and (policy == 'release' or cause == 'skipped') then
         call('SREM', JOB .. other .. '-dependents', jid)
-        later().unlinked(jid, other)
+        later().unlinked(jid, other, now)
       end
     elseif policy == 'skip' or cause == 'skipped' then
       skip_waiting(jid, other)
@@ -528,14 +526,14 @@ outcomes = function()
   -- from a cursor on. The second value: the next cursor, or '0'.
   local function causes_of(jid, cursor)
     local page = call('SSCAN', JOB .. jid .. '-dependencies', cursor or '0', 'COUNT', math.max(1, budget))
-    local causes, checked = {}, nil
+    local causes, pending = {}, nil
     budget = budget - #page[2]
     for _, other in ipairs(page[2]) do
       local cause = cause_of(other)
-      if cause == 'gone' and checked == nil then
-        checked = unfinished()
+      if cause == 'gone' and pending == nil then
+        pending = call('EXISTS', prefix .. 'pending') == 1 -- a task may still release what waits for a job that is gone
       end
-      if cause and not (cause == 'gone' and checked) then
+      if cause and not (cause == 'gone' and pending) then
         causes[#causes + 1], causes[#causes + 2] = other, cause
       end
     end
@@ -687,11 +685,8 @@ outcomes = function()
         each_group(fields.group, function(group)
           count_member(group, jid, 'failed', -1)
         end)
-      elseif fields.ended == 'failed' then -- another core has run it again
-        if fields.blocked then
-          ran_elsewhere(jid)
-        end
-        restored(jid)
+      elseif fields.ended == 'failed' then
+        ran_elsewhere(jid, fields.blocked)
       end
       if state == 'failed' then
         call('HSET', key, 'ended', state)
@@ -758,19 +753,12 @@ outcomes = function()
     end
   end
 
-  -- Return what `canceled` needs to know of a job that is about to be deleted; nil if nothing follows from that.
-  local function before_cancel(jid)
-    if call('EXISTS', OUTCOME .. jid) == 1 then
-      return {jid, call('HGET', JOB .. jid, 'klass'), bound(jid)}
-    end
-  end
-
-  -- Handle that a job was canceled. `known`: from `before_cancel`.
-  local function canceled(known)
-    if known[3] then
-      ended(known[1], 'canceled', nil, known[2])
+  -- Handle that a job was canceled, which had a hash: `was_bound` to it, if that was so.
+  local function canceled(jid, klass, was_bound)
+    if was_bound then
+      ended(jid, 'canceled', nil, klass)
     else
-      drop(known[1])
+      drop(jid)
     end
   end
 
@@ -797,15 +785,11 @@ outcomes = function()
         examine(jid) -- one for which it waits may have been skipped while this one had failed
       end
     elseif was == 'failed' and state ~= 'failed' then
-      if blocked then
-        ran_elsewhere(jid)
-      end
-      restored(jid)
+      ran_elsewhere(jid, blocked)
     elseif state == 'failed' and blocked and is_blocked(jid) then
       wait_unless_failing(jid)
     elseif state == 'failed' and blocked then
-      ran_elsewhere(jid)
-      restored(jid)
+      ran_elsewhere(jid, blocked)
       ended(jid, 'failed')
     elseif state == 'depends' then
       local next_cursor = examine(jid, tonumber(cursor) and cursor)
@@ -862,8 +846,7 @@ outcomes = function()
 
   outcomes_made = {check_spec = check_spec, callbacks_of = callbacks_of, bind = bind, join = join, missed = missed,
     is_member = is_member, ended = ended, restored = restored, wait_again = wait_again, put_again = put_again,
-    follow = follow, apply = apply, examine = examine, cause_of = cause_of, policy_of = policy_of,
-    check_group = check_group, some = some, before_cancel = before_cancel, canceled = canceled, sweep = sweep,
-    fields_of = fields_of}
+    apply = apply, examine = examine, policy_of = policy_of, check_group = check_group, some = some,
+    canceled = canceled, sweep = sweep, fields_of = fields_of}
   return outcomes_made
 end

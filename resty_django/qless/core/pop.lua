@@ -136,6 +136,31 @@ local function list(items)
   return items[1] and encode(items) or '{}'
 end
 
+-- Return the arguments from one on: a list, and a set of them.
+local function arguments(first)
+  local values, set = {}, {}
+  for n = first, #ARGV do
+    values[n - first + 1], set[ARGV[n]] = ARGV[n], true
+  end
+  return values, set
+end
+
+-- Return the tags of a job, the content of its field, with the arguments from one on, or without them.
+local function changed_tags(tags, first, add)
+  local all, has, changed = #tags > 2 and cjson.decode(tags) or {}, {}, {}
+  for _, name in ipairs(all) do
+    has[name] = true
+  end
+  for n = first, #ARGV do
+    all[#all + 1] = add and not has[ARGV[n]] and ARGV[n] or nil
+    has[ARGV[n]] = add
+  end
+  for _, name in ipairs(all) do
+    changed[#changed + 1] = has[name] and name or nil
+  end
+  return list(changed)
+end
+
 -- Return offset and count of the part that `page` asks for; for any other command, everything.
 local function page()
   if command ~= 'page' then
@@ -146,26 +171,30 @@ local function page()
   return math.max(0, floor(cursor)), math.max(1, math.min(floor(limit), 10 * STEP))
 end
 
--- Return the reply of such a command. Each item is JSON already.
-local function paged(elements, cursor, limit)
-  local items = elements[1] and '[' .. table.concat(elements, ',') .. ']' or '{}'
-  if command ~= 'page' then
-    return items
-  end
-  return '{"items":' .. items .. ',"cursor":"' .. (#elements < limit and '' or cursor + limit) .. '"}'
+-- Return the reply of such a command. `text`: JSON of `count` items.
+local function paged(text, count, cursor, limit)
+  return command ~= 'page' and text
+    or '{"items":' .. text .. ',"cursor":"' .. (count < limit and '' or cursor + limit) .. '"}'
 end
 
--- Return a JSON list of the jobs that exist.
-local function jobs_json(jids)
-  local jobs = {}
+-- Return a JSON list of elements that are JSON already.
+local function joined(elements)
+  return elements[1] and '[' .. table.concat(elements, ',') .. ']' or '{}'
+end
+
+-- Return a JSON list of the jobs that exist, and a list of the others. `tracked`: all are tracked.
+local function jobs_json(jids, tracked)
+  local jobs, missing = {}, {}
   for _, jid in ipairs(jids) do
     local job = read(jid, true)
     if job[KLASS] then
-      job[TRACKED] = call('ZSCORE', prefix .. 'tracked', jid)
+      job[TRACKED] = tracked or call('ZSCORE', prefix .. 'tracked', jid)
       jobs[#jobs + 1] = job_json(jid, job, true)
+    else
+      missing[#missing + 1] = jid
     end
   end
-  return jobs[1] and '[' .. table.concat(jobs, ',') .. ']' or '{}'
+  return joined(jobs), missing
 end
 
 if command == 'peek' then

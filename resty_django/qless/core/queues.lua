@@ -41,7 +41,7 @@ if command == 'queues' or command == 'page' and ARGV[3] == 'queues' then
   for n, queue in ipairs(items) do
     items[n] = counts(queue)
   end
-  return paged(items, cursor, limit)
+  return paged(joined(items), #items, cursor, limit)
 end
 
 if command == 'length' then

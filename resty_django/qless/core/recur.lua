@@ -27,17 +27,11 @@ if command == 'recur' then
   if #ARGV % 2 == 0 then
     error('Odd number of additional args: ' .. table.concat(ARGV, ' ', 10))
   end
-  local priority, retries, backlog, tags = 0, 0, 0, {}
+  local options = {priority = 0, retries = 0, backlog = 0, tags = {}}
   for n = 10, #ARGV, 2 do
     local name, value = ARGV[n], ARGV[n + 1]
-    if name == 'priority' then
-      priority = need(title, name, value, 'number')
-    elseif name == 'retries' then
-      retries = need(title, name, value, 'number')
-    elseif name == 'backlog' then
-      backlog = need(title, name, value, 'number')
-    elseif name == 'tags' then
-      tags = need(title, name, value, 'list')
+    if options[name] then
+      options[name] = need(title, name, value, name == 'tags' and 'list' or 'number')
     end
   end
   local key = RECUR .. jid
@@ -45,9 +39,9 @@ if command == 'recur' then
   if old[1] and old[1] ~= queue then
     call('ZREM', QUEUE .. old[1] .. '-recur', jid)
   end
-  call('HSET', key, 'jid', jid, 'klass', klass, 'data', data, 'priority', priority, 'tags', list(tags),
+  call('HSET', key, 'jid', jid, 'klass', klass, 'data', data, 'priority', options.priority, 'tags', list(options.tags),
     'state', 'recur', 'queue', queue, 'type', 'interval', 'count', old[2] or 0, 'interval', interval,
-    'retries', retries, 'backlog', backlog)
+    'retries', options.retries, 'backlog', options.backlog)
   call('ZREM', DECLARED, jid)
   call('ZADD', QUEUE .. queue .. '-recur', now + offset, jid)
   call('ZADD', prefix .. 'queues', 'NX', now, queue)
@@ -117,24 +111,9 @@ if command == 'recur.tag' or command == 'recur.untag' then
   if not tags then
     error(title .. '(): Job ' .. jid .. ' does not exist')
   end
-  local changed, tags_left = {}, {}
-  for n = 4, #ARGV do
-    changed[ARGV[n]] = true
-  end
-  for _, name in ipairs(#tags > 2 and cjson.decode(tags) or {}) do
-    if title == 'Tag' or not changed[name] then
-      tags_left[#tags_left + 1] = name
-    end
-    changed[name] = nil
-  end
-  for n = 4, title == 'Tag' and #ARGV or 0 do
-    if changed[ARGV[n]] then
-      tags_left[#tags_left + 1] = ARGV[n]
-      changed[ARGV[n]] = nil
-    end
-  end
-  call('HSET', RECUR .. jid, 'tags', list(tags_left))
-  return list(tags_left)
+  tags = changed_tags(tags, 4, title == 'Tag')
+  call('HSET', RECUR .. jid, 'tags', tags)
+  return tags
 end
 
 if command == 'unrecur' then

@@ -18,10 +18,7 @@ if command == 'worker.report' then
     error('Worker.Report(): Arg "report" longer than 16384: ' .. #report)
   end
   settings()
-  local key, confirmed, left = prefix .. 'report:' .. worker, {}, {}
-  for n = 5, #ARGV do
-    confirmed[ARGV[n]] = true
-  end
+  local key, left, _, confirmed = prefix .. 'report:' .. worker, {}, arguments(5)
   for _, kind in ipairs({'state', 'slots', 'stacks'}) do
     local request = call('HGET', key, kind)
     if request and confirmed[string.match(request, '^{"id":(%d+),') or ''] then
@@ -48,7 +45,7 @@ if command == 'worker.reports' then
         requests = {fields[3] or '', fields[4] or '', fields[5] or ''}})
     end
   end
-  return items[1] and '[' .. table.concat(items, ',') .. ']' or '{}'
+  return joined(items)
 end
 
 if command == 'worker.request' then

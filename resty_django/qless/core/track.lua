@@ -7,24 +7,10 @@
 if command == 'track' or command == 'page' and ARGV[3] == 'tracked' then
   local action, jid = ARGV[3] and string.lower(ARGV[3]), ARGV[4]
   if not action or command == 'page' then
-    local jobs, expired = {}, {}
     local cursor, limit = page()
     local tracked = call('ZRANGE', prefix .. 'tracked', cursor, cursor + limit - 1)
-    for _, tracked_jid in ipairs(tracked) do
-      local job = read(tracked_jid, true)
-      if job[KLASS] then
-        job[TRACKED] = true
-        jobs[#jobs + 1] = job_json(tracked_jid, job, true)
-      else
-        expired[#expired + 1] = tracked_jid
-      end
-    end
-    local reply = '{"jobs":' .. (jobs[1] and '[' .. table.concat(jobs, ',') .. ']' or '{}') .. ',"expired":'
-      .. list(expired) .. '}'
-    if command == 'page' then
-      return '{"items":' .. reply .. ',"cursor":"' .. (#tracked < limit and '' or cursor + limit) .. '"}'
-    end
-    return reply
+    local jobs, expired = jobs_json(tracked, true)
+    return paged('{"jobs":' .. jobs .. ',"expired":' .. list(expired) .. '}', #tracked, cursor, limit)
   elseif action ~= 'track' and action ~= 'untrack' then
     error('Track(): Unknown action "' .. ARGV[3] .. '"')
   end
@@ -35,10 +21,8 @@ if command == 'track' or command == 'page' and ARGV[3] == 'tracked' then
     error('Track(): Job does not exist')
   end
   call('PUBLISH', prefix .. action, jid)
-  if action == 'track' then
-    return tostring(call('ZADD', prefix .. 'tracked', now, jid))
-  end
-  return tostring(call('ZREM', prefix .. 'tracked', jid))
+  local key = prefix .. 'tracked'
+  return tostring(action == 'track' and call('ZADD', key, now, jid) or call('ZREM', key, jid))
 end
 
 if command == 'tag' then
@@ -50,26 +34,11 @@ if command == 'tag' then
     if not tags then
       error('Tag(): Job ' .. jid .. ' does not exist')
     end
-    local all, has = {}, {}
-    for _, name in ipairs(#tags > 2 and cjson.decode(tags) or {}) do
-      has[name] = true
-      all[#all + 1] = name
-    end
-    for n = 5, #ARGV do
-      local name = ARGV[n]
-      if action == 'add' and not has[name] then
-        all[#all + 1] = name
-      end
-      has[name] = action == 'add'
-      lazy_helpers().tag(jid, {name}, action == 'add' and 1 or -1)
-    end
-    local tags_left = {}
-    for _, name in ipairs(all) do
-      tags_left[#tags_left + 1] = has[name] and name or nil
-    end
-    call('HSET', JOB .. jid, 'tags', list(tags_left))
+    tags = changed_tags(tags, 5, action == 'add')
+    lazy_helpers().tag(jid, (arguments(5)), action == 'add' and 1 or -1)
+    call('HSET', JOB .. jid, 'tags', tags)
     note_change(jid)
-    return list(tags_left)
+    return tags
   elseif action == 'get' then
     local name = need(title, 'tag', ARGV[4])
     local offset = need(title, 'offset', ARGV[5] or 0, 'number')

@@ -26,7 +26,7 @@ if command == 'workers' or command == 'page' and ARGV[3] == 'workers' then
     items[n] = '{"name":' .. encode(name) .. ',"jobs":' .. call('ZCOUNT', key, now, now + 8640000) .. ',"stalled":'
       .. call('ZCOUNT', key, 0, now) .. '}'
   end
-  return paged(items, cursor, limit)
+  return paged(joined(items), #items, cursor, limit)
 end
 
 if command == 'tidy' then
@@ -37,9 +37,6 @@ if command == 'tidy' then
   end
   local left = call('EXISTS', prefix .. 'outcomes', prefix .. 'groups') > 0 and outcomes().sweep(STEP)
   left = later().step(STEP) or left
-  if lazy_helpers_made then
-    lazy_helpers().remove_from_groups()
-  end
   left = later().expire(tonumber(life) or 604800, tonumber(kept) or 50000, STEP) or left
   left = later().forget(now - (tonumber(age) or 86400), STEP) or left
   if left then
