@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from django.conf import settings
 
@@ -16,23 +16,23 @@ from .raw import ALWAYS_DICTS, raw_section
 
 
 def known_database(alias: str) -> str | None:
-    if alias in settings.DATABASES:
-        return None
-    return f"names the database {alias!r}, which DATABASES does not have (it has {', '.join(settings.DATABASES)})"
+    return _known(alias, "database", "DATABASES", settings.DATABASES)
 
 
 def known_cache(alias: str) -> str | None:
-    if alias in settings.CACHES:
-        return None
-    return f"names the cache {alias!r}, which CACHES does not have (it has {', '.join(settings.CACHES)})"
+    return _known(alias, "cache", "CACHES", settings.CACHES)
 
 
 def known_dict(name: str) -> str | None:
     raw = raw_section("SHARED_DICTS")
     names = dict.fromkeys((*ALWAYS_DICTS, *(raw if isinstance(raw, Mapping) else ())))
+    return _known(name, "shared dictionary", "SHARED_DICTS", names)
+
+
+def _known(name: str, kind: str, key: str, names: Collection[str]) -> str | None:
     if name in names:
         return None
-    return f"names the shared dictionary {name!r}, which SHARED_DICTS does not have (it has {', '.join(names)})"
+    return f"names the {kind} {name!r}, which {key} does not have (it has {', '.join(names)})"
 
 
 def networks(values: tuple[str, ...]) -> str | None:

@@ -35,13 +35,15 @@ RULE: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def _text(help_text: str | None = None) -> StrictCharField:
+    return StrictCharField(required=False, allow_blank=True, default="", help_text=help_text)
+
+
 class IdRequestSerializer(KnownFieldsOnly):
     """A request for IDs."""
 
-    app = StrictCharField(
-        required=False, allow_blank=True, default="", help_text="Application name; each has its own counter."
-    )
-    salt = StrictCharField(required=False, allow_blank=True, default="", help_text="Passed to rules that show a salt.")
+    app = _text("Application name; each has its own counter.")
+    salt = _text("Passed to rules that show a salt.")
     count = StrictIntegerField(
         required=False, default=1, help_text="The number of IDs, from 1 to the site's MAX_COUNT."
     )
@@ -149,13 +151,8 @@ class IdRuleDraftSerializer(_RuleFields):
 class IdPreviewSerializer(KnownFieldsOnly):
     """A request for a preview of the next IDs."""
 
-    app = StrictCharField(required=False, allow_blank=True, default="")
-    salt = StrictCharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="If empty, a salt is generated where the rule needs one.",
-    )
+    app = _text()
+    salt = _text("If empty, a salt is generated where the rule needs one.")
     count = StrictIntegerField(required=False, default=3, min_value=1, max_value=MAX_PREVIEW)
     draft = IdRuleDraftSerializer(required=False, partial=True, help_text="Unsaved changes to the rule.")
 

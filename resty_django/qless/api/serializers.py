@@ -21,11 +21,15 @@ def _seconds(help_text: str) -> StrictIntegerField:
     return StrictIntegerField(required=False, default=0, min_value=0, max_value=LARGEST, help_text=help_text)
 
 
+def _filter(help_text: str | None = None) -> serializers.CharField:
+    return serializers.CharField(required=False, trim_whitespace=False, help_text=help_text)
+
+
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
 class RecurringQuerySerializer(serializers.Serializer[Any]):
-    queue = serializers.CharField(required=False, trim_whitespace=False, help_text="Only recurring jobs of this queue.")
+    queue = _filter("Only recurring jobs of this queue.")
     offset = serializers.IntegerField(
         required=False, default=0, min_value=0, max_value=LARGEST, help_text="Number of jobs to skip."
     )
@@ -38,14 +42,10 @@ class DateQuerySerializer(serializers.Serializer[Any]):
 
 class JobsQuerySerializer(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=STATES, required=False, help_text="`stalled` needs a queue.")
-    klass = serializers.CharField(required=False, trim_whitespace=False)
-    queue = serializers.CharField(required=False, trim_whitespace=False)
-    tag = serializers.CharField(
-        required=False, trim_whitespace=False, help_text="Jobs with this tag. Other filters are ignored."
-    )
-    group = serializers.CharField(
-        required=False, trim_whitespace=False, help_text="Failed jobs of this failure group. Other filters are ignored."
-    )
+    klass = _filter()
+    queue = _filter()
+    tag = _filter("Jobs with this tag. Other filters are ignored.")
+    group = _filter("Failed jobs of this failure group. Other filters are ignored.")
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
     cursor = serializers.CharField(
         required=False,

@@ -20,7 +20,7 @@ from typing import Any, Final
 from resty_django.conf import conf
 
 from ..clients.client import Client
-from ..clients.serialization import text, texts
+from ..clients.serialization import scores, text, texts
 from ..clients.transport import RedisCommand
 
 KEY: Final = "archive"
@@ -101,14 +101,14 @@ def status(client: Client) -> ArchiveStatus:
     marks: Mapping[str, float] = read_marks(client)
     now, until = client.clock(), marks.get("until")
     after = "-inf" if until is None else f"({until!r}"
-    oldest = _first_score(command(client, "ZRANGEBYSCORE", COMPLETED, after, "+inf", "WITHSCORES", "LIMIT", 0, 1))
+    first = scores(command(client, "ZRANGEBYSCORE", COMPLETED, after, "+inf", "WITHSCORES", "LIMIT", 0, 1))
     keeps, kept = redis_limits(client)
     return ArchiveStatus(
         enabled=conf.qless.archive.enabled,
         at=marks.get("at"),
         silent=max(0.0, now - marks.get("at", now)),
         behind=int(command(client, "ZCOUNT", COMPLETED, after, "+inf")),
-        lag=0.0 if oldest is None else max(0.0, now - oldest),
+        lag=max(0.0, now - min(first.values(), default=now)),
         canceled=int(command(client, "LLEN", CANCELED)),
         written=int(marks.get("written", 0)),
         skipped=int(marks.get("skipped", 0)),
@@ -117,13 +117,6 @@ def status(client: Client) -> ArchiveStatus:
         keeps=keeps,
         kept=kept,
     )
-
-
-def _first_score(reply: Any) -> float | None:
-    if not reply:
-        return None
-    first = reply[0]
-    return float(first[1] if isinstance(first, list | tuple) else reply[1])
 
 
 def members(client: Client, name: str, key: str, *args: Any) -> list[str]:

@@ -15,7 +15,6 @@ from resty_django.text import logger
 
 from ..clients.job import Job
 from ..clients.serialization import readable
-from ..errors import QlessError
 from ..models import ArchivedJob, token
 from ..redaction import redacted_arguments, without_secrets
 
@@ -59,7 +58,7 @@ def row_of(job: Job, state: str, finished: float) -> ArchivedJob | None:
     history = _history(job, state, finished)
     put = _timestamp(history[0] if history else {}, finished)
     started, worker = _latest_run(history)
-    failure = _failure(job) if state != ArchivedJob.State.COMPLETE else {}
+    failure = job.failure if state != ArchivedJob.State.COMPLETE else {}
     arguments, arguments_are = _arguments(job)
     tags = [_clean(str(tag)) for tag in job.tags]
     return ArchivedJob(
@@ -103,8 +102,7 @@ def _arguments(job: Job) -> tuple[str, str]:
     """Return the redacted arguments as JSON, and which of `ArchivedJob.Arguments` they are."""
     try:
         data = job.data
-        shown = redacted_arguments(job.klass, data)
-        text = _json(shown)
+        text = _clean(json.dumps(redacted_arguments(job.klass, data), ensure_ascii=False, default=str))
         redacted = text != json.dumps(data, ensure_ascii=False, default=str)
     except Exception as error:  # data of a shape that nobody expects
         log.warning("job %s is archived without its arguments: %s", readable(job.jid, 100), described(error))
@@ -114,16 +112,9 @@ def _arguments(job: Job) -> tuple[str, str]:
     return text, ArchivedJob.Arguments.REDACTED if redacted else ArchivedJob.Arguments.COMPLETE
 
 
-def _json(value: Any) -> str:
-    return _clean(json.dumps(value, ensure_ascii=False, default=str))
-
-
 def _history(job: Job, state: str, finished: float) -> list[dict[str, Any]]:
     """Return the history without secrets; with an entry for a cancellation, for which the core has none."""
-    try:
-        entries = [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
-    except QlessError:
-        entries = []
+    entries = [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
     if len(entries) > MAX_HISTORY:
         entries = [entries[0], *entries[1 - MAX_HISTORY :]]
     if state == ArchivedJob.State.CANCELED:
@@ -154,14 +145,6 @@ def _queue(job: Job, history: Sequence[Mapping[str, Any]]) -> str:
     if job.queue_name:
         return job.queue_name
     return next((str(entry["q"]) for entry in reversed(history) if entry.get("what") == "put" and entry.get("q")), "")
-
-
-def _failure(job: Job) -> Mapping[str, Any]:
-    try:
-        failure = job.failure
-    except QlessError:
-        return {}
-    return failure if isinstance(failure, dict) else {}
 
 
 def _timestamp(entry: Mapping[str, Any], default: Any) -> Any:

@@ -24,6 +24,7 @@ from ..clients.client import Client
 from ..clients.job import Job, job_list
 from ..clients.replies import JobRecord
 from ..clients.serialization import read, reader, scores
+from ..clients.transport import batches, checked
 from ..errors import QlessError
 from ..models import ArchivedJob, token
 from . import marks
@@ -65,10 +66,6 @@ class Pass:
     locked: bool = False
     """Whether another process was writing, so that nothing was done."""
     new_complete: int = 0
-
-    @property
-    def written(self) -> int:
-        return self.counts["written"]
 
 
 @dataclass(slots=True)
@@ -184,12 +181,10 @@ class Writer:
         return True
 
     def _fetch(self, jids: Sequence[str]) -> list[Job]:
-        chunks = [("multiget", *jids[n : n + JOBS_PER_CALL]) for n in range(0, len(jids), JOBS_PER_CALL)]
+        chunks = [("multiget", *batch) for batch in batches(jids, JOBS_PER_CALL)]
         jobs: list[Job] = []
         for reply in self.client.call_many(chunks) if chunks else ():
-            if isinstance(reply, Exception):
-                raise reply
-            jobs += job_list(self.client, reply)
+            jobs += job_list(self.client, checked(reply))
         return jobs
 
     # --- database ---
@@ -223,10 +218,7 @@ class Writer:
 
 def _failed_at(job: Job) -> float | None:
     """Return when a job failed; None if it no longer counts as failed."""
-    try:
-        when = job.failure.get("when") if job.state == "failed" else None
-    except (QlessError, AttributeError):
-        return None
+    when = job.failure.get("when") if job.state == "failed" else None
     return float(when) if isinstance(when, int | float) else None
 
 

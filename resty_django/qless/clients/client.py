@@ -23,7 +23,7 @@ from .jobs import Jobs
 from .queue import Queue
 from .replies import Page, QueueCounts, StuckJob, WorkerCounts, WorkerJobs, WorkerLife
 from .serialization import as_list, read, reader, text
-from .transport import ScriptClient, Steps, pages, sync_and_async
+from .transport import ScriptClient, Steps, batches, pages, sync_and_async
 from .worker_reports import WorkerReport, WorkerStacks
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Workers:
         if not names:
             names = tuple(worker.name for worker in (yield from self._alive()))
         reports: list[WorkerReport] = []
-        for batch in worker_reports.batches(names):
+        for batch in batches(names, worker_reports.WORKERS_PER_CALL):
             reports += worker_reports.reports_of((yield "worker.reports", *batch))
         return reports
 
@@ -183,7 +183,7 @@ class Config:
 
     def _set(self, option: str, value: str | float) -> Steps[None]:
         """Set an option for all clients, at once."""
-        yield "config.set", option, _number_text(value)
+        yield "config.set", option, str(int(value) if isinstance(value, bool) else value)
 
     set, aset = sync_and_async(_set)
 
@@ -278,7 +278,7 @@ class Client(ScriptClient):
 
     def _tags(self, offset: int = 0, count: int = 100) -> Steps[list[str]]:
         """Return the tags that at least two jobs have, most used first."""
-        return _list((yield "tag", "top", offset, count))
+        return as_list(read((yield "tag", "top", offset, count), _JSON))
 
     tags, atags = sync_and_async(_tags)
 
@@ -299,8 +299,8 @@ class Client(ScriptClient):
                             f"Cancel(): {jid} is a dependency of {dependent} but is not mentioned to be canceled"
                         )
             ordered = dependents_first(ordered, dependents)
-        for first in range(0, len(ordered), CHANGES_PER_CALL):
-            yield "cancel", *ordered[first : first + CHANGES_PER_CALL]
+        for batch in batches(ordered, CHANGES_PER_CALL):
+            yield "cancel", *batch
         return requested
 
     bulk_cancel, abulk_cancel = sync_and_async(_bulk_cancel)
@@ -380,9 +380,8 @@ class Client(ScriptClient):
 
     def _deregister_workers(self, names: Iterable[str]) -> Steps[None]:
         """Remove workers from the list. They keep their jobs until the locks expire."""
-        workers = tuple(names)
-        for first in range(0, len(workers), JOBS_PER_CALL):
-            yield "worker.deregister", *workers[first : first + JOBS_PER_CALL]
+        for batch in batches(tuple(names), JOBS_PER_CALL):
+            yield "worker.deregister", *batch
 
     deregister_workers, aderegister_workers = sync_and_async(_deregister_workers)
 
@@ -424,15 +423,6 @@ class Client(ScriptClient):
     def close(self) -> None:
         """Close the connections that were made from a URL or by a function. Those for asyncio close with their loop."""
         self.source.close()
-
-
-def _list(reply: bytes) -> list[Any]:
-    items = read(reply, _JSON)
-    return items if isinstance(items, list) else []
-
-
-def _number_text(value: str | float) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _value(option: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from .serialization import read, reader, texts
-from .transport import Steps, checked, sync_and_async
+from .transport import Steps, batches, checked, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
@@ -63,14 +63,6 @@ class Totals:
     runs: Durations = field(default_factory=Durations)
     waits: Durations = field(default_factory=Durations)
 
-    def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.completed + other.completed,
-            self.failed + other.failed,
-            self.runs + other.runs,
-            self.waits + other.waits,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -111,7 +103,7 @@ class Figures:
         seconds = UNITS[unit]
         present = int(self.client.clock() // seconds)
         numbers = range(present - count + 1, present + 1)
-        chunks = [numbers[first : first + SPANS_PER_CALL] for first in range(0, count, SPANS_PER_CALL)]
+        chunks = batches(numbers, SPANS_PER_CALL)
         replies = yield [("figures", unit[0], chunk[0], queue, klass, len(chunk)) for chunk in chunks]
         fields = [fields for reply in replies for fields in checked(reply)]
         return [
@@ -227,7 +219,7 @@ _BETWEEN: Final = reader(list[FailuresBetween])
 
 def latest_failures(client: Client, groups: Sequence[str], count: int = 25) -> dict[str, LatestFailures]:
     """Return the latest `count` (at most 25) jobs of each group. Raises `QlessError`, `StoreError`."""
-    chunks = [*_chunks(groups)]
+    chunks = batches(groups, GROUPS_PER_CALL)
     replies = client.call_many([("failures.latest", count, *chunk) for chunk in chunks]) if chunks else []
     records = [record for reply in replies for record in read(checked(reply), _LATEST)]
     return dict(zip(groups, records, strict=True))
@@ -242,14 +234,9 @@ def failures_between(
     many are read. Only jobs that are still in the group count. Raises `QlessError`, `StoreError`.
     """
     found: dict[str, FailuresBetween] = {}
-    for chunk in _chunks(list(groups), min(GROUPS_PER_CALL, -(-most // 2))):
+    for chunk in batches(list(groups), min(GROUPS_PER_CALL, -(-most // 2))):
         results = read(checked(client.call("failures.between", start, end, *chunk)), _BETWEEN)
         found.update((group, result) for group, result in zip(chunk, results, strict=True) if result.count)
         if len(found) >= most:
             break
     return dict(islice(found.items(), most))
-
-
-def _chunks(groups: Sequence[str], size: int = GROUPS_PER_CALL) -> Iterator[Sequence[str]]:
-    for first in range(0, len(groups), size):
-        yield groups[first : first + size]

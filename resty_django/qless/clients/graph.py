@@ -11,7 +11,7 @@ from .job import Job, job_list
 from .put_options import Outcome, options_of, read_outcome
 from .replies import Group, JobStates, group_of
 from .serialization import as_list, read, reader, texts
-from .transport import RedisCommand, Request, Steps, checked
+from .transport import RedisCommand, Request, Steps, batches, checked
 
 if TYPE_CHECKING:
     from .client import Client
@@ -133,7 +133,7 @@ def outcomes_of(client: Client, jobs: Iterable[Job]) -> Steps[dict[str, Outcome]
     """Return the outcomes of those jobs that have any; complete jobs have none any more."""
     jids = [job.jid for job in jobs if job.state != "complete"]
     outcomes: dict[str, Outcome] = {}
-    for batch in batches(jids):
+    for batch in batches(jids, JOBS_PER_CALL):
         for jid, reply in zip(batch, (yield [("outcome", jid) for jid in batch]), strict=True):
             outcome = read_outcome(checked(reply))
             if outcome is not None:
@@ -144,7 +144,7 @@ def outcomes_of(client: Client, jobs: Iterable[Job]) -> Steps[dict[str, Outcome]
 def groups_of(client: Client, ids: Iterable[str]) -> Steps[dict[str, Group]]:
     """Return the groups with these IDs that exist."""
     groups: dict[str, Group] = {}
-    for batch in batches(list(ids)):
+    for batch in batches(list(ids), JOBS_PER_CALL):
         for reply in (yield [("group.get", group_id) for group_id in batch]):
             if checked(reply) is not None:
                 group = group_of(reply)
@@ -177,7 +177,7 @@ def cancel_all(client: Client, jid: str, limit: int) -> Steps[int]:
     canceled = 0
     for remaining_rounds in reversed(range(ROUNDS)):
         try:
-            for batch in batches(graph.not_complete()):
+            for batch in batches(graph.not_complete(), JOBS_PER_CALL):
                 yield "cancel", *batch
                 canceled += len(batch)
             break
@@ -216,8 +216,3 @@ def requeue_request(client: Client, job: Job) -> Request:
         *("requeue", client.worker_name, job.queue_name, job.jid, job.klass, job.raw_data, 0),
         *(*options, "unique", "pending"),
     )
-
-
-def batches(items: list[Any], size: int | None = None) -> Iterable[list[Any]]:
-    step = size or JOBS_PER_CALL
-    return (items[first : first + step] for first in range(0, len(items), step))

@@ -10,7 +10,7 @@ import msgspec
 from ..errors import DependencyError, GroupError
 from .graph import (
     ENDED,
-    batches,
+    JOBS_PER_CALL,
     blocked,
     dependents_first,
     dependents_of_group,
@@ -23,7 +23,7 @@ from .job import Job
 from .put_options import ENDS, Callback, Outcome, callbacks_text, read_callbacks
 from .replies import Group, GroupList, GroupRecord, JobStates, group_of, group_of_record
 from .serialization import as_list, read, reader, text
-from .transport import RedisCommand, Steps, sync_and_async
+from .transport import RedisCommand, Steps, batches, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
@@ -118,7 +118,7 @@ class Groups:
         if (yield from self._get(id)) is None:
             raise GroupError(f"Group {id} does not exist")
         ordered = yield from _members_and_earlier_steps(self.client, id)
-        for batch in batches(ordered):
+        for batch in batches(ordered, JOBS_PER_CALL):
             yield "cancel", *batch
         yield from self.client._tidy()
         return len(ordered)

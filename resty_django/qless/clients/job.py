@@ -14,7 +14,7 @@ from ..errors import InvalidArgument
 from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, Outcome, checked_options, list_text, options_of
 from .replies import JobRecord, RecurringRecord, Result
 from .serialization import as_list, decode, encode, read, reader
-from .transport import Request, Steps, sync_and_async
+from .transport import Request, Steps, batches, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
@@ -415,8 +415,8 @@ class Job(StoredJob[JobRecord]):
         Raises `DependencyError` if the job is not waiting for others, also between two batches.
         """
         jids = checked_options(depends=others)["depends"]
-        for first in range(0, len(jids), DEPENDS_PER_CALL):
-            yield "depends", self.jid, "on", *jids[first : first + DEPENDS_PER_CALL]
+        for batch in batches(jids, DEPENDS_PER_CALL):
+            yield "depends", self.jid, "on", *batch
         if len(jids) > DEPENDS_AT_ONCE:
             yield from self.client._tidy()
 
@@ -427,8 +427,8 @@ class Job(StoredJob[JobRecord]):
         jids = checked_options(depends=others)["depends"]
         if all:
             yield "depends", self.jid, "off", "all"
-        for first in range(0, 0 if all else len(jids), DEPENDS_PER_CALL):
-            yield "depends", self.jid, "off", *jids[first : first + DEPENDS_PER_CALL]
+        for batch in batches([] if all else jids, DEPENDS_PER_CALL):
+            yield "depends", self.jid, "off", *batch
         if len(jids) > DEPENDS_AT_ONCE or (all and len(self.dependencies) > DEPENDS_AT_ONCE):
             yield from self.client._tidy()
 

@@ -13,7 +13,7 @@ from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
 from .replies import Failures, JidPage, JobRecord, Page, Result, SearchPage, Tracked
 from .serialization import as_list, decode, read, reader
-from .transport import Steps, pages, sync_and_async
+from .transport import Steps, batches, pages, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
@@ -71,8 +71,8 @@ class Jobs:
     def _multiget(self, *jids: str) -> Steps[list[Job]]:
         """Return the jobs with these jids that exist; more than 50 are fetched in several calls."""
         jobs: list[Job] = []
-        for first in range(0, len(jids), JOBS_PER_CALL):
-            jobs += job_list(self.client, (yield "multiget", *jids[first : first + JOBS_PER_CALL]))
+        for batch in batches(jids, JOBS_PER_CALL):
+            jobs += job_list(self.client, (yield "multiget", *batch))
         return jobs
 
     multiget, amultiget = sync_and_async(_multiget)

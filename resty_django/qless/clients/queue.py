@@ -27,7 +27,7 @@ from .put_options import (
 )
 from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage
 from .serialization import as_list, encode, read, read_latency, reader, texts
-from .transport import Steps, sync_and_async
+from .transport import Steps, batches, checked, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
@@ -108,8 +108,8 @@ class Queue:
         tags, others = given["tags"], given["depends"] or []
         if len(others) > DEPENDS_PER_CALL:
             jid = self.client.generate_jid() if jid is None else jid
-            for first in range(0, len(others), DEPENDS_PER_CALL):
-                yield "stage", jid, *others[first : first + DEPENDS_PER_CALL]
+            for batch in batches(others, DEPENDS_PER_CALL):
+                yield "stage", jid, *batch
             others, staged = [], ("staged", 1)
         if jid is not None or priority is not None or tags or retries is not None or others:
             options = (*options_of(priority, tags, retries, others), *staged)
@@ -317,10 +317,10 @@ class Queue:
         if stop_jobs:
             running = yield from self.jobs._running(0, -1)
             jids = list(dict.fromkeys(running + (yield from self.jobs._stalled(0, -1))))
-            for first in range(0, len(jids), POPS_PER_CALL):
-                for outcome in (yield [("timeout", jid) for jid in jids[first : first + POPS_PER_CALL]]):
+            for batch in batches(jids, POPS_PER_CALL):
+                for outcome in (yield [("timeout", jid) for jid in batch]):
                     if not isinstance(outcome, CannotTimeout | NoSuchJob):  # over in the meantime
-                        _raised(outcome)
+                        checked(outcome)
 
     pause, apause = sync_and_async(_pause)
 
@@ -473,9 +473,3 @@ def _options_text(spec: Mapping[str, Any], txid_option: dict[str, str]) -> bytes
     if spec.get("outcome"):
         values["outcome"] = outcome_fields(spec["outcome"])
     return msgspec.json.encode(values)
-
-
-def _raised(outcome: Any) -> Any:
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome

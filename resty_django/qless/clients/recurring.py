@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from django.utils.translation import gettext as _
 
@@ -24,8 +24,26 @@ PAUSE: Final = 1e10
 """Seconds by which a pause puts off the next job: 317 years. Every core then creates none, and knows nothing of it."""
 ADD_PAUSE: Final = "return redis.call('ZADD', KEYS[1], 'XX', 'INCR', ARGV[1], ARGV[2])"
 """A script, because redis-py before 8 expects an integer from ZADD, and ZINCRBY would bring a canceled job back."""
+Read = TypeVar("Read")
+Assigned = TypeVar("Assigned")
 _RECORD: Final = reader(RecurringRecord)
 _TAGS: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
+
+
+class _Field(Generic[Read, Assigned]):
+    """An attribute that `update` changes on the server. `convert` takes the value that the server returned."""
+
+    def __init__(self, convert: Callable[[Any], Read] = lambda value: value) -> None:
+        self._convert = convert
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, job: RecurringJob, owner: type | None = None) -> Read:
+        return self._convert(getattr(job._record, self._name))
+
+    def __set__(self, job: RecurringJob, value: Assigned) -> None:
+        job.update(**{self._name: value})
 
 
 class RecurringJob(StoredJob[RecurringRecord]):
@@ -53,55 +71,14 @@ class RecurringJob(StoredJob[RecurringRecord]):
     def klass_name(self) -> str:
         return self._record.klass
 
-    @property
-    def priority(self) -> float:
-        return self._record.priority
-
-    @priority.setter
-    def priority(self, value: float) -> None:
-        self.update(priority=value)
-
-    @property
-    def retries(self) -> int:
-        return int(self._record.retries)
-
-    @retries.setter
-    def retries(self, value: int) -> None:
-        self.update(retries=value)
-
-    @property
-    def interval(self) -> float:
-        """Seconds between two jobs."""
-        return self._record.interval
-
-    @interval.setter
-    def interval(self, value: float) -> None:
-        self.update(interval=value)
-
-    @property
-    def backlog(self) -> int:
-        """Number of overdue jobs to create in addition to the latest; 0: all."""
-        return int(self._record.backlog)
-
-    @backlog.setter
-    def backlog(self, value: int) -> None:
-        self.update(backlog=value)
-
-    @property
-    def klass(self) -> str:
-        return self._record.klass
-
-    @klass.setter
-    def klass(self, value: Any) -> None:
-        self.update(klass=value)
-
-    @property
-    def data(self) -> Any:
-        return decode(self._record.data)
-
-    @data.setter
-    def data(self, value: Any) -> None:
-        self.update(data=value)
+    priority = _Field[float, float]()
+    retries = _Field[int, int](int)
+    interval = _Field[float, float]()
+    """Seconds between two jobs."""
+    backlog = _Field[int, int](int)
+    """Number of overdue jobs to create in addition to the latest; 0: all."""
+    klass = _Field[str, Any]()
+    data = _Field[Any, Any](decode)
 
     def _update(self, /, **changes: Any) -> Steps[None]:
         """Change fields of the jobs spawned from now on.

@@ -95,6 +95,11 @@ def pages(decoder: msgspec.json.Decoder[Page[T]], kind: str, *args: Any) -> Step
     return contents
 
 
+def batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """Return the items in parts of at most `size`, one for each call."""
+    return [items[first : first + size] for first in range(0, len(items), size)]
+
+
 class ScriptClient:
     """Calls commands of the core on one server, under one prefix. Usable in all threads and after a fork.
 

@@ -6,7 +6,6 @@ types and bounded lengths, since any program with access to the server may have 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -179,8 +178,3 @@ def _decoded(text: _Text, decoder: msgspec.json.Decoder[_Kind]) -> _Kind | None:
         return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-
-
-def batches(names: Sequence[str]) -> list[Sequence[str]]:
-    """Return the names in parts of at most `WORKERS_PER_CALL`."""
-    return [names[first : first + WORKERS_PER_CALL] for first in range(0, len(names), WORKERS_PER_CALL)]

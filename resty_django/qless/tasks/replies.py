@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from ..clients.serialization import read, reader
-from ..clients.transport import Steps, checked
+from ..clients.transport import Steps, batches, checked
 
 RESULTS_PER_BATCH: Final = 250
 """Results that one round trip fetches."""
@@ -34,7 +34,7 @@ def result_reply(jid: str) -> Steps[ResultReply | None]:
 def result_replies(jids: Sequence[str]) -> Steps[list[ResultReply | None]]:
     """Return the same for many jobs, in order."""
     replies: list[ResultReply | None] = []
-    for first in range(0, len(jids), RESULTS_PER_BATCH):
-        for reply in (yield [("result", jid) for jid in jids[first : first + RESULTS_PER_BATCH]]):
+    for batch in batches(jids, RESULTS_PER_BATCH):
+        for reply in (yield [("result", jid) for jid in batch]):
             replies.append(None if checked(reply) is None else read(reply, _RESULT))
     return replies

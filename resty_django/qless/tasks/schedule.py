@@ -164,7 +164,8 @@ def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> No
         )
         if paused and isinstance(declared := client.jobs.get(jid), RecurringJob):
             declared.pause()
-    client.run(_note(client, jid))
+    # the core deletes this record when anyone declares, changes or cancels it
+    client.perform(RedisCommand(("ZADD", client.prefix + DECLARED, repr(client.clock()), jid)))
 
 
 def _withdraw_recurring(client: Client, task: Task[..., Any]) -> None:
@@ -183,11 +184,6 @@ def _earlier_names(task: Task[..., Any]) -> list[str]:
 def declared_at(client: Client) -> Steps[dict[str, float]]:
     """Return when workers last declared recurring jobs, in seconds since the epoch by jid."""
     return scores((yield RedisCommand(("ZRANGE", client.prefix + DECLARED, 0, -1, "WITHSCORES"))))
-
-
-def _note(client: Client, jid: str) -> Steps[None]:
-    """Record that a worker has declared it. The core deletes the record when anyone declares, changes or cancels it."""
-    yield RedisCommand(("ZADD", client.prefix + DECLARED, repr(client.clock()), jid))
 
 
 def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> None:

@@ -14,7 +14,7 @@ import os
 import signal
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from resty_django.text import logger
 
 from ..clients.default import default_client
 from ..errors import QlessError
+from .forks import HANDLED
 from .reports.blocked_stacks import BLOCKED_AFTER, BlockedStacks, StackDump
 from .running_job import DEFAULT_LEASE, RENEWALS
 
@@ -194,8 +195,7 @@ class StandIn:
         self.shared.clear()
 
     def _serve(self, name: str, worker: int) -> None:
-        ignored: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-        for number in (*ignored, signal.SIGUSR1, signal.SIGUSR2):  # sent to the whole group; it ends with the worker
+        for number in (*HANDLED, signal.SIGHUP):  # sent to the whole group; it ends with the worker
             signal.signal(number, signal.SIG_IGN)
         client = default_client()
         heartbeats = StandInHeartbeats(

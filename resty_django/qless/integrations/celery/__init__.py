@@ -232,9 +232,7 @@ def make_dispatcher(inbox: SimpleQueue[Any]) -> CeleryDispatcher:
 @shared_task(name=NAME, ignore_result=True)  # type: ignore[untyped-decorator]
 def run(jid: str, holder: str) -> list[str]:
     """Run a job that a worker of this package dispatched, and a few more; return how they ended."""
-    client = default_client()
-    client.worker_name = process_name()
-    return [end for _, end in run_borrowed(client, jid, holder)]
+    return [end for _, end in run_borrowed(tracking.own_client(), jid, holder)]
 
 
 def _shut_down(**kwargs: Any) -> None:

@@ -29,8 +29,8 @@ from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.replies import JobRecord
-from ...clients.serialization import as_list, encode, read, reader
-from ...clients.transport import RedisCommand, Steps, checked, skipping_refusals
+from ...clients.serialization import as_list, encode, read, reader, texts
+from ...clients.transport import RedisCommand, checked, skipping_refusals
 from ...errors import LOCK_GONE, InvalidArgument, NoSuchJob, QlessError
 from ...job_classes import Runnable
 from ...outcomes import RetryLater
@@ -158,7 +158,7 @@ def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
     """Take the job of a task that is about to run, and extend its lock until the task ends."""
     if not is_job(task.request, task_id):
         return
-    client = _own_client()
+    client = own_client()
     thread = threading.get_ident()
     for unended in [
         jid for jid, (job, _) in running_tasks.items() if job.running is None or job.running.thread == thread
@@ -187,7 +187,7 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            _report_end(_own_client(), task_id, state, retval, run and run[0])
+            _report_end(own_client(), task_id, state, retval, run and run[0])
             return
         except StoreDown:
             if time.monotonic() > deadline:
@@ -208,13 +208,14 @@ def _report_end(client: Client, jid: str, state: str, retval: Any, run: Borrowed
         return
     job: Any = Job(client, record)
     if state in (FAILURE, REJECTED):
-        _fail(job, f"celery-{type(retval).__name__}", message_of(retval) if _is_error(retval) else str(retval))
+        message = message_of(retval) if isinstance(retval, BaseException) else str(retval)
+        _fail(job, f"celery-{type(retval).__name__}", message)
     else:
         try:
             job.complete(result=as_json(job, retval if state == SUCCESS else None))
         except InvalidArgument as error:  # the result is not valid for a job
             _fail(job, f"celery-{type(error).__name__}", message_of(error))
-    client.run(_unwatched(client, jid))
+    _unwatch(client, jid)
 
 
 def _fail(job: Any, group: str, message: str) -> None:
@@ -225,11 +226,7 @@ def _failure(group: str, message: str) -> tuple[str, str]:
     return group[:500], message[:10_000]
 
 
-def _is_error(value: object) -> bool:
-    return isinstance(value, BaseException)
-
-
-def _own_client() -> Client:
+def own_client() -> Client:
     client = default_client()
     client.worker_name = process_name()
     return client
@@ -299,7 +296,7 @@ def fail_job(client: Client, jid: str, group: str, message: str) -> None:
         job = Job(client, record)
         last_error = job.failure.get("message")
         _fail(job, group, f"{message}\n\nIts last error was:\n\n{last_error}" if last_error else message)
-        client.run(_unwatched(client, jid))
+        _unwatch(client, jid)
 
 
 class Sweep:
@@ -331,7 +328,7 @@ class Sweep:
     def report(self, jid: str, group: str, message: str) -> None:
         """Report the failure of a task; without a thread, do so at once."""
         if self._thread is None or self._pid != os.getpid():
-            fail_job(_own_client(), jid, group, message)
+            fail_job(own_client(), jid, group, message)
             return
         with self._changed:
             if len(self._ends) < MAX_UNREPORTED:
@@ -348,7 +345,7 @@ class Sweep:
                     return
                 ends = dict(self._ends)
             try:
-                client = _own_client()
+                client = own_client()
                 for jid, (group, message) in ends.items():
                     with skipping_refusals(log, "the end of task %s cannot be reported", jid):
                         fail_job(client, jid, group, message)
@@ -402,13 +399,14 @@ def fail_abandoned(client: Client) -> int:
     Raises `StoreError`.
     """
     now = client.clock()
-    jids = client.run(_due(client, now))
+    due = RedisCommand(("ZRANGEBYSCORE", client.prefix + WATCHED, 0, repr(now), "LIMIT", 0, PAGE))
+    jids = texts(client.perform(due))
     replies = client.call_many([("get", jid) for jid in jids]) if jids else []
     for jid, reply in zip(jids, replies, strict=True):
         with skipping_refusals(log, "task %s cannot be examined", jid):
             record = None if checked(reply) is None else read(reply, _JOB)
             if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
-                client.run(_unwatched(client, jid))
+                _unwatch(client, jid)
             elif record.state == "running":
                 beginning = _since_put(record.history).get(BEGUN, {})
                 until = record.expires + (LATE if beginning.get("late") else GRACE)
@@ -433,18 +431,9 @@ def _since_put(history: Any) -> dict[str, dict[str, Any]]:
     return entries
 
 
-def _due(client: Client, now: float) -> Steps[list[str]]:
-    reply = yield RedisCommand(("ZRANGEBYSCORE", client.prefix + WATCHED, 0, repr(now), "LIMIT", 0, PAGE))
-    return [jid.decode("utf-8", "surrogateescape") for jid in reply]
-
-
 def watch(client: Client, jid: str, at: float) -> None:
-    client.run(_watched(client, jid, at))
+    client.perform(RedisCommand(("ZADD", client.prefix + WATCHED, repr(at), jid)))
 
 
-def _watched(client: Client, jid: str, at: float) -> Steps[None]:
-    yield RedisCommand(("ZADD", client.prefix + WATCHED, repr(at), jid))
-
-
-def _unwatched(client: Client, jid: str) -> Steps[None]:
-    yield RedisCommand(("ZREM", client.prefix + WATCHED, jid))
+def _unwatch(client: Client, jid: str) -> None:
+    client.perform(RedisCommand(("ZREM", client.prefix + WATCHED, jid)))

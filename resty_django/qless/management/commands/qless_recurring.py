@@ -13,9 +13,11 @@ from resty_django.text import one_line
 from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.recurring import RecurringJob, of_reply
+from ...clients.transport import batches
 from ...errors import QlessError
 from ...tasks.abandoned import QUIET, Declared, of_tasks
-from ..tables import lines, named
+from .. import tables
+from ..tables import named
 
 EXIT_DOWN: Final = 2
 BATCH: Final = 500
@@ -76,10 +78,7 @@ class Command(BaseCommand):
             )
             for job in jobs
         ]
-        head, *body = lines(("recurring job", "class", "queue", "every", "made", "declared by"), rows)
-        self.stdout.write(self.style.MIGRATE_HEADING(head))
-        for line in body:
-            self.stdout.write(line)
+        tables.write(self, ("recurring job", "class", "queue", "every", "made", "declared by"), rows)
         for entry in declared:
             if entry.fault or entry.unknown:
                 self.stdout.write(_problem(entry) + (" --prune cancels it." if entry.abandoned else ""))
@@ -89,8 +88,8 @@ def _recurring_jobs(client: Client) -> list[RecurringJob]:
     jobs: list[RecurringJob | None] = []
     for queue in client.queues.counts():
         jids = client.queues[queue.name].jobs.recurring(0, -1) if queue.recurring else []
-        for first in range(0, len(jids), BATCH):
-            replies = client.call_many([("recur.get", jid) for jid in jids[first : first + BATCH]])
+        for batch in batches(jids, BATCH):
+            replies = client.call_many([("recur.get", jid) for jid in batch])
             jobs += [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
     return sorted((job for job in jobs if job is not None), key=lambda job: (job.queue_name, job.jid))
 

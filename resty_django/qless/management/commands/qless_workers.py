@@ -19,7 +19,8 @@ from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.worker_reports import QUIET, RESUME, SCALE, STACKS, STOP, WorkerReport
 from ...errors import QlessError
-from ..tables import lines, named
+from .. import tables
+from ..tables import named
 
 EXIT_DOWN: Final = 2
 WAIT: Final = 15.0
@@ -82,10 +83,7 @@ class Command(BaseCommand):
             state, *others = facts
             state = ", ".join(filter(None, ("" if life.state == "alive" else life.state, state)))
             rows.append((named(life.name), state, *others, f"{duration(life.age)} ago"))
-        head, *body = lines(heads, rows)
-        self.stdout.write(self.style.MIGRATE_HEADING(head))
-        for line in body:
-            self.stdout.write(line)
+        tables.write(self, heads, rows)
 
     def _control(self, client: Client, options: dict[str, Any]) -> None:
         action, until = options["action"], time.monotonic() + options["wait"]

@@ -57,7 +57,8 @@ class SlotMemory:
         if exception is JobTimeout:
             return JobTimeout(seconds), bool(raises)
         if exception is LostLock:
-            return lost_lock(jid), bool(raises)
+            lost = LostLock(f"The lock of job {jid} is lost: the job belongs to another worker, or is gone.")
+            return lost, bool(raises)
         return Stopping(), bool(raises)
 
     def is_lost(self, run: int) -> bool:
@@ -77,7 +78,3 @@ class SlotMemory:
 def make_memory(slots: int) -> mmap.mmap:
     """Return anonymous memory for this number of slots. Call it before the fork."""
     return mmap.mmap(-1, SIZE * slots)
-
-
-def lost_lock(jid: str) -> LostLock:
-    return LostLock(f"The lock of job {jid} is lost: the job belongs to another worker, or is gone.")
