@@ -1,7 +1,7 @@
 """Common tasks of operators in a browser: each within a number of clicks, from the index of the admin to the content.
 
-A click, and Enter in a form, are one click each; typing is none. A click above the target fails the test. Each task is done
-with the mouse, by keyboard alone, and without JavaScript.
+A click, and Enter in a form, are one click each; typing is none. A click above the target fails the test. Each task is
+done with the mouse, by keyboard alone, and without JavaScript.
 """
 
 from __future__ import annotations
