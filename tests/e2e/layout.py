@@ -101,7 +101,7 @@ def fill_site(client: Client) -> None:
     client.jobs["deleted"].cancel()  # so that only the archive has it
     Writer(client).run()
     queue.put(KLASS, jid="loop", depends=["loop"])
-    queue.pause(reason="until the new renderer of customer notifications is deployed everywhere", by="somebody")
+    queue.pause(reason="until the new renderer of customer notifications is deployed everywhere", by="admin")
     client.call("pace", GROUP, 4)
     shdicts["default"].set(KEY, KEY)
     mlcaches["pages"].set(KEY, KEY)

@@ -10,11 +10,13 @@ from resty_django.qless import Client
 from tests.e2e.browser import OpenPage
 from tests.e2e.layout import GROUP, KEY, QUEUE
 from tests.integration.qless.admin.tools import path, report
+from tests.integration.qless.conftest import no_tasks as no_tasks
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.e2e, pytest.mark.browser, pytest.mark.redis]
 
 LISTS: Final = (
     *map(path, ("queue", "job", "failuregroup", "worker")),
+    f"{path('job')}?q=state:failed",
     "/admin/resty_limits/limitpolicy/",
     "/admin/resty_cache/cache/",
     "/admin/resty_ids/idcounter/",
@@ -45,7 +47,7 @@ MEASURE: Final = """() => {
 
 
 @pytest.fixture
-def tab(open_page: OpenPage, long_names: Client) -> Any:
+def tab(open_page: OpenPage, no_tasks: None, long_names: Client) -> Any:
     for number in range(3):
         report(long_names, f"worker-{number}")
     window = open_page()

@@ -135,7 +135,11 @@ def test_each_table_is_sorted_by_each_of_its_columns(site: Any, admin_client: Br
 def test_heads_link_to_all_columns_of_a_table(site: Any, admin_client: Browser) -> None:
     for name, case in CASES.items():
         links = sort_links(admin_client.get(case.url).content.decode(), case)
-        assert set(links) == set(case.columns.split()), name
+        columns = set(case.columns.split())
+        if case.columns.startswith("job klass state"):  # what is the same in all rows of jobs stands above them
+            assert {"job", "changed"} <= set(links) <= columns | {"ran"}, name
+        else:
+            assert set(links) == columns, name
 
 
 def test_unknown_columns_are_ignored(site: Any, admin_client: Browser) -> None:

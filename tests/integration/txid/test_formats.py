@@ -35,7 +35,7 @@ def test_what_is_no_txid_is_shown_as_it_is() -> None:
 def order(transactional_db: None, client: Client) -> Any:
     stop()
     call_command("demo_data", verbosity=0)
-    reply = client.post("/", {"item": "Tea", "quantity": "2"})
+    reply = client.post("/orders/", {"item": "Tea", "quantity": "2"})
     yield Order.objects.get(txid=reply.headers["X-Request-Id"])
     stop()
 
