@@ -101,7 +101,7 @@ def test_a_serializer_says_what_is_wrong(value: Any, text: str) -> None:
 
 
 def test_each_request_of_the_demo_has_one(client: Client, db: None) -> None:
-    ids = {client.get("/").headers["X-Request-Id"] for _ in range(3)}
+    ids = {client.get("/orders/").headers["X-Request-Id"] for _ in range(3)}
     assert len(ids) == 3
     assert all(is_txid(request_id) for request_id in ids)
     assert max(ids) < txid()
