@@ -1,4 +1,4 @@
-"""Find wording that docs, messages, labels and comments avoid: `python -m tests.english [PATH]...`.
+"""Find wording that docs, messages, labels, comments and names of tests avoid: `python -m tests.english [PATH]...`.
 
 Prints each place with the rule and the advice; ends with 1 where there is one. Code in Markdown and words in backticks
 are left out. A line may keep its wording with `english: keep` in a comment on it.
@@ -85,6 +85,13 @@ RULES = (
     _rule(r"(?i)\bthe way on\b|\bgoes on (?:from|with)\b", "continues, propagates"),
     _rule(r"(?i)\bwhat (?:it|they) (?:is|are) about\b|\bwhat became of\b", "the noun: results, outcome"),
     _rule(r"(?i)\banew\b", "again, from the start"),
+    _rule(r"(?i)\bso (?:few|late|early|soon)\b(?! that\b| as\b)", "the number's name: count, time"),
+    _rule(r"(?i)\b(?:is|are|has|have) yet to\b", "not ... yet"),
+    _rule(r"(?i)\bleft out (?:is|are)\b", "... is left out, or: excludes ..."),
+    _rule(r"(?:^|[.:;] )One (?:without|with|that|for|of(?! the))\b", "repeat the noun"),
+    _rule(r"\bPure but\b", "Pure, except ..."),
+    _rule(r"(?i)\bas it is if\b", "unchanged if"),
+    _rule(r"\b[Ff]rom a time on\b|\bof none\b|\bbut for\b", "plain words: since a time; without; except"),
     _rule(r"(?i)\bthither|hither|whither|thence|hence\b|\bwherefore\b|\blest\b", "plain words"),
 )
 CODE = re.compile(r"``.*?``|`[^`\n]*`")
@@ -140,9 +147,18 @@ def _python(text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def _test_names(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the words of the names of test functions."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.lineno, node.name.removeprefix("test_").replace("_", " ")
+
+
 def _prose(path: Path, text: str) -> Iterator[tuple[int, str]]:
     if path.suffix == ".py":
         yield from ((line, found) for line, found in _python(text) if PROSE.search(found))
+        if path.name.startswith("test_"):
+            yield from _test_names(text)
     elif path.suffix == ".lua":
         for number, line in enumerate(text.split("\n"), 1):
             _code, _dashes, comment = line.partition("--")
