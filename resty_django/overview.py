@@ -40,7 +40,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TileRow:
     """The figures of one thing, such as a queue. With `error` there are no figures. `query`: finds it on the tile's
     page, as in "q=mail"."""
 
@@ -59,7 +59,7 @@ class Tile:
     """
 
     figures: Sequence[Figure] = ()
-    rows: Sequence[Row] = ()
+    rows: Sequence[TileRow] = ()
     bars: Sequence[int] = ()
     bars_label: str = ""
     notes: Sequence[str] = ()
@@ -72,7 +72,7 @@ MOST_ROWS = 8
 
 def tile(
     figures: Sequence[Figure],
-    rows: Sequence[Row] = (),
+    rows: Sequence[TileRow] = (),
     *,
     bars: Sequence[int] = (),
     bars_label: str = "",

@@ -15,7 +15,7 @@ from resty_django import overview
 from resty_django.conf import conf
 from resty_django.health import Level
 from resty_django.metrics import Family, family
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 
 from . import store
 from .engine.wall_clock import wall_at
@@ -108,7 +108,7 @@ def panel() -> Tile:
         _room(min(rules, key=lambda rule: 1.0 if rule.room is None else rule.room)),
     ]
     rows = [
-        Row(
+        TileRow(
             rule.name,
             [
                 Figure("per_minute", _("Per minute"), rule.issued.per_minute, "per minute"),

@@ -11,7 +11,7 @@ from .clients.client import Client
 from .clients.figures import KEPT_SPANS, Span, completed_by_queue
 from .clients.queue import PAUSE_REASON, PAUSED_BY, PAUSED_SINCE
 from .clients.replies import QueueCounts, QueueStats, WorkerCounts, WorkerLife
-from .clients.serialization import read, read_latency, reader, text
+from .clients.serialization import read, read_latency, text
 from .clients.transport import checked
 
 MAX_DETAILED_QUEUES: Final = 500
@@ -20,8 +20,6 @@ STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recur
 
 QUEUES_PER_ROUND_TRIP: Final = 50
 """Number of queues in one round trip; more would block the server for too long."""
-
-_STATS: Final = reader(QueueStats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,7 @@ def _moment(value: str) -> float | None:
 def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStats]:
     now = client.clock()
     return {
-        name: read(checked(reply), _STATS)
+        name: read(checked(reply), QueueStats)
         for chunk in _chunks(names)
         for name, reply in zip(chunk, client.call_many([("stats", name, now) for name in chunk]), strict=True)
     }

@@ -13,7 +13,7 @@ from resty_django import overview
 from resty_django.conf import conf, raw_section
 from resty_django.extras import MissingExtra
 from resty_django.metrics import Family, Sample, family
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 from resty_django.text import printable
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ def panel() -> Tile:
             Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
         [
-            Row(queue.name, _figures(queue, queue.name not in unserved.queues), query=urlencode({"name": queue.name}))
+            TileRow(
+                queue.name, _figures(queue, queue.name not in unserved.queues), query=urlencode({"name": queue.name})
+            )
             for queue in ranked
         ],
         bars=now.minutes,

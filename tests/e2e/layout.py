@@ -16,7 +16,7 @@ from django.test import Client as Browser
 from django.urls import Resolver404, resolve
 
 import resty_django
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.cache import mlcaches
 from resty_django.ids.models import IdRule
 from resty_django.limits import Decision
@@ -57,7 +57,7 @@ SEEDS: Final = [
     "/admin/resty_django/shareddictionary/default/change/?find=",
     f"/admin/resty_django/shareddictionary/default/change/?{urlencode({'key': KEY})}",
     f"/admin/resty_limits/limitpolicy/limits/key/?{urlencode({'key': KEY})}",
-    f"/admin/resty_limits/limitpolicy/limits/key/reset/?{urlencode({'limit': POLICY, 'k': Key.of(KEY).token})}",
+    f"/admin/resty_limits/limitpolicy/limits/key/reset/?{urlencode({'limit': POLICY, 'k': KeyView.of(KEY).token})}",
 ]
 """Pages where the crawl begins."""
 CHECK: Final = Path(__file__).with_name("layout.js").read_text()

@@ -21,7 +21,7 @@ from django.test import Client as Browser
 from django.test import override_settings
 from redis import Redis
 
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.cache import mlcaches
 from resty_django.ids import service
 from resty_django.limits import Decision
@@ -246,10 +246,10 @@ def in_dictionaries() -> dict[str, str]:
         **{
             "dictionary": "default",
             "cache": "pages",
-            "ban": quote(Key.of(ban.name).token),
-            "ban_token": Key.of(ban.name).token,
+            "ban": quote(KeyView.of(ban.name).token),
+            "ban_token": KeyView.of(ban.name).token,
         },
-        **{"key": Key.of(HOSTILE).token, "not_utf8": Key.of(NOT_UTF8).token},
+        **{"key": KeyView.of(HOSTILE).token, "not_utf8": KeyView.of(NOT_UTF8).token},
         "name": HOSTILE,
         "hostile": percent_encoded(HOSTILE),
         "series": percent_encoded(f"function:{HOSTILE}"),

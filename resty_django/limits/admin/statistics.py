@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.formatting import number
-from resty_django.admin.statistics import Key, OutageView, why
+from resty_django.admin.statistics import KeyView, OutageView, why
 from resty_django.admin.tables import Listing, listing
 from resty_django.minute_series.records import CountHistory, PeriodCounts
 from resty_django.minute_series.top_keys import FrequentKey
@@ -50,7 +50,7 @@ class RefusedKey:
 
     @classmethod
     def of(cls, entry: FrequentKey) -> RefusedKey:
-        key = Key.of(entry.key)
+        key = KeyView.of(entry.key)
         shortened = entry.key.endswith("…")
         count = number(entry.times)
         if entry.error:

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .serialization import read, reader, texts
+from .serialization import LuaList, read_list, texts
 from .transport import Steps, batches, checked, sync_and_async
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class LatestFailures(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     times: list[float]
-    classes: list[str] | dict[str, Any]
+    classes: LuaList[str]
     message: str
     first: float
 
@@ -213,15 +213,11 @@ class FailuresBetween(msgspec.Struct, frozen=True, array_like=True):
     last: float
 
 
-_LATEST: Final = reader(list[LatestFailures])
-_BETWEEN: Final = reader(list[FailuresBetween])
-
-
 def latest_failures(client: Client, groups: Sequence[str], count: int = 25) -> dict[str, LatestFailures]:
     """Return the latest `count` (at most 25) jobs of each group. Raises `QlessError`, `StoreError`."""
     chunks = batches(groups, GROUPS_PER_CALL)
     replies = client.call_many([("failures.latest", count, *chunk) for chunk in chunks]) if chunks else []
-    records = [record for reply in replies for record in read(checked(reply), _LATEST)]
+    records = [record for reply in replies for record in read_list(checked(reply), LatestFailures)]
     return dict(zip(groups, records, strict=True))
 
 
@@ -235,7 +231,7 @@ def failures_between(
     """
     found: dict[str, FailuresBetween] = {}
     for chunk in batches(list(groups), min(GROUPS_PER_CALL, -(-most // 2))):
-        results = read(checked(client.call("failures.between", start, end, *chunk)), _BETWEEN)
+        results = read_list(client.call("failures.between", start, end, *chunk), FailuresBetween)
         found.update((group, result) for group, result in zip(chunk, results, strict=True) if result.count)
         if len(found) >= most:
             break

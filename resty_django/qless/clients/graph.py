@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import DependencyError, GraphTooLarge, NoSuchJob
 from .job import Job, job_list
 from .put_options import Outcome, options_of, read_outcome
 from .replies import Group, JobStates, group_of
-from .serialization import as_list, read, reader, texts
+from .serialization import read_list, texts
 from .transport import RedisCommand, Request, Steps, batches, checked
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ ROUNDS: Final = 5
 """How often a graph that grows while it is being canceled is walked again."""
 ENDED: Final = frozenset(("complete", "failed"))
 """States in which a job has ended."""
-
-_MEMBERS: Final = reader(list[tuple[str, str | bool]] | dict[str, Any])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +155,8 @@ def members_of(client: Client, group_id: str, offset: int = 0, count: int = -1) 
     members: JobStates = []
     while count < 0 or len(members) < count:
         size = MEMBERS_PER_CALL if count < 0 else min(MEMBERS_PER_CALL, count - len(members))
-        page = as_list(read((yield "group.jobs", group_id, offset + len(members), size), _MEMBERS))
-        members += [(jid, state or None) for jid, state in page]
+        page = read_list((yield "group.jobs", group_id, offset + len(members), size), tuple[str, str | bool])
+        members += [(jid, state if isinstance(state, str) else None) for jid, state in page]
         if len(page) < size:
             break
     return members

@@ -22,7 +22,7 @@ from .graph import (
 from .job import Job
 from .put_options import ENDS, Callback, Outcome, callbacks_text, read_callbacks
 from .replies import Group, GroupList, GroupRecord, JobStates, group_of, group_of_record
-from .serialization import as_list, read, reader, text
+from .serialization import LuaList, as_list, read, text
 from .transport import RedisCommand, Steps, batches, sync_and_async
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ Callbacks: TypeAlias = Iterable[Callback | Sequence[Any]]
 
 class _Page(msgspec.Struct):
     total: int
-    groups: list[GroupRecord] | dict[str, Any]
-
-
-_PAGE: Final = reader(_Page)
+    groups: LuaList[GroupRecord]
 
 
 class Groups:
@@ -149,7 +146,7 @@ class Groups:
         total, first, last = 0, offset, offset + count
         while first < last:
             size = min(GROUPS_PER_CALL, last - first)
-            page = read((yield "groups", first, size), _PAGE)
+            page = read((yield "groups", first, size), _Page)
             total = page.total
             groups += [group_of_record(record) for record in as_list(page.groups)]
             first += size

@@ -19,7 +19,7 @@ import msgspec
 from resty_django.text.suggestions import did_you_mean
 
 from ..errors import InvalidArgument, UnreadableReply
-from .serialization import as_list, decode, encode, read, reader
+from .serialization import as_list, decode, encode, read
 
 
 def class_name(klass: Any) -> str:
@@ -137,8 +137,6 @@ ENDS: Final = ("success", "failure", "complete")
 POLICIES: Final = ("fail", "skip", "release", "wait")
 """Actions of a job when another, for which it waits, has failed."""
 
-_FIELDS: Final = reader(dict[str, str])
-
 
 @dataclass(frozen=True, slots=True)
 class Callback:
@@ -251,7 +249,7 @@ def read_outcome(reply: bytes | None) -> Outcome | None:
     """Return the reply of the command `outcome`; None if nothing follows from the job's end."""
     if reply is None:
         return None
-    fields = read(reply, _FIELDS)
+    fields = read(reply, dict[str, str])
     return Outcome(
         success=read_callbacks(fields.get("success")),
         failure=read_callbacks(fields.get("failure")),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from .serialization import read, reader
+from .serialization import LuaList, read
 
 if TYPE_CHECKING:
     from .job import Job
@@ -83,7 +83,7 @@ class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     age: float
-    queues: list[str] | dict[str, Any]
+    queues: LuaList[str]
 
     @property
     def state(self) -> str:
@@ -228,7 +228,7 @@ class GroupRecord(msgspec.Struct):
 
 def group_of(reply: bytes) -> Group:
     """Return the group in a reply of `group.get`. Raises `UnreadableReply`."""
-    return group_of_record(read(reply, _GROUP))
+    return group_of_record(read(reply, GroupRecord))
 
 
 def group_of_record(record: GroupRecord) -> Group:
@@ -238,7 +238,6 @@ def group_of_record(record: GroupRecord) -> Group:
 
 
 _COUNTS: Final = ("total", "done", "failed", "skipped", "canceled", "left")
-_GROUP: Final = reader(GroupRecord)
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
@@ -254,11 +253,11 @@ class JobRecord(msgspec.Struct, kw_only=True):
     remaining: int | float
     expires: float
     data: str
-    tags: list[Any] | dict[str, Any]
-    history: list[Any] | dict[str, Any] = []
+    tags: LuaList[object]
+    history: LuaList[dict[str, Any]] = []
     failure: Any = None
-    dependents: list[str] | dict[str, Any] = {}
-    dependencies: list[str] | dict[str, Any] = {}
+    dependents: LuaList[str] = {}
+    dependencies: LuaList[str] = {}
     tracked: bool = False
     spawned_from_jid: str | bool = False
     txid: str | None = None
@@ -276,5 +275,5 @@ class RecurringRecord(msgspec.Struct, kw_only=True):
     retries: int | float
     count: int
     data: str
-    tags: list[Any] | dict[str, Any]
+    tags: LuaList[object]
     backlog: int | float

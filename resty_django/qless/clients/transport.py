@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
-import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras, sansio
@@ -85,11 +84,11 @@ def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iter
         caller_log.warning("%s: %s: %s", text % args, type(error).__name__, error)
 
 
-def pages(decoder: msgspec.json.Decoder[Page[T]], kind: str, *args: Any) -> Steps[list[T]]:
+def pages(kind: type[Page[T]], command: str, *args: Any) -> Steps[list[T]]:
     """Return the contents of all pages of a list of the core."""
     contents, cursor = [], "0"
     while cursor:
-        page = read((yield "page", kind, cursor, *args), decoder)
+        page = read((yield "page", command, cursor, *args), kind)
         contents.append(page.items)
         cursor = page.cursor
     return contents

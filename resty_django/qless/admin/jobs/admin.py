@@ -41,7 +41,7 @@ from ..links import links
 from . import operations
 from .callbacks import callbacks_table, outcome_facts
 from .failure_report import FailureContext, failure_context
-from .history import History, history
+from .history import JobHistory, history
 from .new_job import NewJob
 
 MAX_GROUPS: Final = 100
@@ -77,7 +77,7 @@ class JobContext(TypedDict):
     failure: FailureContext | None
     result: str
     progress: ProgressContext | None
-    history: History
+    history: JobHistory
     connected: bool
     """Whether other jobs are connected with it."""
     callbacks: Table | None
