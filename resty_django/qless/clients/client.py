@@ -16,7 +16,7 @@ from ..core import PREFIX
 from ..errors import DependencyError, InvalidArgument
 from . import worker_reports
 from .events import Events
-from .figures import Figures
+from .figures import JobFigures
 from .graph import LIMIT, cancel_all, dependents_first, retry_all
 from .groups import Groups
 from .jobs import Jobs
@@ -221,7 +221,7 @@ class Client(ScriptClient):
         self.queues = Queues(self)
         self.jobs = Jobs(self)
         self.groups = Groups(self)
-        self.figures = Figures(self)
+        self.figures = JobFigures(self)
         self.workers = Workers(self)
         self.config = Config(self)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import DependencyError, GraphTooLarge, NoSuchJob
 from .job import Job, job_list
-from .put_options import Outcome, options_of, read_outcome
+from .put_options import JobOutcome, options_of, read_outcome
 from .replies import Group, JobStates, group_of
 from .serialization import read_list, texts
 from .transport import RedisCommand, Request, Steps, batches, checked
@@ -40,7 +40,7 @@ class Graph:
 
     jobs: dict[str, Job] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, JobOutcome] = field(default_factory=dict)
     dependents: dict[str, list[str]] = field(default_factory=dict)
 
     def not_complete(self) -> list[str]:
@@ -53,7 +53,7 @@ class Graph:
         return [job for jid, job in self.jobs.items() if job.state == "failed" and not blocked(self.outcomes.get(jid))]
 
 
-def blocked(outcome: Outcome | None) -> bool:
+def blocked(outcome: JobOutcome | None) -> bool:
     """Return whether a job failed because of another job."""
     return outcome is not None and outcome.blocked is not None
 
@@ -127,10 +127,10 @@ def graph_of_existing(client: Client, jid: str, limit: int) -> Steps[Graph]:
     return graph
 
 
-def outcomes_of(client: Client, jobs: Iterable[Job]) -> Steps[dict[str, Outcome]]:
+def outcomes_of(client: Client, jobs: Iterable[Job]) -> Steps[dict[str, JobOutcome]]:
     """Return the outcomes of those jobs that have any; complete jobs have none any more."""
     jids = [job.jid for job in jobs if job.state != "complete"]
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, JobOutcome] = {}
     for batch in batches(jids, JOBS_PER_CALL):
         for jid, reply in zip(batch, (yield [("outcome", jid) for jid in batch]), strict=True):
             outcome = read_outcome(checked(reply))

@@ -20,7 +20,7 @@ from .graph import (
     requeue,
 )
 from .job import Job
-from .put_options import ENDS, Callback, Outcome, callbacks_text, read_callbacks
+from .put_options import ENDS, Callback, JobOutcome, callbacks_text, read_callbacks
 from .replies import Group, GroupList, GroupRecord, JobStates, group_of, group_of_record
 from .serialization import LuaList, as_list, read, text
 from .transport import RedisCommand, Steps, batches, sync_and_async
@@ -94,13 +94,13 @@ class Groups:
 
     jobs, ajobs = sync_and_async(_jobs)
 
-    def _callbacks(self, id: str) -> Steps[Outcome | None]:
-        """Return the callbacks of a group as an `Outcome`; None if the group does not exist."""
+    def _callbacks(self, id: str) -> Steps[JobOutcome | None]:
+        """Return the callbacks of a group as a `JobOutcome`; None if the group does not exist."""
         texts = yield RedisCommand(("HMGET", f"{self.client.prefix}g:{id}", "name", *ENDS))
         if texts[0] is None:
             return None
         success, failure, complete = (read_callbacks(reply and text(reply)) for reply in texts[1:])
-        return Outcome(success=success, failure=failure, complete=complete)
+        return JobOutcome(success=success, failure=failure, complete=complete)
 
     callbacks, acallbacks = sync_and_async(_callbacks)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from .graph import LIMIT, Graph, graph_of_existing
 from .job import Job, job_list
-from .put_options import Outcome, read_outcome
+from .put_options import JobOutcome, read_outcome
 from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
 from .replies import Failures, JidPage, JobRecord, JobResult, Page, SearchPage, Tracked
@@ -162,7 +162,7 @@ class Jobs:
 
     result, aresult = sync_and_async(_result)
 
-    def _outcome(self, jid: str) -> Steps[Outcome | None]:
+    def _outcome(self, jid: str) -> Steps[JobOutcome | None]:
         """Return the callbacks, policies and groups of a job; None if it has none, is complete, or does not exist."""
         return read_outcome((yield "outcome", jid))
 

@@ -155,7 +155,7 @@ class Callback:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The callbacks, policies and groups of a job.
 
     `policy`: what the job does when any job for which it waits fails; `policies`: the same for single jids. `groups`:
@@ -245,12 +245,12 @@ def _data(text: str) -> Any:
         return text
 
 
-def read_outcome(reply: bytes | None) -> Outcome | None:
+def read_outcome(reply: bytes | None) -> JobOutcome | None:
     """Return the reply of the command `outcome`; None if nothing follows from the job's end."""
     if reply is None:
         return None
     fields = read(reply, dict[str, str])
-    return Outcome(
+    return JobOutcome(
         success=read_callbacks(fields.get("success")),
         failure=read_callbacks(fields.get("failure")),
         complete=read_callbacks(fields.get("complete")),

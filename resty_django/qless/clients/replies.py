@@ -58,7 +58,7 @@ class Page(msgspec.Struct, Generic[T]):
     cursor: str
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class DurationStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in seconds. `histogram` has 148 counts: 0 to 59 s, 1 to 59 minutes, 1 to 23 hours, 1 to 6 days."""
 
     count: int
@@ -74,8 +74,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     failed: int
     failures: int
-    wait: Series
-    run: Series
+    wait: DurationStatistics
+    run: DurationStatistics
 
 
 class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from resty_django.txid.codec import is_txid
 
 from ...clients.graph import groups_of
 from ...clients.job import Job
-from ...clients.put_options import Outcome
+from ...clients.put_options import JobOutcome
 from ...clients.recurring import RecurringJob
 from ...clients.replies import JobResult
 from ...clients.serialization import encode
@@ -152,7 +152,7 @@ class JobAdmin(NewJob):
         state = state_of(job, now)
         data, complete = display_json(job.raw_data, job.klass)
         result = job.result()
-        outcome = job.outcome() or Outcome()
+        outcome = job.outcome() or JobOutcome()
         groups = client.run(groups_of(client, job.dependencies[:MAX_GROUPS])) if job.dependencies else {}
         permissions = self.permissions_of(request)
         return {
