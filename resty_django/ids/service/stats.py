@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from resty_django.conf import conf
-from resty_django.minute_series.records import History
-from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
-from resty_django.processes.background import Task, background
+from resty_django.minute_series.records import CountHistory
+from resty_django.minute_series.series import FLUSH_SECONDS, FlushPause, MinuteSeries
+from resty_django.processes.background import BackgroundTask, background
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from resty_django.text import logger
@@ -47,15 +47,15 @@ class StatsReporter:
     def __init__(self, counts: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.time) -> None:
         self._counts = counts
         self._series = series(clock)
-        self._pause = Pause()
-        self._task: Task | None = None
+        self._pause = FlushPause()
+        self._task: BackgroundTask | None = None
         self._flushing = threading.Lock()
 
     def start(self) -> None:
         """Flush about once a second from now on."""
         if self._task is None:
             self._task = background.add(self._work)
-            background.run_soon(self._task, PERIOD)
+            background.run_soon(self._task, FLUSH_SECONDS)
 
     def stop(self, timeout: float) -> None:
         """Flush once more, and not again; wait at most `timeout` seconds."""
@@ -93,6 +93,6 @@ def issued(rules: Iterable[str], clock: Callable[[], float] = time.time) -> dict
     all_series, now = series(clock), clock()
     counts = {}
     for rule in rules:
-        history = History(run(all_series.load(rule)), Count(), now)
+        history = CountHistory(run(all_series.load(rule)), Count(), now)
         counts[rule] = Issued(history.total.ids, tuple(minute.counts.ids for minute in history.minutes))
     return counts

@@ -12,7 +12,7 @@ import msgspec
 from .. import job_classes
 from ..errors import InvalidArgument
 from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, Outcome, checked_options, list_text, options_of
-from .replies import JobRecord, RecurringRecord, Result
+from .replies import JobRecord, JobResult, RecurringRecord
 from .serialization import as_list, decode, encode, read_list
 from .transport import Request, Steps, batches, sync_and_async
 
@@ -358,7 +358,7 @@ class Job(StoredJob[JobRecord]):
 
     # --- in any state ---
 
-    def _result(self) -> Steps[Result | None]:
+    def _result(self) -> Steps[JobResult | None]:
         """Return the job's current result and progress; None if the job no longer exists."""
         return (yield from self.client.jobs._result(self.jid))
 

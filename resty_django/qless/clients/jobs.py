@@ -11,7 +11,7 @@ from .job import Job, job_list
 from .put_options import Outcome, read_outcome
 from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
-from .replies import Failures, JidPage, JobRecord, Page, Result, SearchPage, Tracked
+from .replies import Failures, JidPage, JobRecord, JobResult, Page, SearchPage, Tracked
 from .serialization import LuaList, as_list, decode, read
 from .transport import Steps, batches, pages, sync_and_async
 
@@ -145,13 +145,13 @@ class Jobs:
 
     search, asearch = sync_and_async(_search)
 
-    def _result(self, jid: str) -> Steps[Result | None]:
+    def _result(self, jid: str) -> Steps[JobResult | None]:
         """Return the result and progress of a job, also while it runs; None if it does not exist."""
         reply = yield "result", jid
         if reply is None:
             return None
         fields = read(reply, _Result)
-        return Result(
+        return JobResult(
             jid=fields.jid,
             state=fields.state,
             result=decode(fields.result) if isinstance(fields.result, str) else None,

@@ -106,7 +106,7 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a complete job, and its latest progress: a number and a message, reported at the time `at`."""
 
     jid: str

@@ -32,7 +32,7 @@ from .replies import Page
 from .serialization import as_bytes, read
 
 if TYPE_CHECKING:
-    from resty_django.redis import Origin, Script
+    from resty_django.redis import LuaScript, Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,11 +109,11 @@ class ScriptClient:
         self, redis: Origin, async_redis: Origin | None, prefix: str, clock: Callable[[], float] = time.time
     ) -> None:
         extras.require(CLAUSE, "redis")
-        from resty_django.redis import Source, keys
+        from resty_django.redis import ClientSource, keys
 
         self.prefix: Final = prefix
         self.clock: Final = clock
-        self.source: Final = Source(redis, async_redis)
+        self.source: Final = ClientSource(redis, async_redis)
         self._script: Final = _script(prefix)
         self._keys: Final = (prefix,) if re.search("{.+}", prefix) else ()
         self._command: Final = keys.command
@@ -267,7 +267,7 @@ def sync_and_async(
 
 
 @functools.cache
-def _script(prefix: str) -> Script:
-    from resty_django.redis import Script
+def _script(prefix: str) -> LuaScript:
+    from resty_django.redis import LuaScript
 
-    return Script(source(prefix))
+    return LuaScript(source(prefix))

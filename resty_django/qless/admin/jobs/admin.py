@@ -22,7 +22,7 @@ from ...clients.graph import groups_of
 from ...clients.job import Job
 from ...clients.put_options import Outcome
 from ...clients.recurring import RecurringJob
-from ...clients.replies import Result
+from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import QlessError
 from ...models import ArchivedJob, token
@@ -262,7 +262,7 @@ def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tu
     return facts
 
 
-def _progress_context(result: Result | None, now: float) -> ProgressContext | None:
+def _progress_context(result: JobResult | None, now: float) -> ProgressContext | None:
     if result is None or result.progress is None:
         return None
     share = max(0.0, min(1.0, result.progress))
@@ -273,7 +273,7 @@ def _progress_context(result: Result | None, now: float) -> ProgressContext | No
     }
 
 
-def _result_json(result: Result | None) -> str:
+def _result_json(result: JobResult | None) -> str:
     if result is None or result.result is None:
         return ""
     try:
