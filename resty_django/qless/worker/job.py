@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ..clients.replies import JobRecord
-from ..clients.serialization import read, reader, text
+from ..clients.serialization import read, read_list, text
 from ..errors import UnreadableReply
 from ..middleware.job import WorkerJob
 
@@ -43,10 +43,8 @@ def read_jobs(reply: bytes, make_job: Callable[[JobRecord], J]) -> tuple[list[J]
 
     Raises `UnreadableReply` if it is not a list of jobs.
     """
-    if reply == b"{}":  # the core's empty list
-        return [], {}
     try:
-        return [make_job(record) for record in read(reply, reader(list[JobRecord]))], {}
+        return [make_job(record) for record in read_list(reply, JobRecord)], {}
     except UnreadableReply as error:
         try:
             records = [(str(record["jid"]), json.dumps(record)) for record in json.loads(text(reply))]
@@ -56,7 +54,7 @@ def read_jobs(reply: bytes, make_job: Callable[[JobRecord], J]) -> tuple[list[J]
     unreadable: dict[str, UnreadableReply] = {}
     for jid, encoded in records:
         try:
-            jobs.append(make_job(read(encoded.encode(), reader(JobRecord))))
+            jobs.append(make_job(read(encoded.encode(), JobRecord)))
         except (UnreadableReply, msgspec.ValidationError) as problem:
             unreadable[jid] = UnreadableReply(str(problem))
     return jobs, unreadable
