@@ -23,7 +23,7 @@ class JobHandler:
     """The code that runs the jobs of a class.
 
     `keep_result`: whether the function's return value is stored as the job's result, for `result_ttl` seconds (None:
-    as long as the job).
+    as long as the job). `refusal`: why its jobs cannot be run; `function` raises it.
     """
 
     function: Callable[[Any], object]
@@ -31,19 +31,20 @@ class JobHandler:
     middleware: tuple[Middleware, ...] = ()
     keep_result: bool = False
     result_ttl: float | None = None
+    refusal: BaseException | None = None
 
 
 def handler_of(klass: str, queue: str) -> JobHandler:
-    """Return the handler of the jobs of a class in a queue. If they cannot be run, its function raises the reason."""
+    """Return the handler of the jobs of a class in a queue. If they cannot be run, it has a `refusal`."""
     try:
         return resolve_handler(klass, queue)
     except BaseException as error:  # importing a module may even raise SystemExit
-        reason = error
+        refusal = error
 
     def refuse(job: object) -> None:
-        raise reason
+        raise refusal
 
-    return JobHandler(refuse)
+    return JobHandler(refuse, refusal=refusal)
 
 
 @lru_cache(maxsize=1000)

@@ -35,6 +35,7 @@ from ..clients.transport import Request, is_refusal
 from ..errors import InvalidArgument, LostLock, QlessError, UnreadableReply
 from ..outcomes import Stopping
 from ..outcomes.error_text import message_of
+from . import execution
 from .commands import CommandBatch, FailJob
 from .executor import Pool
 from .handlers import handler_of
@@ -346,7 +347,11 @@ class WorkerLoop:
         for job in jobs:
             running = RunningJob(job=job, queue=queue, handler=handler_of(job.klass, queue), started_at=now)
             self.in_flight.add(running, now)
-            self.pool.start(running)
+            if running.handler.refusal is None:
+                self.pool.start(running)
+            else:
+                execution.finish(running, running.handler.refusal)
+                self.in_flight.settle(running)
         if unreadable:
             log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(unreadable))
             group = f"{queue}-{UnreadableReply.__name__}"

@@ -1,7 +1,6 @@
 """Ends of jobs that the server refuses, or that cannot even be sent: the job fails at once, the others go on.
 
-Private names: no job makes `WorkerLoop._run_once` raise, since it handles all that is known to go wrong; and
-`Client._arguments` is what redis-py gets, which is looked at for hundreds of examples without a server.
+The private `Client._arguments` is what redis-py gets: tests check it for hundreds of examples without a server.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from resty_django.qless.integrations.celery.runner import run_borrowed
 from resty_django.qless.outcomes import RequeueLater, RetryLater
 from resty_django.qless.outcomes.error_text import MAX_GROUP_CHARS, MAX_MESSAGE_CHARS
 from resty_django.qless.worker import execution
-from resty_django.qless.worker.commands import FailJob, RetryJob
+from resty_django.qless.worker.commands import CommandBatch, FailJob, RetryJob
 from resty_django.qless.worker.handlers import JobHandler
-from resty_django.qless.worker.loop import ExitCode, WorkerLoop
+from resty_django.qless.worker.in_flight import InFlightJobs
+from resty_django.qless.worker.loop import ExitCode
 from resty_django.qless.worker.running_job import MAX_REFUSALS, RunningJob
 from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker import jobs
@@ -135,16 +135,15 @@ def test_a_call_that_cannot_be_sent_stops_neither_the_loop_nor_other_jobs(start_
 def test_the_loop_continues_after_an_unexpected_exception(
     start_worker: Start, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even then the process goes on, unless it meets nothing else any more."""
     faults = [RuntimeError("a fault"), RuntimeError("another")]
-    run_once = WorkerLoop._run_once
+    build_batch = InFlightJobs.build_batch
 
-    def faulty(self: WorkerLoop, now: float) -> None:
+    def faulty(self: InFlightJobs, now: float) -> CommandBatch:
         if faults:
             raise faults.pop()
-        run_once(self, now)
+        return build_batch(self, now)
 
-    monkeypatch.setattr(WorkerLoop, "_run_once", faulty)
+    monkeypatch.setattr(InFlightJobs, "build_batch", faulty)
     start_worker()
     until(client, put(client, "note", 1), "complete")
     assert not faults
