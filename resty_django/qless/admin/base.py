@@ -19,6 +19,7 @@ from resty_django.conf import conf
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..errors import QlessError
 from ..models import Named, name_of, token
@@ -65,11 +66,13 @@ class JobsAdmin(BulkAdmin[M]):
     refusals: ClassVar = (QlessError, StoreError)
     object_route = "<path:object_id>"
     live: ClassVar[bool] = True
-    client: ClassVar[Any] = staticmethod(default_client)
-    """Returns the qless client of the settings."""
 
     class Media:
         css: ClassVar = {"all": ["resty_django/admin.css", "resty_django/chart.css", "resty_qless/admin.css"]}
+
+    def client(self) -> Client:
+        """Return the client of the settings."""
+        return default_client()
 
     # --- permissions --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from resty_django.admin.chart_axes import DAY, HOUR, MINUTE, Axis, Unit, time_ax
 from resty_django.admin.charts import LINE, TABLE, Chart, Series
 from resty_django.admin.formatting import duration, number
 
+from ..clients.client import Client
 from ..clients.figures import UNITS, Durations, Span, Totals
 from .formatting import job_count
 
@@ -43,10 +44,10 @@ def period_links(period: str, query: str = "") -> list[tuple[str, Any, bool]]:
     return [(f"?{query}period={key}", str(label), key == period) for key, label in PERIODS.items()]
 
 
-def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
+def spans_of(client: Client, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
     """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
     unit, count = SPANS[period]
-    return client.figures.spans(unit, count, queue=queue, klass=klass)  # type: ignore[no-any-return]
+    return client.figures.spans(unit, count, queue=queue, klass=klass)
 
 
 def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.tables import Column, Row, Table, table
 
+from ..clients.client import Client
 from ..clients.figures import Totals, by_class, latest_failures, summed
 from ..models import JobClass
 from . import charts, formatting
@@ -115,7 +116,7 @@ def _row(klass: str, totals: Totals) -> Row:
     )
 
 
-def _failure_groups(request: HttpRequest, client: Any, klass: str) -> Table:
+def _failure_groups(request: HttpRequest, client: Client, klass: str) -> Table:
     counts: dict[str, int] = client.jobs.failed()
     largest = sorted(counts, key=lambda group: (-counts[group], group))[:MAX_GROUPS]
     latest = latest_failures(client, largest, EXAMINED)

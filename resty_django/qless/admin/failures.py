@@ -18,8 +18,9 @@ from resty_django.admin.charts import Series, sparkline
 from resty_django.admin.formatting import NONE
 from resty_django.admin.lists import ListContext
 from resty_django.admin.operations import Operation, OperationResult, Refused
-from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
+from resty_django.admin.tables import MAX_SORTED, Column, Row, SortOrder, Table, order_of, pager, sheet_of, sort, table
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.figures import LatestFailures, latest_failures
 from ..clients.serialization import text
@@ -119,14 +120,15 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         client = self.client()
         groups: dict[str, int] = client.jobs.failed()
         rows = [Row({}, {"group": group, "count": groups[group]}) for group in self.filter_names(request, groups)]
-        key, descending = order_of(request, COLUMNS)
+        order = order_of(request, COLUMNS)
         page = pager(request, len(rows))
-        if key in ("first", "last") and len(rows) <= MAX_SORTED:
-            rows = sort(_rows(client, rows), key, descending)
-            shown_rows = rows[max(0, page.first - 1) : page.last]
+        if order.key in ("first", "last") and len(rows) <= MAX_SORTED:
+            rows = sort(_rows(client, rows), order)
+            shown_rows = page.rows_of(rows)
         else:
-            rows = sort(rows, key if key in ("group", "count") else "count", descending if key else True)
-            shown_rows = _rows(client, rows[max(0, page.first - 1) : page.last])
+            column = order.key if order.key in ("group", "count") else "count"
+            rows = sort(rows, SortOrder(column, order.descending if order else True))
+            shown_rows = _rows(client, page.rows_of(rows))
         failures_table = table(
             request,
             COLUMNS,
@@ -156,7 +158,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         client = self.client()
         return self.page(request, f"{TEMPLATES}/group.html", self._group_context(request, client, row))
 
-    def _group_context(self, request: HttpRequest, client: Any, row: FailureGroup) -> GroupContext:
+    def _group_context(self, request: HttpRequest, client: Client, row: FailureGroup) -> GroupContext:
         group, now = row.name, client.clock()
         jobs_of_group, job_list = jobs_table(
             request,
@@ -203,7 +205,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         ]
 
 
-def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | None:
+def _paced_context(client: Client, group: str, failed: int) -> dict[str, Any] | None:
     """Return the progress of a group's paced retry, until a day after its end. `failed`: the number of its jobs."""
     values = redis_command(client, "HMGET", f"paced:{group}", "id", "queue", "rate", "left", "stopped")
     id, queue, rate, left_text, stopped = (text(value) if isinstance(value, bytes) else value or "" for value in values)
@@ -243,7 +245,7 @@ def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | Non
     }
 
 
-def _rows(client: Any, rows: Sequence[Row]) -> list[Row]:
+def _rows(client: Client, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of groups with all columns. `rows`: their names and counts."""
     now = client.clock()
     latest = latest_failures(client, [row.values["group"] for row in rows])

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from resty_django.database.history import username
 from resty_django.text import printable
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..models import name_of, token
 from .formatting import name
@@ -37,7 +38,7 @@ class QueueField(forms.ChoiceField):
         return name_of(super().clean(value))
 
 
-def queues_of(client: Any) -> list[str]:
+def queues_of(client: Client) -> list[str]:
     return list(redis_command(client, "ZRANGE", "queues", 0, -1))
 
 

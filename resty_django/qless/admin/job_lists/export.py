@@ -13,6 +13,7 @@ from resty_django.admin.export import Sheet, moment
 from resty_django.admin.tables import PAGE_SIZE, Table
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...clients.serialization import decode
 from ...errors import QlessError
@@ -29,7 +30,7 @@ MAX_SCANNED: Final = 100_000
 """Maximum number of jobs that an export examines where no list in Redis fits its filter."""
 
 
-def jobs_sheet(client: Any, jobs: Callable[[], Iterable[Job]]) -> Sheet:
+def jobs_sheet(client: Client, jobs: Callable[[], Iterable[Job]]) -> Sheet:
     """Return the export of jobs, which are read when it begins."""
 
     def rows() -> Iterator[list[Any]]:

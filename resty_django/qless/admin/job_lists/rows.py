@@ -18,6 +18,7 @@ from resty_django.admin.tables import (
     Column,
     Pager,
     Row,
+    SortOrder,
     Table,
     changed,
     number_of,
@@ -27,6 +28,7 @@ from resty_django.admin.tables import (
     table,
 )
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...errors import QlessError
 from ...models import token
@@ -102,7 +104,9 @@ def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fra
     )
 
 
-def job_rows(client: Any, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()) -> list[Row]:
+def job_rows(
+    client: Client, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()
+) -> list[Row]:
     """Return jobs as rows, with the times of scheduled jobs. `fragments`: where a search has found each."""
     due = _due_times(client, [job for job in jobs if job.state == "scheduled"])
     places = fragments or [()] * len(jobs)
@@ -145,11 +149,11 @@ def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> fl
 
 
 def table_of_jobs(
-    request: HttpRequest, rows: Sequence[Row], *, order: tuple[str, bool] | None = None, **options: Any
+    request: HttpRequest, rows: Sequence[Row], *, order: SortOrder | None = None, **options: Any
 ) -> Table:
     """Return rows of jobs as a table: what is the same in all of them stands above it, with links, and columns without
     content are left out. `order` and `options`: of `tables.table`."""
-    kept = (order or order_of(request, COLUMNS))[0]
+    kept = (order or order_of(request, COLUMNS)).key
     jobs = [row.values for row in rows if row.values]
     first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
     common = {pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)}
@@ -181,7 +185,7 @@ def _row_without(row: Row, arguments: Collection[tuple[str, str]], group: str) -
     return replace(row, cells={**row.cells, "arguments": _first_arguments(others), "about": about})
 
 
-def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
+def _due_times(client: Client, jobs: Sequence[Job]) -> dict[str, float]:
     """Return when scheduled jobs can run: one call for each of their queues."""
     by_queue: dict[str, list[str]] = {}
     for job in jobs:
@@ -239,7 +243,7 @@ def history_of(job: Job) -> list[dict[str, Any]]:
 
 
 def jobs_table(
-    request: HttpRequest, client: Any, job_filter: JobFilter, *, caption: Any, empty: Any
+    request: HttpRequest, client: Client, job_filter: JobFilter, *, caption: Any, empty: Any
 ) -> tuple[Table, JobList]:
     """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
     job_list = JobList(client, job_filter)
@@ -259,7 +263,7 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
             empty = _("No matches so far. Continue with the next page.")
     rows = job_rows(job_list.client, page.jobs, now, page.fragments)
     position = Pager(next=next_url, note=note)
-    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sortable=False)
+    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sorts=())
     summary = formatting.job_count(matched)
     return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
 
@@ -277,18 +281,21 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: A
     """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
     total = job_list.total()
     by_column = order_of(request, COLUMNS)
-    if by_column[0] and total <= MAX_SORTED:
-        rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
+    if by_column and total <= MAX_SORTED:
+        rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), by_column)
         position = pager(request, len(rows))
-        rows = rows[max(0, position.first - 1) : position.last]
-        jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position)
+        jobs = table_of_jobs(
+            request, position.rows_of(rows), caption=caption, empty=empty, picks=True, position=position
+        )
         default = [(changed(request, o=None, p=None), _("Default order"))]
         return replace(jobs, summary=formatting.job_count(total), order_links=default)
     choice = _ListChoice.of(request, job_list, total)
     position = pager(request, choice.listed)
-    start = max(0, position.first - 1)
     page = job_list.page(
-        start, min(PAGE_SIZE, choice.listed - start), reverse=choice.reverse, first=choice.first is not None
+        position.start,
+        min(PAGE_SIZE, choice.listed - position.start),
+        reverse=choice.reverse,
+        first=choice.first is not None,
     )
     jobs = table_of_jobs(
         request,
@@ -298,10 +305,10 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: A
         picks=True,
         position=position,
         sorts=None if total <= MAX_SORTED else choice.columns,
-        order=(choice.order.column, choice.descending),
+        order=SortOrder(choice.order.column, choice.descending),
     )
     links = choice.links(request, total)
-    text = choice.text(by_column[0], total)
+    text = choice.text(by_column.key, total)
     return replace(jobs, summary=formatting.job_count(total), order=text, order_links=links if total > 1 else ())
 
 

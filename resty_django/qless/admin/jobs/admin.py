@@ -18,6 +18,7 @@ from resty_django.conf import conf
 from resty_django.text import printable
 from resty_django.txid.codec import is_txid
 
+from ...clients.client import Client
 from ...clients.graph import groups_of
 from ...clients.job import Job
 from ...clients.put_options import Outcome
@@ -147,7 +148,7 @@ class JobAdmin(NewJob):
             return self.page(request, f"{TEMPLATES}/job.html", context, status=404)
         return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._job_context(request, client, job)})
 
-    def _job_context(self, request: HttpRequest, client: Any, job: Job) -> JobContext:
+    def _job_context(self, request: HttpRequest, client: Client, job: Job) -> JobContext:
         now = client.clock()
         state = state_of(job, now)
         data, complete = display_json(job.raw_data, job.klass)

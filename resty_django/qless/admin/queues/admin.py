@@ -18,6 +18,7 @@ from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.lists import PicksContext
 from resty_django.admin.tables import Column, Row, Table, table
 
+from ...clients.client import Client
 from ...clients.figures import completed_by_queue
 from ...clients.replies import QueueCounts
 from ...coverage import coverage
@@ -165,7 +166,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             tab_context = self._jobs_tab(request, client, row.name, tab)
         return self.page(request, f"{TEMPLATES}/queue.html", {**_queue_context(client, row, tab), **tab_context})
 
-    def _jobs_tab(self, request: HttpRequest, client: Any, name: str, state: str) -> JobsTab:
+    def _jobs_tab(self, request: HttpRequest, client: Client, name: str, state: str) -> JobsTab:
         jobs, job_list = jobs_table(
             request,
             client,
@@ -180,7 +181,7 @@ class QueueAdmin(JobsAdmin[Queue]):
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
         }
 
-    def _recurring_tab(self, request: HttpRequest, client: Any, name: str) -> JobsTab:
+    def _recurring_tab(self, request: HttpRequest, client: Client, name: str) -> JobsTab:
         jobs = recurring_table(request, client, [name])
         bulk = f"{reverse('admin:resty_qless_recurringjob_bulk')}{formatting.query_of({'queue': token(name)})}"
         return {"table": jobs, **self.picks_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}
@@ -197,7 +198,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         return ngettext("%(count)s queue", "%(count)s queues", count) % {"count": formatting.number(count)}
 
 
-def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
+def _queue_context(client: Client, row: Queue, tab: str) -> QueueContext:
     counts = client.queues[row.name].counts()
     pause = pauses_of(client, [row.name])[row.name] if counts.paused else None
     url = formatting.url("queue", row.name)
@@ -223,7 +224,7 @@ def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
     }
 
 
-def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsTab:
+def _statistics_tab(request: HttpRequest, client: Client, name: str) -> StatisticsTab:
     period, queue = charts.period_of(request), client.queues[name]
     today, latency, config = queue.stats(), queue.latency(), client.config.all()
     return {

@@ -18,6 +18,7 @@ from resty_django.admin.bulk import MAX_NAMED, FactList
 from resty_django.admin.operations import Operation
 from resty_django.admin.tables import order_of, sheet_of, sort, table
 
+from ...clients.client import Client
 from ...clients.replies import WorkerCounts
 from ...models import Worker
 from .. import formatting
@@ -53,9 +54,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             else _("No workers. A worker appears here once it polls for a job.")
         )
         rows = [list_row(worker, now, _controls(request, worker) if controls else "") for worker in workers]
-        key, descending = order_of(request, LIST_COLUMNS)
-        if key:
-            rows = sort(rows, key, descending)
+        rows = sort(rows, order_of(request, LIST_COLUMNS))
         workers_table = table(
             request,
             (*LIST_COLUMNS, CONTROL_COLUMN) if controls else LIST_COLUMNS,
@@ -129,7 +128,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         return ngettext("%(count)s worker", "%(count)s workers", count) % {"count": formatting.number(count)}
 
     @staticmethod
-    def _infos(client: Any, counts: list[WorkerCounts]) -> list[WorkerInfo]:
+    def _infos(client: Client, counts: list[WorkerCounts]) -> list[WorkerInfo]:
         """Return what is known of workers, by their names, in a few calls for all of them."""
         seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
         lives = {life.name: life for life in client.workers.alive()}
