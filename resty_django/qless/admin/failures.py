@@ -16,7 +16,7 @@ from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
 from resty_django.admin.formatting import NONE
-from resty_django.admin.lists import ListContext
+from resty_django.admin.lists import FigureTile, ListContext
 from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import MAX_SORTED, Column, Row, SortOrder, Table, order_of, pager, sheet_of, sort, table
 
@@ -28,10 +28,9 @@ from ..models import FailureGroup, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm, PaceForm
-from .job_lists.export import with_export
 from .job_lists.filters import JobFilter
 from .job_lists.lists import JobList
-from .job_lists.rows import jobs_table
+from .job_lists.table import job_list_table
 from .jobs.bulk import JobLists
 from .jobs.failure_report import FailureContext, failure_context
 from .jobs.operations import OPERATIONS
@@ -160,10 +159,10 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
 
     def _group_context(self, request: HttpRequest, client: Client, row: FailureGroup) -> GroupContext:
         group, now = row.name, client.clock()
-        jobs_of_group, job_list = jobs_table(
+        job_list = JobList(client, JobFilter(group=group))
+        failed_jobs = job_list_table(
             request,
-            client,
-            JobFilter(group=group),
+            job_list,
             caption=_("Failed jobs of the group"),
             empty=_("This group has no failed jobs any more."),
         )
@@ -175,14 +174,14 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             "object": row,
             "on_object": True,
             "tiles": [
-                {"label": _("Failed jobs"), "value": formatting.number(count), "alarm": count},
-                {"label": _("First seen"), "value": formatting.relative_time(latest.first or None, now)},
-                {"label": _("Last seen"), "value": formatting.relative_time(_last(latest), now)},
-                {"label": COLUMNS[4].label, "value": _sparkline(latest.times, now) or NONE},
+                FigureTile(_("Failed jobs"), formatting.number(count), alarm=count > 0),
+                FigureTile(_("First seen"), formatting.relative_time(latest.first or None, now)),
+                FigureTile(_("Last seen"), formatting.relative_time(_last(latest), now)),
+                FigureTile(COLUMNS[4].label, _sparkline(latest.times, now) or NONE),
             ],
             "paced": _paced_context(client, group, count),
             "failure": failure_context(newest, now, names_job=True),
-            "table": with_export(jobs_of_group, job_list),
+            "table": failed_jobs,
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
             "operations": self.offered(request, [*OPERATIONS.values()]),
             "select_all": count,
@@ -238,9 +237,9 @@ def _paced_context(client: Client, group: str, failed: int) -> dict[str, Any] | 
         "url": formatting.url("jobgroup", id),
         "stop": left and formatting.url("failuregroup", group, "stop_pace"),
         "tiles": [
-            *({"label": label, "value": formatting.number(number)} for label, number in counts),
-            {"label": _("Failed again"), "value": formatting.number(jobs.failed), "alarm": jobs.failed},
-            {"label": _("Time left"), "value": time_left},
+            *(FigureTile(label, formatting.number(number)) for label, number in counts),
+            FigureTile(_("Failed again"), formatting.number(jobs.failed), alarm=jobs.failed > 0),
+            FigureTile(_("Time left"), time_left),
         ],
     }
 

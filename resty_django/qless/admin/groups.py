@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.admin.base import object_page, viewer_page
+from resty_django.admin.lists import FigureTile
 from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import (
     MAX_SORTED,
@@ -202,14 +203,14 @@ def _row(group: Group, now: float) -> Row:
     )
 
 
-def _tiles(group: Group) -> list[dict[str, Any]]:
+def _tiles(group: Group) -> list[FigureTile]:
     return [
-        {"label": _("Members"), "value": formatting.number(group.total)},
-        {"label": _("Left"), "value": formatting.number(group.left)},
-        {"label": _("Complete"), "value": formatting.number(group.done)},
-        {"label": _("Failed"), "value": formatting.number(group.failed), "alarm": group.failed},
-        {"label": _("Skipped"), "value": formatting.number(group.skipped)},
-        {"label": _("Canceled"), "value": formatting.number(group.canceled)},
+        FigureTile(_("Members"), formatting.number(group.total)),
+        FigureTile(_("Left"), formatting.number(group.left)),
+        FigureTile(_("Complete"), formatting.number(group.done)),
+        FigureTile(_("Failed"), formatting.number(group.failed), alarm=group.failed > 0),
+        FigureTile(_("Skipped"), formatting.number(group.skipped)),
+        FigureTile(_("Canceled"), formatting.number(group.canceled)),
     ]
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from typing import Any, Final
 
 from resty_django.admin.export import Sheet, moment
-from resty_django.admin.tables import PAGE_SIZE, Table
+from resty_django.admin.tables import PAGE_SIZE
 from resty_django.text import printable
 
 from ...clients.client import Client
@@ -38,11 +37,6 @@ def jobs_sheet(client: Client, jobs: Callable[[], Iterable[Job]]) -> Sheet:
         return (_row(job, now) for job in jobs())
 
     return Sheet("jobs", COLUMNS, rows)
-
-
-def with_export(table: Table, job_list: JobList) -> Table:
-    """Return the table of a list of jobs with the export of the list."""
-    return replace(table, export=jobs_sheet(job_list.client, lambda: jobs_of(job_list)))
 
 
 def jobs_of(job_list: JobList) -> Iterator[Job]:

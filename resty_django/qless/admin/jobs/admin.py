@@ -33,11 +33,11 @@ from .. import formatting
 from ..arguments import display_json
 from ..base import TEMPLATES
 from ..forms import queues_of
-from ..job_lists.export import with_export
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
-from ..job_lists.rows import jobs_table, state_of
+from ..job_lists.rows import state_of
 from ..job_lists.search import EXAMPLES, notes, suggestions
+from ..job_lists.table import job_list_table
 from ..links import links
 from . import operations
 from .callbacks import callbacks_table, outcome_facts
@@ -108,8 +108,8 @@ class JobAdmin(NewJob):
             return self.list_page(request, None, filters={"q": text}, search=search)
         if job_filter.state and job_filter.state not in formatting.STATES:
             job_filter = replace(job_filter, state="")
-        table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
-        table = with_export(table, job_list)
+        job_list = JobList(client, job_filter)
+        table = job_list_table(request, job_list, caption=_("Jobs"), empty=_empty_text(job_filter))
         hints = [*_refusal_hints(request, job_filter), *_archive_hints(text)]
         if inside := _inside_hint(request, job_list):
             if table.rows:

@@ -15,6 +15,7 @@ from django.utils.translation import ngettext
 
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import MAX_NAMED, FactList
+from resty_django.admin.lists import FigureTile
 from resty_django.admin.operations import Operation
 from resty_django.admin.tables import order_of, sheet_of, sort, table
 
@@ -91,8 +92,8 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "on_object": True,
             "stuck": worker.stuck_reason,
             "tiles": [
-                {"label": _("Running"), "value": formatting.number(counts.jobs)},
-                {"label": _("Stalled"), "value": formatting.number(counts.stalled), "alarm": counts.stalled},
+                FigureTile(_("Running"), formatting.number(counts.jobs)),
+                FigureTile(_("Stalled"), formatting.number(counts.stalled), alarm=counts.stalled > 0),
             ],
             "facts": list(facts(worker, now)),
             "controllable": worker.report is not None,
