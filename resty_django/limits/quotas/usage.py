@@ -71,8 +71,10 @@ def _limit(quota: Quota, request: Any) -> Steps[int | None]:
     if choice is None:
         return quota.limit
     if isinstance(choice, Tiers):
-        return choice.rate_of((yield asking(choice.resolver(), request)))  # type: ignore[no-any-return]
-    return (yield asking(choice, request))  # type: ignore[no-any-return]
+        limit: int | None = yield from choice.choosing(request)
+    else:
+        limit = yield asking(choice, request)
+    return limit
 
 
 @never_cache
