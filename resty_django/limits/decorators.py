@@ -14,7 +14,7 @@
     @limit_req(rate=rate_of)                    a function of the request returns the rate
     @limit_req(tiers={"free": "60/m", "pro": "600/m"}, tier=plan_of)
 
-What happens to a request:
+A limit handles a request in three steps:
 
 1. Its key is found (`callers/keys.py`): by default the client's address, so each address has a separate count. A limit
    whose `methods`, `when` or exemptions leave the request out, or whose key function returns None, is skipped.

@@ -20,7 +20,7 @@ from .quota import Quota, QuotaOptions, QuotaSettings
 
 
 class QuotaDecoratorOptions(RequestOptions, QuotaSettings, total=False):
-    """Options of `quota`: those of a `Quota`, and those of the other decorators."""
+    """Options of `quota`: the options of a `Quota` and of the other decorators."""
 
 
 def quota(

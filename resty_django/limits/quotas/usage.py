@@ -31,9 +31,8 @@ SHARED: Final = frozenset({"all", "path", "view"})
 def usage(request: Any) -> list[Usage]:
     """Return the usage of the request's customer in all quotas that limit the customer, by name.
 
-    Quotas of modules that were not imported yet are missing. Left out are quotas whose key does not identify the
-    customer of this request: without a logged-in user those with the key "user", and those that count all customers, a
-    path or a view together. Raise `django.db.Error`.
+    The list excludes quotas of modules that were not imported yet, and quotas whose key does not identify the customer:
+    "user" without a logged-in user, "all", "path" and "view". Raise `django.db.Error`.
     """
     return run(_usage(request))
 

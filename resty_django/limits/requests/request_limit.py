@@ -1,4 +1,4 @@
-"""Limits of requests: a limiter, with the options that say which requests it limits and what a refusal does."""
+"""Limits of requests: a limiter, the requests to which it applies, and the effect of a refusal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_SLEEP_SECONDS: Final = 0.001
 
 @dataclass(kw_only=True)
 class LimitOptions:
-    """Which requests a limit counts, for how much, and what a refusal does. Checks its values.
+    """The requests that a limit counts, their cost, and the effect of a refusal.
 
     `key`: how requests are grouped. `cost`: the number of requests that one request counts as, or a function of the
     request. `methods`: limited methods (empty: all; GET includes HEAD). `when`: a function of the request that returns
