@@ -46,7 +46,7 @@ from .export import (
 )
 from .formatting import date_time
 from .lists import ListContext
-from .operations import Change, Operation, Refused
+from .operations import Operation, OperationResult, Refused
 from .tables import Table
 from .versions import VersionedForm, changes_of, save_changes
 
@@ -391,7 +391,7 @@ class PageAdmin(ModelAdmin[Model]):
         }
         return self.page(request, operation.template, context)
 
-    def add_changes(self, request: HttpRequest, changes: Iterable[tuple[models.Model, Change]]) -> None:
+    def add_changes(self, request: HttpRequest, changes: Iterable[tuple[models.Model, OperationResult]]) -> None:
         """Add the entries of changes to the history of the changed rows, and of other objects."""
         entries: dict[str, list[models.Model]] = {}
         for obj, change in changes:

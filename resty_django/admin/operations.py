@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OperationResult:
     """A change of an object.
 
     `entry`: of the object's history; `others`: of other objects' history. `message`: for a user who changed only this
@@ -50,10 +50,10 @@ def _value_text(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BulkResult:
     """Changes by the names of the changed objects, and errors."""
 
-    changes: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, OperationResult] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
 
@@ -75,7 +75,7 @@ class Operation(Generic[Target]):
     name: str
     label: Any
     permission: str
-    run: Callable[[Target, dict[str, Any]], Change]
+    run: Callable[[Target, dict[str, Any]], OperationResult]
     effect: Any = ""
     done: Any = ""
     applies: Callable[[Target], bool] = lambda target: True
@@ -87,13 +87,13 @@ class Operation(Generic[Target]):
     danger: bool = False
     partial: bool = False
     template: str = "admin/resty_django/action.html"
-    run_many: Callable[[Mapping[str, Target], dict[str, Any]], Outcome] | None = None
+    run_many: Callable[[Mapping[str, Target], dict[str, Any]], BulkResult] | None = None
 
-    def change(self, targets: Mapping[str, Target], data: dict[str, Any], *refusals: type[Exception]) -> Outcome:
+    def change(self, targets: Mapping[str, Target], data: dict[str, Any], *refusals: type[Exception]) -> BulkResult:
         """Change several objects; a store that is down ends it, and what is done until then is in the outcome."""
         if self.run_many is not None:
             return self.run_many(targets, data)
-        outcome = Outcome()
+        outcome = BulkResult()
         for name, target in targets.items():
             try:
                 outcome.changes[name] = self.run(target, data)

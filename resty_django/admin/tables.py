@@ -62,7 +62,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ColumnHead:
     label: Any
     number: bool
     url: str = ""
@@ -103,7 +103,7 @@ class Pager:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    heads: Sequence[Head]
+    heads: Sequence[ColumnHead]
     rows: Sequence[tuple[Row, Sequence[tuple[Any, bool]]]]
     pager: Pager
     caption: str
@@ -190,7 +190,7 @@ def heads_of(
     *,
     sorts: Collection[str] | None = None,
     parameter: str = "o",
-) -> list[Head]:
+) -> list[ColumnHead]:
     """Return the heads of the columns, with links that sort. `order`: the current one, as from `order_of`.
 
     `sorts`: the columns that can be sorted, by default as they say. The first click on a number column sorts the
@@ -199,14 +199,14 @@ def heads_of(
     heads = []
     for column in columns:
         if not (column.sorts if sorts is None else column.key in sorts):
-            heads.append(Head(column.label, column.number))
+            heads.append(ColumnHead(column.label, column.number))
             continue
         is_current = column.key == order[0]
         descending = not order[1] if is_current else column.number
         reset = dict.fromkeys((f"p{parameter[1:]}", "page", "cursor"))
         changes = {parameter: f"-{column.key}" if descending else column.key, **reset}
         direction = ("descending" if order[1] else "ascending") if is_current else ""
-        heads.append(Head(column.label, column.number, changed(request, **changes), direction))
+        heads.append(ColumnHead(column.label, column.number, changed(request, **changes), direction))
     return heads
 
 
@@ -244,7 +244,7 @@ class Listing(Generic[T]):
 
     columns: Sequence[Column]
     rows: Sequence[T]
-    heads: Sequence[Head]
+    heads: Sequence[ColumnHead]
     find: str
     total: int
     pager: Pager = field(default_factory=Pager)

@@ -16,8 +16,8 @@ from django.utils.translation import gettext_lazy, ngettext
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import BulkAdmin
 from resty_django.admin.formatting import date_time, local_time, number
-from resty_django.admin.operations import Change, Operation
-from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.operations import Operation, OperationResult
+from resty_django.admin.statistics import KeyView, key_of, why
 from resty_django.admin.tables import Listing, changed, filter_form, listed_table, listing
 from resty_django.admin.tables import Row as TableRow
 from resty_django.shdict import SharedDictError
@@ -50,8 +50,8 @@ class Row:
     @classmethod
     def of(cls, ban: Ban) -> Self:
         return cls(
-            key=Key.of(ban.key).text,
-            token=Key.of(ban.name).token,
+            key=KeyView.of(ban.key).text,
+            token=KeyView.of(ban.name).token,
             limit=printable(ban.limit, LONGEST_TEXT) or _("all limits"),
             since=local_time(ban.since),
             until=local_time(ban.until),
@@ -61,10 +61,10 @@ class Row:
         )
 
 
-def _lift(ban: Ban, data: dict[str, Any]) -> Change:
+def _lift(ban: Ban, data: dict[str, Any]) -> OperationResult:
     registry.lift(ban.key, ban.limit)
-    message = format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), Key.of(ban.key).text)
-    return Change(f"Lifted the ban by {Row.of(ban).limit}.", message)
+    message = format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), KeyView.of(ban.key).text)
+    return OperationResult(f"Lifted the ban by {Row.of(ban).limit}.", message)
 
 
 class BanAdmin(BulkAdmin[KeyBan]):
@@ -177,8 +177,8 @@ class BanAdmin(BulkAdmin[KeyBan]):
 
     def row(self, name: str, target: Ban | None) -> KeyBan:
         """Return a ban as an object of the admin; its primary key is the token."""
-        row = KeyBan(name=Key.of(name).token)
-        row.title = "" if target is None else Key.of(target.key).text
+        row = KeyBan(name=KeyView.of(name).token)
+        row.title = "" if target is None else KeyView.of(target.key).text
         return row
 
     def described(self, row: KeyBan, target: Ban) -> str:

@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.forms import DeleteForm
+from resty_django.admin.forms import DeleteKeyForm
 from resty_django.admin.versions import VersionedForm
 from resty_django.text.durations import parse_duration
 from resty_django.text.localized import grouped, translated
@@ -200,7 +200,7 @@ class TrialForm(forms.Form):
             del self.fields["limit"]
 
 
-class ResetForm(DeleteForm):
+class ResetForm(DeleteKeyForm):
     """A key: from the token in the URL, else entered by the user."""
 
     key = forms.CharField(

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final, Self
 
 from resty_django.admin.formatting import local_time
-from resty_django.admin.statistics import Key, why
+from resty_django.admin.statistics import KeyView, why
 from resty_django.sansio import run
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
@@ -84,9 +84,9 @@ class KeyBanned:
         kind, key = parts[0] if setting == "address" else ("key", ban.key)
         kind = "network" if kind == "address" and "/" in key else kind
         return cls(
-            token=Key.of(ban.name).token,
+            token=KeyView.of(ban.name).token,
             limit=printable(ban.limit, LONGEST_TEXT),
-            key=Key.of(ban.key).text,
+            key=KeyView.of(ban.key).text,
             until=local_time(ban.until),
             number=ban.number,
             reason=printable(ban.reason, LONGEST_REASON),

@@ -10,7 +10,7 @@ from django.contrib.admin import AdminSite
 from django.db import router
 from django.http import HttpRequest
 
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.admin.tables import listing
 from resty_django.conf import conf
 from resty_django.text import printable
@@ -73,7 +73,7 @@ def override_rows_context(site: AdminSite, request: HttpRequest, key: str) -> di
         {
             "row": row,
             "limit": printable(row.limit, LONGEST_TEXT),
-            "key": Key.of(row.key).text,
+            "key": KeyView.of(row.key).text,
             "reason": printable(row.reason, LONGEST_TEXT),
         }
         for row in listed[:SHOWN]

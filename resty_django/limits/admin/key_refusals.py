@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import local_time
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.text import one_line, printable
 
 from ..statistics import catalog
@@ -77,7 +77,7 @@ def _shown(event: Event, series: str) -> KeyRefusal:
         local_time(event.time / 1000),
         printable(name, 200),
         LABELS[kind],
-        Key.of(event.key).text,
+        KeyView.of(event.key).text,
         urlencode({"key": event.key}, errors="replace"),
         one_line(event.request),
         event.txid,

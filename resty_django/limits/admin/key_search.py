@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
-from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.statistics import KeyView, key_of, why
 from resty_django.admin.tables import filter_form, listing
 from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
@@ -86,7 +86,7 @@ class KeyState:
 
     @property
     def shown_key(self) -> str:
-        return Key.of(self.key).text
+        return KeyView.of(self.key).text
 
     @property
     def outcome(self) -> str:
@@ -104,7 +104,7 @@ class KeyState:
     @property
     def query(self) -> str:
         """The query that identifies the key and the limit."""
-        return urlencode({"limit": self.series, "k": Key.of(self.key).token})
+        return urlencode({"limit": self.series, "k": KeyView.of(self.key).token})
 
 
 class KeySearchAdmin(PageAdmin[LimitPolicy]):
@@ -173,7 +173,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         limiters = [limit.limiter for limit in _loaded_limits() if limit.series == series]
         if not limiters or not key:
             raise Http404("This process has not loaded the limit, or the key is not valid.")
-        shown = Key.of(key).text
+        shown = KeyView.of(key).text
         if request.method == "POST":
             try:
                 reset = [limiter.reset(key) for limiter in limiters]

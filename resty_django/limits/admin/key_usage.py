@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import local_time, number
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.admin.tables import listing
 from resty_django.text import printable
 
@@ -62,7 +62,7 @@ class KeyQuota:
             pk=row.pk,
             name=printable(row.quota, LONGEST_TEXT),
             rate="" if counted is None else printable(counted.describe(), LONGEST_TEXT),
-            key=Key.of(row.key).text,
+            key=KeyView.of(row.key).text,
             row=row,
             reserved=changes.reserved(row.quota, row.key, Period(row.starts_at, row.ends_at), row.resets),
             override=current.find(series, row.key, roles),

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods
 
 from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.formatting import date_time, local_time, number
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.text import printable
 from resty_django.text.localized import grouped
 
@@ -126,7 +126,7 @@ def _explanation(row: QuotaUsage) -> dict[str, Any]:
     }
 
 
-def _grant(row: QuotaUsage, entered: dict[str, Any]) -> Change:
+def _grant(row: QuotaUsage, entered: dict[str, Any]) -> OperationResult:
     units = entered["units"]
     try:
         granted = changes.grant(row.quota, row.key, _period(_current(row)), units, row.limit)
@@ -138,15 +138,15 @@ def _grant(row: QuotaUsage, entered: dict[str, Any]) -> Change:
         f"{date_time(row.ends_at)}. Reason: {entered['reason']}"
     )
     text = _("Granted {units} units: {total} in total in this period.")
-    return Change(entry, format_html(text, units=grouped(units, sign=True), total=number(granted.after)))
+    return OperationResult(entry, format_html(text, units=grouped(units, sign=True), total=number(granted.after)))
 
 
-def _reset(row: QuotaUsage, entered: dict[str, Any]) -> Change:
+def _reset(row: QuotaUsage, entered: dict[str, Any]) -> OperationResult:
     used = changes.reset(row.quota, row.key, _period(_current(row)))
     if used is None:
         raise Refused(_("The row was deleted."))
     text = _("Reset the used units of {row} from {used} to 0.")
-    return Change(
+    return OperationResult(
         f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}",
         format_html(text, row=str(row), used=number(used)),
     )

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.tables import Column, Row, Table, table
 
-from ..clients.figures import Totals, by_class, latest_failures, summed
+from ..clients.figures import JobTotals, by_class, latest_failures, summed
 from ..models import JobClass
 from . import charts, formatting
 from .base import JobsAdmin
@@ -97,7 +97,7 @@ class JobClassAdmin(JobsAdmin[JobClass]):
         )
 
 
-def _row(klass: str, totals: Totals) -> Row:
+def _row(klass: str, totals: JobTotals) -> Row:
     durations = {
         "waited_p50": totals.waits.percentile(0.5),
         "waited_p95": totals.waits.percentile(0.95),

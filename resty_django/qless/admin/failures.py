@@ -17,7 +17,7 @@ from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
 from resty_django.admin.formatting import NONE
 from resty_django.admin.lists import ListContext
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 from ..clients.default import default_client
@@ -56,17 +56,19 @@ class GroupContext(ListContext):
     paced: Mapping[str, Any] | None
 
 
-def _pace(group: str, data: dict[str, Any]) -> Change:
+def _pace(group: str, data: dict[str, Any]) -> OperationResult:
     if not (count := default_client().call("pace", group, data["rate"])):
         raise Refused(_("This group has no failed jobs any more."))
     entry = _("Started the paced retry of %(jobs)s: %(rate)s per second.")
-    return Change(entry % {"jobs": formatting.job_count(count), "rate": formatting.number(data["rate"])})
+    return OperationResult(entry % {"jobs": formatting.job_count(count), "rate": formatting.number(data["rate"])})
 
 
-def _stop_pace(group: str, data: dict[str, Any]) -> Change:
+def _stop_pace(group: str, data: dict[str, Any]) -> OperationResult:
     if not (count := default_client().call("pace", group, 0)):
         raise Refused(_("The paced retry has ended already."))
-    return Change(_("Stopped the paced retry. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(count)})
+    return OperationResult(
+        _("Stopped the paced retry. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(count)}
+    )
 
 
 PACE: Final = Operation(

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.admin.base import object_page, viewer_page
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
 
 from ..clients.default import default_client
@@ -46,14 +46,14 @@ MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
 
 
-def _retry(group: Group, data: dict[str, Any]) -> Change:
+def _retry(group: Group, data: dict[str, Any]) -> OperationResult:
     count = default_client().groups.retry(group.id)
-    return Change(_("Retried %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+    return OperationResult(_("Retried %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
 
 
-def _cancel(group: Group, data: dict[str, Any]) -> Change:
+def _cancel(group: Group, data: dict[str, Any]) -> OperationResult:
     count = default_client().groups.cancel(group.id)
-    return Change(_("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+    return OperationResult(_("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
 
 
 OPERATIONS_ON_GROUPS: Final = (

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from resty_django.admin.tables import Column, Row, Table, table
 
-from ...clients.put_options import Callback, Outcome
+from ...clients.put_options import Callback, JobOutcome
 from .. import formatting
 from ..job_lists.rows import state_of
 from ..redis_reads import fetch_jobs
@@ -38,7 +38,7 @@ MOST: Final = 50
 """Maximum number of callbacks and policies on a page."""
 
 
-def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Table:
+def callbacks_table(request: HttpRequest, client: Any, outcome: JobOutcome) -> Table:
     """Return the callbacks of a job or a group, with links to those that were enqueued."""
     callbacks = outcome.callbacks()[:MOST]
     jobs = {job.jid: job for job in fetch_jobs(client, [callback.jid for _end, callback in callbacks])[0]}
@@ -73,7 +73,7 @@ def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Tabl
     )
 
 
-def outcome_facts(outcome: Outcome) -> list[tuple[Any, Any]]:
+def outcome_facts(outcome: JobOutcome) -> list[tuple[Any, Any]]:
     """Return the groups and policies of a job, and because of which job it failed."""
     facts: list[tuple[Any, Any]] = []
     if outcome.blocked:

@@ -9,13 +9,13 @@ from django.template.backends.utils import csrf_input
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from ...facts import Facts, QueueFacts
+from ...facts import JobQueueFacts, QueueFacts
 from .. import formatting
 from ..base import TO_LIST
 from ..redis_reads import redis_command
 
 
-def tiles(client: Any, now: Facts) -> list[dict[str, Any]]:
+def tiles(client: Any, now: JobQueueFacts) -> list[dict[str, Any]]:
     """Return tiles: jobs by state, failures, tracked jobs, workers that are not silent or gone, and the latency."""
     failed = sum(now.failed.values())
     return [

@@ -28,7 +28,7 @@ from ..arguments import display_json
 from ..base import TEMPLATES, JobsAdmin
 from ..forms import NameForm
 from ..redis_reads import fetch_jobs
-from .operations import EDIT, OPERATIONS_ON_RECURRING, Target, edit_form, targets_of
+from .operations import EDIT, OPERATIONS_ON_RECURRING, RecurringTarget, edit_form, targets_of
 from .table import CronTask, cron_tasks, declared_by_text, jobs_of, queue_jids, recurring_table, results, spawned_jids
 
 TIMES: Final = 5
@@ -149,7 +149,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def load(self, names: Sequence[str]) -> dict[str, Target]:
+    def load(self, names: Sequence[str]) -> dict[str, RecurringTarget]:
         return targets_of(self.client(), names)
 
     def listed_names(self, request: HttpRequest) -> list[str]:

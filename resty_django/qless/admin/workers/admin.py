@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from resty_django.admin.base import object_page, viewer_page
-from resty_django.admin.bulk import MAX_NAMED, Facts
+from resty_django.admin.bulk import MAX_NAMED, FactList
 from resty_django.admin.operations import Operation
 from resty_django.admin.tables import order_of, sheet_of, sort, table
 
@@ -112,7 +112,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         counts = [worker for worker in client.workers.counts() if worker.name in names]
         return {worker.name: worker for worker in self._infos(client, counts)}
 
-    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> Facts:
+    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> FactList:
         """Name also the processes and the running jobs that a stop concerns."""
         facts, client = super().named_facts(operation, targets), self.client()
         if operation.name == "stop":
