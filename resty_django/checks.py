@@ -83,7 +83,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
     if all(str(cache.get("BACKEND")).startswith(WITHOUT_REDIS) for cache in settings.CACHES.values()):
         return []  # avoid the slow import of redis-py
     try:
-        from resty_django.redis.timeouts import SECONDS, aliases_without
+        from resty_django.redis.timeouts import TIMEOUT_SECONDS, aliases_without
     except ImportError:  # a site without redis-py or django-redis
         return []
     messages: list[CheckMessage] = [
@@ -91,7 +91,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
             f"The cache {alias!r} in CACHES has no socket timeout, so calls hang if its server stops responding.",
             hint=(
                 f"Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS. Without them, resty_django "
-                f"sets {SECONDS:g} s on the connections that it uses.{see('docs/redis.md')}"
+                f"sets {TIMEOUT_SECONDS:g} s on the connections that it uses.{see('docs/redis.md')}"
             ),
             id="resty_django.W005",
         )

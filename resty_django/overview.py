@@ -133,10 +133,10 @@ def panels(user: Viewer | None = None) -> list[Panel]:
     ]
 
 
-def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.SECONDS) -> list[Answer]:
+def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.TIME_LIMIT_SECONDS) -> list[Answer]:
     """Return the panels' results, computed concurrently. Never raise. `seconds` limits all but database panels."""
     listed = list(panels_to_ask)
-    calls = [concurrency.Call(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
+    calls = [concurrency.TimedCall(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
     return [
         Answer(panel, reply.value, reply.error)
         for panel, reply in zip(listed, concurrency.gather(calls, seconds), strict=True)

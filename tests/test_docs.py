@@ -37,7 +37,7 @@ from resty_django.conf import SECTIONS, all_problems, conf
 from resty_django.conf.schema import page_of
 from resty_django.ids import errors
 from resty_django.ids import service as services
-from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, WEEK_SECONDS, Reset
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
 from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import RULE_FIELDS, IdRule
@@ -52,8 +52,8 @@ LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 RESETS = {
     "never": Reset(),
     "hour": Reset(3600),
-    "day": Reset(DAY),
-    "week": Reset(WEEK),
+    "day": Reset(DAY_SECONDS),
+    "week": Reset(WEEK_SECONDS),
     "month": Reset(0, "month"),
     "year": Reset(0, "year"),
 }
@@ -321,7 +321,7 @@ def test_directives_write_what_is_shown() -> None:
     from resty_django.ids.engine import strftime
 
     rows = page("docs/ids/rules.md").table("directive", "output", "example")
-    assert [code(row[0]) for row in rows] == strftime.KNOWN.split()
+    assert [code(row[0]) for row in rows] == strftime.KNOWN_DIRECTIVES.split()
     for directive, _, example in rows:
         assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
 

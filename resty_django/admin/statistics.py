@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
-from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind
-from resty_django.shdict.facts import Facts
+from resty_django.shdict import DictStats, SharedDict, SharedDictError, WrongKind
+from resty_django.shdict.facts import DictFacts
 from resty_django.text import printable
 
 from .formatting import NONE, duration, free_space_bar, local_time, number
@@ -47,7 +47,7 @@ TYPES: Final = {
 class DictionaryView:
     """The state of a dictionary as texts; `error` says why its figures are unavailable."""
 
-    facts: Facts
+    facts: DictFacts
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class DictionaryView:
         return _("cache %(name)s") % {"name": conf.shared_dicts[self.name].alias}
 
     @property
-    def stats(self) -> Stats | None:
+    def stats(self) -> DictStats | None:
         return self.facts.stats
 
     @property

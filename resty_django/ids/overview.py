@@ -26,7 +26,7 @@ from .service.stats import Issued, issued
 
 LOW: Final = 0.1
 """The share of a cycle's numbers below which the numbers left count as low."""
-DAY: Final = 86_400
+DAY_SECONDS: Final = 86_400
 MOST_RULES: Final = 500
 
 
@@ -59,7 +59,7 @@ def facts(now: float | None = None) -> list[RuleFacts]:
     walls = {rule.pk: _wall(rule, moment) for rule in listed}
     rows = (
         IdCounter.objects.using(alias)
-        .filter(rule__enabled=True, cycle_end__gt=int(moment) - DAY)
+        .filter(rule__enabled=True, cycle_end__gt=int(moment) - DAY_SECONDS)
         .values_list("rule_id", "cycle_end")
         .annotate(Max("bound"), Max("step"), Count("pk"))
     )
@@ -155,7 +155,7 @@ def families() -> Iterator[Family]:
 def runs_out() -> list[tuple[str, float]]:
     """Return rules whose numbers run out before their cycle ends, with the seconds until then. It takes two queries."""
     alias = store.database()
-    counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY)
+    counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY_SECONDS)
     forecasts: QuerySet[Any] = annotate_runs_out(counters, alias)
     rows = (
         forecasts.filter(runs_out__lte=FURTHEST_SECONDS)

@@ -18,7 +18,7 @@ from resty_django.text.localized import grouped
 
 from .engine import segment
 from .engine.counter import Clock
-from .engine.cycle import DAY, WEEK, Cycle, Reset
+from .engine.cycle import DAY_SECONDS, WEEK_SECONDS, Cycle, Reset
 from .engine.rule import MAX_TAKES, Compiled, RuleSpec, ScriptRule, check_name, compile_rule
 from .engine.segment import Grant
 from .engine.wall_clock import END, FIRST, wall_at
@@ -266,5 +266,5 @@ def _per(reset: Reset) -> str:
         return _("in total, because the rule never resets")
     if reset.calendar:
         return _("each month") if reset.calendar == "month" else _("each year")
-    periods = {60: _("each minute"), 3600: _("each hour"), DAY: _("each day"), WEEK: _("each week")}
+    periods = {60: _("each minute"), 3600: _("each hour"), DAY_SECONDS: _("each day"), WEEK_SECONDS: _("each week")}
     return periods.get(reset.seconds) or _("in each %(seconds)s s") % {"seconds": grouped(reset.seconds)}

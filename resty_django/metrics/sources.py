@@ -32,10 +32,10 @@ def register(
     registry[name] = Source(name, ask, app, database)
 
 
-def collected(seconds: float = concurrency.SECONDS) -> list[Family]:
+def collected(seconds: float = concurrency.TIME_LIMIT_SECONDS) -> list[Family]:
     """Return all metrics. `resty_source_up` is 0 for a source that fails or takes longer than `seconds`."""
     sources = [source for source in list(registry.values()) if apps.is_installed(source.app)]
-    calls = [concurrency.Call(f"metrics {source.name}", _listing(source), source.database) for source in sources]
+    calls = [concurrency.TimedCall(f"metrics {source.name}", _listing(source), source.database) for source in sources]
     replies = concurrency.gather(calls, seconds)
     most = conf.metrics.max_labels
     up = Family(

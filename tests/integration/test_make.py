@@ -234,7 +234,7 @@ def dictionaries(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterato
             dictionary = LmdbDict("tests", 1024 * 1024)
             dictionary.set("key", "value")
             dictionary.close()
-            folders[name] = files.MEMORY / files.site_folder()
+            folders[name] = files.MEMORY_FOLDER / files.site_folder()
     monkeypatch.setenv("DJANGO_SECRET_KEY", keys["environment"])
     yield folders
     for folder in folders.values():
@@ -273,5 +273,5 @@ def test_clean_removes_nothing_while_the_demo_runs(
 
 def test_folders_are_named_as_the_package_names_them() -> None:
     module = os.environ["DJANGO_SETTINGS_MODULE"]
-    assert memory.MEMORY == files.MEMORY
+    assert memory.MEMORY == files.MEMORY_FOLDER
     assert {folder.name for folder in memory.folders(settings.SECRET_KEY, module)} == {files.site_folder()}

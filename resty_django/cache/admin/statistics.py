@@ -15,7 +15,7 @@ from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
 from resty_django.admin.formatting import NONE, duration, local_time, number, percent
 from resty_django.admin.statistics import KeyView, why
-from resty_django.minute_series.records import Span, summed
+from resty_django.minute_series.records import PeriodCounts, summed
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
@@ -228,16 +228,16 @@ def dictionary_text(dictionary: SharedDict) -> str:
     return f"{dictionary.name} ({dictionary.engine})"
 
 
-def levels_of(spans: Sequence[Span[Stats]]) -> list[Series]:
+def levels_of(spans: Sequence[PeriodCounts[Stats]]) -> list[Series]:
     """Return the calls by level, as bars with errors at the bottom, so that even a few are visible."""
     return _bars(spans, {kind: label for kind, (label, _help) in LEVELS.items()})
 
 
-def _bars(spans: Sequence[Span[Stats]], labels: Mapping[str, Any]) -> list[Series]:
+def _bars(spans: Sequence[PeriodCounts[Stats]], labels: Mapping[str, Any]) -> list[Series]:
     return [Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in labels.items()]
 
 
-def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> list[Chart]:
+def span_charts(spans: Sequence[PeriodCounts[Stats]], seconds: int, summary: str) -> list[Chart]:
     """Return the charts of misses, hit ratio and calls for spans of a minute or an hour."""
     axis = time_axis([span.start for span in spans], seconds)
     ratios = [span.counts.hit_ratio if span.counts.calls else None for span in spans]

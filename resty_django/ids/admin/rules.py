@@ -25,7 +25,7 @@ from resty_django.admin.operations import Operation
 from resty_django.admin.versions import save_changes
 
 from .. import declared, store
-from ..engine.cycle import DAY, WEEK
+from ..engine.cycle import DAY_SECONDS, WEEK_SECONDS
 from ..models import IdCounter, IdRule
 from ..preview import COUNT, Preview, example, preview
 from .base import ServiceAdmin, issue_one
@@ -134,8 +134,8 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             0: _("never"),
             60: _("each minute"),
             3600: _("each hour"),
-            DAY: _("each day"),
-            WEEK: _("each Monday"),
+            DAY_SECONDS: _("each day"),
+            WEEK_SECONDS: _("each Monday"),
         }
         return periods.get(rule.reset_seconds) or _("each %(time)s") % {"time": duration(rule.reset_seconds)}
 

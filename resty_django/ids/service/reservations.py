@@ -41,14 +41,10 @@ log = logger("resty_django.ids")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds of the pause after a database failure: the first time, and at most. Doubles with each failure."""
-REFUSED_FOR = 1.0
-"""Seconds for which no new reservation is tried for an exhausted counter or a refused name."""
-MARGIN: Final = 0.5
-"""Seconds beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its checks."""
-REFRESH_PATIENCE: Final = 0.2
-"""The maximum number of seconds for which reservations delay the reading of changed rules."""
-HURRY: Final = 1.0
-"""Seconds that an operation may take while the service stops."""
+REFUSED_SECONDS = 1.0
+"""Time for which no new reservation is tried for an exhausted counter or a refused name."""
+WATCHDOG_SECONDS: Final = 0.5
+"""Time beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its checks."""
 
 T = TypeVar("T")
 
@@ -167,7 +163,8 @@ class ReservationThread:
             return requests.tasks.popleft()
         if self._stopping.is_set():
             return None
-        if requests.reading is not None and (not requests.orders or now - requests.reading[1] > REFRESH_PATIENCE):
+        # Reservations delay the reading of changed rules by 0.2 seconds at most.
+        if requests.reading is not None and (not requests.orders or now - requests.reading[1] > 0.2):
             (future, _), requests.reading = requests.reading, None
             return Job(self._read_rules, future)
         if now >= self._refresh_at and now >= self._closed_until:
@@ -330,11 +327,11 @@ class ReservationThread:
         return error
 
     def _refuse(self, counter: Counter, error: IdError) -> None:
-        pause = REFUSED_FOR
+        pause = REFUSED_SECONDS
         if isinstance(error, Unavailable):
             pause = max(self._closed_until - time.monotonic(), 0.01)
         elif isinstance(error, Exhausted) and error.until is not None:
-            pause = min(REFUSED_FOR, max(error.until - self._service.clock(), 0.01))
+            pause = min(REFUSED_SECONDS, max(error.until - self._service.clock(), 0.01))
         counter.refuse(error, pause)
         if isinstance(error, Exhausted):
             self._service.reserved(counter)
@@ -427,11 +424,11 @@ class ReservationThread:
     def _watch(self) -> None:
         aborted: tuple[LimitedConnection, float] | None = None
         while self.running:
-            if self._stopping.wait(MARGIN):
-                time.sleep(MARGIN / 5)
+            if self._stopping.wait(WATCHDOG_SECONDS):
+                time.sleep(WATCHDOG_SECONDS / 5)
             connection = self.connection
             waited = connection.waited if connection is not None else 0.0
-            limit = min(self._timeout, HURRY) if self._stopping.is_set() else self._timeout + MARGIN
+            limit = min(self._timeout, 1.0) if self._stopping.is_set() else self._timeout + WATCHDOG_SECONDS
             if connection is None or waited < limit:
                 aborted = None
             elif aborted is None or aborted[0] is not connection or waited < aborted[1]:

@@ -17,7 +17,7 @@ from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import KeyView, OutageView, why
 from resty_django.admin.tables import Listing, listing
-from resty_django.minute_series.records import History, Span
+from resty_django.minute_series.records import CountHistory, PeriodCounts
 from resty_django.minute_series.top_keys import FrequentKey
 
 from ..facts import facts
@@ -64,7 +64,7 @@ class Figures:
     """The decisions under one name. `error`: the reason if the store does not answer, else ""."""
 
     name: str
-    history: History[Totals] = field(default_factory=lambda: History(None, Totals(), 0.0))
+    history: CountHistory[Totals] = field(default_factory=lambda: CountHistory(None, Totals(), 0.0))
     top: Sequence[RefusedKey] = ()
     error: str = ""
 
@@ -149,7 +149,7 @@ def in_digits(totals: Totals) -> dict[str, str]:
     return {kind: number(count) for kind, count in totals._asdict().items()}
 
 
-def series_of(spans: Sequence[Span[Totals]]) -> list[Series]:
+def series_of(spans: Sequence[PeriodCounts[Totals]]) -> list[Series]:
     return [
         Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in OUTCOMES.items()
     ]

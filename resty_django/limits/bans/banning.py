@@ -19,7 +19,7 @@ from ..limiters.rate import FixedWindow
 from ..specs.ban import BanRule
 from ..statistics.catalog import BAN, add_limit, series_name
 from ..statistics.reporter import stats
-from ..stores.circuit_breaker import PAUSE
+from ..stores.circuit_breaker import RETRY_SECONDS
 from . import registry
 from .registry import Ban
 
@@ -52,6 +52,18 @@ class Banning:
         self._clock = clock
         self._counter = FixedWindow(
             rule.after, rule.within, prefix=f"bans:{prefix}", name=name, store=store, on_error=on_error, clock=clock
+        )
+
+    @classmethod
+    def of_limiter(cls, rule: BanRule, name: str, limiter: Any) -> Banning:
+        """Return the bans by a limiter: its refusals are counted in its store."""
+        return cls(
+            rule,
+            name,
+            prefix=limiter.prefix,
+            store=limiter._store,
+            on_error=limiter._on_error,
+            clock=limiter.clock,
         )
 
     def describe(self) -> str:
@@ -142,5 +154,5 @@ class Banning:
     def _without_store(self, limit: int) -> Decision | None:
         """Return the decision while the dictionary cannot be used."""
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
         return None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict import Keep, SharedDict, Update
 from resty_django.shdict.codec import decode_key
 from resty_django.text import logger
 
@@ -133,11 +133,11 @@ def _revision(function: BlockChange, ttl: float) -> Callable[[Any], tuple[bytes 
     return revise
 
 
-def _update(function: BlockChange, ttl: float) -> Callable[[Any], Change | Keep]:
-    def update(state: Any) -> Change | Keep:
+def _update(function: BlockChange, ttl: float) -> Callable[[Any], Update | Keep]:
+    def update(state: Any) -> Update | Keep:
         before = blocks.unpack(state)
         after, result = function(before)
-        return Keep(result) if after == before else Change(blocks.pack(after), ttl if state is None else None, result)
+        return Keep(result) if after == before else Update(blocks.pack(after), ttl if state is None else None, result)
 
     return update
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from resty_django.redis import Script, StoreError, async_connection, connection
+from resty_django.redis import LuaScript, StoreError, async_connection, connection
 from resty_django.shdict.codec import encode_key
 from resty_django.shdict.redis import RedisDict
 
@@ -29,16 +29,16 @@ Sent = tuple[bytes | str, ...]
 
 
 @cache
-def script(algorithm: str, function: str) -> Script:
+def script(algorithm: str, function: str) -> LuaScript:
     """Return the script for one function of an algorithm and one key."""
     call = f"return ({algorithm}.{function}(KEYS[1], ARGV[1]))"
-    return Script(LUA / "state.lua", LUA / f"{algorithm}.lua", call)
+    return LuaScript(LUA / "state.lua", LUA / f"{algorithm}.lua", call)
 
 
 @cache
-def combination() -> Script:
+def combination() -> LuaScript:
     """Return the script for combined limits, with all algorithms."""
-    return Script(LUA / "state.lua", *(LUA / f"{name}.lua" for name in ALGORITHMS), LUA / "combine.lua")
+    return LuaScript(LUA / "state.lua", *(LUA / f"{name}.lua" for name in ALGORITHMS), LUA / "combine.lua")
 
 
 class RedisStore:
@@ -85,7 +85,7 @@ class RedisStore:
         """Decide with all limiters in one round trip. Return None if a cluster has the keys in several slots."""
         names = self._names(keys)
         try:
-            one_call = Script.fits(connection(self._alias), names)
+            one_call = LuaScript.fits(connection(self._alias), names)
         except StoreError as error:
             raise self._fault(error) from error
         if not one_call:
@@ -96,7 +96,7 @@ class RedisStore:
     async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None:
         """Run `together` without blocking the event loop."""
         names = self._names(keys)
-        if not Script.fits(async_connection(self._alias), names):
+        if not LuaScript.fits(async_connection(self._alias), names):
             return None
         numbers = [limiter.call_numbers() for limiter in limiters]
         return answers(limiters, numbers, await self._arun(combination(), names, combined(limiters, numbers)))
@@ -110,13 +110,13 @@ class RedisStore:
     def _names(self, keys: Sequence[object]) -> tuple[bytes, ...]:
         return tuple([self._prefix + encode_key(key) for key in keys])
 
-    def _run(self, script: Script, names: tuple[bytes, ...], sent: Sent) -> Any:
+    def _run(self, script: LuaScript, names: tuple[bytes, ...], sent: Sent) -> Any:
         try:
             return script(connection(self._alias), names, sent)
         except StoreError as error:
             raise self._fault(error) from error
 
-    async def _arun(self, script: Script, names: tuple[bytes, ...], sent: Sent) -> Any:
+    async def _arun(self, script: LuaScript, names: tuple[bytes, ...], sent: Sent) -> Any:
         try:
             return await script.run(async_connection(self._alias), names, sent)
         except StoreError as error:

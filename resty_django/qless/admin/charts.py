@@ -16,7 +16,7 @@ from resty_django.admin.formatting import duration, number
 from resty_django.admin.lists import Tab
 
 from ..clients.client import Client
-from ..clients.figures import UNITS, Durations, Span, Totals
+from ..clients.figures import UNITS, Durations, JobTotals, TimeSpan
 from .formatting import job_count
 
 PERIODS: Final[dict[str, str | Promise]] = {
@@ -45,13 +45,13 @@ def period_tabs(period: str, query: str = "") -> list[Tab]:
     return [Tab(f"?{query}period={key}", label, key == period) for key, label in PERIODS.items()]
 
 
-def spans_of(client: Client, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
+def spans_of(client: Client, period: str, *, queue: str = "", klass: str = "") -> list[TimeSpan]:
     """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
     unit, count = SPANS[period]
     return client.figures.spans(unit, count, queue=queue, klass=klass)
 
 
-def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
+def figures_charts(spans: Sequence[TimeSpan], period: str) -> list[Chart]:
     """Return the charts of a period: jobs completed and failed, and percentiles of their waiting and running times."""
     totals = [span.totals for span in spans]
     axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
@@ -61,7 +61,7 @@ def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
     ]
 
 
-def _outcomes_chart(totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
+def _outcomes_chart(totals: Sequence[JobTotals], axis: Axis, period: str) -> Chart:
     completed, failed = [total.completed for total in totals], [total.failed for total in totals]
     return Chart(
         _("Completed and failed"),

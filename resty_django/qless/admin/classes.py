@@ -13,7 +13,7 @@ from resty_django.admin.lists import FigureTile
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ..clients.client import Client
-from ..clients.figures import Totals, by_class, latest_failures, summed
+from ..clients.figures import JobTotals, by_class, latest_failures, summed
 from ..models import JobClass
 from . import charts, formatting
 from .base import JobsAdmin
@@ -99,7 +99,7 @@ class JobClassAdmin(JobsAdmin[JobClass]):
         )
 
 
-def _row(klass: str, totals: Totals) -> Row:
+def _row(klass: str, totals: JobTotals) -> Row:
     durations = {
         "waited_p50": totals.waits.percentile(0.5),
         "waited_p95": totals.waits.percentile(0.95),

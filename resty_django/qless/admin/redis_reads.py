@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from resty_django.admin.tables import PAGE_SIZE
 
 from ..clients.client import Client
 from ..clients.job import Job, job_list
 from ..clients.replies import QueueCounts
-from ..clients.serialization import as_list, decode, read, reader, scores, text
+from ..clients.serialization import as_list, decode, read, scores, text
 from ..clients.transport import RedisCommand, checked
 
 T = TypeVar("T")
-_COUNTS: Final = reader(QueueCounts)
 
 
 def fetch_jobs(client: Client, jids: Sequence[str]) -> tuple[list[Job], list[str]]:
@@ -49,7 +48,7 @@ def failed_jids(client: Client, group: str, start: int, count: int) -> tuple[int
 def queue_counts(client: Client, names: Sequence[str]) -> list[QueueCounts]:
     """Return the job counts by state of these queues."""
     replies = client.call_many([("queues", name) for name in names]) if names else []
-    return [read(reply, _COUNTS) for reply in replies if not isinstance(reply, Exception)]
+    return [read(reply, QueueCounts) for reply in replies if not isinstance(reply, Exception)]
 
 
 def redis_command(client: Client, command: str, key: str, *args: Any) -> Any:

@@ -20,9 +20,9 @@ from .graph import (
     requeue,
 )
 from .job import Job
-from .put_options import ENDS, Callback, Outcome, callbacks_text, read_callbacks
+from .put_options import ENDS, Callback, JobOutcome, callbacks_text, read_callbacks
 from .replies import Group, GroupList, GroupRecord, JobStates, group_of, group_of_record
-from .serialization import as_list, read, reader, text
+from .serialization import LuaList, as_list, read, text
 from .transport import RedisCommand, Steps, batches, sync_and_async
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ Callbacks: TypeAlias = Iterable[Callback | Sequence[Any]]
 
 class _Page(msgspec.Struct):
     total: int
-    groups: list[GroupRecord] | dict[str, Any]
-
-
-_PAGE: Final = reader(_Page)
+    groups: LuaList[GroupRecord]
 
 
 class Groups:
@@ -97,13 +94,13 @@ class Groups:
 
     jobs, ajobs = sync_and_async(_jobs)
 
-    def _callbacks(self, id: str) -> Steps[Outcome | None]:
-        """Return the callbacks of a group as an `Outcome`; None if the group does not exist."""
+    def _callbacks(self, id: str) -> Steps[JobOutcome | None]:
+        """Return the callbacks of a group as a `JobOutcome`; None if the group does not exist."""
         texts = yield RedisCommand(("HMGET", f"{self.client.prefix}g:{id}", "name", *ENDS))
         if texts[0] is None:
             return None
         success, failure, complete = (read_callbacks(reply and text(reply)) for reply in texts[1:])
-        return Outcome(success=success, failure=failure, complete=complete)
+        return JobOutcome(success=success, failure=failure, complete=complete)
 
     callbacks, acallbacks = sync_and_async(_callbacks)
 
@@ -149,7 +146,7 @@ class Groups:
         total, first, last = 0, offset, offset + count
         while first < last:
             size = min(GROUPS_PER_CALL, last - first)
-            page = read((yield "groups", first, size), _PAGE)
+            page = read((yield "groups", first, size), _Page)
             total = page.total
             groups += [group_of_record(record) for record in as_list(page.groups)]
             first += size

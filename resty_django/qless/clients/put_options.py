@@ -19,7 +19,7 @@ import msgspec
 from resty_django.text.suggestions import did_you_mean
 
 from ..errors import InvalidArgument, UnreadableReply
-from .serialization import as_list, decode, encode, read, reader
+from .serialization import as_list, decode, encode, read
 
 
 def class_name(klass: Any) -> str:
@@ -137,8 +137,6 @@ ENDS: Final = ("success", "failure", "complete")
 POLICIES: Final = ("fail", "skip", "release", "wait")
 """Actions of a job when another, for which it waits, has failed."""
 
-_FIELDS: Final = reader(dict[str, str])
-
 
 @dataclass(frozen=True, slots=True)
 class Callback:
@@ -157,7 +155,7 @@ class Callback:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The callbacks, policies and groups of a job.
 
     `policy`: what the job does when any job for which it waits fails; `policies`: the same for single jids. `groups`:
@@ -247,12 +245,12 @@ def _data(text: str) -> Any:
         return text
 
 
-def read_outcome(reply: bytes | None) -> Outcome | None:
+def read_outcome(reply: bytes | None) -> JobOutcome | None:
     """Return the reply of the command `outcome`; None if nothing follows from the job's end."""
     if reply is None:
         return None
-    fields = read(reply, _FIELDS)
-    return Outcome(
+    fields = read(reply, dict[str, str])
+    return JobOutcome(
         success=read_callbacks(fields.get("success")),
         failure=read_callbacks(fields.get("failure")),
         complete=read_callbacks(fields.get("complete")),

@@ -26,7 +26,7 @@ from .put_options import (
     outcome_fields,
 )
 from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage
-from .serialization import as_list, encode, read, read_latency, reader, texts
+from .serialization import LuaList, as_list, encode, read, read_latency, texts
 from .transport import Steps, batches, checked, sync_and_async
 
 if TYPE_CHECKING:
@@ -46,16 +46,11 @@ PAUSE_REASON, PAUSED_BY, PAUSED_SINCE = "pause-reason", "paused-by", "paused-sin
 
 JOB_FIELDS: Final = frozenset(JobSpec.__slots__)
 _FIELDS_WITHOUT_OPTIONS: Final = frozenset(("klass", "data", "delay"))
-_COUNTS: Final = reader(QueueCounts)
-_STATS: Final = reader(QueueStats)
 
 
 class _StuckPage(msgspec.Struct):
-    jobs: list[tuple[str, str, str]] | dict[str, Any]
+    jobs: LuaList[tuple[str, str, str]]
     cursor: str
-
-
-_STUCK: Final = reader(_StuckPage)
 
 
 class Queue:
@@ -244,7 +239,7 @@ class Queue:
 
     def _counts(self) -> Steps[QueueCounts]:
         """Return the number of jobs by state."""
-        return read((yield "queues", self.name), _COUNTS)
+        return read((yield "queues", self.name), QueueCounts)
 
     counts, acounts = sync_and_async(_counts)
 
@@ -256,7 +251,7 @@ class Queue:
 
     def _stats(self, date: float | None = None) -> Steps[QueueStats]:
         """Return the statistics of the day (UTC) that contains `date`, in seconds since the epoch; None: today."""
-        return read((yield "stats", self.name, self.client.clock() if date is None else date), _STATS)
+        return read((yield "stats", self.name, self.client.clock() if date is None else date), QueueStats)
 
     stats, astats = sync_and_async(_stats)
 
@@ -290,7 +285,7 @@ class Queue:
         Examines at most `count` (and at most 100) of the jobs that wait for others; pass the reply's `cursor` to
         continue.
         """
-        page = read((yield "stuck", self.name, cursor, count), _STUCK)
+        page = read((yield "stuck", self.name, cursor, count), _StuckPage)
         jobs = [StuckJob(jid, self.name, other or None, reason) for jid, other, reason in as_list(page.jobs)]
         return StuckPage(jobs, page.cursor)
 

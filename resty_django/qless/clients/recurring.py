@@ -12,7 +12,7 @@ from ..errors import InvalidArgument, NoSuchJob
 from .job import StoredJob
 from .put_options import checked_options, class_name
 from .replies import RecurringRecord
-from .serialization import as_list, decode, encode, read, reader
+from .serialization import decode, encode, read, read_list
 from .transport import RedisCommand, Steps, sync_and_async
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ ADD_PAUSE: Final = "return redis.call('ZADD', KEYS[1], 'XX', 'INCR', ARGV[1], AR
 """A script, because redis-py before 8 expects an integer from ZADD, and ZINCRBY would bring a canceled job back."""
 Read = TypeVar("Read")
 Assigned = TypeVar("Assigned")
-_RECORD: Final = reader(RecurringRecord)
-_TAGS: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
 
 
 class _Field(Generic[Read, Assigned]):
@@ -113,14 +111,14 @@ class RecurringJob(StoredJob[RecurringRecord]):
 
     def _tag(self, *tags: str) -> Steps[list[str]]:
         """Add tags to jobs spawned from now on; return all tags. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "recur.tag", self.jid, *tags), _TAGS))
+        self._record.tags = read_list((yield "recur.tag", self.jid, *tags), object)
         return self.tags
 
     tag, atag = sync_and_async(_tag)
 
     def _untag(self, *tags: str) -> Steps[list[str]]:
         """Remove tags; return the tags left. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "recur.untag", self.jid, *tags), _TAGS))
+        self._record.tags = read_list((yield "recur.untag", self.jid, *tags), object)
         return self.tags
 
     untag, auntag = sync_and_async(_untag)
@@ -194,7 +192,7 @@ def next_due(due: float, interval: float, now: float) -> float:
 
 def of_reply(client: Client, reply: bytes | None) -> RecurringJob | None:
     """Return the recurring job in a reply."""
-    return None if reply is None else RecurringJob(client, read(reply, _RECORD))
+    return None if reply is None else RecurringJob(client, read(reply, RecurringRecord))
 
 
 def _sent(name: str, value: Any) -> Any:

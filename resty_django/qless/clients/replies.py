@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from .serialization import read, reader
+from .serialization import LuaList, read
 
 if TYPE_CHECKING:
     from .job import Job
@@ -58,7 +58,7 @@ class Page(msgspec.Struct, Generic[T]):
     cursor: str
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class DurationStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in seconds. `histogram` has 148 counts: 0 to 59 s, 1 to 59 minutes, 1 to 23 hours, 1 to 6 days."""
 
     count: int
@@ -74,8 +74,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     failed: int
     failures: int
-    wait: Series
-    run: Series
+    wait: DurationStatistics
+    run: DurationStatistics
 
 
 class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     age: float
-    queues: list[str] | dict[str, Any]
+    queues: LuaList[str]
 
     @property
     def state(self) -> str:
@@ -106,7 +106,7 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a complete job, and its latest progress: a number and a message, reported at the time `at`."""
 
     jid: str
@@ -228,7 +228,7 @@ class GroupRecord(msgspec.Struct):
 
 def group_of(reply: bytes) -> Group:
     """Return the group in a reply of `group.get`. Raises `UnreadableReply`."""
-    return group_of_record(read(reply, _GROUP))
+    return group_of_record(read(reply, GroupRecord))
 
 
 def group_of_record(record: GroupRecord) -> Group:
@@ -238,7 +238,6 @@ def group_of_record(record: GroupRecord) -> Group:
 
 
 _COUNTS: Final = ("total", "done", "failed", "skipped", "canceled", "left")
-_GROUP: Final = reader(GroupRecord)
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
@@ -254,11 +253,11 @@ class JobRecord(msgspec.Struct, kw_only=True):
     remaining: int | float
     expires: float
     data: str
-    tags: list[Any] | dict[str, Any]
-    history: list[Any] | dict[str, Any] = []
+    tags: LuaList[object]
+    history: LuaList[dict[str, Any]] = []
     failure: Any = None
-    dependents: list[str] | dict[str, Any] = {}
-    dependencies: list[str] | dict[str, Any] = {}
+    dependents: LuaList[str] = {}
+    dependencies: LuaList[str] = {}
     tracked: bool = False
     spawned_from_jid: str | bool = False
     txid: str | None = None
@@ -276,5 +275,5 @@ class RecurringRecord(msgspec.Struct, kw_only=True):
     retries: int | float
     count: int
     data: str
-    tags: list[Any] | dict[str, Any]
+    tags: LuaList[object]
     backlog: int | float

@@ -10,8 +10,10 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import GenericAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from django.db.models import Model, QuerySet
@@ -20,6 +22,8 @@ from django.utils.functional import Promise
 from ..errors import InvalidArgument, UnreadableReply
 
 T = TypeVar("T")
+LuaList: TypeAlias = list[T] | dict[str, T]
+"""A list in a reply: Lua writes an empty one as `{}`."""
 _NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -91,25 +95,29 @@ def decode(data: str) -> Any:
             raise UnreadableReply(f"The data of the job is not JSON: {error}.") from None
 
 
-def reader(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return a decoder for `read`. Create one for each kind of reply."""
-    return msgspec.json.Decoder(kind)
+_decoder: Final[Callable[[object], msgspec.json.Decoder[Any]]] = cache(msgspec.json.Decoder)
 
 
-def read(reply: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode a JSON reply of the core. Raises `UnreadableReply`."""
+def read(reply: bytes, kind: type[T]) -> T:
+    """Decode a JSON reply of the core into a value of this type. Raises `UnreadableReply`."""
     try:
-        return decoder.decode(reply)
+        value: T = _decoder(kind).decode(reply)
+        return value
     except _NOT_JSON:
         try:
-            value: T = msgspec.convert(json.loads(text(reply)), decoder.type)
-            return value
+            return msgspec.convert(json.loads(text(reply)), kind)
         except (ValueError, RecursionError) as error:
             raise UnreadableReply(f"The reply of the core cannot be read: {error}.") from None
 
 
-def as_list(value: Any) -> list[Any]:
-    """Return a list from a reply; the core writes an empty list as `{}`."""
+def read_list(reply: bytes, kind: type[T]) -> list[T]:
+    """Do the same for a list of values of this type."""
+    values: list[T] = [] if reply == b"{}" else read(reply, GenericAlias(list, (kind,)))  # type: ignore[arg-type]
+    return values
+
+
+def as_list(value: LuaList[T]) -> list[T]:
+    """Return the list in a field of a reply."""
     return value if isinstance(value, list) else []
 
 

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
-import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras, sansio
@@ -33,7 +32,7 @@ from .replies import Page
 from .serialization import as_bytes, read
 
 if TYPE_CHECKING:
-    from resty_django.redis import Origin, Script
+    from resty_django.redis import LuaScript, Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,11 +84,11 @@ def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iter
         caller_log.warning("%s: %s: %s", text % args, type(error).__name__, error)
 
 
-def pages(decoder: msgspec.json.Decoder[Page[T]], kind: str, *args: Any) -> Steps[list[T]]:
+def pages(kind: type[Page[T]], command: str, *args: Any) -> Steps[list[T]]:
     """Return the contents of all pages of a list of the core."""
     contents, cursor = [], "0"
     while cursor:
-        page = read((yield "page", kind, cursor, *args), decoder)
+        page = read((yield "page", command, cursor, *args), kind)
         contents.append(page.items)
         cursor = page.cursor
     return contents
@@ -110,11 +109,11 @@ class ScriptClient:
         self, redis: Origin, async_redis: Origin | None, prefix: str, clock: Callable[[], float] = time.time
     ) -> None:
         extras.require(CLAUSE, "redis")
-        from resty_django.redis import Source, keys
+        from resty_django.redis import ClientSource, keys
 
         self.prefix: Final = prefix
         self.clock: Final = clock
-        self.source: Final = Source(redis, async_redis)
+        self.source: Final = ClientSource(redis, async_redis)
         self._script: Final = _script(prefix)
         self._keys: Final = (prefix,) if re.search("{.+}", prefix) else ()
         self._command: Final = keys.command
@@ -268,7 +267,7 @@ def sync_and_async(
 
 
 @functools.cache
-def _script(prefix: str) -> Script:
-    from resty_django.redis import Script
+def _script(prefix: str) -> LuaScript:
+    from resty_django.redis import LuaScript
 
-    return Script(source(prefix))
+    return LuaScript(source(prefix))

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from .serialization import as_list, read, reader
+from .serialization import LuaList, as_list, read_list
 
 QUIET, RESUME, STOP, SCALE, STACKS = "quiet", "resume", "stop", "scale", "stacks"
 ACTIONS: Final = (QUIET, RESUME, STOP, SCALE, STACKS)
@@ -122,10 +122,9 @@ class _Entry(msgspec.Struct):
     name: str
     age: float
     report: str
-    requests: list[str] | dict[str, str]
+    requests: LuaList[str]
 
 
-_ENTRIES: Final = reader(list[_Entry] | dict[str, int])  # type: ignore[arg-type]
 _REPORT: Final = msgspec.json.Decoder(_Report)
 _REQUEST: Final = msgspec.json.Decoder(WorkerRequest)
 _STACKS: Final = msgspec.json.Decoder(WorkerStacks)
@@ -143,7 +142,7 @@ def is_late(seconds: float, usual: float | None) -> bool:
 def reports_of(reply: bytes) -> list[WorkerReport]:
     """Return the reports in a reply of `worker.reports`, without those that are not as expected."""
     reports = []
-    for entry in as_list(read(reply, _ENTRIES)):
+    for entry in read_list(reply, _Entry):
         report = _decoded(entry.report, _REPORT)
         if report is not None:
             requests = [request for text in as_list(entry.requests) if (request := request_of(text)) is not None]

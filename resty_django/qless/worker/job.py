@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 from functools import partial
 from types import EllipsisType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..clients.job import Job
 from ..clients.replies import JobRecord
-from ..clients.serialization import read, reader, text
+from ..clients.serialization import read, read_list, text
 from ..errors import LostLock, UnreadableReply
 from .exit_codes import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from ..clients.client import Client
     from .loop import WorkerLoop
-
-_JOBS: Final = reader(list[JobRecord])
-_JOB: Final = reader(JobRecord)
 
 
 class WorkerJob(Job):
@@ -73,7 +70,7 @@ def jobs_of(client: Client, loop: WorkerLoop, reply: bytes) -> tuple[list[Worker
     if reply == b"{}":
         return jobs, {}
     try:
-        for record in read(reply, _JOBS):
+        for record in read_list(reply, JobRecord):
             jobs.append(WorkerJob(client, record, loop))
         return jobs, {}
     except UnreadableReply as error:
@@ -84,7 +81,7 @@ def jobs_of(client: Client, loop: WorkerLoop, reply: bytes) -> tuple[list[Worker
             raise error from None
         for jid, encoded in records:
             try:
-                jobs.append(WorkerJob(client, read(encoded.encode(), _JOB), loop))
+                jobs.append(WorkerJob(client, read(encoded.encode(), JobRecord), loop))
             except (UnreadableReply, msgspec.ValidationError) as problem:
                 unreadable[jid] = UnreadableReply(str(problem))
         return jobs, unreadable

@@ -18,7 +18,7 @@ from tests.integration.ids.admin_tools import make_counter, make_rule
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
-DAY = 86_400
+DAY_SECONDS = 86_400
 
 
 def site(step: int, offset: int = 0) -> Any:
@@ -81,7 +81,9 @@ def test_raise_takes_effect_in_the_cycle_of_now() -> None:
     rule = make_rule()
     counter = make_counter(rule, bound=7000)
     IdCounter.objects.update(
-        cycle_start=counter.cycle_start - DAY, cycle_end=counter.cycle_end - DAY, shown=counter.shown - DAY
+        cycle_start=counter.cycle_start - DAY_SECONDS,
+        cycle_end=counter.cycle_end - DAY_SECONDS,
+        shown=counter.shown - DAY_SECONDS,
     )
     done = raise_counter(counter, to=300)
     assert (done.bound, done.cycle_start) == (300, counter.cycle_start)
@@ -124,11 +126,13 @@ def test_a_counter_ahead_of_the_clock_comes_back_when_asked() -> None:
     rule = make_rule()
     counter = make_counter(rule, bound=50)
     IdCounter.objects.update(
-        cycle_start=counter.cycle_start + 3 * DAY, cycle_end=counter.cycle_end + 3 * DAY, shown=counter.shown + 3 * DAY
+        cycle_start=counter.cycle_start + 3 * DAY_SECONDS,
+        cycle_end=counter.cycle_end + 3 * DAY_SECONDS,
+        shown=counter.shown + 3 * DAY_SECONDS,
     )
     ahead = IdCounter.objects.select_related("rule").get()
     assert operations.is_ahead(ahead)
-    assert lower_counter(ahead, to=20).cycle_start == counter.cycle_start + 3 * DAY
+    assert lower_counter(ahead, to=20).cycle_start == counter.cycle_start + 3 * DAY_SECONDS
     done = lower_counter(ahead, to=700, cycle_back=True)
     assert (done.bound, done.cycle_start, done.cycle_end) == (700, counter.cycle_start, counter.cycle_end)
     assert done.shown <= wall_at(time.time(), rule.spec().zone)
@@ -213,6 +217,6 @@ def test_standing_tells_what_the_next_reservation_takes() -> None:
     counter = make_counter(make_rule(), bound=1_000_000)
     assert standing(counter).bound == 1_000_000
     counter.cycle_start, counter.cycle_end, counter.shown = (
-        value - DAY for value in (counter.cycle_start, counter.cycle_end, counter.shown)
+        value - DAY_SECONDS for value in (counter.cycle_start, counter.cycle_end, counter.shown)
     )
     assert standing(counter).bound == 0

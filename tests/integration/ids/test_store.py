@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connections, transaction
 from django.test.utils import override_settings
 
-from resty_django.ids.engine.cycle import DAY, FOREVER, Cycle
+from resty_django.ids.engine.cycle import DAY_SECONDS, FOREVER, Cycle
 from resty_django.ids.engine.rule import MAX_NUMBER
 from resty_django.ids.engine.segment import Grant
 from resty_django.ids.errors import StepChanged, UnknownRule
@@ -58,12 +58,12 @@ def test_a_reservation_is_a_row_that_others_see(order: IdRule) -> None:
 
 
 def test_a_new_cycle_notes_when_it_began_and_with_which_number(make_rule: MakeRule) -> None:
-    rule = make_rule(source="{now:%y%m%d}{counter:06d}", max_counter=999_999, reset_seconds=DAY, min_counter=5)
+    rule = make_rule(source="{now:%y%m%d}{counter:06d}", max_counter=999_999, reset_seconds=DAY_SECONDS, min_counter=5)
     reserve(rule)
     first = IdCounter.objects.get()
     reserve(rule, at=NOW + 5)
     assert IdCounter.objects.get().cycle_began == first.cycle_began
-    reserve(rule, at=NOW + DAY)
+    reserve(rule, at=NOW + DAY_SECONDS)
     row = IdCounter.objects.get()
     assert row.cycle_began > first.cycle_began
     assert (row.cycle_first, row.bound) == (5, 15)

@@ -14,7 +14,7 @@ import pytest
 from django.test.utils import override_settings
 
 from resty_django.ids import next_id
-from resty_django.ids.engine.cycle import DAY
+from resty_django.ids.engine.cycle import DAY_SECONDS
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import service
 from resty_django.ids.service.id_service import IdService
@@ -25,7 +25,7 @@ from tests.integration.ids.conftest import away
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
 MakeRule = Callable[..., IdRule]
-DAILY = {"source": "O{now:%y%m%d}{counter:06d}", "max_counter": 999_999, "reset_seconds": DAY}
+DAILY = {"source": "O{now:%y%m%d}{counter:06d}", "max_counter": 999_999, "reset_seconds": DAY_SECONDS}
 
 
 @pytest.fixture

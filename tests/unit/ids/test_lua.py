@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django.ids.engine.lua.script import MAX_EXACT, MAX_SOURCE, LuaRule
+from resty_django.ids.engine.lua.script import MAX_EXACT, MAX_SCRIPT_BYTES, LuaRule
 from resty_django.ids.engine.wall_clock import Moment
 from resty_django.ids.errors import BadRule, BadSalt, Exhausted, RuleFailed, Unavailable
 from tests.threads import together
@@ -260,7 +260,7 @@ def test_the_greatest_maximum_still_joins_to_text_exactly() -> None:
 
 def test_a_script_that_is_too_long_is_refused() -> None:
     with pytest.raises(BadRule, match="at most 32768"):
-        LuaRule(ORDER + "-" * MAX_SOURCE)
+        LuaRule(ORDER + "-" * MAX_SCRIPT_BYTES)
 
 
 @pytest.mark.parametrize("bounds", [{"milliseconds": 0}, {"memory": 1000}])

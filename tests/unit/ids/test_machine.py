@@ -36,7 +36,7 @@ from hypothesis.stateful import (
 )
 
 from resty_django.ids.engine.counter import Counter
-from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, WEEK_SECONDS, Reset
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
 from resty_django.ids.engine.segment import Grant
 from resty_django.ids.engine.template import Template
@@ -57,9 +57,9 @@ RESETS: dict[str, tuple[Reset, str]] = {
     "half hour": (Reset(1800), "m{now:%Y%m%d%H%M}-{counter}"),
     "hour": (Reset(3600), "H{now:%Y%m%d%H}-{counter}"),
     "odd": (Reset(5000), "o" + FULL),
-    "day": (Reset(DAY), "D{now:%Y%m%d}-{counter}"),
-    "three days": (Reset(3 * DAY), "T{now:%Y%j}-{counter}"),
-    "week": (Reset(WEEK), "W{now:%G%V}-{counter}"),
+    "day": (Reset(DAY_SECONDS), "D{now:%Y%m%d}-{counter}"),
+    "three days": (Reset(3 * DAY_SECONDS), "T{now:%Y%j}-{counter}"),
+    "week": (Reset(WEEK_SECONDS), "W{now:%G%V}-{counter}"),
     "month": (Reset(calendar="month"), "M{now:%Y%m}-{counter}"),
 }
 APPS = ("", "shop")
@@ -334,7 +334,7 @@ class Allocator(World):
         if not hasattr(self, "memory_store"):
             return
         self.memory_store.down = False
-        self.now += 400 * DAY
+        self.now += 400 * DAY_SECONDS
         for process in self.processes:
             process.clock.error = max(process.clock.error, 0.0)
             process.adopt()
@@ -546,7 +546,7 @@ class ServiceMachine(World):
 @pytest.mark.db
 @pytest.mark.django_db(transaction=True)
 def test_the_service_over_its_database_gives_no_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
+    monkeypatch.setattr(desk_module, "REFUSED_SECONDS", 0.0)
     ServiceMachine.play(8, 30)
 
 
@@ -555,5 +555,5 @@ def test_the_service_over_its_database_gives_no_number_twice(monkeypatch: pytest
 @pytest.mark.timeout(1800)
 @pytest.mark.django_db(transaction=True)
 def test_the_service_over_its_database_gives_no_number_twice_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
+    monkeypatch.setattr(desk_module, "REFUSED_SECONDS", 0.0)
     ServiceMachine.play(300, 60)

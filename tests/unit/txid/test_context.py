@@ -13,7 +13,7 @@ import pytest
 from pytest_django import Settings
 
 from resty_django.txid import InvalidTxid, bound, carry, context, current, current_trace, is_txid
-from resty_django.txid.traceparent import begin
+from resty_django.txid.traceparent import begin_trace
 
 ID = "cbpvimguo4hkaps9lf6g"
 OTHER = "b2fr5nvq5alalalalal0"
@@ -25,7 +25,7 @@ def test_outside_of_everything_there_is_none() -> None:
 
 
 def test_a_block_has_its_own_and_gives_back_what_was_before() -> None:
-    trace = begin(ID)
+    trace = begin_trace(ID)
     with bound(ID, trace) as block_id:
         assert (block_id, current(), current_trace()) == (ID, ID, trace)
         with bound(OTHER.upper()):
@@ -132,7 +132,7 @@ async def test_tasks_and_their_threads_get_it_by_themselves() -> None:
 
 @pytest.fixture
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "_of_runs", {})
+    monkeypatch.setattr(context, "_run_txids", {})
 
 
 @pytest.mark.usefixtures("_fresh")

@@ -56,7 +56,7 @@ def test_a_clock_that_is_set_back_is_followed(monkeypatch: pytest.MonkeyPatch) -
 
 def test_tails_are_used_once() -> None:
     """Also by a view that was taken before others used the same pool."""
-    tails = [txid(0)[8:] for _ in range(3 * generator.BLOCK)]
+    tails = [txid(0)[8:] for _ in range(3 * generator.TAILS_PER_BLOCK)]
     assert len(set(tails)) == len(tails)
 
 

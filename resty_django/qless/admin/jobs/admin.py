@@ -21,9 +21,9 @@ from resty_django.txid.codec import is_txid
 from ...clients.client import Client
 from ...clients.graph import groups_of
 from ...clients.job import Job
-from ...clients.put_options import Outcome
+from ...clients.put_options import JobOutcome
 from ...clients.recurring import RecurringJob
-from ...clients.replies import Result
+from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import QlessError
 from ...models import ArchivedJob, token
@@ -153,7 +153,7 @@ class JobAdmin(NewJob):
         state = state_of(job, now)
         data, complete = display_json(job.raw_data, job.klass)
         result = job.result()
-        outcome = job.outcome() or Outcome()
+        outcome = job.outcome() or JobOutcome()
         groups = client.run(groups_of(client, job.dependencies[:MAX_GROUPS])) if job.dependencies else {}
         permissions = self.permissions_of(request)
         return {
@@ -263,7 +263,7 @@ def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tu
     return facts
 
 
-def _progress_context(result: Result | None, now: float) -> ProgressContext | None:
+def _progress_context(result: JobResult | None, now: float) -> ProgressContext | None:
     if result is None or result.progress is None:
         return None
     share = max(0.0, min(1.0, result.progress))
@@ -274,7 +274,7 @@ def _progress_context(result: Result | None, now: float) -> ProgressContext | No
     }
 
 
-def _result_json(result: Result | None) -> str:
+def _result_json(result: JobResult | None) -> str:
     if result is None or result.result is None:
         return ""
     try:

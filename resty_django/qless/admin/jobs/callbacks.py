@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.tables import Column, Row, Table, order_of, table
 
 from ...clients.client import Client
-from ...clients.put_options import Callback, Outcome
+from ...clients.put_options import Callback, JobOutcome
 from .. import formatting
 from ..job_lists.rows import state_of
 from ..redis_reads import fetch_jobs
@@ -39,7 +39,7 @@ MOST: Final = 50
 """Maximum number of callbacks and policies on a page."""
 
 
-def callbacks_table(request: HttpRequest, client: Client, outcome: Outcome) -> Table:
+def callbacks_table(request: HttpRequest, client: Client, outcome: JobOutcome) -> Table:
     """Return the callbacks of a job or a group, with links to those that were enqueued."""
     callbacks = outcome.callbacks()[:MOST]
     jobs = {job.jid: job for job in fetch_jobs(client, [callback.jid for _end, callback in callbacks])[0]}
@@ -74,7 +74,7 @@ def callbacks_table(request: HttpRequest, client: Client, outcome: Outcome) -> T
     )
 
 
-def outcome_facts(outcome: Outcome) -> list[tuple[Any, Any]]:
+def outcome_facts(outcome: JobOutcome) -> list[tuple[Any, Any]]:
     """Return the groups and policies of a job, and because of which job it failed."""
     facts: list[tuple[Any, Any]] = []
     if outcome.blocked:

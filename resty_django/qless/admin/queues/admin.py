@@ -30,10 +30,10 @@ from resty_django.admin.lists import FigureTile, PicksContext, Tab
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ...clients.client import Client
-from ...clients.figures import Span, completed_by_queue
+from ...clients.figures import TimeSpan, completed_by_queue
 from ...clients.replies import QueueCounts
 from ...coverage import coverage
-from ...facts import Facts, QueueFacts, facts, pauses_of
+from ...facts import JobQueueFacts, QueueFacts, facts, pauses_of
 from ...models import Queue, token
 from ...overview import notes_of, pause_text
 from .. import charts, formatting
@@ -219,7 +219,7 @@ class QueueAdmin(JobsAdmin[Queue]):
 # --- overview of all queues -------------------------------------------------------------------------------------------
 
 
-def _overview_tiles(client: Client, state: Facts) -> list[FigureTile]:
+def _overview_tiles(client: Client, state: JobQueueFacts) -> list[FigureTile]:
     """Return the jobs of all queues by state, failures, tracked jobs, the workers that report, and the latency."""
     failed, stalled = sum(state.failed.values()), state.total("stalled")
     tracked = redis_command(client, "ZCARD", "tracked")
@@ -245,7 +245,7 @@ def _overview_tiles(client: Client, state: Facts) -> list[FigureTile]:
     ]
 
 
-def _failed_by_queue(spans: Iterable[Span]) -> Counter[str]:
+def _failed_by_queue(spans: Iterable[TimeSpan]) -> Counter[str]:
     """Return the failed jobs of all spans by queue."""
     failed = Counter[str]()
     for span in spans:

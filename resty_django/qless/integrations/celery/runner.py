@@ -15,7 +15,7 @@ from resty_django.text import logger
 
 from ...clients.client import Client
 from ...clients.replies import JobRecord
-from ...clients.serialization import read, readable, reader
+from ...clients.serialization import read, readable
 from ...clients.transport import Request, is_refusal
 from ...errors import LostLock, NoSuchJob, QlessError
 from ...outcomes import JobTimeout
@@ -32,8 +32,6 @@ PAUSE: Final = 0.25
 """Seconds until a job's end is reported again to a server that did not answer."""
 SLICE: Final = 0.1
 """Seconds for which a process runs jobs after one message."""
-
-_JOB: Final = reader(JobRecord)
 
 
 def process_name() -> str:
@@ -115,7 +113,7 @@ def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> Job
         return None
     if isinstance(reply, Exception):
         raise reply
-    return None if reply is None else read(reply, _JOB)
+    return None if reply is None else read(reply, JobRecord)
 
 
 def _run(client: Client, record: JobRecord) -> RunningJob:

@@ -29,7 +29,7 @@ from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.replies import JobRecord
-from ...clients.serialization import as_list, encode, read, reader, texts
+from ...clients.serialization import as_list, encode, read, texts
 from ...clients.transport import RedisCommand, checked, skipping_refusals
 from ...errors import LOCK_GONE, InvalidArgument, NoSuchJob, QlessError
 from ...job_classes import Runnable
@@ -64,7 +64,6 @@ WATCHED: Final = "celery-sent"
 SUCCESS, FAILURE, RETRY, REJECTED = "SUCCESS", "FAILURE", "RETRY", "REJECTED"
 """States of Celery."""
 
-_JOB: Final = reader(JobRecord)
 running_tasks: Final[dict[str, tuple[BorrowedJob, ExitStack]]] = {}
 """The tasks that this process is running, by ID."""
 
@@ -247,7 +246,7 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
     deadline = time.monotonic() + RELEASE_TIME
     while True:
         reply = client.call("get", jid)
-        record = None if reply is None else read(reply, _JOB)
+        record = None if reply is None else read(reply, JobRecord)
         if record is None or record.state in ("complete", "depends") or (record.state == "failed" and not revive):
             return None
         if record.state == "running" and record.worker == client.worker_name:
@@ -262,7 +261,7 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
                     time.sleep(0.02)
                     continue
                 holder = (record.worker,)
-            return read(client.call("take", jid, client.worker_name, *holder), _JOB)
+            return read(client.call("take", jid, client.worker_name, *holder), JobRecord)
         except NoSuchJob:
             return None
         except QlessError:  # its state has changed since
@@ -288,7 +287,7 @@ MAX_UNREPORTED: Final = 10_000
 def fail_job(client: Client, jid: str, group: str, message: str) -> None:
     """Fail the job of a task whose process did not report its end. Raises `StoreError`."""
     reply = client.call("get", jid)
-    record = None if reply is None else read(reply, _JOB)
+    record = None if reply is None else read(reply, JobRecord)
     if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
         return
     record = _take(client, jid)
@@ -404,7 +403,7 @@ def fail_abandoned(client: Client) -> int:
     replies = client.call_many([("get", jid) for jid in jids]) if jids else []
     for jid, reply in zip(jids, replies, strict=True):
         with skipping_refusals(log, "task %s cannot be examined", jid):
-            record = None if checked(reply) is None else read(reply, _JOB)
+            record = None if checked(reply) is None else read(reply, JobRecord)
             if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
                 _unwatch(client, jid)
             elif record.state == "running":

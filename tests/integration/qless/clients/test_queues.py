@@ -10,7 +10,7 @@ from redis import Redis
 
 from resty_django.qless import Client, InvalidArgument, JobSpec, NoSuchJob, QueueNotEmpty, RecurringJob
 from resty_django.qless.clients.queue import PUTS_PER_CALL
-from resty_django.qless.facts import Pause, pauses_of
+from resty_django.qless.facts import QueuePause, pauses_of
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
@@ -140,12 +140,12 @@ async def test_a_pause_records_who_when_and_why_until_its_end(client: SkewedClie
     (pause,) = pauses_of(client, ["q"]).values()
     assert pause.since == pytest.approx(client.clock() - 100, abs=20)
     assert (pause.by, pause.reason) == ("ann", "")
-    assert pauses_of(client, ["p"]) == {"p": Pause()}
+    assert pauses_of(client, ["p"]) == {"p": QueuePause()}
     await invoke(queue.config_set, "paused-since", "yesterday")
-    assert pauses_of(client, ["q"])["q"] == Pause(by="ann")
+    assert pauses_of(client, ["q"])["q"] == QueuePause(by="ann")
     await invoke(queue.unpause)
     await invoke(foreign.unpause)
-    assert pauses_of(client, ["q", "p"]) == {"q": Pause(), "p": Pause()}
+    assert pauses_of(client, ["q", "p"]) == {"q": QueuePause(), "p": QueuePause()}
 
 
 async def test_a_paused_queue_hands_out_nothing(client: Client, invoke: Invoke) -> None:
