@@ -16,6 +16,7 @@ from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import Column, Row, Table, table
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...clients.replies import SILENT_SECONDS, WorkerCounts, WorkerLife
 from ...clients.serialization import as_list
@@ -250,7 +251,7 @@ def _by_duration(row: Row) -> float:
     return -running if isinstance(running, float) else 0.0
 
 
-def stopped_text(client: Any, info: WorkerInfo) -> SafeString:
+def stopped_text(client: Client, info: WorkerInfo) -> SafeString:
     """Return what a stop concerns: the process, its grace period, and its running jobs, the first ones by name."""
     report = info.report
     process = [] if report is None else [process_text(report)]
