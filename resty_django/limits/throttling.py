@@ -52,11 +52,13 @@ from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_amount, split_rates
 from .refusals import Refusal
-from .requests.check import LimitCheck, add_headers
+from .requests.check import LimitCheck
 from .requests.chosen_rates import ChosenRates, RateFunction, Tiers
-from .requests.enforcer import Enforcer, Passed
-from .requests.request_limit import RequestLimit
+from .requests.enforcer import Enforcer
+from .requests.headers import add_headers
+from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.response import problem_response
+from .requests.results import LimitResult
 from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import THROTTLE
 from .statistics.counting import DecisionCounter
@@ -112,20 +114,15 @@ class LimitThrottle(BaseThrottle):
         enforcer = self._enforcer_for(view)
         if enforcer is None:
             return True
-        check = enforcer.decide(request, getattr(view, "kwargs", {}))
+        check = enforcer.check(request, getattr(view, "kwargs", {}))
         if check is None:
-            return True
-        reports = request_settings.current.headers
-        if isinstance(check, tuple):
-            if reports:
-                _report_with(view, (check,))
             return True
         self._check = check
         if check.holds_slots:
             _release_with(view, check)
         check.admit()
-        if reports:
-            _report_with(view, [(limit.advertised, made) for limit, _, made in check.results if not made.failed])
+        if request_settings.current.headers:
+            _report_with(view, [result for result in check.results if not result.decision.failed])
         if check.refused is not None:
             _refuse(view, check.announce())
             return False
@@ -187,11 +184,8 @@ class LimitThrottle(BaseThrottle):
             limit = RequestLimit(
                 name,
                 limiter,
-                key,
+                LimitOptions(key=key, cost=self.cost, nodelay=True, ban=ban),
                 label=scope or cls.__name__,
-                cost=self.cost,
-                nodelay=True,
-                ban=ban,
                 record=counter.record,
                 series=counter.series,
             )
@@ -292,12 +286,12 @@ def _refuse(view: Any, refusal: Refusal) -> None:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
-def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
+def _report_with(view: Any, decisions: Iterable[LimitResult]) -> None:
     """Set the header fields of decisions when the view finishes its response.
 
     DRF would copy them from `view.headers` with methods that check each value, which takes longer than the decision.
     """
-    reported: list[Passed] | None = getattr(view, REPORTED, None)
+    reported: list[LimitResult] | None = getattr(view, REPORTED, None)
     if reported is not None:
         reported.extend(decisions)
     elif hasattr(view, "finalize_response"):
@@ -306,11 +300,11 @@ def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
         view.finalize_response = partial(_finalize, view.finalize_response, reported)
 
 
-def _finalize(finalize: Callable[..., Any], reported: Iterable[Passed], *args: Any, **kwargs: Any) -> Any:
+def _finalize(finalize: Callable[..., Any], reported: Iterable[LimitResult], *args: Any, **kwargs: Any) -> Any:
     response = finalize(*args, **kwargs)
     fields = request_settings.current.headers
-    for advertised, decision in reported:
-        add_headers(response.headers, advertised, decision, fields)
+    for result in reported:
+        add_headers(response.headers, result.limit.advertised, result.decision, fields)
     return response
 
 

@@ -54,6 +54,18 @@ class Banning:
             rule.after, rule.within, prefix=f"bans:{prefix}", name=name, store=store, on_error=on_error, clock=clock
         )
 
+    @classmethod
+    def of_limiter(cls, rule: BanRule, name: str, limiter: Any) -> Banning:
+        """Return the bans by a limiter: its refusals are counted in its store."""
+        return cls(
+            rule,
+            name,
+            prefix=limiter.prefix,
+            store=limiter._store,
+            on_error=limiter._on_error,
+            clock=limiter.clock,
+        )
+
     def describe(self) -> str:
         """Return the rule in words."""
         rule = self.rule

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
@@ -25,6 +25,10 @@ from resty_django.users import load_user, user_of
 
 from . import request_settings
 
+T = TypeVar("T")
+
+RequestFunction: TypeAlias = Callable[[Any], T]
+"""A function of a request: of an `HttpRequest`, or of the request that a framework such as DRF or Ninja passes on."""
 Part: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
 KeySpec: TypeAlias = "Key | str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]]"
 

@@ -31,9 +31,8 @@ SHARED: Final = frozenset({"all", "path", "view"})
 def usage(request: Any) -> list[Usage]:
     """Return the usage of the request's customer in all quotas that limit the customer, by name.
 
-    Quotas of modules that were not imported yet are missing. Left out are quotas whose key does not identify the
-    customer of this request: without a logged-in user those with the key "user", and those that count all customers, a
-    path or a view together. Raise `django.db.Error`.
+    The list excludes quotas of modules that were not imported yet, and quotas whose key does not identify the customer:
+    "user" without a logged-in user, "all", "path" and "view". Raise `django.db.Error`.
     """
     return run(_usage(request))
 
@@ -71,8 +70,10 @@ def _limit(quota: Quota, request: Any) -> Steps[int | None]:
     if choice is None:
         return quota.limit
     if isinstance(choice, Tiers):
-        return choice.rate_of((yield asking(choice.resolver(), request)))  # type: ignore[no-any-return]
-    return (yield asking(choice, request))  # type: ignore[no-any-return]
+        limit: int | None = yield from choice.choosing(request)
+    else:
+        limit = yield asking(choice, request)
+    return limit
 
 
 @never_cache

@@ -16,7 +16,7 @@ from resty_django.text import logger
 from ..callers import request_settings
 from ..decision import Decision
 from ..refusals import Refusal
-from .headers import LARGEST, shown_name
+from .headers import MAX_FIELD_INTEGER, shown_name
 
 log = logger("resty_django.limits")
 
@@ -120,4 +120,4 @@ def _advice(seconds: int) -> str:
 def retry_after(decision: Decision) -> int | None:
     """Return the `Retry-After` of a refusal in seconds, rounded up, at least 1; None if it can never pass."""
     seconds = decision.retry_after
-    return max(1, min(ceil(seconds), LARGEST)) if seconds < inf else None
+    return max(1, min(ceil(seconds), MAX_FIELD_INTEGER)) if seconds < inf else None
