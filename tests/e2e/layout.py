@@ -24,7 +24,7 @@ from resty_django.limits.bans import registry as bans
 from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.statistics.reporter import stats
 from resty_django.qless import Client
-from resty_django.qless.archive.writer import Writer
+from resty_django.qless.archive.writer import ArchiveWriter
 from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import LUA, make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
@@ -97,9 +97,9 @@ def fill_site(client: Client) -> None:
     archived.complete()
     queue.put(KLASS, {"customer": {"address": KEY}}, jid="deleted", priority=1000, tags=["nightly-customer-run"])
     pop(queue).fail(GROUP, f"ConnectionResetByPeerError: {KEY}")
-    Writer(client).run()
+    ArchiveWriter(client).run()
     client.jobs["deleted"].cancel()  # so that only the archive has it
-    Writer(client).run()
+    ArchiveWriter(client).run()
     queue.put(KLASS, jid="loop", depends=["loop"])
     queue.pause(reason="until the new renderer of customer notifications is deployed everywhere", by="admin")
     client.call("pace", GROUP, 4)

@@ -30,7 +30,7 @@ from resty_django.limits.models import LimitOverride, LimitPolicy, QuotaUsage
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics.reporter import stats
 from resty_django.qless import Client, RecurringJob
-from resty_django.qless.archive.writer import Writer
+from resty_django.qless.archive.writer import ArchiveWriter
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.models import ArchivedJob, token
 from resty_django.shdict import shdicts
@@ -190,7 +190,7 @@ def fill_jobs(client: Client) -> dict[str, str]:
         assert job is not None
         assert job.jid == HOSTILE + end
         job.complete(result=HOSTILE)
-    Writer(client).run()
+    ArchiveWriter(client).run()
     queue.put(HOSTILE, HOSTILE, jid=HOSTILE + "scheduled", delay=3600, tags=[HOSTILE])
     queue.put(HOSTILE, HOSTILE, jid=HOSTILE + "waiting", tags=[HOSTILE, "vip"])
     queue.put(HOSTILE, LONG, jid=HOSTILE + "loop", depends=[HOSTILE + "loop"])

@@ -66,7 +66,7 @@ class Pass:
 
 
 @dataclass(slots=True)
-class Writer:
+class ArchiveWriter:
     """Writes the archive of a job queue.
 
     `paced` is called after each batch, so that a thread of a worker can give way to its jobs; it returns False to stop.

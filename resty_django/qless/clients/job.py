@@ -11,8 +11,8 @@ import msgspec
 
 from .. import job_classes
 from ..errors import InvalidArgument
-from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, Outcome, checked_options, list_text, options_of
-from .replies import JobRecord, RecurringRecord, Result
+from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, JobOutcome, checked_options, list_text, options_of
+from .replies import JobRecord, JobResult, RecurringRecord
 from .serialization import as_list, decode, encode, read_list
 from .transport import Request, Steps, batches, sync_and_async
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .recurring import RecurringJob
 
+JOBS_PER_CALL: Final = 50
+"""Maximum number of jobs that one call returns: each may have a hundred history entries."""
 _UNREAD: Final = object()
 
 Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
@@ -358,13 +360,13 @@ class Job(StoredJob[JobRecord]):
 
     # --- in any state ---
 
-    def _result(self) -> Steps[Result | None]:
+    def _result(self) -> Steps[JobResult | None]:
         """Return the job's current result and progress; None if the job no longer exists."""
         return (yield from self.client.jobs._result(self.jid))
 
     result, aresult = sync_and_async(_result)
 
-    def _outcome(self) -> Steps[Outcome | None]:
+    def _outcome(self) -> Steps[JobOutcome | None]:
         """Return the job's callbacks, policies and groups; None if it has none, or is complete."""
         return (yield from self.client.jobs._outcome(self.jid))
 
