@@ -6,15 +6,12 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from .bell import Bell
 from .errors import SharedDictError, Unreadable, WrongKind
-
-if TYPE_CHECKING:
-    from .redis.wire import StreamEntry
 
 K = TypeVar("K")
 P = TypeVar("P")
@@ -81,7 +78,20 @@ class DictStats:
     """Number of items evicted before they expired, since the dictionary was created."""
 
 
-Entry: TypeAlias = "bytes | StreamEntry | None"
+class StreamEntry(NamedTuple):
+    """An entry of a Redis stream on the server of the item; the stream keeps about the last `keep` entries."""
+
+    key: bytes
+    field: bytes
+    record: bytes
+    keep: int
+
+    def args(self) -> tuple[bytes, bytes, bytes]:
+        """Return the arguments of entry.lua."""
+        return self.field, self.record, b"+%d" % self.keep
+
+
+Entry: TypeAlias = bytes | StreamEntry | None
 """A journal entry that a call appends atomically with its change, for processes that follow the journal.
 
 It is bytes for LMDB, a `StreamEntry` for Redis, or None. `set`, `delete`, `delete_many` and `flush_all` always append

@@ -19,7 +19,7 @@ from ..limiters.rate import FixedWindow
 from ..specs.ban import BanRule
 from ..statistics.catalog import BAN, add_limit, series_name
 from ..statistics.reporter import stats
-from ..stores.circuit_breaker import RETRY_SECONDS
+from ..stores.circuit_breaker import BYPASS_SECONDS
 from . import registry
 from .registry import Ban
 
@@ -153,5 +153,5 @@ class Banning:
     def _without_store(self, limit: int) -> Decision | None:
         """Return the decision while the dictionary cannot be used."""
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         return None

@@ -15,12 +15,12 @@ from resty_django.redis import async_connection, connection
 from resty_django.redis.keys import Memory, amemory, ascan, memory, scan
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..base import DictStats, Entry, Item, K, Keep, OnError, SharedDict, StoreOutcome, Update, decode_many
+from ..base import DictStats, Entry, Item, K, Keep, OnError, SharedDict, StoreOutcome, StreamEntry, Update, decode_many
 from ..codec import check_flags, decode_key, encode_key, milliseconds
 from ..errors import Unavailable
 from ..patterns import KeyPattern
 from .scripts import SCRIPTS, ScriptCaller, each
-from .wire import Sent, StreamEntry, item, length, packed, packed_item, popped, to_add, to_store, total, unpacked
+from .wire import Sent, item, length, packed, packed_item, popped, to_add, to_store, total, unpacked
 
 MAX_UPDATE_TRIES: Final = 1000
 """Maximum number of attempts of `update`, if other processes change the key each time."""

@@ -11,10 +11,10 @@ from resty_django.redis import AsyncClient, Client, LuaScript, StoreError, Store
 from resty_django.redis.keys import SCAN_BATCH_KEYS, ascan, scan
 from resty_django.sansio import Step, Steps
 
-from ..base import Entry
+from ..base import Entry, StreamEntry
 from ..codec import encode_key
 from ..errors import NoMemory, SharedDictError, Unavailable
-from .wire import Sent, StreamEntry, separated
+from .wire import Sent, separated
 
 Names: TypeAlias = Mapping[bytes, Sent] | Iterable[bytes]
 """Names of items, or a mapping of names to separate arguments of a script."""

@@ -7,7 +7,7 @@ the server can add to them exactly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ..base import Item
 from ..codec import (
@@ -26,19 +26,6 @@ from ..codec import (
 from ..errors import BadValue, NotANumber, NotFound, WrongKind
 
 Sent: TypeAlias = tuple[bytes | int, ...]
-
-
-class StreamEntry(NamedTuple):
-    """An entry of a stream that keeps about the last `keep` ones, on the server of the item."""
-
-    key: bytes
-    field: bytes
-    record: bytes
-    keep: int
-
-    def args(self) -> Sent:
-        """Return the arguments of entry.lua."""
-        return self.field, self.record, b"+%d" % self.keep
 
 
 def packed(value: Any) -> bytes:
