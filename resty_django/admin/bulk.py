@@ -26,7 +26,7 @@ from resty_django.text import one_line, printable
 from .base import Model, ReadOnlyAdmin
 from .formatting import number
 from .lists import PicksContext
-from .operations import Operation, OperationResult, Refused
+from .operations import Operation, OperationResult, Refused, UserForm
 
 MAX_SELECTED: Final = 500
 """Maximum number of rows selected by check boxes."""
@@ -194,7 +194,8 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             return HttpResponseRedirect(back)
         is_confirmed = "confirmed" in request.POST
         form = operation.form(request.POST if is_confirmed else None, None)
-        form.user = request.user  # type: ignore[attr-defined]
+        if isinstance(form, UserForm):
+            form.user = request.user
         if is_confirmed and form.is_valid():
             return self._step(request, operation, selection, form, back)
         count, facts = selection.facts(operation)

@@ -104,7 +104,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         dictionaries = listed_table(
             listing(request, COLUMNS, rows),
             self._row,
-            caption=capfirst(self.opts.verbose_name_plural),
+            caption=str(capfirst(self.opts.verbose_name_plural)),
             export="dictionaries",
             note=note,
         )

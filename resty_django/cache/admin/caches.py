@@ -21,6 +21,7 @@ from resty_django.admin.statistics import KeyView, key_of, why
 from resty_django.admin.tables import (
     Listing,
     Row,
+    SortOrder,
     changed,
     filter_form,
     heads_of,
@@ -137,7 +138,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         caches = listed_table(
             listing(request, columns.LIST, rows),
             self._row,
-            caption=capfirst(self.opts.verbose_name_plural),
+            caption=str(capfirst(self.opts.verbose_name_plural)),
             export="caches",
             note=note,
         )
@@ -216,8 +217,8 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
             order = order_of(request, columns.ITEMS)
             return {
                 "text": prefix,
-                "listed": items.search(cache, prefix, page_number, reverse=order[1]),
-                "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
+                "listed": items.search(cache, prefix, page_number, reverse=order.descending),
+                "item_heads": heads_of(request, columns.ITEMS, order or SortOrder("key")),
                 "pages": changed(request, page=None),
             }
         except Exception as error:  # e.g. a dictionary that cannot be used

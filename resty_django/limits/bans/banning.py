@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from django.utils.translation import gettext as _
 
@@ -19,11 +19,9 @@ from ..limiters.rate import FixedWindow
 from ..specs.ban import BanRule
 from ..statistics.catalog import BAN, add_limit, series_name
 from ..statistics.reporter import stats
-from ..stores.circuit_breaker import RETRY_SECONDS
+from ..stores.circuit_breaker import BYPASS_SECONDS
 from . import registry
 from .registry import Ban
-
-_PASSED: Final = Decision.passed(limit=0, remaining=0)
 
 
 class Banning:
@@ -85,7 +83,8 @@ class Banning:
 
     def record(self, key: str, refusal: Decision | None, request: Any = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""
-        stats.record(self._series, key, _PASSED if refusal is None else refusal, request=request)
+        decision = Decision.passed(limit=0, remaining=0) if refusal is None else refusal
+        stats.record(self._series, key, decision, request=request)
 
     @property
     def on_error(self) -> str:
@@ -154,5 +153,5 @@ class Banning:
     def _without_store(self, limit: int) -> Decision | None:
         """Return the decision while the dictionary cannot be used."""
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         return None

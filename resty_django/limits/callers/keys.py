@@ -33,9 +33,6 @@ Part: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
 KeySpec: TypeAlias = "Key | str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]]"
 
 MISSING: Final = "-"
-LONGEST: Final = 64
-"""The maximum number of characters; longer values are replaced by a hash."""
-_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def plain(value: object) -> str:
@@ -43,7 +40,7 @@ def plain(value: object) -> str:
     text = value if type(value) is str else str(value)
     if not text:
         return MISSING
-    if len(text) <= LONGEST and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
+    if len(text) <= 64 and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
         return text
     return hashed(text)
 
@@ -87,7 +84,7 @@ class Key:
         """Return the key like `of`; `kwargs` default to the arguments in the URL."""
         if kwargs is None:
             match = getattr(request, "resolver_match", None)
-            kwargs = match.kwargs if match is not None else _NOTHING
+            kwargs = match.kwargs if match is not None else {}
         return self.of(request, kwargs)
 
     def _all(self, request: Any, kwargs: Mapping[str, Any]) -> str | None:

@@ -24,6 +24,7 @@ from resty_django.conf import conf
 from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import printable
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.serialization import text
 from ..core import sha1
@@ -137,7 +138,7 @@ def option_spec(option: str) -> OptionSpec:
     )
 
 
-def _server_facts(client: Any) -> Iterator[tuple[Any, Any]]:
+def _server_facts(client: Client) -> Iterator[tuple[Any, Any]]:
     """Yield facts about the server, without passwords, and about the versions."""
     from resty_django.redis.servers import address, server_info
 

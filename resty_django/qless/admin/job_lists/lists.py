@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...search.terms import Fragment
 from ..redis_reads import fetch_jobs
@@ -48,7 +49,7 @@ class JobList:
     `exact`: all jobs of the list match the filter, so that it has a total and numbered pages.
     """
 
-    def __init__(self, client: Any, job_filter: JobFilter) -> None:
+    def __init__(self, client: Client, job_filter: JobFilter) -> None:
         self.client = client
         self.job_filter = job_filter
         self._source = source_of(client, job_filter) or NO_LIST

@@ -16,6 +16,7 @@ from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...errors import QlessError
 from ...models import FailureGroup, Named, Queue, Tag, token
@@ -36,7 +37,7 @@ SECONDS: Final = 1.0
 class JobLists:
     """Lists of jobs that are changed one after the other: failure groups, or the list in the URL (`is_all`)."""
 
-    client: Any
+    client: Client
     lists: list[JobList]
     is_all: bool
 

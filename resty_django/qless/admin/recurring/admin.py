@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.formatting import NONE
 
+from ...clients.client import Client
 from ...clients.recurring import RecurringJob
 from ...clients.serialization import encode
 from ...models import RecurringJob as RecurringRow
@@ -56,7 +57,7 @@ class RecurringContext(TypedDict):
     tags: Sequence[tuple[str, str, str]]
 
 
-def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
+def _recurring_context(client: Client, job: RecurringJob) -> RecurringContext:
     now, due, paused, last = client.clock(), job.next(), job.paused(), job.last_spawned_jid
     data, complete = display_json(encode(job.data).decode(), job.klass)
     declared = next((entry for entry in of_tasks(client) if entry.job.jid == job.jid), None)
@@ -83,7 +84,7 @@ def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
     }
 
 
-def _cron_context(client: Any, task: CronTask) -> RecurringContext:
+def _cron_context(client: Client, task: CronTask) -> RecurringContext:
     now, paused = client.clock(), is_cron_paused(client, task.klass)
     times = [] if paused else next_times(task.klass, now, TIMES)
     return {
@@ -106,7 +107,7 @@ def _cron_context(client: Any, task: CronTask) -> RecurringContext:
     }
 
 
-def _results(client: Any, jids: Sequence[str], now: float) -> str:
+def _results(client: Client, jids: Sequence[str], now: float) -> str:
     return results({job.jid: job for job in fetch_jobs(client, jids)[0]}, jids, now)
 
 

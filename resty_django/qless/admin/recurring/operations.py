@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.operations import Operation, OperationResult, Refused, changed_text
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.recurring import RecurringJob
 from ...errors import InvalidArgument
 from ...models import Job as JobRow
@@ -31,7 +32,7 @@ from .table import CronTask, cron_tasks, jobs_of
 class RecurringTarget:
     """A recurring job, or a cron task, whose schedule is in the code."""
 
-    client: Any
+    client: Client
     job: RecurringJob | CronTask
 
     @property
@@ -51,7 +52,7 @@ class RecurringTarget:
         return self.job
 
 
-def targets_of(client: Any, names: Sequence[str]) -> dict[str, RecurringTarget]:
+def targets_of(client: Client, names: Sequence[str]) -> dict[str, RecurringTarget]:
     """Return the recurring jobs and cron tasks with these names that exist."""
     jobs = {job.jid: RecurringTarget(client, job) for job in jobs_of(client, names)}
     cron = cron_tasks() if len(jobs) < len(names) else {}
