@@ -13,12 +13,12 @@ from resty_django.cache import (
     LRU,
     BadOption,
     Bulk,
+    BulkResult,
     CacheStats,
     CallbackFailed,
     Level,
     MLCache,
     NoChannel,
-    BulkResult,
     SerializerFailed,
     SourceError,
 )
