@@ -21,7 +21,7 @@ from ..specs.ban import BanRule
 from ..statistics.catalog import BAN, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
-from ..stores.circuit_breaker import RETRY_SECONDS
+from ..stores.circuit_breaker import BYPASS_SECONDS
 from . import registry
 from .registry import Ban
 
@@ -155,5 +155,5 @@ class Banning:
     def _without_store(self, limit: int) -> Decision | None:
         """Return the decision while the dictionary cannot be used."""
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         return None

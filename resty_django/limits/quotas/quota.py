@@ -39,7 +39,7 @@ from ..requests.headers import MAX_FIELD_INTEGER
 from ..statistics.catalog import QUOTA, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
-from ..stores.circuit_breaker import RETRY_SECONDS, CircuitBreaker
+from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from . import blocks, registry
 from .blocks import Block, Taken, decision_of
 from .calendar import Anchor, Calendar
@@ -479,7 +479,7 @@ class Quota:
     def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
             taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
             return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
