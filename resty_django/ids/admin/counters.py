@@ -30,7 +30,7 @@ from ..engine.wall_clock import wall_at
 from ..errors import BadRule
 from ..forecast import annotate_runs_out
 from ..models import IdCounter, IdRule
-from ..overview import LOW
+from ..overview import LOW_SHARE
 from ..preview import preview
 from .base import ServiceAdmin, issue_one
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
@@ -45,7 +45,7 @@ class RoomFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
-            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW)}),
+            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW_SHARE)}),
             ("used_up", _("used up")),
             ("ahead", _("ahead of the clock")),
             ("step", _("step to confirm")),
@@ -54,7 +54,7 @@ class RoomFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         match self.value():
             case "near":
-                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=1 - LOW)
+                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=1 - LOW_SHARE)
             case "used_up":
                 return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), bound__gt=F("rule__max_counter"))
             case "ahead":

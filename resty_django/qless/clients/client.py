@@ -17,7 +17,7 @@ from ..errors import DependencyError, InvalidArgument
 from . import worker_reports
 from .events import Events
 from .figures import JobFigures
-from .graph import LIMIT, cancel_all, dependents_first, retry_all
+from .graph import MAX_GRAPH_JOBS, cancel_all, dependents_first, retry_all
 from .groups import Groups
 from .jobs import Jobs
 from .queue import Queue
@@ -29,11 +29,9 @@ from .worker_reports import WorkerReport, WorkerStacks
 if TYPE_CHECKING:
     from resty_django.redis import Origin
 
-JOBS_PER_CALL: Final = 100
-"""Maximum number of jobs in one call, so that no call blocks the server for long. Larger requests are split."""
 CHANGES_PER_CALL: Final = 50
-"""Maximum number of jobs that one call deletes or unfails. Lower, because groups and dependents may follow each of
-them, and deleted jobs are searched for in their failure group's list."""
+"""Maximum number of jobs that one call deletes or unfails: groups and dependents may follow each of them, and deleted
+jobs are searched for in their failure group's list."""
 
 
 class _WorkerJobs(msgspec.Struct):
@@ -297,7 +295,7 @@ class Client(ScriptClient):
 
     bulk_cancel, abulk_cancel = sync_and_async(_bulk_cancel)
 
-    def _cancel_graph(self, jid: str, limit: int = LIMIT) -> Steps[int]:
+    def _cancel_graph(self, jid: str, limit: int = MAX_GRAPH_JOBS) -> Steps[int]:
         """Cancel all jobs that are connected with a job (or a group) and not complete, also running ones; return how
         many.
 
@@ -309,7 +307,7 @@ class Client(ScriptClient):
 
     cancel_graph, acancel_graph = sync_and_async(_cancel_graph)
 
-    def _retry_graph(self, jid: str, limit: int = LIMIT) -> Steps[int]:
+    def _retry_graph(self, jid: str, limit: int = MAX_GRAPH_JOBS) -> Steps[int]:
         """Requeue all jobs that are connected with a job (or a group) and failed in a run; return how many.
 
         Each returns to its own queue. Jobs that failed because of them wait for them again. Raises `GraphTooLarge` and
@@ -372,7 +370,7 @@ class Client(ScriptClient):
 
     def _deregister_workers(self, names: Iterable[str]) -> Steps[None]:
         """Remove workers from the list. They keep their jobs until the locks expire."""
-        for batch in batches(tuple(names), JOBS_PER_CALL):
+        for batch in batches(tuple(names), 100):
             yield "worker.deregister", *batch
 
     deregister_workers, aderegister_workers = sync_and_async(_deregister_workers)

@@ -26,8 +26,8 @@ UNITS: Final = {"minute": 60, "hour": 3600, "day": 86_400}
 """Lengths of spans in seconds. Days are UTC days."""
 KEPT_SPANS: Final = {"minute": 60, "hour": 48, "day": 30}
 """Number of the last spans that the core keeps."""
-SPANS_PER_CALL: Final = 15
-"""Number of spans in one call, so that no call blocks the server for long."""
+FAILURE_GROUPS_PER_CALL: Final = 25
+"""Maximum number of failure groups in one call, so that no call blocks the server for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class JobFigures:
         seconds = UNITS[unit]
         present = int(self.client.clock() // seconds)
         numbers = range(present - count + 1, present + 1)
-        chunks = batches(numbers, SPANS_PER_CALL)
+        chunks = batches(numbers, 15)  # so that no call blocks the server for long
         replies = yield [("figures", unit[0], chunk[0], queue, klass, len(chunk)) for chunk in chunks]
         fields = [fields for reply in replies for fields in checked(reply)]
         return [
@@ -185,10 +185,6 @@ def _lower_bound(number: int) -> float:
     return float(2 ** (number / 2) / 1000) if number > 0 else 0.0
 
 
-GROUPS_PER_CALL: Final = 25
-"""Number of groups in one call, so that no call blocks the server for long."""
-
-
 class LatestFailures(msgspec.Struct, frozen=True, kw_only=True):
     """The latest jobs of a failure group. Times are in epoch seconds, 0 if they are not known.
 
@@ -215,7 +211,7 @@ class FailuresBetween(msgspec.Struct, frozen=True, array_like=True):
 
 def latest_failures(client: Client, groups: Sequence[str], count: int = 25) -> dict[str, LatestFailures]:
     """Return the latest `count` (at most 25) jobs of each group. Raises `QlessError`, `StoreError`."""
-    chunks = batches(groups, GROUPS_PER_CALL)
+    chunks = batches(groups, FAILURE_GROUPS_PER_CALL)
     replies = client.call_many([("failures.latest", count, *chunk) for chunk in chunks]) if chunks else []
     records = [record for reply in replies for record in read_list(checked(reply), LatestFailures)]
     return dict(zip(groups, records, strict=True))
@@ -226,11 +222,11 @@ def failures_between(
 ) -> dict[str, FailuresBetween]:
     """Return the failures from `start` until before `end` (epoch seconds) by group, for the groups that have some.
 
-    When it has found `most` of these, it does not read further groups. One call reads half of `most`, so few groups too
-    many are read. Only jobs that are still in the group count. Raises `QlessError`, `StoreError`.
+    Stops after `most` groups. One call reads half of `most`, so it reads few groups in vain. Counts only jobs that
+    are still in the group. Raises `QlessError`, `StoreError`.
     """
     found: dict[str, FailuresBetween] = {}
-    for chunk in batches(list(groups), min(GROUPS_PER_CALL, -(-most // 2))):
+    for chunk in batches(list(groups), min(FAILURE_GROUPS_PER_CALL, -(-most // 2))):
         results = read_list(client.call("failures.between", start, end, *chunk), FailuresBetween)
         found.update((group, result) for group, result in zip(chunk, results, strict=True) if result.count)
         if len(found) >= most:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..errors import DependencyError, GraphTooLarge, NoSuchJob
-from .job import Job, job_list
+from .job import JOBS_PER_CALL, Job, job_list
 from .put_options import JobOutcome, options_of, read_outcome
 from .replies import Group, JobStates, group_of
 from .serialization import read_list, texts
@@ -16,17 +16,11 @@ from .transport import RedisCommand, Request, Steps, batches, checked
 if TYPE_CHECKING:
     from .client import Client
 
-JOBS_PER_CALL: Final = 50
-"""Maximum number of jobs that one call returns or cancels."""
-REQUEUES_PER_PIPELINE: Final = 10
-"""Maximum number of requeues sent together. Each searches for the job in its failure group's list."""
 MEMBERS_PER_CALL: Final = 1000
 """Maximum number of members of a group that one call returns."""
-LIMIT: Final = 10_000
-"""Maximum number of jobs in a graph, unless another is passed."""
-ROUNDS: Final = 5
-"""How often a graph that grows while it is being canceled is walked again."""
-ENDED: Final = frozenset(("complete", "failed"))
+MAX_GRAPH_JOBS: Final = 10_000
+"""Maximum number of jobs in a graph, unless another limit is passed."""
+ENDED_STATES: Final = frozenset(("complete", "failed"))
 """States in which a job has ended."""
 
 
@@ -173,7 +167,7 @@ def cancel_all(client: Client, jid: str, limit: int) -> Steps[int]:
     graph = yield from graph_of_existing(client, jid, limit)
     starts = [*graph.jobs, *graph.groups]
     canceled = 0
-    for remaining_rounds in reversed(range(ROUNDS)):
+    for remaining_rounds in reversed(range(5)):
         try:
             for batch in batches(graph.not_complete(), JOBS_PER_CALL):
                 yield "cancel", *batch
@@ -198,7 +192,7 @@ def requeue(client: Client, jobs: Iterable[Job]) -> Steps[int]:
     as they are."""
     requeued = 0
     requests = [requeue_request(client, job) for job in jobs if job.queue_name]
-    for batch in batches(requests, REQUEUES_PER_PIPELINE):
+    for batch in batches(requests, 10):  # each call searches for its job in a failure group's list
         for reply in (yield batch):
             if not isinstance(reply, NoSuchJob):
                 checked(reply)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .recurring import RecurringJob
 
+JOBS_PER_CALL: Final = 50
+"""Maximum number of jobs that one call returns: each may have a hundred history entries."""
 _UNREAD: Final = object()
 
 Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]

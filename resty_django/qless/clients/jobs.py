@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from .graph import LIMIT, Graph, graph_of_existing
-from .job import Job, job_list
+from .graph import MAX_GRAPH_JOBS, Graph, graph_of_existing
+from .job import JOBS_PER_CALL, Job, job_list
 from .put_options import JobOutcome, read_outcome
 from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-JOBS_PER_CALL: Final = 50
-"""Maximum number of jobs that one call returns: each may have a hundred history entries."""
-
-
-class _Page(msgspec.Struct):
+class _JidPage(msgspec.Struct):
     jobs: LuaList[str]
     total: int = 0
     cursor: str = ""
@@ -34,7 +30,7 @@ class _Tracked(msgspec.Struct):
     expired: LuaList[str]
 
 
-class _Result(msgspec.Struct):
+class _StoredResult(msgspec.Struct):
     jid: str
     state: str
     result: str | bool
@@ -88,7 +84,7 @@ class Jobs:
 
     def _tagged(self, tag: str, offset: int = 0, count: int = 25) -> Steps[JidPage]:
         """Return the jids of jobs with a tag, oldest tagging first."""
-        page = read((yield "tag", "get", tag, offset, count), _Page)
+        page = read((yield "tag", "get", tag, offset, count), _JidPage)
         return JidPage(total=page.total, jobs=as_list(page.jobs))
 
     tagged, atagged = sync_and_async(_tagged)
@@ -100,7 +96,7 @@ class Jobs:
         }
 
     def _failed_in(self, group: str, offset: int = 0, count: int = 25) -> Steps[Failures]:
-        page = read((yield "failed", group, offset, count), _Page)
+        page = read((yield "failed", group, offset, count), _JidPage)
         return Failures(page.total, (yield from self._multiget(*as_list(page.jobs))))
 
     def _failed(self, group: str | None = None, offset: int = 0, count: int = 25) -> Steps[Any]:
@@ -140,7 +136,7 @@ class Jobs:
         """
         filters = {"state": state, "klass": klass, "queue": queue, "cursor": cursor or None}
         pairs = [argument for name, value in filters.items() if value is not None for argument in (name, value)]
-        page = read((yield "search", *pairs, "count", count, "scan", scan), _Page)
+        page = read((yield "search", *pairs, "count", count, "scan", scan), _JidPage)
         return SearchPage(jobs=as_list(page.jobs), cursor=page.cursor)
 
     search, asearch = sync_and_async(_search)
@@ -150,7 +146,7 @@ class Jobs:
         reply = yield "result", jid
         if reply is None:
             return None
-        fields = read(reply, _Result)
+        fields = read(reply, _StoredResult)
         return JobResult(
             jid=fields.jid,
             state=fields.state,
@@ -168,7 +164,7 @@ class Jobs:
 
     outcome, aoutcome = sync_and_async(_outcome)
 
-    def _graph(self, jid: str, limit: int = LIMIT) -> Steps[Graph]:
+    def _graph(self, jid: str, limit: int = MAX_GRAPH_JOBS) -> Steps[Graph]:
         """Return all jobs that are connected with a job, or a group, through dependencies, dependents and groups.
 
         Complete jobs are connected only through groups, because they no longer hold up others, and no longer know

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -30,9 +29,9 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
 
 
-SILENT: Final = 30.0
+SILENT_SECONDS: Final = 30.0
 """Seconds without a report after which a worker counts as silent. Workers report every 10 seconds."""
-GONE: Final = 120.0
+GONE_SECONDS: Final = 120.0
 """Seconds without a report after which a worker counts as gone. The core drops it after 600."""
 
 
@@ -89,7 +88,7 @@ class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         """Either `alive`; `silent` (blocked, stopped, or cut off from the server); or `gone` (soon removed from the
         list)."""
-        return "alive" if self.age < SILENT else "silent" if self.age < GONE else "gone"
+        return "alive" if self.age < SILENT_SECONDS else "silent" if self.age < GONE_SECONDS else "gone"
 
 
 class JidPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,21 +130,6 @@ class Tracked:
 
     jobs: list[Job]
     expired: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """A job for `put_many`: the arguments of `put`."""
-
-    klass: Any
-    data: Any = None
-    jid: str | None = None
-    delay: float = 0
-    priority: float | None = None
-    tags: list[str] | tuple[str, ...] | None = None
-    retries: int | None = None
-    depends: Any = None
-    outcome: Mapping[str, Any] | None = None
 
 
 JobStates: TypeAlias = list[tuple[str, str | None]]
@@ -232,12 +216,10 @@ def group_of(reply: bytes) -> Group:
 
 
 def group_of_record(record: GroupRecord) -> Group:
-    values = {name: getattr(record, name) for name in ("name", "state", *_COUNTS, "incomplete")}
+    names = ("name", "state", "total", "done", "failed", "skipped", "canceled", "left", "incomplete")
+    values = {name: getattr(record, name) for name in names}
     reason = record.reason if isinstance(record.reason, str) else None
     return Group(id=record.group, reason=reason, created_at=record.at, ended_at=record.ended or None, **values)
-
-
-_COUNTS: Final = ("total", "done", "failed", "skipped", "canceled", "left")
 
 
 class JobRecord(msgspec.Struct, kw_only=True):

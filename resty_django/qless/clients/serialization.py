@@ -24,6 +24,8 @@ from ..errors import InvalidArgument, UnreadableReply
 T = TypeVar("T")
 LuaList: TypeAlias = list[T] | dict[str, T]
 """A list in a reply: Lua writes an empty one as `{}`."""
+SURROGATE_HANDLER: Final = "resty_django.qless"
+"""Name of the codec error handler that turns surrogate escapes into their bytes, and other surrogates into U+FFFD."""
 _NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -123,19 +125,20 @@ def as_list(value: LuaList[T]) -> list[T]:
 
 def as_bytes(value: Any) -> Any:
     """Return a string as the bytes to send, anything else unchanged. Never raises."""
-    return str.encode(value, "utf-8", _REPLACE) if isinstance(value, str) else value
+    return str.encode(value, "utf-8", SURROGATE_HANDLER) if isinstance(value, str) else value
 
 
 def readable(value: str, most: int | None = None) -> str:
     """Return an untrusted string for display: at most `most` characters, each lone surrogate replaced."""
-    return _SURROGATE.sub("\ufffd", str.__str__(value)[:most])
+    return re.sub("[\ud800-\udfff]", "\ufffd", str.__str__(value)[:most])
 
 
-def _replace(error: UnicodeError) -> tuple[bytes, int]:
+def _replace_surrogates(error: UnicodeError) -> tuple[bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     codes = map(ord, error.object[error.start : error.end])
-    return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else _UNKNOWN for code in codes), error.end
+    unknown = "\ufffd".encode()
+    return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else unknown for code in codes), error.end
 
 
 def _encode_other(value: Any) -> Any:
@@ -168,10 +171,6 @@ def _not_finite(value: Any) -> str:
     return ""
 
 
-_REPLACE: Final = "resty_django.qless"
-"""The error handler's name: surrogate escapes become their bytes, other surrogates U+FFFD."""
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_UNKNOWN: Final = "\ufffd".encode()
-codecs.register_error(_REPLACE, _replace)
+codecs.register_error(SURROGATE_HANDLER, _replace_surrogates)
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_encode_other)

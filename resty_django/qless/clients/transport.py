@@ -44,9 +44,6 @@ Request: TypeAlias = tuple[Any, ...]
 Steps: TypeAlias = Generator[Any, Any, R]
 """Yields requests, lists of requests (whose replies may be errors), `RedisCommand`s, and functions to be called."""
 
-OTHER_NODE: Final = ("non local key", "undeclared keys were accessed during rehashing")
-"""Texts in the error that a server returns for a script whose keys are, or may be, on another node of the cluster."""
-
 
 class RedisCommand(tuple[Any, ...]):
     """A command of the server itself. The first argument after its name is a key."""
@@ -227,7 +224,8 @@ class ScriptClient:
             return error_of(message)
         if type(error.__cause__).__name__ == "DataError":  # what redis-py cannot send
             return InvalidArgument(str(error))
-        if not any(text in str(error) for text in OTHER_NODE):
+        # what a server returns for a script whose keys are, or may be, on another node of the cluster
+        if not re.search("non local key|undeclared keys were accessed during rehashing", str(error)):
             return error
         if self._keys:
             return StoreError("The slot of the jobs is moving to another node of the cluster. Repeat the call.")

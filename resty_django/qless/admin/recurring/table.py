@@ -31,7 +31,7 @@ from resty_django.text import printable
 
 from ...clients.client import Client
 from ...clients.job import Job
-from ...clients.recurring import PAUSE, RecurringJob, is_paused, of_reply
+from ...clients.recurring import PAUSE_SECONDS, RecurringJob, is_paused, of_reply
 from ...job_classes import discover_once, is_allowed
 from ...models import token
 from ...tasks.abandoned import Declared, of_tasks
@@ -248,7 +248,12 @@ def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -
         "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
         "count": formatting.number(job.count),
     }
-    values = {"interval": job.interval, "next": due % PAUSE, "count": job.count, "jids": spawned_jids(job, RESULTS)}
+    values = {
+        "interval": job.interval,
+        "next": due % PAUSE_SECONDS,
+        "count": job.count,
+        "jids": spawned_jids(job, RESULTS),
+    }
     return _row_of(job, cells, values, paused, declared_by(declared), job.jid)
 
 

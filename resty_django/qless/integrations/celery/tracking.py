@@ -33,12 +33,14 @@ from ...clients.serialization import as_list, encode, read, texts
 from ...clients.transport import RedisCommand, checked, skipping_refusals
 from ...errors import LOCK_GONE, InvalidArgument, NoSuchJob, QlessError
 from ...job_classes import Runnable
+from ...middleware.job import WorkerJob
 from ...outcomes import RetryLater
 from ...outcomes.error_text import message_of
 from ...tasks.context import timestamp
 from ...tasks.message import PutOptions
+from ...worker.running_job import RunningJob
 from .lease_keeper import keeper
-from .runner import BorrowedJob, begin, process_name
+from .runner import begin, process_name
 from .serialization import as_json, check, dumped, loaded
 
 log = logger("resty_django.qless.integrations.celery")
@@ -64,7 +66,7 @@ WATCHED: Final = "celery-sent"
 SUCCESS, FAILURE, RETRY, REJECTED = "SUCCESS", "FAILURE", "RETRY", "REJECTED"
 """States of Celery."""
 
-running_tasks: Final[dict[str, tuple[BorrowedJob, ExitStack]]] = {}
+running_tasks: Final[dict[str, tuple[RunningJob, ExitStack]]] = {}
 """The tasks that this process is running, by ID."""
 
 
@@ -159,9 +161,7 @@ def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
         return
     client = own_client()
     thread = threading.get_ident()
-    for unended in [
-        jid for jid, (job, _) in running_tasks.items() if job.running is None or job.running.thread == thread
-    ]:
+    for unended in [jid for jid, (running, _) in running_tasks.items() if running.thread == thread]:
         running_tasks.pop(unended)[1].close()  # Celery has not reported its end
     record = _take(client, task_id, revive=True)
     if record is None:
@@ -171,7 +171,7 @@ def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
     running, length = begin(client, record)
     lease = ExitStack()
     lease.enter_context(keeper.keeps(client, running, length))
-    running_tasks[task_id] = (running.job, lease)
+    running_tasks[task_id] = (running, lease)
 
 
 def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs: Any) -> None:
@@ -186,7 +186,7 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            _report_end(own_client(), task_id, state, retval, run and run[0])
+            _report_end(own_client(), task_id, state, retval, run and run[0].job)
             return
         except StoreDown:
             if time.monotonic() > deadline:
@@ -194,7 +194,7 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
             time.sleep(0.25)
 
 
-def _report_end(client: Client, jid: str, state: str, retval: Any, run: BorrowedJob | None) -> None:
+def _report_end(client: Client, jid: str, state: str, retval: Any, run: WorkerJob | None) -> None:
     if state == RETRY or (state == REJECTED and getattr(retval, "requeue", False)):
         if run is not None:
             error = getattr(retval, "exc", None)

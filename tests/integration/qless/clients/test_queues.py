@@ -9,7 +9,6 @@ import pytest
 from redis import Redis
 
 from resty_django.qless import Client, InvalidArgument, JobSpec, NoSuchJob, QueueNotEmpty, RecurringJob
-from resty_django.qless.clients.queue import PUTS_PER_CALL
 from resty_django.qless.facts import QueuePause, pauses_of
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
@@ -45,7 +44,7 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
     assert (first.klass, first.data, first.original_retries, first.state) == ("K", {"n": 1}, 5, "waiting")
     assert (two.klass, two.data, two.original_retries, two.state) == ("L", None, 0, "scheduled")
     assert (three.klass, three.tags, three.dependencies) == (
-        "resty_django.qless.clients.replies.JobSpec",
+        "resty_django.qless.clients.put_options.JobSpec",
         ["a", "b"],
         ["j"],
     )
@@ -53,7 +52,7 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
 
 
 async def test_put_many_of_more_than_one_call(client: Client, invoke: Invoke) -> None:
-    count = 2 * PUTS_PER_CALL + 7
+    count = 207
     jids = await invoke(client.queues["q"].put_many, ({"klass": "K", "data": n} for n in range(count)))
     assert len(set(jids)) == count == await invoke(client.queues["q"].length)
     assert (await invoke(client.jobs.get, jids[-1])).data == count - 1
