@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
 
-from celery import Task
 from kombu.utils.json import dumps, loads
 
 from ...clients.job import Job
@@ -15,7 +15,30 @@ from ...errors import InvalidArgument
 T = TypeVar("T")
 
 
-def check(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+class RegisteredTask(Protocol):
+    """What this package uses of a Celery task."""
+
+    name: str
+    typing: bool
+    acks_late: bool
+    expires: float | datetime | None
+    request: object
+    run: Callable[..., object]
+
+    def apply_async(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        /,
+        *,
+        task_id: str,
+        headers: Mapping[str, str],
+        **options: Any,
+    ) -> object:
+        """Send the task to the broker."""
+
+
+def check(task: RegisteredTask, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
     """Raise `TypeError` if the task does not accept these arguments."""
     check: Callable[..., Any] | None = getattr(task, "__header__", None)
     if task.typing and check is not None:

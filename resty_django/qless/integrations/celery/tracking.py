@@ -18,7 +18,6 @@ from contextlib import ExitStack, suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from celery import Task, states
 from kombu.utils.uuid import uuid
 
 from resty_django.redis import StoreDown
@@ -42,7 +41,7 @@ from ...tasks.message import PutOptions
 from ...worker.running_job import RunningJob
 from .lease_keeper import keeper
 from .runner import begin, process_name
-from .serialization import as_json, check, dumped, loaded
+from .serialization import RegisteredTask, as_json, check, dumped, loaded
 
 log = logger("resty_django.qless.integrations.celery")
 
@@ -74,7 +73,7 @@ running_tasks: Final[dict[str, TakenTask]] = {}
 
 
 def send(
-    task: Task,
+    task: RegisteredTask,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -108,7 +107,7 @@ def send(
 class CelerySend(Runnable):
     """Sends a task whose dependencies have ended. Its job then waits until Celery reports the end of the task."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RegisteredTask) -> None:
         self.task = task
         self.__module__ = task.__module__
         self.call_signature = inspect.signature(task.run)
@@ -138,7 +137,7 @@ class CeleryLost(QlessError):
 
 def _publish(
     client: Client,
-    task: Task,
+    task: RegisteredTask,
     jid: str,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -158,7 +157,7 @@ def _publish(
 # --- in the process that runs the task ---
 
 
-def on_prerun(task: Task, task_id: str, **kwargs: object) -> None:
+def on_prerun(task: RegisteredTask, task_id: str, **kwargs: object) -> None:
     """Take the job of a task that is about to run, and extend its lock until the task ends."""
     if not is_job(task.request, task_id):
         return
@@ -177,7 +176,7 @@ def on_prerun(task: Task, task_id: str, **kwargs: object) -> None:
     running_tasks[task_id] = TakenTask(running, lease)
 
 
-def on_postrun(task: Task, task_id: str, state: str | None, retval: Any, **kwargs: object) -> None:
+def on_postrun(task: RegisteredTask, task_id: str, state: str | None, retval: Any, **kwargs: object) -> None:
     """Report the end of a task to its job. While the server is down, repeat this for a while."""
     if not is_job(task.request, task_id):
         return
@@ -198,7 +197,7 @@ def on_postrun(task: Task, task_id: str, state: str | None, retval: Any, **kwarg
 
 
 def _report_end(client: Client, jid: str, state: str, retval: Any, run: WorkerJob | None) -> None:
-    if state == states.RETRY or (state == states.REJECTED and getattr(retval, "requeue", False)):
+    if state == "RETRY" or (state == "REJECTED" and getattr(retval, "requeue", False)):
         if run is not None:
             error = getattr(retval, "exc", None)
             group = None if error is None else f"celery-{type(error).__name__}"[:500]
@@ -206,16 +205,16 @@ def _report_end(client: Client, jid: str, state: str, retval: Any, run: WorkerJo
             with suppress(*LOCK_GONE):  # the message of the next run is already sent: that run may have the job
                 run.retry(FAR_SECONDS, group, message)
         return
-    record = _take(client, jid, revive=state == states.SUCCESS)
+    record = _take(client, jid, revive=state == "SUCCESS")
     if record is None:
         return
     job = Job(client, record)
-    if state in (states.FAILURE, states.REJECTED):
+    if state in ("FAILURE", "REJECTED"):
         message = message_of(retval) if isinstance(retval, BaseException) else str(retval)
         _fail(job, f"celery-{type(retval).__name__}", message)
     else:
         try:
-            job.complete(result=as_json(job, retval if state == states.SUCCESS else None))
+            job.complete(result=as_json(job, retval if state == "SUCCESS" else None))
         except InvalidArgument as error:  # the result is not valid for a job
             _fail(job, f"celery-{type(error).__name__}", message_of(error))
     _unwatch(client, jid)
