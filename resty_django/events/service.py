@@ -22,7 +22,7 @@ from .handlers import HandlerRunner
 from .names import events
 from .options import EventOptions
 from .registry import Registry
-from .wire import Event, check, decode, encode, encode_fields, failed
+from .wire import Event, check, decode, encode, failed
 
 log = logger("resty_django.events")
 
@@ -142,7 +142,7 @@ class EventService:
 
     def _record(self, source: str, event: str, data: object, unique: object) -> bytes:
         check(source, event)
-        return encode_fields(source, event, data, None if unique is None else str(unique), self.pid)
+        return encode(Event(source, event, data, None if unique is None else str(unique), self.pid))
 
     def _target(self) -> tuple[Channel, EventOptions]:
         if self.channel is not None and self.options is not None:
