@@ -269,7 +269,7 @@ def _keyed(limits: Iterable[RequestLimit], request: HttpRequest, kwargs: Mapping
     Rates with a common key ask for it once.
     """
     keyed: KeyedLimits = []
-    asked: keys.Key | None = None
+    asked: keys.RequestKey | None = None
     key: str | None = None
     for limit in limits:
         if limit.key is not asked:

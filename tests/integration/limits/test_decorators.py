@@ -747,7 +747,7 @@ def test_the_result_of_as_view() -> None:
 
 
 def test_a_class_itself_is_not_decorated() -> None:
-    with pytest.raises(TypeError, match="Dispatched.*@method_decorator"):
+    with pytest.raises(TypeError, match=r"Dispatched.*@method_decorator"):
         limit_count(1, per="1h")(Dispatched)
 
 
