@@ -100,7 +100,7 @@ def put_task(
     given = checked_options(
         queue=queue, task_id=task_id, priority=priority, tags=tags, retries=retries, depends=depends
     )
-    when, until = timing(client.clock(), countdown, eta, expires)
+    when, until = timing(client.clock, countdown, eta, expires)
     data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
     if until is not None:
         data["expires"] = until
@@ -126,6 +126,7 @@ class CeleryTask(Runnable):
     """Runs a Celery task in a worker of this package, with Celery's request, retries, signals and handlers."""
 
     keep_result = True
+    middleware: Sequence[Timeout] = ()
 
     def __init__(self, task: Any) -> None:
         self.task = task
