@@ -96,7 +96,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert reached == {doc_page.name for doc_page in pages()}
 
 
-def test_what_hints_of_the_checks_point_at_exists() -> None:
+def test_targets_of_hints_in_checks_exist() -> None:
     for entry in SECTIONS.values():
         for path in [(entry.key,), *entry.paths()]:
             name, _, fragment = page_of(path).partition("#")
@@ -144,7 +144,7 @@ WITH_CODE = [
 
 
 @pytest.mark.parametrize("doc_page", WITH_CODE, ids=lambda doc_page: doc_page.name)
-def test_python_blocks_run_and_tell_the_truth(
+def test_python_blocks_run_with_the_results_that_they_show(
     doc_page: Page,
     frozen: services.IdService,
     udp_port: int,
@@ -326,12 +326,12 @@ def test_directives_write_what_is_shown() -> None:
         assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
 
 
-def test_every_template_field_and_every_field_of_a_rule_is_told() -> None:
+def test_every_template_field_and_every_field_of_a_rule_is_documented() -> None:
     from resty_django.ids.engine import template
 
     rules = page("docs/ids/rules.md")
     documented = " ".join(row[0] for row in rules.table("field", "output"))
-    for name in template.FIELDS.split(", "):
+    for name in template.TEMPLATE_FIELDS.split(", "):
         assert re.search(rf"`{{{name}[:}}]", documented), name
     rows = rules.table("field", "default", "meaning")
     assert {code(row[0]) for row in rows} == set(RULE_FIELDS)

@@ -18,16 +18,16 @@ from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Tile, TileRow
 
 from . import store
+from .engine.cycle import DAY_SECONDS
 from .engine.wall_clock import wall_at
 from .errors import BadRule
-from .forecast import FURTHEST_SECONDS, annotate_runs_out
+from .forecast import MAX_FORECAST_SECONDS, annotate_runs_out
 from .models import IdCounter, IdRule
 from .service.stats import Issued, issued
 
-LOW: Final = 0.1
+LOW_SHARE: Final = 0.1
 """The share of a cycle's numbers below which the numbers left count as low."""
-DAY_SECONDS: Final = 86_400
-MOST_RULES: Final = 500
+MAX_RULES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def facts(now: float | None = None) -> list[RuleFacts]:
     """Return the state of all enabled rules, by name. Takes four queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
-    listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
+    listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MAX_RULES])
     nearest: dict[int, tuple[int, int, int]] = {}
     walls = {rule.pk: _wall(rule, moment) for rule in listed}
     rows = (
@@ -128,7 +128,7 @@ def _room(rule: RuleFacts) -> Figure:
 
 
 def _level(room: float | None) -> Level:
-    if room is None or room >= LOW:
+    if room is None or room >= LOW_SHARE:
         return "ok"
     return "warning" if room else "error"
 
@@ -158,9 +158,9 @@ def runs_out() -> list[tuple[str, float]]:
     counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY_SECONDS)
     forecasts: QuerySet[Any] = annotate_runs_out(counters, alias)
     rows = (
-        forecasts.filter(runs_out__lte=FURTHEST_SECONDS)
+        forecasts.filter(runs_out__lte=MAX_FORECAST_SECONDS)
         .values_list("rule__name")
         .annotate(Min("runs_out"))
         .order_by("rule__name")
     )
-    return [(name, max(0.0, seconds)) for name, seconds in rows[:MOST_RULES]]
+    return [(name, max(0.0, seconds)) for name, seconds in rows[:MAX_RULES]]

@@ -68,9 +68,9 @@ if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THR
     from rest_framework.response import Response
     from rest_framework.views import APIView
 
-REPORTED: Final = "_resty_reported"
+REPORTED_ATTRIBUTE: Final = "_resty_reported"
 """The attribute of a view with the decisions of throttles that its response reports."""
-REFUSALS: Final = "_resty_refusals"
+REFUSALS_ATTRIBUTE: Final = "_resty_refusals"
 """The attribute of a view with the refusals of its request by throttles."""
 
 
@@ -264,7 +264,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Htt
     from rest_framework import exceptions, views
 
     response = views.exception_handler(exc, context)
-    refusals: tuple[Refusal, ...] = getattr(context.get("view"), REFUSALS, ())
+    refusals: tuple[Refusal, ...] = getattr(context.get("view"), REFUSALS_ATTRIBUTE, ())
     renderer = getattr(context.get("request"), "accepted_renderer", None)
     if not (refusals and isinstance(exc, exceptions.Throttled) and "json" in getattr(renderer, "media_type", "json")):
         return response
@@ -281,7 +281,7 @@ def _refuse(view: Any, refusal: Refusal) -> None:
     from rest_framework import views
 
     if isinstance(view, views.APIView):
-        setattr(view, REFUSALS, (*getattr(view, REFUSALS, ()), refusal))
+        setattr(view, REFUSALS_ATTRIBUTE, (*getattr(view, REFUSALS_ATTRIBUTE, ()), refusal))
         if request_settings.current.section.problem_json and view.get_exception_handler() is views.exception_handler:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
@@ -291,12 +291,12 @@ def _report_with(view: Any, decisions: Iterable[LimitResult]) -> None:
 
     DRF would copy them from `view.headers` with methods that check each value, which takes longer than the decision.
     """
-    reported: list[LimitResult] | None = getattr(view, REPORTED, None)
+    reported: list[LimitResult] | None = getattr(view, REPORTED_ATTRIBUTE, None)
     if reported is not None:
         reported.extend(decisions)
     elif hasattr(view, "finalize_response"):
         reported = [*decisions]
-        setattr(view, REPORTED, reported)
+        setattr(view, REPORTED_ATTRIBUTE, reported)
         view.finalize_response = partial(_finalize, view.finalize_response, reported)
 
 

@@ -11,10 +11,10 @@ from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Tile, TileRow
 
 from .handler import handlers
-from .shipper import Stats
+from .shipper import ShippingCounts
 
 
-def facts() -> list[tuple[str, Stats]]:
+def facts() -> list[tuple[str, ShippingCounts]]:
     """Return the address and the counts of each handler of this process."""
     return [(handler.options.address, handler.stats()) for handler in handlers()]
 

@@ -56,7 +56,7 @@ class IdService:
         self._tried_at = -1.0
         self._lock = threading.RLock()
         self._stopped = False
-        self.store = store.Store(clock)
+        self.store = store.CounterStore(clock)
         self.reservations = ReservationThread(self, self.store)
         self.issued_before: dict[str, int] = {}
         self.stats_reporter = StatsReporter(self.issued)

@@ -184,7 +184,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
         problems = find_problems(spec)
         specs = {} if problems else limits_of(spec)
         form = TrialForm(request.GET if "arrivals" in request.GET else None, specs)
-        steps: list[simulation.Step] = []
+        steps: list[simulation.SimulatedRequest] = []
         if form.is_valid() and not problems:
             cleaned = form.cleaned_data
             steps = list(

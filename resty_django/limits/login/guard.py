@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest
@@ -23,8 +23,6 @@ from ..overrides.override_set import Override
 from ..refusals import Refusal
 from ..specs.ban import BanRule
 from ..specs.override import LOGIN_SERIES
-
-LABEL: Final = "login"
 
 
 class Scope(NamedTuple):
@@ -56,12 +54,12 @@ def scopes() -> dict[str, Scope]:
 on_change(scopes.cache_clear, SETTING)
 
 
-def plain_request(request: Any) -> HttpRequest | None:
+def plain_request(request: HttpRequest | None) -> HttpRequest | None:
     """Return Django's request; a request of Django REST framework wraps it."""
     return cast("HttpRequest | None", getattr(request, "_request", request))
 
 
-def name_in(credentials: Mapping[str, Any]) -> str:
+def name_in(credentials: Mapping[str, object]) -> str:
     """Return the name in the credentials, or "" if they contain none."""
     for field in (get_user_model().USERNAME_FIELD, "username", "email"):
         value = credentials.get(field)
@@ -108,7 +106,7 @@ def refusing(keys: Mapping[str, str], counted: bool = False) -> Steps[Refusal | 
         if counted:
             banning.record(key, decision)
         if decision is not None:
-            return Refusal(banning.name, LABEL, Banning, key, decision, banned=True)
+            return Refusal(banning.name, "login", Banning, key, decision, banned=True)
     return None
 
 

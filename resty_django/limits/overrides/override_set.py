@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from ipaddress import ip_interface
 from math import inf
 from time import time_ns
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ..callers import request_settings
 from ..callers.client_address import parse_address, parse_network
@@ -18,8 +19,6 @@ from ..specs.override import ALL_LIMITS, KINDS, LOGIN_SERIES
 from ..specs.rates import BLOCKED, NONE
 from ..statistics import catalog
 
-REMEMBERED: Final = 4096
-"""The maximum number of cached parsed addresses."""
 _BITS: Final = {4: 32, 6: 128}
 _USER, _ADDRESS, _NETWORK, _KEY = KINDS
 
@@ -56,6 +55,9 @@ class Override(NamedTuple):
 
 
 ByLimit = dict[str, Override]
+
+OverrideRow: TypeAlias = tuple[int, str, str, str, str, datetime | None, datetime | None]
+"""The values of a row, as `current.COLUMNS` lists them."""
 
 
 class OverrideSet:
@@ -181,7 +183,7 @@ def _single(role: str, value: str) -> Iterator[tuple[str, str]]:
         yield _KEY, value
 
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(4096)
 def _parsed(name: str) -> tuple[int, int] | None:
     """Return the version and the number of the first address of a client's name, as `ClientResolver` makes it."""
     if ":" in name and "/" not in name:  # IPv6 clients are named by their network
@@ -193,12 +195,9 @@ def _parsed(name: str) -> tuple[int, int] | None:
     return address.version, int(address)
 
 
-def override_of(row: Sequence[object]) -> Override:
-    """Return the override of the values of a row, as `current.COLUMNS` lists them."""
+def override_of(row: OverrideRow) -> Override:
+    """Return the override of a row."""
     pk, kind, key, limit, rate, starts_at, ends_at = row
-    starts, ends = (_seconds(moment, default) for moment, default in ((starts_at, -inf), (ends_at, inf)))
-    return Override(pk, kind, key, limit, rate, starts, ends)  # type: ignore[arg-type]
-
-
-def _seconds(moment: object, default: float) -> float:
-    return default if moment is None else moment.timestamp()  # type: ignore[attr-defined]
+    starts = -inf if starts_at is None else starts_at.timestamp()
+    ends = inf if ends_at is None else ends_at.timestamp()
+    return Override(pk, kind, key, limit, rate, starts, ends)

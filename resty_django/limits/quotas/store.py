@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import Keep, SharedDict, Update
@@ -20,11 +20,6 @@ from .periods import Period
 
 log = logger("resty_django.limits")
 
-BLANK: Final = bytes(FRAME)
-LONGEST_KEY: Final = 200
-SPARE: Final = 60.0
-"""Seconds for which the store keeps a block after the end of its period."""
-
 Numbers: TypeAlias = tuple[int, int, int]
 """The numbers of a row: used and granted units, and the number of resets."""
 
@@ -40,7 +35,7 @@ def row_key(key: object) -> str:
     if key is None:
         raise ValueError("key of a quota must not be None. Pass a string.")
     text = decode_key(key) if isinstance(key, bytes) else str(key)
-    if text and len(text) <= LONGEST_KEY and text.isprintable():
+    if text and len(text) <= 200 and text.isprintable():
         return text
     return hashed(text)
 
@@ -65,7 +60,7 @@ class BlockStore:
         owner: object,
     ) -> None:
         self._quota = quota
-        self._store = store
+        self._store_name = store if store is None or isinstance(store, str) else ""
         self._own_store = None if store is None or isinstance(store, str) else store_of(store)
         self._now = now
         self._owner = owner
@@ -75,14 +70,14 @@ class BlockStore:
     @property
     def store(self) -> Store:
         """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
-        return STORES[self._store] if self._own_store is None else self._own_store  # type: ignore[index]
+        return STORES[self._store_name] if self._own_store is None else self._own_store
 
     def changing(self, key: str, period: Period, change_of: BlockChange) -> Steps[Any]:
         """Change the block of a key in the store. Return the result; None if the store cannot be used."""
         store = self.store
         if store.breaker.down and store.breaker.is_open():
             return None
-        ttl = max(period.end - self._now(), 0) + SPARE
+        ttl = max(period.end - self._now(), 0) + 60.0  # kept for a minute after its period
         try:
             result = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
         except FAULTS as error:
@@ -127,7 +122,7 @@ def _revision(function: BlockChange, ttl: float) -> Callable[[Any], tuple[bytes 
         after, result = function(before)
         if after == before:
             return None, None, result
-        frame = bytes(state[:FRAME]) if framed else BLANK
+        frame = bytes(state[:FRAME]) if framed else bytes(FRAME)
         return frame + blocks.pack(after), None if framed else ttl, result
 
     return revise

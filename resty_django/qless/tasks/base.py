@@ -51,7 +51,7 @@ from ..middleware.retries import RetryPolicy
 from .canvas import Signature, check_callbacks, consequences_of
 from .context import TaskContext, TaskTimes, timing
 from .message import ArgumentSource, Message, Parameters, PlannedJob, PutOptions, call_of, data_of, dispatcher
-from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_names
+from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_keywords
 from .results import AsyncResult
 from .schedule import Schedule
 
@@ -236,7 +236,7 @@ class Task(Runnable, Generic[P, R]):
             )
         if not options:
             return NO_OPTIONS
-        check_names("apply_async()", options, EnqueueKeywords.__annotations__)
+        check_keywords("apply_async()", options, EnqueueKeywords.__annotations__)
         return EnqueueOptions(**options).checked()
 
     # --- running ---
@@ -333,7 +333,7 @@ def task(
     `bind`: pass a `TaskContext` to the function as its first argument. For the other options see `TaskOptions`.
     Raises `TypeError` for an unknown option.
     """
-    check_names("@task", options, {**TaskKeywords.__annotations__, "bind": bool})
+    check_keywords("@task", options, {**TaskKeywords.__annotations__, "bind": bool})
     if function is None:
         return functools.partial(_make, bind=bind, **options)
     if not callable(function):

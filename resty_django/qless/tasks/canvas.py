@@ -27,7 +27,7 @@ from .options import (
     EnqueueOptions,
     Reactions,
     StepKeywords,
-    check_names,
+    check_keywords,
 )
 from .results import AsyncResult
 
@@ -121,7 +121,7 @@ class Signature(Step):
 
     def __post_init__(self) -> None:
         if self.options:
-            check_names("A signature", self.options, EnqueueKeywords.__annotations__)
+            check_keywords("A signature", self.options, EnqueueKeywords.__annotations__)
 
     def set(self, **options: Unpack[EnqueueKeywords]) -> Signature:  # type: ignore[override]
         """Return a copy with additional options of `apply_async`. Raises `TypeError` for an unknown one."""
@@ -151,7 +151,7 @@ class Signature(Step):
     def callback(self, option: str, source: ArgumentSource, client: Client) -> Callback:
         """Return what the end of a task or group enqueues. `source`: the first argument. Raises what `delay` raises."""
         names = EnqueueKeywords.__annotations__.keys() - {"eta", "expires", "depends", "allow_failure", "if_failed"}
-        check_names(f"A task in {option}=", self.options, names)
+        check_keywords(f"A task in {option}=", self.options, names)
         options = EnqueueOptions(**self.options).checked()
         delay = checked_options(countdown=options.countdown)["countdown"] or 0.0
         message = self.task.message(
@@ -185,7 +185,7 @@ class chain(Step):
 
     def set(self, **options: Unpack[StepKeywords]) -> chain:  # type: ignore[override]
         """Return a copy with additional options of the last step. Raises `TypeError` for an unknown one."""
-        check_names("A chain", options, StepKeywords.__annotations__)
+        check_keywords("A chain", options, StepKeywords.__annotations__)
         return chain(*self.flat[:-1], self.flat[-1].set(**options))
 
     def _plan(self, plan: _Plan, client: Client) -> None:
@@ -206,7 +206,7 @@ class group(Step):
     options: StepKeywords
 
     def __init__(self, *steps: Step | Iterable[Step], name: str | None = None, **options: Unpack[StepKeywords]) -> None:
-        check_names("A group", options, {**StepKeywords.__annotations__, "name": str})
+        check_keywords("A group", options, {**StepKeywords.__annotations__, "name": str})
         members = [*steps[0]] if len(steps) == 1 and not isinstance(steps[0], Step) else [*steps]
         flat: list[Step] = []
         for step in members:

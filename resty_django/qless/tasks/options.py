@@ -83,7 +83,7 @@ class EnqueueKeywords(StepKeywords, total=False):
     retries: int | None
 
 
-def check_names(call: str, keywords: Mapping[str, object], names: Iterable[str]) -> None:
+def check_keywords(call: str, keywords: Mapping[str, object], names: Iterable[str]) -> None:
     """Raise `TypeError` for a keyword that is not among `names`. `call`: whose keywords they are, for the message."""
     for keyword in keywords:
         if keyword not in names:

@@ -224,7 +224,7 @@ def test_a_slow_counter_without_a_reset_lasts_more_than_100_years(admin_client: 
         ({"bound": 0}, "OK"),
     ],
 )
-def test_facts_tell_the_state(admin_client: Client, fields: dict[str, Any], sentence: str) -> None:
+def test_the_page_of_a_counter_shows_its_state(admin_client: Client, fields: dict[str, Any], sentence: str) -> None:
     html = admin_client.get(page(make_counter(make_rule(max_counter=999), **fields))).content.decode()
     assert sentence in html
 
@@ -254,7 +254,7 @@ def test_facts_survive_a_rule_that_does_not_compile(admin_client: Client) -> Non
     assert IdCounter.objects.get().bound == 100
 
 
-def test_nobody_adds_changes_or_deletes_a_counter_by_a_form(admin_client: Client) -> None:
+def test_counters_cannot_be_added_changed_or_deleted_by_a_form(admin_client: Client) -> None:
     counter = make_counter(make_rule())
     assert admin_client.get(f"{COUNTERS}add/").status_code == 403
     assert admin_client.post(page(counter), {"bound": 0}).status_code == 403

@@ -1,4 +1,4 @@
-"""What `resty_check` says of rules and counters."""
+"""Findings of `resty_check` about rules and counters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_broken_rule_is_named(order: IdRule, make_rule: MakeRule) -> None:
     }
 
 
-def test_a_rule_that_is_off_is_not_looked_at(order: IdRule) -> None:
+def test_a_disabled_rule_is_skipped(order: IdRule) -> None:
     take(1)
     IdRule.objects.update(source="{x}", enabled=False)
     assert findings()[0][0] == "ok"

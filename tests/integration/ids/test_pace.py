@@ -20,7 +20,7 @@ from resty_django.ids.health import probe
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.overview import runs_out
 from resty_django.ids.service.id_service import IdService
-from resty_django.ids.store import Store
+from resty_django.ids.store import CounterStore
 from tests.integration.ids.admin_tools import COUNTERS
 from tests.servers import eventually
 
@@ -94,7 +94,7 @@ def test_a_batch_at_the_begin_of_each_cycle_is_not_its_pace(make_rule: MakeRule)
     rule = make_rule(source="{now:%y%m%d}{counter:06d}", max_counter=9_999, reset_seconds=DAY_SECONDS, timezone="UTC")
     midnight = NOW // DAY_SECONDS * DAY_SECONDS
     for day in range(6):
-        store = Store(lambda: midnight + day * DAY_SECONDS)  # noqa: B023
+        store = CounterStore(lambda: midnight + day * DAY_SECONDS)  # noqa: B023
         store.reserve(rule.pk, rule.spec(), "", shown=None, want=3000)
         hours_pass(1)
         store.reserve(rule.pk, rule.spec(), "", shown=None, want=10, issued=3000)

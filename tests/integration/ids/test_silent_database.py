@@ -126,7 +126,7 @@ def test_a_driver_that_hangs_is_left_behind(
 
 
 def test_a_query_that_runs_too_long_is_interrupted(order: IdRule, short: None, eventually: Callable[..., bool]) -> None:
-    """By the database or by the watchdog, whoever is first."""
+    """By the database or by the watchdog, whichever is first."""
     next_id("order", "before")
     endless = {
         "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
@@ -135,7 +135,7 @@ def test_a_query_that_runs_too_long_is_interrupted(order: IdRule, short: None, e
     }[connection.vendor]
 
     def run() -> None:
-        with connection.cursor() as cursor:  # that of the thread
+        with connection.cursor() as cursor:  # the thread's connection
             cursor.execute(endless)
 
     began = time.monotonic()

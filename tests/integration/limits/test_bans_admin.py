@@ -9,7 +9,7 @@ from django.contrib.admin.utils import quote
 from resty_django.admin.statistics import KeyView
 from resty_django.limits import bans
 from resty_django.limits.bans import registry
-from resty_django.limits.bans.registry import NOT_STORED
+from resty_django.limits.bans.registry import NOT_STORED_KEY
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import person
 from tests.staff import logged, text_of
@@ -61,7 +61,7 @@ def test_unknown_bans() -> None:
 
 
 def test_bans_that_were_not_stored_are_reported() -> None:
-    shdicts["limits"].set(NOT_STORED, 2)
+    shdicts["limits"].set(NOT_STORED_KEY, 2)
     assert "2 bans were not stored" in text_of(person("view_keyban"), BANS)
 
 

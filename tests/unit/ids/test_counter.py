@@ -1,4 +1,4 @@
-"""Counters in memory: order, text and time of what they give out, and when they ask for more."""
+"""Counters in memory: order, text and time of their IDs, and when they order more numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def numbers(ids: list[str]) -> list[int]:
     return [int(issued_id.rpartition("-")[2]) for issued_id in ids]
 
 
-def test_nothing_is_given_out_before_a_reservation(reserver: ManualReserver) -> None:
+def test_nothing_is_issued_before_a_reservation(reserver: ManualReserver) -> None:
     counter = reserver.counter(spec())
     assert counter.attempt() is None
     assert counter.attempt_many(5) == []
@@ -68,7 +68,7 @@ def test_nothing_is_given_out_before_a_reservation(reserver: ManualReserver) -> 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 30), st.booleans()), max_size=20), st.integers(1, 3), st.integers(1, 12))
-def test_no_number_is_lost_or_given_twice(steps: list[tuple[int, bool]], step: int, size: int) -> None:
+def test_no_number_is_lost_or_issued_twice(steps: list[tuple[int, bool]], step: int, size: int) -> None:
     reserver = ManualReserver(MemoryStore(), Clock(NOON), step=step)
     counter = reserver.counter(spec(segment_size=size))
     issued: list[int] = []
@@ -130,7 +130,7 @@ def test_segments_fit_the_demand(reserver: ManualReserver, ticks: Clock) -> None
 
 
 def test_a_finished_order_is_not_repeated_by_a_latecomer(reserver: ManualReserver) -> None:
-    """One that found nothing, and was slow to ask, while the segment came for another."""
+    """A latecomer found no number, and was slow to order one, while the segment arrived for another."""
     counter = reserver.counter(spec())
     assert counter.attempt() is None
     counter.refill(60)
@@ -176,7 +176,7 @@ def test_a_refusal_holds_for_a_while_and_then_is_tried_again(reserver: ManualRes
     assert counter.attempt() == "20261121-000000"
 
 
-def test_reserved_numbers_are_given_out_while_the_store_is_down(reserver: ManualReserver, ticks: Clock) -> None:
+def test_reserved_numbers_are_issued_while_the_store_is_down(reserver: ManualReserver, ticks: Clock) -> None:
     counter = reserver.counter(spec())
     reserver.ids(counter, 3)
     reserver.memory_store.down = True
@@ -221,7 +221,7 @@ def test_exhausted_until_the_cycle_turns(reserver: ManualReserver, clock: Clock)
 # Closing
 
 
-def test_a_closed_counter_gives_out_nothing_and_returns_its_tails(reserver: ManualReserver) -> None:
+def test_a_closed_counter_issues_nothing_and_returns_its_tails(reserver: ManualReserver) -> None:
     counter = reserver.counter(spec())
     reserver.ids(counter, 6)
     reserver.work()
@@ -261,7 +261,7 @@ class Calling(Clock):
         return self.now
 
 
-def test_ids_made_before_their_counter_was_closed_are_handed_out() -> None:
+def test_ids_made_before_their_counter_was_closed_are_returned() -> None:
     """The counter is retired in the middle of a batch: what the batch has is not burnt."""
     clock = Calling()
     reserver = ManualReserver(MemoryStore(), clock)
@@ -273,7 +273,7 @@ def test_ids_made_before_their_counter_was_closed_are_handed_out() -> None:
     assert numbers(reserver.ids(reserver.counter(spec()), 1)) == [5]
 
 
-def test_ids_of_a_script_made_before_its_counter_was_closed_are_handed_out() -> None:
+def test_ids_of_a_script_made_before_its_counter_was_closed_are_returned() -> None:
     reserver = ManualReserver(MemoryStore(), Clock(NOON))
 
     class Closing(Taking):
@@ -357,7 +357,7 @@ def test_no_id_comes_twice_when_clocks_change(zone: str, around: datetime, sourc
             counters[at] = reservers[at].counter(rule, max_segment=3, shown=counters[at].shown)
 
 
-def test_the_repeated_hour_goes_on_where_the_first_ended(reserver: ManualReserver, clock: Clock) -> None:
+def test_the_repeated_hour_continues_where_the_first_ended(reserver: ManualReserver, clock: Clock) -> None:
     berlin = ZoneInfo("Europe/Berlin")
     counter = reserver.counter(spec("{now:%H%M}-{counter:06d}{now:%y%m%d}", Reset(3600), timezone="Europe/Berlin"))
     clock.now = datetime(2026, 10, 25, 2, 59, tzinfo=berlin).timestamp()
@@ -433,7 +433,7 @@ def test_a_cycle_entered_by_a_fast_clock_is_shared_by_all(clock: Clock) -> None:
     assert not set(slow.ids(of_slow, 30)) & set(fast.ids(of_fast, 30))
 
 
-def test_what_was_shown_before_a_retirement_binds_the_next_counter(reserver: ManualReserver, clock: Clock) -> None:
+def test_the_time_shown_before_a_retirement_binds_the_next_counter(reserver: ManualReserver, clock: Clock) -> None:
     counter = reserver.counter(spec("{now:%H%M%S}-{counter:06d}", Reset()))
     clock.now += 500
     reserver.ids(counter, 10)
@@ -588,7 +588,7 @@ def test_a_delivery_of_another_cycle_replaces_what_is_left(reserver: ManualReser
     assert timedelta(seconds=counter.shown or 0) == datetime(2026, 11, 22) - datetime(1970, 1, 1)
 
 
-def test_position_after_a_cycle_turned_is_the_last_number_given_out(reserver: ManualReserver, clock: Clock) -> None:
+def test_position_after_a_cycle_turned_is_the_last_number_issued(reserver: ManualReserver, clock: Clock) -> None:
     counter = reserver.counter(spec())
     reserver.ids(counter, 4)
     clock.now += DAY_SECONDS
@@ -688,7 +688,7 @@ def test_no_segment_is_larger_than_the_bound_of_the_site(reserver: ManualReserve
 
 @pytest.mark.parametrize("start", [0, 2**62 - 100, 2**63])
 @pytest.mark.parametrize("step", [1, 7])
-def test_a_drained_segment_gives_its_tail(start: int, step: int) -> None:
+def test_a_drained_segment_returns_its_tail(start: int, step: int) -> None:
     for count in (1, 2, 3, 10, 11):
         numbers = range(start, start + count * step, step)
         for used in range(count + 1):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.ids.engine.cycle import DAY_SECONDS, ENDLESS, FOREVER, WEEK_SECONDS, Cycle, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, ENDLESS, NO_END, WEEK_SECONDS, Cycle, Reset
 from resty_django.ids.engine.wall_clock import datetime_of, epoch_of, moment_of, wall_at, wall_of
 
 # Zone and a day (UTC) around which its clocks change: forward, back, by half an hour, by a whole day.
@@ -50,7 +50,7 @@ def test_a_daily_cycle_is_the_calendar_day(zone: str, day: datetime) -> None:
 
 
 @pytest.mark.parametrize(("zone", "day"), CHANGES)
-def test_hours_and_half_hours_are_those_of_the_wall_clock(zone: str, day: datetime) -> None:
+def test_hours_and_half_hours_follow_the_wall_clock(zone: str, day: datetime) -> None:
     noon = day.replace(tzinfo=UTC).timestamp()
     for epoch in range(int(noon) - DAY_SECONDS, int(noon) + DAY_SECONDS, 307):
         hour = local(epoch, zone).replace(minute=0, second=0)
@@ -68,7 +68,7 @@ def test_weeks_begin_on_monday_at_midnight(wall: int, weeks: int) -> None:
 
 
 @given(moments)
-def test_months_and_years_are_those_of_the_calendar(moment: datetime) -> None:
+def test_months_and_years_follow_the_calendar(moment: datetime) -> None:
     wall = wall_of(moment)
     month = Reset(calendar="month").cycle(wall)
     assert datetime_of(month.start) == datetime(moment.year, moment.month, 1)
@@ -97,11 +97,11 @@ def test_whole_days_count_from_midnight_and_others_from_the_first_of_january_197
 
 @given(walls)
 def test_never_is_one_cycle(wall: int) -> None:
-    assert Reset().cycle(wall) == ENDLESS == Cycle(-FOREVER, FOREVER)
+    assert Reset().cycle(wall) == ENDLESS == Cycle(-NO_END, NO_END)
     assert Reset().never
 
 
-def test_times_and_numbers_past_2038_are_no_trouble() -> None:
+def test_times_and_numbers_past_2038_work() -> None:
     wall = wall_of(datetime(2038, 1, 19, 3, 14, 8))
     assert wall == 2**31
     assert datetime_of(Reset(DAY_SECONDS).cycle(wall).start) == datetime(2038, 1, 19)

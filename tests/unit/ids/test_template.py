@@ -47,7 +47,7 @@ def refused(source: str, **options: Any) -> BadRule:
     return caught.value
 
 
-# What fields write
+# The text of fields
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_another_key_scrambles_otherwise() -> None:
     assert first != second
 
 
-# What is refused, and where
+# Refused sources, and the position of the mistake
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_maximum_must_fit_its_width(source: str, fits: int, too_many: int) -
     assert refused(source, max_counter=too_many).position == 0
 
 
-# Texts that must tell one cycle from the next
+# Texts that must distinguish one cycle from the next
 
 
 HOUR = Reset(3600)
@@ -318,7 +318,7 @@ def test_directives_may_be_spread_over_several_fields() -> None:
     template("{now:%y}-{counter:06d}-{now:%m%d}", reset=Reset(DAY_SECONDS))
 
 
-def test_a_percent_sign_is_no_directive() -> None:
+def test_a_percent_sign_is_not_a_directive() -> None:
     assert "would repeat" in str(refused("{now:%%Y%%m%%d}{counter:06d}", reset=Reset(DAY_SECONDS)))
 
 
@@ -400,7 +400,7 @@ def test_a_salt_of_fixed_length_has_that_length() -> None:
         rule.check_salt("ab-1")
 
 
-def test_a_salt_that_is_not_shown_is_not_looked_at() -> None:
+def test_a_salt_that_is_not_shown_is_not_checked() -> None:
     rule = template("{counter:06d}")
     assert not rule.needs_salt
     rule.check_salt("any thing <at all>")

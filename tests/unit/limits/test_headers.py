@@ -12,7 +12,7 @@ from django.http.response import ResponseHeaders
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.callers.request_settings import SELECTIONS
+from resty_django.limits.callers.request_settings import DRAFT, LEGACY
 from resty_django.limits.decision import Decision
 from resty_django.limits.limiters.concurrency import Concurrency
 from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
@@ -120,18 +120,21 @@ def test_several_limits_are_all_told_and_the_tightest_apart(headers: ResponseHea
 
 
 @pytest.mark.parametrize(
-    ("selection", "sent"),
+    ("selected", "sent"),
     [
-        ("both", ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
-        ("RateLimit", ["RateLimit", "RateLimit-Policy"]),
-        ("X-RateLimit", ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
-        ("none", []),
+        (
+            DRAFT | LEGACY,
+            ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"],
+        ),
+        (DRAFT, ["RateLimit", "RateLimit-Policy"]),
+        (LEGACY, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
+        (0, []),
     ],
 )
-def test_the_selected_fields_report_several_limits(headers: ResponseHeaders, selection: str, sent: list[str]) -> None:
+def test_the_selected_fields_report_several_limits(headers: ResponseHeaders, selected: int, sent: list[str]) -> None:
     for name, left in (("loose", 90), ("tight", 3), ("middle", 40)):
         advertised = AdvertisedLimit(name, FixedWindow(100, 60))
-        add_headers(headers, advertised, Decision(True, 0, left, 100, left, 30), SELECTIONS[selection])
+        add_headers(headers, advertised, Decision(True, 0, left, 100, left, 30), selected)
     assert sorted(name for name in headers if name != "Content-Type") == sent
     if "RateLimit" in sent:
         assert [name for name, _ in fields(headers["RateLimit"])] == ["middle", "tight", "loose"]

@@ -24,7 +24,7 @@ ID = "cbpvimguo4hkaps9lf6g"
 
 
 class Log:
-    """A logger of its own with a handler that writes into memory."""
+    """A separate logger with a handler that writes into memory."""
 
     def __init__(self, formatter: logging.Formatter, *filters: logging.Filter) -> None:
         self.stream = io.StringIO()
@@ -101,7 +101,7 @@ def test_a_queue_keeps_the_txid_of_the_caller() -> None:
     assert (row["message"], row["txid"], row["trace_id"]) == ("later", ID, trace.trace_id)
 
 
-def test_a_line_of_json_tells_what_happened(as_json: Log) -> None:
+def test_a_line_of_json_describes_the_record(as_json: Log) -> None:
     before = datetime.now(UTC)
     with bound(ID, begin_trace(ID)) as block_id:
         as_json.logger.warning("%s of %d", "one", 2, extra={"status_code": 404, "took": 0.5, "password": "hunter2"})
@@ -151,7 +151,7 @@ class Anything:
     ("value", "expected"),
     [(Anything(), "GET /orders/"), (None, None), (float("nan"), "nan"), ({("a",): 1}, "{('a',): 1}"), (True, True)],
 )
-def test_what_json_has_no_type_for_becomes_text(as_json: Log, value: object, expected: object) -> None:
+def test_values_without_a_json_type_become_text(as_json: Log, value: object, expected: object) -> None:
     as_json.logger.info("x", extra={"took": value})
     assert as_json.rows[0]["took"] == expected
 
