@@ -477,5 +477,5 @@ class Quota:
             return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
         if self.on_error == "local":
             taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
-            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)

@@ -61,10 +61,10 @@ class AdvertisedLimit:
     def __init__(self, name: str, limiter: Any) -> None:
         self.name = quoted(name)
         self.limiter = limiter
-        self.numbers: Any = None  # until the first response: they may depend on settings
+        self.config: Any = None  # until the first response: they may depend on settings
         self.policy = ""
 
     def refresh(self) -> None:
         """Read the numbers of the limiter again."""
-        self.numbers = self.limiter.numbers
+        self.config = self.limiter.config
         self.policy = self.name + policy_parameters(self.limiter)
