@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from resty_django.callables import is_async, plain_function, plain_value
-from resty_django.shdict import Outcome, SharedDict, SharedDictError, shdicts
+from resty_django.shdict import SharedDict, SharedDictError, StoreOutcome, shdicts
 from resty_django.text import logger
 
 __all__ = [  # this whole module is public, as the packages are
@@ -159,7 +159,7 @@ class Lock:
         held = self._claim(key)
         waited = 0.0
         try:
-            if held.dictionary.add(key, held.token, self.exptime) is not Outcome.EXISTS:
+            if held.dictionary.add(key, held.token, self.exptime) is not StoreOutcome.EXISTS:
                 return waited
             for pause in pauses(self.step, self.ratio, self.max_step, self.timeout, self.jitter):
                 time.sleep(pause)
@@ -198,7 +198,7 @@ class Lock:
         held = self._claim(key)
         waited = 0.0
         try:
-            if await held.dictionary.aadd(key, held.token, self.exptime) is not Outcome.EXISTS:
+            if await held.dictionary.aadd(key, held.token, self.exptime) is not StoreOutcome.EXISTS:
                 return waited
             for pause in pauses(self.step, self.ratio, self.max_step, self.timeout, self.jitter):
                 await asyncio.sleep(pause)

@@ -40,7 +40,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TileRow:
     """The figures of one thing, such as a queue. With `error` there are no figures. `query`: finds it on the tile's
     page, as in "q=mail"."""
 
@@ -59,7 +59,7 @@ class Tile:
     """
 
     figures: Sequence[Figure] = ()
-    rows: Sequence[Row] = ()
+    rows: Sequence[TileRow] = ()
     bars: Sequence[int] = ()
     bars_label: str = ""
     notes: Sequence[str] = ()
@@ -72,7 +72,7 @@ MOST_ROWS = 8
 
 def tile(
     figures: Sequence[Figure],
-    rows: Sequence[Row] = (),
+    rows: Sequence[TileRow] = (),
     *,
     bars: Sequence[int] = (),
     bars_label: str = "",
@@ -133,10 +133,10 @@ def panels(user: Viewer | None = None) -> list[Panel]:
     ]
 
 
-def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.SECONDS) -> list[Answer]:
+def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.TIME_LIMIT_SECONDS) -> list[Answer]:
     """Return the panels' results, computed concurrently. Never raise. `seconds` limits all but database panels."""
     listed = list(panels_to_ask)
-    calls = [concurrency.Call(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
+    calls = [concurrency.TimedCall(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
     return [
         Answer(panel, reply.value, reply.error)
         for panel, reply in zip(listed, concurrency.gather(calls, seconds), strict=True)

@@ -37,7 +37,7 @@ from resty_django.conf import SECTIONS, all_problems, conf
 from resty_django.conf.schema import page_of
 from resty_django.ids import errors
 from resty_django.ids import service as services
-from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, WEEK_SECONDS, Reset
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
 from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import RULE_FIELDS, IdRule
@@ -52,8 +52,8 @@ LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 RESETS = {
     "never": Reset(),
     "hour": Reset(3600),
-    "day": Reset(DAY),
-    "week": Reset(WEEK),
+    "day": Reset(DAY_SECONDS),
+    "week": Reset(WEEK_SECONDS),
     "month": Reset(0, "month"),
     "year": Reset(0, "year"),
 }
@@ -96,7 +96,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert reached == {doc_page.name for doc_page in pages()}
 
 
-def test_what_hints_of_the_checks_point_at_exists() -> None:
+def test_targets_of_hints_in_checks_exist() -> None:
     for entry in SECTIONS.values():
         for path in [(entry.key,), *entry.paths()]:
             name, _, fragment = page_of(path).partition("#")
@@ -144,7 +144,7 @@ WITH_CODE = [
 
 
 @pytest.mark.parametrize("doc_page", WITH_CODE, ids=lambda doc_page: doc_page.name)
-def test_python_blocks_run_and_tell_the_truth(
+def test_python_blocks_run_with_the_results_that_they_show(
     doc_page: Page,
     frozen: services.IdService,
     udp_port: int,
@@ -321,12 +321,12 @@ def test_directives_write_what_is_shown() -> None:
     from resty_django.ids.engine import strftime
 
     rows = page("docs/ids/rules.md").table("directive", "output", "example")
-    assert [code(row[0]) for row in rows] == strftime.KNOWN.split()
+    assert [code(row[0]) for row in rows] == strftime.KNOWN_DIRECTIVES.split()
     for directive, _, example in rows:
         assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
 
 
-def test_every_template_field_and_every_field_of_a_rule_is_told() -> None:
+def test_every_template_field_and_every_field_of_a_rule_is_documented() -> None:
     from resty_django.ids.engine import template
 
     rules = page("docs/ids/rules.md")

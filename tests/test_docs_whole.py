@@ -48,7 +48,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 # --- what the code has, the pages tell ---------------------------------------------------------------------------
 
 
-def test_settings_are_told_with_their_defaults(settings: Any) -> None:
+def test_settings_are_documented_with_their_defaults(settings: Any) -> None:
     settings.RESTY_DJANGO = {}
     text = page("docs/settings.md").text
     for key, entry in SECTIONS.items():
@@ -64,7 +64,7 @@ def test_settings_are_told_with_their_defaults(settings: Any) -> None:
                 assert row.split("|")[3].strip() == f"`{default}`", path
 
 
-def test_errors_are_told_with_their_codes() -> None:
+def test_errors_are_documented_with_their_codes() -> None:
     rows = {code(row[0]): row for row in page("docs/ids/service.md").table("class", "code", "UDP", "HTTP", "cause")}
     kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.IdError)]
     assert set(rows) == {kind.__name__ for kind in kinds}
@@ -79,7 +79,7 @@ def test_errors_are_told_with_their_codes() -> None:
         assert str(kind.http_status) in statuses[kind.code], kind.code
 
 
-def test_causes_of_dropped_datagrams_are_told() -> None:
+def test_causes_of_dropped_datagrams_are_documented() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "resty_django/ids/udp").glob("*.py"))
     pattern = r'(?:Ignored|_note)\("(\w+)"|return "(network|rate)"|"(too_long)" if datagram else "(empty)"'
     causes = {name for match in re.findall(pattern, source) for name in match if name}
@@ -87,7 +87,7 @@ def test_causes_of_dropped_datagrams_are_told() -> None:
     assert causes - set(page("docs/ids/protocol.md").spans) == set()
 
 
-def test_system_checks_are_told() -> None:
+def test_system_checks_are_documented() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "resty_django").rglob("*.py"))
     ids = set(re.findall(r'"(resty_\w+\.[EWI]\d{3})"', source))
     assert ids
@@ -113,7 +113,7 @@ def options_of_subcommands(command: BaseCommand, name: str) -> set[str]:
     return {option for parser in parsers for action in parser._actions for option in action.option_strings}
 
 
-def test_commands_are_told_with_their_options() -> None:
+def test_commands_are_documented_with_their_options() -> None:
     common = options_of(BaseCommand(), "any")
     commands = commands_of_the_wheel()
     assert {name for name, _ in commands} >= {"resty_check", "runidserver"}
@@ -125,7 +125,7 @@ def test_commands_are_told_with_their_options() -> None:
             assert documented, f"no page that tells of manage.py {name} has a row for {option}"
 
 
-def test_addresses_of_the_api_are_told() -> None:
+def test_addresses_of_the_api_are_documented() -> None:
     from resty_django.ids.api.urls import urlpatterns
 
     text = page("docs/ids/api.md").text
@@ -134,7 +134,7 @@ def test_addresses_of_the_api_are_told() -> None:
         assert f"{route}`" in text or route.startswith("^"), route
 
 
-def test_addresses_of_the_api_of_jobs_are_told() -> None:
+def test_addresses_of_the_api_of_jobs_are_documented() -> None:
     from resty_django.qless.api.urls import urlpatterns
 
     text = page("docs/qless/api.md").text
@@ -142,7 +142,7 @@ def test_addresses_of_the_api_of_jobs_are_told() -> None:
         assert f" {re.sub('<resty_qless_name:', '<', str(pattern.pattern))}`" in text, pattern
 
 
-def test_extras_are_told_with_their_packages() -> None:
+def test_extras_are_documented_with_their_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     packages = {
         extra: {re.match(r"[\w-]+", requirement)[0] for requirement in requirements}  # type: ignore[index]
@@ -155,7 +155,7 @@ def test_extras_are_told_with_their_packages() -> None:
     assert listed == packages
 
 
-def test_metrics_are_told() -> None:
+def test_metrics_are_documented() -> None:
     package = ROOT / "resty_django"
     files = [*package.rglob("overview.py"), package / "metrics/sources.py"]
     names = {name for path in files for name in re.findall(r'"(resty_[a-z]+_[a-z_]+|resty_jobs)"', path.read_text())}
@@ -167,7 +167,7 @@ def test_metrics_are_told() -> None:
     assert names - documented == set()
 
 
-def test_permissions_are_told() -> None:
+def test_permissions_are_documented() -> None:
     for model, name in MODELS.items():
         text = page(name).text
         for codename, _ in model._meta.permissions:
@@ -310,7 +310,7 @@ def test_licence_and_changelog_fit() -> None:
     assert versions[0] in ("Unreleased", resty_django.__version__)
 
 
-def test_apps_are_told() -> None:
+def test_apps_are_documented() -> None:
     rows = page("docs/architecture.md").table("app", "label")
     assert [code(row[0]) for row in rows] == list(resty_django.ALL_APPS)
     for name, label, *_ in rows:

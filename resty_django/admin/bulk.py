@@ -26,7 +26,7 @@ from resty_django.text import one_line, printable
 from .base import Model, ReadOnlyAdmin
 from .formatting import number
 from .lists import PicksContext
-from .operations import Change, Operation, Refused
+from .operations import Operation, OperationResult, Refused, UserForm
 
 MAX_SELECTED: Final = 500
 """Maximum number of rows selected by check boxes."""
@@ -37,13 +37,13 @@ MAX_NAMED: Final = 25
 MAX_ERRORS: Final = 3
 """Maximum number of errors in a message."""
 
-Facts = list[tuple[Any, Any]]
-Step = tuple[list[tuple[Any, Change]], list[str]]
+FactList = list[tuple[Any, Any]]
+StepResult = tuple[list[tuple[Any, OperationResult]], list[str]]
 """The changes of a step, with the rows in whose history they are, and the errors."""
 
 
 @dataclass(slots=True)
-class Progress:
+class BulkProgress:
     """Progress over all steps, in hidden fields of a form.
 
     `index`, `left`: the index in the current list of its next object, and the number of objects left in it.
@@ -56,7 +56,7 @@ class Progress:
     left: int = 0
 
     @classmethod
-    def from_post(cls, post: Any) -> Progress:
+    def from_post(cls, post: Any) -> BulkProgress:
         return cls(**{key: _count(post.get(f"run-{key}", "")) for key in cls.__slots__})
 
     @property
@@ -73,10 +73,10 @@ class Selection(Protocol):
     def fields(self) -> Sequence[tuple[str, str]]:
         """Return the hidden form fields that name the objects that are left."""
 
-    def facts(self, operation: Operation[Any]) -> tuple[int, Facts]:
+    def facts(self, operation: Operation[Any]) -> tuple[int, FactList]:
         """Return the number of objects that the operation would change, and facts about the selection."""
 
-    def step(self, operation: Operation[Any], data: dict[str, Any], progress: Progress) -> Step:
+    def step(self, operation: Operation[Any], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         """Change the next objects, and update `progress`."""
 
     def is_finished(self) -> bool:
@@ -125,9 +125,9 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         if len(selected) > MAX_ALL:
             text = _("The list has more than %(most)s rows. Select rows or add a filter.")
             raise Refused(text % {"most": number(MAX_ALL)})
-        return Rows(self, selected, self.load(selected), names is None)
+        return SelectedRows(self, selected, self.load(selected), names is None)
 
-    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> Facts:
+    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> FactList:
         """Return a fact that names the first of the objects that an operation would change."""
         rows = [self.row(name, target) for name, target in [*targets.items()][:MAX_NAMED]]
         urls = [reverse(self.url_name("change"), args=[quote(row.pk)]) for row in rows]
@@ -194,7 +194,8 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             return HttpResponseRedirect(back)
         is_confirmed = "confirmed" in request.POST
         form = operation.form(request.POST if is_confirmed else None, None)
-        form.user = request.user  # type: ignore[attr-defined]
+        if isinstance(form, UserForm):
+            form.user = request.user
         if is_confirmed and form.is_valid():
             return self._step(request, operation, selection, form, back)
         count, facts = selection.facts(operation)
@@ -213,7 +214,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         self, request: HttpRequest, operation: Operation[Any], selection: Selection, form: forms.Form, back: str
     ) -> HttpResponse:
         """Run the next step, and show the progress unless it was the last one."""
-        progress = Progress.from_post(request.POST)
+        progress = BulkProgress.from_post(request.POST)
         changes, errors = selection.step(operation, form.cleaned_data, progress)
         self.add_changes(request, changes)
         errors = [printable(error, 300) for error in dict.fromkeys(errors)][:MAX_ERRORS]
@@ -251,7 +252,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
 
 
 @dataclass(slots=True)
-class Rows:
+class SelectedRows:
     """Rows that one step changes."""
 
     admin: BulkAdmin[Any]
@@ -264,13 +265,13 @@ class Rows:
             return [("all", "yes")]
         return [("pick", self.admin.row(name, self.targets.get(name)).pk) for name in self.names]
 
-    def facts(self, operation: Operation[Any]) -> tuple[int, Facts]:
+    def facts(self, operation: Operation[Any]) -> tuple[int, FactList]:
         applicable = self._applicable(operation)
         chosen = self.admin.count_text(len(self.names))
         selection = _("%(count)s of %(chosen)s selected.") % {"count": number(len(applicable)), "chosen": chosen}
         if missing := len(self.names) - len(self.targets):
             selection += " " + _("Gone: %(gone)s.") % {"gone": number(missing)}
-        facts: Facts = [(_("Selection"), selection)]
+        facts: FactList = [(_("Selection"), selection)]
         if unfit := len(self.targets) - len(applicable):
             facts.append((_("Unchanged"), _("%(count)s of these, because of their state") % {"count": number(unfit)}))
         return len(applicable), [*facts, *self.admin.named_facts(operation, applicable)]
@@ -278,7 +279,7 @@ class Rows:
     def _applicable(self, operation: Operation[Any]) -> dict[str, Any]:
         return {name: target for name, target in self.targets.items() if operation.applies(target)}
 
-    def step(self, operation: Operation[Any], data: dict[str, Any], progress: Progress) -> Step:
+    def step(self, operation: Operation[Any], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         targets = self._applicable(operation)
         outcome = operation.change(targets, data, Refused, *self.admin.refusals)
         progress.done = len(outcome.changes)

@@ -53,7 +53,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChartRow:
     """A row of a chart's table: the text of the column, and the values as text."""
 
     label: str
@@ -94,10 +94,10 @@ class Chart:
         return [series.label for series in self.series]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ChartRow]:
         """The columns in which a series has a value other than 0."""
         rows = [
-            Row(label, [text_of(series.unit or self.unit, series.values[index]) for series in self.series])
+            ChartRow(label, [text_of(series.unit or self.unit, series.values[index]) for series in self.series])
             for index, label in enumerate(self.axis.labels)
             if any(series.values[index] for series in self.series)
         ]

@@ -17,7 +17,7 @@ from django.views.decorators.cache import never_cache
 
 from resty_django import overview
 from resty_django.models import Overview
-from resty_django.overview import Answer, Figure, Row, Tile
+from resty_django.overview import Answer, Figure, Tile, TileRow
 from resty_django.text import printable
 
 from .base import ReadOnlyAdmin, viewer_page
@@ -121,7 +121,7 @@ def _chart(tile: Tile) -> SafeString | str:
     return sparkline([Series("bar", tile.bars_label, tile.bars)], tile.bars_label, width=240, height=32)
 
 
-def _row(row: Row, names: Sequence[str], url: str) -> RowView:
+def _row(row: TileRow, names: Sequence[str], url: str) -> RowView:
     """Return a row with one figure for each of the table's columns; a row may lack some. `url`: of the tile."""
     figures = {figure.name: figure_view(figure) for figure in row.figures}
     return RowView(

@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
-from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind
-from resty_django.shdict.facts import Facts
+from resty_django.shdict import DictStats, SharedDict, SharedDictError, WrongKind
+from resty_django.shdict.facts import DictFacts
 from resty_django.text import printable
 
 from .formatting import NONE, duration, free_space_bar, local_time, number
@@ -44,10 +44,10 @@ TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DictionaryView:
     """The state of a dictionary as texts; `error` says why its figures are unavailable."""
 
-    facts: Facts
+    facts: DictFacts
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class Figures:
         return _("cache %(name)s") % {"name": conf.shared_dicts[self.name].alias}
 
     @property
-    def stats(self) -> Stats | None:
+    def stats(self) -> DictStats | None:
         return self.facts.stats
 
     @property
@@ -118,14 +118,14 @@ class OutageView:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyView:
     """A key as the page shows it. `token` stands for it in a URL, since a key may be bytes that are not text."""
 
     text: str
     token: str
 
     @classmethod
-    def of(cls, key: str) -> Key:
+    def of(cls, key: str) -> KeyView:
         name = key.encode("utf-8", "surrogateescape")
         token = base64.urlsafe_b64encode(name).decode() if len(name) <= LONGEST_LINK else ""
         return cls(printable(key, LONGEST_KEY), token)
@@ -202,18 +202,20 @@ def value_text(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class KeySearch:
     """Keys that contain a text."""
 
-    keys: list[Key]
+    keys: list[KeyView]
     truncated: bool
     """More keys match than are listed."""
     incomplete: bool
     """The search stopped before the last key."""
 
 
-def search(dictionary: SharedDict, text: str) -> Search:
+def search(dictionary: SharedDict, text: str) -> KeySearch:
     """Search the first keys of a dictionary. Raise `SharedDictError`."""
     keys = dictionary.get_keys(MAX_SCANNED)
     matches = [key for key in keys if text in key]
-    return Search([Key.of(key) for key in matches[:MAX_LISTED]], len(matches) > MAX_LISTED, len(keys) >= MAX_SCANNED)
+    return KeySearch(
+        [KeyView.of(key) for key in matches[:MAX_LISTED]], len(matches) > MAX_LISTED, len(keys) >= MAX_SCANNED
+    )

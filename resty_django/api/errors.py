@@ -16,8 +16,6 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as rest_exception_handler
 from rest_framework.views import set_rollback
 
-CODES = {"throttled": "rate_limited", "invalid": "bad_request"}
-
 
 class Conflict(exceptions.APIException):
     status_code = 409
@@ -58,7 +56,8 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     else:
         code = error.get_codes()
         word = code if isinstance(code, str) else error.default_code
-        response.data = error_body(CODES.get(word, word), str(detail))
+        word = {"throttled": "rate_limited", "invalid": "bad_request"}.get(word, word)
+        response.data = error_body(word, str(detail))
     return response
 
 

@@ -11,7 +11,7 @@ from resty_django import overview
 from resty_django.health import described
 from resty_django.metrics import Family, Sample, family
 from resty_django.minute_series.records import summed
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 
 from .facts import facts
 from .statistics.counts import Stats
@@ -34,9 +34,9 @@ def panel() -> Tile:
     if len(histories) == len(now.caches) and not now.outages and not any(each.total.calls for each in histories):
         return Tile(notes=[_("Nothing was cached yet. Decorate a view with @cache_view, or call cached().")])
     rows = [
-        Row(cache.name, error=described(cache.error))
+        TileRow(cache.name, error=described(cache.error))
         if cache.error
-        else Row(cache.name, _figures(cache.history.hour), query=urlencode({"find": cache.name}))
+        else TileRow(cache.name, _figures(cache.history.hour), query=urlencode({"find": cache.name}))
         for cache in sorted(now.caches, key=lambda cache: (-cache.history.hour.calls, cache.name))
     ]
     return overview.tile(

@@ -19,7 +19,7 @@ from typing import Any, Final
 from unittest import mock
 
 from resty_django.minute_series.records import summed
-from resty_django.shdict import Outcome, SharedDict
+from resty_django.shdict import SharedDict, StoreOutcome
 
 from .backend import MLCacheBackend
 from .backend.store import Store, stores
@@ -191,7 +191,7 @@ def _reply(value: Any) -> Callable[..., Any]:
 
 _REPLIES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(("get_item", "get_stale", "ttl", "flush_all"), _reply(None)),
-    **dict.fromkeys(("set", "safe_set", "add", "add_or_get", "safe_add"), _reply(Outcome.STORED)),
+    **dict.fromkeys(("set", "safe_set", "add", "add_or_get", "safe_add"), _reply(StoreOutcome.STORED)),
     **dict.fromkeys(("delete", "expire", "expire_if"), _reply(False)),
     **dict.fromkeys(("delete_many", "flush_expired"), _reply(0)),
     "get": lambda key, default=None: default,

@@ -159,12 +159,9 @@ def unknown_key(key: object, path: tuple[str, ...], candidates: typing.Iterable[
 def wrong_type(value: object, path: tuple[str, ...], expected: str) -> Problem:
     """Return the problem. The value is part of it only where a number was expected: a text may be a secret."""
     actual = "None" if value is None else type(value).__name__
-    if expected in _SHOWN and isinstance(value, str | int | float):
+    if expected in ("True or False", "a whole number", "a number") and isinstance(value, str | int | float):
         actual = f"{value!r:.60} ({actual})"
     return Problem("type", path, f"{key_text(path)} must be {expected}, not {actual}.")
-
-
-_SHOWN: typing.Final = ("True or False", "a whole number", "a number")
 
 
 @cache

@@ -29,7 +29,7 @@ log = logger("resty_django.database")
 
 _TIMED: Final = ("connect", "is_usable", "_close", "_commit", "_rollback", "_savepoint", "_set_autocommit")
 """Methods of Django's wrapper that talk to the database without a cursor."""
-MARGIN: Final = 0.5
+MARGIN_SECONDS: Final = 0.5
 """Seconds beyond the limit after which `watched` aborts an operation, and between two of its checks."""
 
 
@@ -73,12 +73,12 @@ class LimitedConnection:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Abort each operation in the block that takes `MARGIN` longer than the limit, in another thread."""
+        """Abort each operation in the block that takes `MARGIN_SECONDS` longer than the limit, in another thread."""
         ended = threading.Event()
 
         def watch() -> None:
-            while not ended.wait(MARGIN):
-                if self.waited >= self._seconds + MARGIN:
+            while not ended.wait(MARGIN_SECONDS):
+                if self.waited >= self._seconds + MARGIN_SECONDS:
                     self.abort()
 
         threading.Thread(target=watch, name="resty-database-watchdog", daemon=True).start()

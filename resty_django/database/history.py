@@ -18,7 +18,7 @@ from resty_django.text import logger, printable
 
 log = logger("resty_django.admin")
 
-LONGEST: Final = 2000
+MAX_MESSAGE_CHARS: Final = 2000
 """Length of an entry in characters."""
 
 
@@ -37,11 +37,11 @@ def add_entries(user: Any, rows: Sequence[models.Model], text: str, flag: int | 
     try:
         with transaction.atomic(using=database):
             if isinstance(user, user_model) and user_model._base_manager.using(database).filter(pk=user.pk).exists():
-                LogEntry.objects.log_actions(user.pk, rows, flag or CHANGE, printable(text, LONGEST))
+                LogEntry.objects.log_actions(user.pk, rows, flag or CHANGE, printable(text, MAX_MESSAGE_CHARS))
     except DatabaseError as error:
         objects = ", ".join(f"{row._meta.label_lower} {str(row)!r} ({row.pk})" for row in rows)
         log.warning("Done, but not in the history: %s: %s By %s. %s", objects, text, username(user), error)
-        return printable(str(error), LONGEST)
+        return printable(str(error), MAX_MESSAGE_CHARS)
     return ""
 
 

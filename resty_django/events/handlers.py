@@ -28,7 +28,7 @@ def check(callback: object) -> None:
         raise TypeError(f"callback is not callable: {callback!r}. Pass a function, a coroutine function or a Signal.")
 
 
-class Dispatcher:
+class HandlerRunner:
     """Calls the handlers of a process one after the other. Exceptions of handlers are logged and not propagated."""
 
     def __init__(self) -> None:

@@ -19,11 +19,11 @@ from resty_django.shdict.bell import Watch
 from resty_django.text import logger
 
 from .names import events
-from .service import FULL, EventService
+from .service import FULL_POLL_SECONDS, EventService
 
 log = logger("resty_django.events")
 
-SLICE: Final = 0.5
+MAX_NAP_SECONDS: Final = 0.5
 """Maximum pause (seconds) between checks for a stop or a changed interval."""
 SHORT: Final = 0.05
 """Pause (seconds) that is short enough to delay the end of the process."""
@@ -76,7 +76,7 @@ class PollLoop:
                 outcome = yield Step(self._poll, self._apoll)
                 self._recovered()
                 if outcome == "recursive":  # another thread polls, perhaps for a long time
-                    yield self._pause_for(min(0.01, service.interval or SLICE))
+                    yield self._pause_for(min(0.01, service.interval or MAX_NAP_SECONDS))
                 else:
                     yield from self._wait()
             except Exception as error:
@@ -116,7 +116,7 @@ class PollLoop:
         if channel is None or not channel.wakes or not service.interval:
             yield from self._doze()
         else:
-            seconds = min(service.interval, SLICE) if service.uses_local else SLICE
+            seconds = min(service.interval, MAX_NAP_SECONDS) if service.uses_local else MAX_NAP_SECONDS
             yield Step(channel.wait, channel.await_news, (service.position, seconds))
 
     def _doze(self) -> Steps[None]:
@@ -128,7 +128,7 @@ class PollLoop:
                 if self.service.interval:
                     return
             else:
-                yield self._pause_for(min(interval or SLICE, SLICE))
+                yield self._pause_for(min(interval or MAX_NAP_SECONDS, MAX_NAP_SECONDS))
                 if 0 < self.service.interval <= time.monotonic() - started:  # 0 may be changed later
                     return
 
@@ -139,11 +139,11 @@ class PollLoop:
         """
         watch, service = self.watch, self.service
         alert = watch.arm(service.bells())
-        for _ in range(math.ceil(min(alert, FULL) / interval)):
+        for _ in range(math.ceil(min(alert, FULL_POLL_SECONDS) / interval)):
             yield Step(time.sleep, asyncio.sleep, (interval,))
             if service.has_news() or self.stopping.is_set():
                 return
-        if alert < FULL and (yield Step(watch.wait, watch.await_ring, (FULL,))):
+        if alert < FULL_POLL_SECONDS and (yield Step(watch.wait, watch.await_ring, (FULL_POLL_SECONDS,))):
             yield Step(time.sleep, asyncio.sleep, (COMMIT,))
 
     def _pause_for(self, seconds: float) -> Step:

@@ -16,7 +16,7 @@ _WHOLE: Final = frozenset({"retries"})
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EventOptions:
     """The options have the same meaning as the settings; all but `retries` are in seconds."""
 
     timeout: float
@@ -24,10 +24,10 @@ class Options:
     retries: int
 
     @classmethod
-    def of(cls, settings: EventsSettings) -> Options:
+    def of(cls, settings: EventsSettings) -> EventOptions:
         return cls(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)})
 
-    def changed(self, **changes: object) -> Options:
+    def changed(self, **changes: object) -> EventOptions:
         """Return a copy with some options changed; None keeps a value. Raise `BadOption`."""
         changes = {name: value for name, value in changes.items() if value is not None}
         for name, value in changes.items():

@@ -25,8 +25,8 @@ from .channels import Channel, channel_of
 from .errors import BadOption, EventError
 from .listener import Listener, Starter, TaskListener, ThreadListener
 from .names import events
-from .options import Options
-from .service import UNKNOWN, EventService, Follower, Outcome
+from .options import EventOptions
+from .service import UNKNOWN, EventService, Follower, PollResult
 
 log = logger("resty_django.events")
 
@@ -63,17 +63,17 @@ another thread of its parent is importing."""
 _listener: Listener | None = None
 
 
-_site: tuple[EventsSettings, SharedDict, Channel, Options] | None = None
+_site: tuple[EventsSettings, SharedDict, Channel, EventOptions] | None = None
 
 
-def configured_channel() -> tuple[Channel, Options]:
+def configured_channel() -> tuple[Channel, EventOptions]:
     """Return the channel and the options from the settings, cached until they change."""
     global _site
     settings = conf.events
     dictionary = shdicts[settings.dict]
     site = _site
     if site is None or site[0] is not settings or site[1] is not dictionary:
-        site = _site = settings, dictionary, channel_of(dictionary, settings.keep), Options.of(settings)
+        site = _site = settings, dictionary, channel_of(dictionary, settings.keep), EventOptions.of(settings)
     return site[2:]
 
 
@@ -116,7 +116,7 @@ def configure(
     with _lock:
         service = _service
         if not service.configured or service.options is None:
-            options = Options.of(conf.events).changed(**changes)
+            options = EventOptions.of(conf.events).changed(**changes)
             service.begin(_channel(dictionary), options)
             _listen()
             return
@@ -226,7 +226,7 @@ def _begin(inherited: EventService | None = None) -> Starter:
     """Return the start parameters of the service: from the settings, or from the parent's service."""
     service = _service
 
-    def start_arguments() -> tuple[Channel, Options, Any]:
+    def start_arguments() -> tuple[Channel, EventOptions, Any]:
         if inherited is not None and inherited.channel is not None and inherited.options is not None:
             return inherited.channel, inherited.options, inherited.handled
         return *configured_channel(), UNKNOWN
@@ -337,7 +337,7 @@ def post_local(source: str, event: str, data: Any = None) -> None:
     _service.post_local(source, event, data)
 
 
-def poll() -> Outcome:
+def poll() -> PollResult:
     """Run the handlers of all events posted so far, and of events posted meanwhile.
 
     Return "done", or "recursive" if a poll of this process is already running and will handle them. Raise
@@ -346,7 +346,7 @@ def poll() -> Outcome:
     return _service.poll()
 
 
-async def apoll() -> Outcome:
+async def apoll() -> PollResult:
     """Do the same as `poll`, for asyncio."""
     return await _service.apoll()
 

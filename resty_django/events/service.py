@@ -17,17 +17,17 @@ from resty_django.text import logger
 
 from .channels import Batch, Channel
 from .errors import EventError, NoRoom, NotConfigured, Unavailable
-from .handlers import Dispatcher
+from .handlers import HandlerRunner
 from .names import events
-from .options import Options
+from .options import EventOptions
 from .registry import Registry
 from .wire import Event, check, decode, encode, encode_fields, failed
 
 log = logger("resty_django.events")
 
-Outcome = Literal["done", "recursive"]
+PollResult = Literal["done", "recursive"]
 UNKNOWN: Final = object()
-FULL: Final = 1.0
+FULL_POLL_SECONDS: Final = 1.0
 """Seconds between full polls, which check more than the counter."""
 
 
@@ -54,16 +54,16 @@ class EventService:
 
     def __init__(
         self,
-        configured_channel: Callable[[], tuple[Channel, Options]],
+        configured_channel: Callable[[], tuple[Channel, EventOptions]],
         *,
         followers: Sequence[ReferenceType[Follower]] = (),
         pid: int | None = None,
     ) -> None:
         self.registry = Registry()
-        self.dispatcher = Dispatcher()
+        self.dispatcher = HandlerRunner()
         self.pid = os.getpid() if pid is None else pid
         self.channel: Channel | None = None
-        self.options: Options | None = None
+        self.options: EventOptions | None = None
         self.position: Any = UNKNOWN
         self.handled: Any = UNKNOWN
         """The ID of the last event whose handlers have finished; a forked child continues after it."""
@@ -89,18 +89,18 @@ class EventService:
 
     # --- the start ---
 
-    def begin(self, channel: Channel, options: Options, position: Any = UNKNOWN) -> None:
+    def begin(self, channel: Channel, options: EventOptions, position: Any = UNKNOWN) -> None:
         """Receive all events from now on (or from `position`), and post `started`.
 
         Does nothing if the service has started, or if another thread or task is starting it.
         """
         run(self._begin(channel, options, position))
 
-    async def abegin(self, channel: Channel, options: Options, position: Any = UNKNOWN) -> None:
+    async def abegin(self, channel: Channel, options: EventOptions, position: Any = UNKNOWN) -> None:
         """As `begin`."""
         await arun(self._begin(channel, options, position))
 
-    def _begin(self, channel: Channel, options: Options, position: Any) -> Steps[None]:
+    def _begin(self, channel: Channel, options: EventOptions, position: Any) -> Steps[None]:
         if not self._beginning.acquire(blocking=False):
             return
         try:
@@ -144,7 +144,7 @@ class EventService:
         check(source, event)
         return encode_fields(source, event, data, None if unique is None else str(unique), self.pid)
 
-    def _target(self) -> tuple[Channel, Options]:
+    def _target(self) -> tuple[Channel, EventOptions]:
         if self.channel is not None and self.options is not None:
             return self.channel, self.options
         return self._configured()
@@ -185,20 +185,25 @@ class EventService:
         Raise `Unavailable`.
         """
         channel = self.channel
-        if channel is None or channel.wakes or self.interrupted or time.monotonic() > self._polled_at + FULL:
+        if (
+            channel is None
+            or channel.wakes
+            or self.interrupted
+            or time.monotonic() > self._polled_at + FULL_POLL_SECONDS
+        ):
             return False
         try:
             return not self.has_news()
         except SharedDictError as error:
             raise self._unreadable(error) from error
 
-    def poll(self) -> Outcome:
+    def poll(self) -> PollResult:
         return run(self._poll())
 
-    async def apoll(self) -> Outcome:
+    async def apoll(self) -> PollResult:
         return await arun(self._poll())
 
-    def _poll(self) -> Steps[Outcome]:
+    def _poll(self) -> Steps[PollResult]:
         channel, options = self._ready()
         if not self._polling.acquire(blocking=False):
             return "recursive"
@@ -222,12 +227,12 @@ class EventService:
         collected, so a loop over that list would skip others."""
         return [follower for reference in tuple(self._followers) if (follower := reference()) is not None]
 
-    def _ready(self) -> tuple[Channel, Options]:
+    def _ready(self) -> tuple[Channel, EventOptions]:
         if self.channel is None or self.options is None:
             raise NotConfigured("Events have not started in this process. Call start() or configure() before poll().")
         return self.channel, self.options
 
-    def _drain(self, channel: Channel, options: Options) -> Steps[None]:
+    def _drain(self, channel: Channel, options: EventOptions) -> Steps[None]:
         while True:
             while self._local:
                 for _ in range(len(self._local)):
@@ -241,7 +246,7 @@ class EventService:
             yield from self._handle(channel, options, batch)
             self.position = self.handled = batch.last
 
-    def _handle(self, channel: Channel, options: Options, batch: Batch) -> Steps[None]:
+    def _handle(self, channel: Channel, options: EventOptions, batch: Batch) -> Steps[None]:
         dropped = batch.lost
         for number, record in batch.records:
             self.position = number  # from here on, this event is never handled again
@@ -259,7 +264,7 @@ class EventService:
                 channel.dictionary.name,
             )
 
-    def _handle_one(self, channel: Channel, options: Options, record: bytes) -> Steps[None]:
+    def _handle_one(self, channel: Channel, options: EventOptions, record: bytes) -> Steps[None]:
         try:
             event = decode(record)
         except ValueError as error:

@@ -15,10 +15,8 @@ from .engine.wall_clock import wall_at
 from .errors import BadRule
 from .models import IdCounter, IdRule
 
-LEAST_SECONDS: Final = 3600.0
-"""The minimum length in seconds of the window from which a pace is computed."""
-FURTHEST_SECONDS: Final = 100 * 365.25 * 86_400.0
-"""The maximum forecast in seconds; anything later counts as never."""
+MAX_FORECAST_SECONDS: Final = 100 * 365.25 * 86_400.0
+"""Anything later counts as never."""
 LASTS: Final = 1e12
 """Seconds added to the forecast of counters whose cycle ends before their numbers do."""
 UNKNOWN: Final = 1e17
@@ -59,7 +57,9 @@ def forecast_of(counter: Any) -> Forecast:
     if not wait:
         return Forecast(Outlook.USED_UP, 0.0)
     pace = counter.window_issued / float(counter.elapsed)
-    return Forecast(Outlook.RUNS_OUT, wait, pace) if wait <= FURTHEST_SECONDS else Forecast(Outlook.LASTS, None, pace)
+    return (
+        Forecast(Outlook.RUNS_OUT, wait, pace) if wait <= MAX_FORECAST_SECONDS else Forecast(Outlook.LASTS, None, pace)
+    )
 
 
 class SecondsBetween(Func):
@@ -106,7 +106,7 @@ def annotate_runs_out(counters: QuerySet[IdCounter], database: str) -> QuerySet[
             runs_out=Case(
                 When(Q(cycle_end__lte=F("wall")) | Q(cycle_end__lte=F("shown")), then=Value(TURNED)),
                 When(bound__gt=F("rule__max_counter"), then=Value(0.0)),
-                When(unknown | Q(elapsed__lt=LEAST_SECONDS), then=Value(UNKNOWN)),
+                When(unknown | Q(elapsed__lt=3600.0), then=Value(UNKNOWN)),
                 When(cycle_end__lte=F("wall") + F("wait"), then=F("wait") + LASTS),
                 default=F("wait"),
                 output_field=FloatField(),

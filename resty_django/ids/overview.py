@@ -15,19 +15,19 @@ from resty_django import overview
 from resty_django.conf import conf
 from resty_django.health import Level
 from resty_django.metrics import Family, family
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 
 from . import store
+from .engine.cycle import DAY_SECONDS
 from .engine.wall_clock import wall_at
 from .errors import BadRule
-from .forecast import FURTHEST_SECONDS, annotate_runs_out
+from .forecast import MAX_FORECAST_SECONDS, annotate_runs_out
 from .models import IdCounter, IdRule
 from .service.stats import Issued, issued
 
-LOW: Final = 0.1
+LOW_SHARE: Final = 0.1
 """The share of a cycle's numbers below which the numbers left count as low."""
-DAY: Final = 86_400
-MOST_RULES: Final = 500
+MAX_RULES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ def facts(now: float | None = None) -> list[RuleFacts]:
     """Return the state of all enabled rules, by name. Takes four queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
-    listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
+    listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MAX_RULES])
     nearest: dict[int, tuple[int, int, int]] = {}
     walls = {rule.pk: _wall(rule, moment) for rule in listed}
     rows = (
         IdCounter.objects.using(alias)
-        .filter(rule__enabled=True, cycle_end__gt=int(moment) - DAY)
+        .filter(rule__enabled=True, cycle_end__gt=int(moment) - DAY_SECONDS)
         .values_list("rule_id", "cycle_end")
         .annotate(Max("bound"), Max("step"), Count("pk"))
     )
@@ -108,7 +108,7 @@ def panel() -> Tile:
         _room(min(rules, key=lambda rule: 1.0 if rule.room is None else rule.room)),
     ]
     rows = [
-        Row(
+        TileRow(
             rule.name,
             [
                 Figure("per_minute", _("Per minute"), rule.issued.per_minute, "per minute"),
@@ -128,7 +128,7 @@ def _room(rule: RuleFacts) -> Figure:
 
 
 def _level(room: float | None) -> Level:
-    if room is None or room >= LOW:
+    if room is None or room >= LOW_SHARE:
         return "ok"
     return "warning" if room else "error"
 
@@ -155,12 +155,12 @@ def families() -> Iterator[Family]:
 def runs_out() -> list[tuple[str, float]]:
     """Return rules whose numbers run out before their cycle ends, with the seconds until then. It takes two queries."""
     alias = store.database()
-    counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY)
+    counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY_SECONDS)
     forecasts: QuerySet[Any] = annotate_runs_out(counters, alias)
     rows = (
-        forecasts.filter(runs_out__lte=FURTHEST_SECONDS)
+        forecasts.filter(runs_out__lte=MAX_FORECAST_SECONDS)
         .values_list("rule__name")
         .annotate(Min("runs_out"))
         .order_by("rule__name")
     )
-    return [(name, max(0.0, seconds)) for name, seconds in rows[:MOST_RULES]]
+    return [(name, max(0.0, seconds)) for name, seconds in rows[:MAX_RULES]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
-from resty_django.minute_series.records import History
+from resty_django.minute_series.records import CountHistory
 from resty_django.shdict import shdicts
 
 from .statistics.catalog import BAN, kind_and_name
@@ -19,11 +19,11 @@ from .stores.circuit_breaker import current_outages
 class Facts:
     """The decisions of all processes by series, and the outages of stores in this process."""
 
-    histories: dict[str, History[Totals]]
+    histories: dict[str, CountHistory[Totals]]
     outages: list[Outage]
 
     @property
-    def limits(self) -> dict[str, History[Totals]]:
+    def limits(self) -> dict[str, CountHistory[Totals]]:
         """The decisions by series without bans, whose limits count them, too."""
         return {name: history for name, history in self.histories.items() if kind_and_name(name)[0] != BAN}
 

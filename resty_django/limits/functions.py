@@ -14,7 +14,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
@@ -44,10 +44,6 @@ from .statistics.catalog import FUNCTION
 from .statistics.counting import DecisionCounter
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-SHORTEST: Final = 0.002
-"""The minimum seconds between two attempts."""
-_OPTIONS: Final = ("store", "on_error", *BanOptions.__annotations__)
 
 
 def limited(
@@ -79,9 +75,10 @@ def limited(
     """
     if callable(rate):
         raise TypeError('@limited() was given the function in place of its rate. Write @limited("10/s").')
+    allowed = ("store", "on_error", *BanOptions.__annotations__)
     for option in options:
-        if option not in _OPTIONS:
-            raise TypeError(unknown_option("@limited()", option, limited, _OPTIONS))
+        if option not in allowed:
+            raise TypeError(unknown_option("@limited()", option, limited, allowed))
     if not isinstance(key, str) and not callable(key):
         raise TypeError(f"key of @limited() must be a string or a function of the arguments, not {key!r}.")
     seconds = inf if wait is None else parse_duration(wait)
@@ -230,7 +227,7 @@ def _turn(
             _count_together(counters, key, decision, 0.0)
             raise waiting.refusal(decision)
         waited = True
-        yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, SHORTEST),))
+        yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, 0.002),))
 
 
 def _count_together(

@@ -19,12 +19,10 @@ from django.http import HttpRequest, HttpResponseBase
 from .callers import request_settings
 from .policies import registry
 from .policies.enforcers import enforcer_for
-from .requests.check import LimitCheck, add_headers
-from .requests.enforcer import Passed
+from .requests.check import LimitCheck
 from .specs.policy_validation import BadPolicy
 
 _CHECK = "_resty_limits"
-_PASSED = "_resty_limit_passed"
 
 
 class LimitMiddleware:
@@ -55,14 +53,7 @@ class LimitMiddleware:
             if check is not None:
                 check.abandon()
             raise
-        passed: Passed | None = request.__dict__.pop(_PASSED, None)
-        if passed is not None:
-            advertised, decision = passed
-            fields = request_settings.current.headers
-            if fields:
-                add_headers(response.headers, advertised, decision, fields)
-            return response
-        check = request.__dict__.pop(_CHECK, None)
+        check = _pop_check(request)
         return response if check is None else check.finish(response)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
@@ -80,11 +71,8 @@ class LimitMiddleware:
         self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
     ) -> HttpResponseBase | None:
         policies = registry.policies_for(request, request.resolver_match)
-        check = enforcer_for(policies).decide(request, kwargs) if policies else None
+        check = enforcer_for(policies).check(request, kwargs) if policies else None
         if check is None:
-            return None
-        if isinstance(check, tuple):
-            setattr(request, _PASSED, check)
             return None
         if check.refused is not None:
             return check.refuse()

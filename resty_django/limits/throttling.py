@@ -52,11 +52,13 @@ from .limiters.concurrency import Concurrency
 from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_amount, split_rates
 from .refusals import Refusal
-from .requests.check import LimitCheck, add_headers
+from .requests.check import LimitCheck
 from .requests.chosen_rates import ChosenRates, RateFunction, Tiers
-from .requests.enforcer import Enforcer, Passed
-from .requests.request_limit import RequestLimit
+from .requests.enforcer import Enforcer
+from .requests.headers import add_headers
+from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.response import problem_response
+from .requests.results import LimitResult
 from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import THROTTLE
 from .statistics.counting import DecisionCounter
@@ -66,9 +68,9 @@ if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THR
     from rest_framework.response import Response
     from rest_framework.views import APIView
 
-REPORTED: Final = "_resty_reported"
+REPORTED_ATTRIBUTE: Final = "_resty_reported"
 """The attribute of a view with the decisions of throttles that its response reports."""
-REFUSALS: Final = "_resty_refusals"
+REFUSALS_ATTRIBUTE: Final = "_resty_refusals"
 """The attribute of a view with the refusals of its request by throttles."""
 
 
@@ -112,20 +114,15 @@ class LimitThrottle(BaseThrottle):
         enforcer = self._enforcer_for(view)
         if enforcer is None:
             return True
-        check = enforcer.decide(request, getattr(view, "kwargs", {}))
+        check = enforcer.check(request, getattr(view, "kwargs", {}))
         if check is None:
-            return True
-        reports = request_settings.current.headers
-        if isinstance(check, tuple):
-            if reports:
-                _report_with(view, (check,))
             return True
         self._check = check
         if check.holds_slots:
             _release_with(view, check)
         check.admit()
-        if reports:
-            _report_with(view, [(limit.advertised, made) for limit, _, made in check.results if not made.failed])
+        if request_settings.current.headers:
+            _report_with(view, [result for result in check.results if not result.decision.failed])
         if check.refused is not None:
             _refuse(view, check.announce())
             return False
@@ -187,11 +184,8 @@ class LimitThrottle(BaseThrottle):
             limit = RequestLimit(
                 name,
                 limiter,
-                key,
+                LimitOptions(key=key, cost=self.cost, nodelay=True, ban=ban),
                 label=scope or cls.__name__,
-                cost=self.cost,
-                nodelay=True,
-                ban=ban,
                 record=counter.record,
                 series=counter.series,
             )
@@ -270,7 +264,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Htt
     from rest_framework import exceptions, views
 
     response = views.exception_handler(exc, context)
-    refusals: tuple[Refusal, ...] = getattr(context.get("view"), REFUSALS, ())
+    refusals: tuple[Refusal, ...] = getattr(context.get("view"), REFUSALS_ATTRIBUTE, ())
     renderer = getattr(context.get("request"), "accepted_renderer", None)
     if not (refusals and isinstance(exc, exceptions.Throttled) and "json" in getattr(renderer, "media_type", "json")):
         return response
@@ -287,30 +281,30 @@ def _refuse(view: Any, refusal: Refusal) -> None:
     from rest_framework import views
 
     if isinstance(view, views.APIView):
-        setattr(view, REFUSALS, (*getattr(view, REFUSALS, ()), refusal))
+        setattr(view, REFUSALS_ATTRIBUTE, (*getattr(view, REFUSALS_ATTRIBUTE, ()), refusal))
         if request_settings.current.section.problem_json and view.get_exception_handler() is views.exception_handler:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
-def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
+def _report_with(view: Any, decisions: Iterable[LimitResult]) -> None:
     """Set the header fields of decisions when the view finishes its response.
 
     DRF would copy them from `view.headers` with methods that check each value, which takes longer than the decision.
     """
-    reported: list[Passed] | None = getattr(view, REPORTED, None)
+    reported: list[LimitResult] | None = getattr(view, REPORTED_ATTRIBUTE, None)
     if reported is not None:
         reported.extend(decisions)
     elif hasattr(view, "finalize_response"):
         reported = [*decisions]
-        setattr(view, REPORTED, reported)
+        setattr(view, REPORTED_ATTRIBUTE, reported)
         view.finalize_response = partial(_finalize, view.finalize_response, reported)
 
 
-def _finalize(finalize: Callable[..., Any], reported: Iterable[Passed], *args: Any, **kwargs: Any) -> Any:
+def _finalize(finalize: Callable[..., Any], reported: Iterable[LimitResult], *args: Any, **kwargs: Any) -> Any:
     response = finalize(*args, **kwargs)
     fields = request_settings.current.headers
-    for advertised, decision in reported:
-        add_headers(response.headers, advertised, decision, fields)
+    for result in reported:
+        add_headers(response.headers, result.limit.advertised, result.decision, fields)
     return response
 
 

@@ -35,7 +35,7 @@ def summed(counts: Iterable[C], zero: C) -> C:
     return create(*map(sum, zip(zero, *counts, strict=True)))
 
 
-class Span(NamedTuple, Generic[C]):
+class PeriodCounts(NamedTuple, Generic[C]):
     """The counts of a minute or an hour that began at `start`, in epoch seconds."""
 
     start: int
@@ -43,7 +43,7 @@ class Span(NamedTuple, Generic[C]):
 
 
 @dataclass(frozen=True)
-class History(Generic[C]):
+class CountHistory(Generic[C]):
     """The counts in a record as of `now` (epoch seconds), in the type of `zero`."""
 
     stored: Any
@@ -56,12 +56,12 @@ class History(Generic[C]):
         return self._create(total(self.stored, self._width))
 
     @cached_property
-    def minutes(self) -> list[Span[C]]:
+    def minutes(self) -> list[PeriodCounts[C]]:
         """The last `MINUTES` minutes, the current one last."""
         return self._spans("minutes")
 
     @cached_property
-    def hours(self) -> list[Span[C]]:
+    def hours(self) -> list[PeriodCounts[C]]:
         """The last `HOURS` hours, the current one last."""
         return self._spans("hours")
 
@@ -87,11 +87,11 @@ class History(Generic[C]):
         create: Callable[..., C] = type(self.zero)
         return create(*counts)
 
-    def _spans(self, name: str) -> list[Span[C]]:
+    def _spans(self, name: str) -> list[PeriodCounts[C]]:
         seconds, most = _SPANS[name]
         rows, last = _rows(self.stored, name, self._width), int(self.now // seconds)
         return [
-            Span(at * seconds, self._create(rows[at]) if at in rows else self.zero)
+            PeriodCounts(at * seconds, self._create(rows[at]) if at in rows else self.zero)
             for at in range(last - most + 1, last + 1)
         ]
 

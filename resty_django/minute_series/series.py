@@ -12,12 +12,12 @@ from operator import sub
 from typing import Any, Final, TypeAlias
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict import Keep, SharedDict, Update
 
 from . import records
 from .records import Counts
 
-PERIOD: Final = 1.0
+FLUSH_SECONDS: Final = 1.0
 """Seconds between flushes."""
 LONGEST_PAUSE: Final = 60.0
 """Maximum seconds between attempts while the dictionary is unavailable."""
@@ -30,18 +30,18 @@ Adder: TypeAlias = Callable[[Any, Counts, float], Any]
 """Returns the new record for the old one, new counts and epoch seconds; must have no other effect."""
 
 
-class Pause:
-    """Seconds until the next flush: `PERIOD`, doubled after each failure up to `longest`."""
+class FlushPause:
+    """Seconds until the next flush: `FLUSH_SECONDS`, doubled after each failure up to `longest`."""
 
     __slots__ = ("_longest", "seconds")
 
     def __init__(self, longest: float = LONGEST_PAUSE) -> None:
         self._longest = longest
-        self.seconds = PERIOD
+        self.seconds = FLUSH_SECONDS
 
     def after(self, flushed: bool) -> float:
         """Return the pause after a flush that was successful or not."""
-        self.seconds = PERIOD if flushed else min(self._longest, 2 * self.seconds)
+        self.seconds = FLUSH_SECONDS if flushed else min(self._longest, 2 * self.seconds)
         return self.seconds
 
 
@@ -107,8 +107,8 @@ class MinuteSeries:
         dictionary, now = self._dictionary(), self._clock()
         key = self.key((yield from self.listed_as(name)))
 
-        def change(stored: Any) -> Change:
-            return Change(added(stored, counts, now), self._life, stored is None)
+        def change(stored: Any) -> Update:
+            return Update(added(stored, counts, now), self._life, stored is None)
 
         return bool((yield Step(dictionary.update, dictionary.aupdate, (key, change))))
 
@@ -125,13 +125,13 @@ class MinuteSeries:
             self._listed[name] = now, listed
         return listed
 
-    def _with_name(self, stored: Any, name: str) -> Change | Keep:
+    def _with_name(self, stored: Any, name: str) -> Update | Keep:
         names = stored if isinstance(stored, list) else []
         if name not in names and len(names) >= self._most_names:
             if not self._others:
                 return Keep(name)
             name = self._others
-        return Keep(name) if name in names else Change([*names, name], 0, name)
+        return Keep(name) if name in names else Update([*names, name], 0, name)
 
     # --- reading the sums of all processes ---
 

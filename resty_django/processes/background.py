@@ -17,12 +17,12 @@ from .forks import after_fork
 
 log = logger("resty_django.background")
 
-LONGEST_NAP: Final = 60.0
+LONGEST_WAIT_SECONDS: Final = 60.0
 FAREWELL: Final = 2.0
 """Seconds that the process waits for a running task when it exits."""
 
 
-class Task:
+class BackgroundTask:
     """`work` is called repeatedly on the thread; it returns the seconds until the next call."""
 
     def __init__(self, work: Callable[[], float]) -> None:
@@ -39,18 +39,18 @@ class Background:
     def __init__(self) -> None:
         self.running = False
         self._ended = False
-        self._tasks: list[Task] = []
+        self._tasks: list[BackgroundTask] = []
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def add(self, work: Callable[[], float]) -> Task:
+    def add(self, work: Callable[[], float]) -> BackgroundTask:
         """Return a new task, which runs after its first `run_soon`."""
-        task = Task(work)
+        task = BackgroundTask(work)
         self._tasks.append(task)
         return task
 
-    def run_soon(self, task: Task, seconds: float = 0.0) -> None:
+    def run_soon(self, task: BackgroundTask, seconds: float = 0.0) -> None:
         """Run a task within `seconds`; start the thread."""
         due = time.monotonic() + seconds
         if task.due is None or due < task.due:
@@ -58,7 +58,7 @@ class Background:
             self._wake.set()
         self.start()
 
-    def finish(self, task: Task, timeout: float) -> None:
+    def finish(self, task: BackgroundTask, timeout: float) -> None:
         """Run a task for the last time, now; wait at most `timeout` seconds for its end."""
         task.last = threading.Event()
         self.run_soon(task)
@@ -95,9 +95,9 @@ class Background:
 
     def _nap(self) -> float:
         due = [task.due for task in self._tasks if task.due is not None]
-        return max(0.0, min(LONGEST_NAP, min(due) - time.monotonic())) if due else LONGEST_NAP
+        return max(0.0, min(LONGEST_WAIT_SECONDS, min(due) - time.monotonic())) if due else LONGEST_WAIT_SECONDS
 
-    def _do(self, task: Task) -> None:
+    def _do(self, task: BackgroundTask) -> None:
         last = task.last
         try:
             pause = task.work()

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from .clients.default import client
     from .clients.events import Events
     from .clients.job import Job
-    from .clients.put_options import Callback
+    from .clients.put_options import Callback, JobSpec
     from .clients.queue import Queue
     from .clients.recurring import RecurringJob
-    from .clients.replies import JobSpec
     from .errors import (
         CannotComplete,
         CannotFail,
@@ -103,10 +102,9 @@ __getattr__ = lazy.members(
         "clients.default": "client",
         "clients.events": "Events",
         "clients.job": "Job",
-        "clients.put_options": "Callback",
+        "clients.put_options": "Callback JobSpec",
         "clients.queue": "Queue",
         "clients.recurring": "RecurringJob",
-        "clients.replies": "JobSpec",
         "errors": "CannotComplete CannotFail CannotRetry CannotTimeout DependencyError DuplicateTask GraphTooLarge "
         "GroupError InvalidArgument LostLock MaxRetriesExceeded MethodMissing MethodType NoSuchJob NotAllowed "
         "QlessError QueueNotEmpty ResultGone TaskExpired TaskFailed UnreadableReply",

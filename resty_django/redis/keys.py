@@ -12,7 +12,7 @@ from redis import asyncio as aio
 from .clients import AsyncClient, Client
 from .faults import FAULTS, translated
 
-BATCH: Final = 500
+SCAN_BATCH_KEYS: Final = 500
 """Number of keys that a server examines per SCAN call."""
 
 Memory = tuple[int, int]
@@ -44,9 +44,9 @@ def scan(client: Client, prefix: bytes, glob: bytes = b"*") -> Iterator[list[byt
     """
     batch: list[bytes] = []
     try:
-        for key in client.scan_iter(match=_escaped(prefix) + glob, count=BATCH, _type="hash"):
+        for key in client.scan_iter(match=_escaped(prefix) + glob, count=SCAN_BATCH_KEYS, _type="hash"):
             batch.append(key)
-            if len(batch) == BATCH:
+            if len(batch) == SCAN_BATCH_KEYS:
                 yield batch
                 batch = []
     except FAULTS as error:
@@ -59,9 +59,9 @@ async def ascan(client: AsyncClient, prefix: bytes, glob: bytes = b"*") -> Async
     """Do the same for asyncio."""
     batch: list[bytes] = []
     try:
-        async for key in client.scan_iter(match=_escaped(prefix) + glob, count=BATCH, _type="hash"):
+        async for key in client.scan_iter(match=_escaped(prefix) + glob, count=SCAN_BATCH_KEYS, _type="hash"):
             batch.append(key)
-            if len(batch) == BATCH:
+            if len(batch) == SCAN_BATCH_KEYS:
                 yield batch
                 batch = []
     except FAULTS as error:

@@ -12,7 +12,7 @@ from .clients import AsyncClient, Client
 from .errors import StoreDown
 from .faults import FAULTS, translated
 
-IDLE: Final = 15.0
+SILENCE_SECONDS: Final = 15.0
 """Seconds of silence after which the server is pinged; after twice that time the connection counts as lost."""
 
 
@@ -33,9 +33,9 @@ class _Subscription:
     def _silent(self) -> bool:
         """Return whether the server must be pinged. Raise `StoreDown`."""
         silent = time.monotonic() - self._last
-        if silent > 2 * IDLE:
+        if silent > 2 * SILENCE_SECONDS:
             raise StoreDown(f"The server has been silent for {silent:.0f} s.")
-        if silent > IDLE and not self._asked:
+        if silent > SILENCE_SECONDS and not self._asked:
             self._asked = True
             return True
         return False

@@ -26,7 +26,7 @@ Keys = Iterable[bytes] | Mapping[bytes, Arguments]
 _CLUSTERS: Final = (RedisCluster, aio.RedisCluster)
 
 
-class Script:
+class LuaScript:
     """A Lua script, concatenated from strings and files.
 
     A call is one EVALSHA. If the server does not know the script (after a restart, a flush or a failover, or on the

@@ -23,7 +23,7 @@ _ASYNC: Final = (aio.Redis, aio.RedisCluster)
 _CLIENT: Final = "client"
 
 
-class Source:
+class ClientSource:
     """The client for sync code, and one client per event loop.
 
     For asyncio, a client with the settings of the sync client is created, unless `async_origin` provides another one. A
@@ -33,7 +33,7 @@ class Source:
     def __init__(self, origin: Origin = "default", async_origin: Origin | None = None) -> None:
         self._origin = origin
         self._alias = origin if isinstance(origin, str) and "://" not in origin else None
-        self._other = Source(async_origin) if async_origin is not None else None
+        self._other = ClientSource(async_origin) if async_origin is not None else None
         self._clients: dict[str, Client | AsyncClient] = {}
         self.ready: Client | None = None
         """The client for sync code, once it is known."""

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from redis import Redis, RedisCluster
 from redis.connection import AbstractConnection
 
-SECONDS: Final = 5.0
+TIMEOUT_SECONDS: Final = 5.0
 """Timeout (seconds) for connections without a configured one; the default of redis-py from version 8 on."""
 READ: Final = "socket_timeout"
 CONNECT: Final = "socket_connect_timeout"
@@ -26,8 +26,8 @@ def add_timeouts(kwargs: MutableMapping[str, Any]) -> bool:
     """Add missing timeouts to connection arguments. Return whether one was missing."""
     if _effective(kwargs, READ) is not None:  # redis-py also uses it as the connect timeout, unless one is set
         return False
-    kwargs[READ] = SECONDS
-    kwargs[CONNECT] = kwargs.get(CONNECT) or SECONDS
+    kwargs[READ] = TIMEOUT_SECONDS
+    kwargs[CONNECT] = kwargs.get(CONNECT) or TIMEOUT_SECONDS
     return True
 
 

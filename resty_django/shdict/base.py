@@ -19,7 +19,7 @@ OnError: TypeAlias = Callable[[Any, SharedDictError], object]
 """Takes a key and the error of its item."""
 
 
-class Outcome(enum.Enum):
+class StoreOutcome(enum.Enum):
     """The outcome of a call that stores; true if the value was stored.
 
     `FORCED`: stored, but items that had not expired were evicted, so the dictionary is too small.
@@ -36,10 +36,10 @@ class Outcome(enum.Enum):
     @property
     def forcible(self) -> bool:
         """Whether items that had not expired were evicted."""
-        return self is Outcome.FORCED
+        return self is StoreOutcome.FORCED
 
 
-_STORED: Final = frozenset({Outcome.STORED, Outcome.FORCED})
+_STORED: Final = frozenset({StoreOutcome.STORED, StoreOutcome.FORCED})
 
 
 class Item(NamedTuple):
@@ -50,7 +50,7 @@ class Item(NamedTuple):
     stale: bool = False
 
 
-class Change(Struct, frozen=True, gc=False):
+class Update(Struct, frozen=True, gc=False):
     """A change, returned by the function passed to `update`.
 
     `value`: the new value (None: delete the key). `ttl`: time to live in seconds (0: forever, None: keep the expiry).
@@ -69,7 +69,7 @@ class Keep(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class DictStats:
     """The figures of a dictionary; None: unknown to the engine."""
 
     keys: int | None
@@ -156,31 +156,31 @@ class SharedDict(ABC):
     # --- writing ---
 
     @abstractmethod
-    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         """Store a value, evicting items if necessary. The value None deletes the key."""
 
     @abstractmethod
-    def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         """Like `set`, but raise `NoMemory` instead of evicting items that have not expired."""
 
     @abstractmethod
-    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
-        """Store only if the key is absent or expired; else return `Outcome.EXISTS`, which is false."""
+    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
+        """Store only if the key is absent or expired; else return `StoreOutcome.EXISTS`, which is false."""
 
     def add_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
-        """Store only if the key is absent or expired, and return the `Outcome`; else return the value that exists.
+        """Store only if the key is absent or expired, and return the `StoreOutcome`; else return the value that exists.
 
         Return None if it has expired in between. Raise `WrongKind` for a list.
         """
         return self.add(key, value, ttl, 0, entry) or self.get(key)
 
     @abstractmethod
-    def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         """Like `add`, but raise `NoMemory` instead of evicting items that have not expired."""
 
     @abstractmethod
-    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """Store only if the key exists; else return `Outcome.NOT_FOUND`, which is false."""
+    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
+        """Store only if the key exists; else return `StoreOutcome.NOT_FOUND`, which is false."""
 
     @abstractmethod
     def delete(self, key: object, entry: Entry = None) -> bool:
@@ -208,10 +208,10 @@ class SharedDict(ABC):
         """Like `expire`, but only if the key has exactly this value, of the same type."""
 
     @abstractmethod
-    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
-        """Read, change and write one key atomically, and return the `result` of the function's `Change` or `Keep`.
+    def update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
+        """Read, change and write one key atomically, and return the `result` of the function's `Update` or `Keep`.
 
-        `function` takes the value (None if absent or expired) and returns a `Change`, or `Keep` to write nothing. It
+        `function` takes the value (None if absent or expired) and returns an `Update`, or `Keep` to write nothing. It
         must be fast, must not use a shared dictionary and must not fork. LMDB calls it inside the write transaction,
         and again if items had to be evicted first; Redis calls it again if another process changed the key meanwhile.
         So it must not have side effects. If it raises, nothing changes.
@@ -279,13 +279,13 @@ class SharedDict(ABC):
         """Return the bytes in whole free pages; 0 does not mean full. For Redis, the free memory of the server."""
 
     @abstractmethod
-    def stats(self) -> Stats:
+    def stats(self) -> DictStats:
         """Return the figures of the dictionary."""
 
-    def quick_stats(self) -> Stats:
+    def quick_stats(self) -> DictStats:
         """Return `stats()` with None for figures that would need a scan of all keys of a server."""
         if self.stats_search:
-            return Stats(None, self.capacity(), self.free_space(), None)
+            return DictStats(None, self.capacity(), self.free_space(), None)
         return self.stats()
 
     def delete_later(self, key: object, value: Any, error: Exception) -> None:  # noqa: B027 - a hook
@@ -341,22 +341,22 @@ class SharedDict(ABC):
     async def adelete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
         return self.delete_many(keys, entry)
 
-    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         return self.set(key, value, ttl, flags, entry)
 
-    async def asafe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def asafe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self.safe_set(key, value, ttl, flags)
 
-    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         return self.add(key, value, ttl, flags, entry)
 
     async def aadd_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
         return self.add_or_get(key, value, ttl, entry)
 
-    async def asafe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def asafe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self.safe_add(key, value, ttl, flags)
 
-    async def areplace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def areplace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self.replace(key, value, ttl, flags)
 
     async def adelete(self, key: object, entry: Entry = None) -> bool:
@@ -374,7 +374,7 @@ class SharedDict(ABC):
     async def aexpire_if(self, key: object, value: Any, ttl: float) -> bool:
         return self.expire_if(key, value, ttl)
 
-    async def aupdate(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
+    async def aupdate(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
         return self.update(key, function, entry)
 
     async def alpush(self, key: object, value: Any) -> int:
@@ -401,7 +401,7 @@ class SharedDict(ABC):
     async def afree_space(self) -> int:
         return self.free_space()
 
-    async def astats(self) -> Stats:
+    async def astats(self) -> DictStats:
         return self.stats()
 
     async def aclose(self) -> None:

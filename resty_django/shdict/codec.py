@@ -23,7 +23,7 @@ PACKED: Final = 5
 LIST: Final = 6
 """The kind of a list created by `lpush` or `rpush`, whose items are stored separately."""
 
-LONGEST_KEY: Final = 65535
+MAX_KEY_BYTES: Final = 65535
 SHORTEST_TTL: Final = 0.001
 LONGEST_TTL: Final = 1e11
 ROUNDING: Final = 1e-6
@@ -144,8 +144,8 @@ def encode_key(key: object) -> bytes:
         raise BadKey("The key is None. Use a str.")
     else:
         name = _escaped(str(key))
-    if not 0 < len(name) <= LONGEST_KEY:
-        raise BadKey(f"The key has {len(name)} bytes. Use 1 to {LONGEST_KEY} bytes.")
+    if not 0 < len(name) <= MAX_KEY_BYTES:
+        raise BadKey(f"The key has {len(name)} bytes. Use 1 to {MAX_KEY_BYTES} bytes.")
     return name
 
 

@@ -9,7 +9,7 @@ from django.template.defaultfilters import filesizeformat
 
 from resty_django.health import Finding
 
-from .base import Stats
+from .base import DictStats
 from .facts import facts
 
 KEEPS: Final = "default"
@@ -43,7 +43,7 @@ def probe() -> Iterator[Finding]:
         yield Finding("warning" if warnings else "ok", subject, " ".join((text, *warnings)))
 
 
-def _room(stats: Stats) -> str:
+def _room(stats: DictStats) -> str:
     """Describe the content and free space of a dictionary, as far as known."""
     parts = [] if stats.keys is None else [f"{stats.keys:,} keys"]
     free = filesizeformat(stats.free_space)

@@ -12,7 +12,7 @@ from typing import Final
 
 from .errors import BadKey
 
-LONGEST: Final = 1000
+MAX_PATTERN_CHARS: Final = 1000
 """Maximum length of a pattern in characters."""
 STARS: Final = 3
 """Maximum number of `*` in the pattern for the server, whose matching takes longer with each."""
@@ -22,7 +22,7 @@ _SPECIAL: Final = re.compile(r"([\\*?\[\]])")
 
 
 class KeyPattern:
-    """A compiled pattern. Raise `BadKey` if it is longer than `LONGEST` characters or not a str.
+    """A compiled pattern. Raise `BadKey` if it is longer than `MAX_PATTERN_CHARS` characters or not a str.
 
     `server_glob`: a pattern for the server, which matches the same keys and possibly others.
     """
@@ -30,8 +30,8 @@ class KeyPattern:
     def __init__(self, pattern: str) -> None:
         if not isinstance(pattern, str):
             raise BadKey(f"A pattern of keys must be a str, not {pattern!r}.")
-        if len(pattern) > LONGEST:
-            raise BadKey(f"The pattern has {len(pattern)} characters. Use at most {LONGEST}.")
+        if len(pattern) > MAX_PATTERN_CHARS:
+            raise BadKey(f"The pattern has {len(pattern)} characters. Use at most {MAX_PATTERN_CHARS}.")
         parts = [""]
         glob: list[str] = []
         for token in _TOKEN.finditer(pattern):

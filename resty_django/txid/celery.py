@@ -18,10 +18,10 @@ from resty_django import extras
 with extras.needed("Txids in tasks of Celery need"):
     from celery import signals
 
-from . import traceparent
 from .codec import is_txid
-from .context import Binding, current, current_trace
+from .context import bound, current, current_trace
 from .generator import txid as new_txid
+from .traceparent import continue_trace
 
 
 def connect() -> None:
@@ -51,9 +51,9 @@ def _begin(task: Any, **kwargs: object) -> None:
     trace = current_trace()
     parent = headers.get("traceparent")
     if isinstance(parent, str):
-        trace = traceparent.continue_trace(parent, str(headers.get("tracestate", "")))
-    task.request._resty_txid = binding = Binding(txid, trace)
-    binding.__enter__()
+        trace = continue_trace(parent, str(headers.get("tracestate", "")))
+    task.request._resty_txid = within_txid = bound(txid, trace)
+    within_txid.__enter__()
 
 
 def _end(task: Any, **kwargs: object) -> None:

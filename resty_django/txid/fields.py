@@ -23,7 +23,7 @@ from django.db.models.lookups import Range
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from .codec import LENGTH, RANDOMS, TIMES, InvalidTxid, encode, milliseconds, parse
+from .codec import LENGTH, MAX_RANDOM, MAX_TIME_MS, InvalidTxid, encode, milliseconds, parse
 from .forms import TxidField as TxidFormField
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ else:
     _CharField = models.CharField
     _Range = Range
 
-LAST: Final = TIMES - 1
 COLLATIONS: Final = {"mysql": "utf8mb4_bin", "postgresql": "C"}
 """Collations that compare text byte by byte. SQLite does so by default."""
 
@@ -118,8 +117,8 @@ class MadeOnDate(_Range):
 
 def bounds(start: float | datetime, end: float | datetime) -> tuple[str, str]:
     """Return the smallest txid of `start` and the largest of `end`, limited to the valid range."""
-    low, high = (min(max(milliseconds(_aware(time)), 0), LAST) for time in (start, end))
-    return encode(low, 0), encode(high, RANDOMS - 1)
+    low, high = (min(max(milliseconds(_aware(time)), 0), MAX_TIME_MS) for time in (start, end))
+    return encode(low, 0), encode(high, MAX_RANDOM)
 
 
 def _aware(time: float | datetime) -> float | datetime:

@@ -17,7 +17,7 @@ import pytest
 from django.utils import timezone, translation
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
-from resty_django.concurrency import Call, gather
+from resty_django.concurrency import TimedCall, gather
 from resty_django.limits.limiters.units import parse_rate, split_amount, split_rates
 from resty_django.limits.specs.policy import PolicySpec
 from resty_django.limits.specs.policy_validation import find_problems
@@ -124,5 +124,5 @@ def test_concurrent_calls_have_the_language_and_the_time_zone_of_the_caller() ->
         return translation.get_language(), gettext("Yes"), timezone.get_current_timezone_name()
 
     with marked(), timezone.override(zone):
-        (reply,) = gather([Call("language", ask)])
+        (reply,) = gather([TimedCall("language", ask)])
     assert reply.value == (LANGUAGE, "⟦Yes⟧", "three")

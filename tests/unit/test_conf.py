@@ -30,7 +30,7 @@ def _empty(settings: Settings) -> None:
     settings.RESTY_DJANGO = {}
 
 
-def test_an_empty_dict_gives_the_defaults() -> None:
+def test_an_empty_dict_means_the_defaults() -> None:
     assert conf.ids == IdsSettings()
     assert conf.ids.udp == UdpSettings(host="127.0.0.1", port=1200, max_datagram=20_000)
     assert (conf.ids.step, conf.ids.offset, conf.ids.wait, conf.ids.refresh) == (1, 0, 2.0, 1.0)
@@ -144,7 +144,7 @@ def test_every_key_is_documented_at_its_anchor(monkeypatch: pytest.MonkeyPatch) 
             assert f'<a id="{see_key(path).partition("#")[2].rstrip(".")}"></a>' in text, path
 
 
-def test_documented_defaults_are_those_of_the_code() -> None:
+def test_documented_defaults_equal_the_defaults_of_the_code() -> None:
     text = (ROOT / "docs" / "settings.md").read_text()
     for key, value in {
         "ids-step": 1,
@@ -165,12 +165,12 @@ def test_a_site_has_dictionaries_that_it_does_not_name() -> None:
     )
 
 
-def test_what_a_site_says_of_a_dictionary_that_is_always_there_leaves_the_rest_of_it(settings: Settings) -> None:
+def test_settings_of_a_built_in_dictionary_keep_its_other_defaults(settings: Settings) -> None:
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"events": {"PATH": "/run/site"}}}
     assert conf.shared_dicts["events"] == SharedDictSettings(size=4 * 1024 * 1024, path="/run/site")
 
 
-def test_dictionaries_have_the_names_that_the_site_gives_them(settings: Settings, tmp_path: pathlib.Path) -> None:
+def test_dictionaries_have_the_names_in_the_settings(settings: Settings, tmp_path: pathlib.Path) -> None:
     before = list(conf.shared_dicts)
     settings.RESTY_DJANGO = {
         "SHARED_DICTS": {
@@ -229,7 +229,7 @@ def test_a_wrong_dictionary_is_named_when_any_is_used(settings: Settings, raw: A
     assert next(problem.message for problem in all_problems()) in str(caught.value)
 
 
-def test_another_cache_may_be_named_once_it_is_there(settings: Settings) -> None:
+def test_another_cache_may_be_named_once_it_exists(settings: Settings) -> None:
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"hits": {"ENGINE": "redis", "ALIAS": "store"}}}
     with pytest.raises(ImproperlyConfigured):
         _ = conf.shared_dicts
@@ -240,7 +240,7 @@ def test_another_cache_may_be_named_once_it_is_there(settings: Settings) -> None
     assert conf.shared_dicts["hits"].alias == "store"
 
 
-def test_the_settings_of_a_dictionary_tell_it_apart() -> None:
+def test_dictionaries_with_other_settings_differ() -> None:
     assert hash(SharedDictSettings()) == hash(SharedDictSettings())
     assert SharedDictSettings() != SharedDictSettings(size=1024 * 1024)
 

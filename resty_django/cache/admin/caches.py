@@ -16,11 +16,12 @@ from resty_django.admin.base import ReadOnlyAdmin, object_page, viewer_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import number, unavailable
 from resty_django.admin.forms import delete_key
-from resty_django.admin.operations import Change, Operation
-from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.operations import Operation, OperationResult
+from resty_django.admin.statistics import KeyView, key_of, why
 from resty_django.admin.tables import (
     Listing,
     Row,
+    SortOrder,
     changed,
     filter_form,
     heads_of,
@@ -47,18 +48,18 @@ ROWS: Final = 8
 """Rows per page of a table of a cache's page."""
 
 
-def _delete_key(obj: Cache, data: dict[str, Any]) -> Change:
+def _delete_key(obj: Cache, data: dict[str, Any]) -> OperationResult:
     items.delete(_usable_cache(all_caches().get(obj.name)), data["key"])
-    text = Key.of(data["key"]).text
+    text = KeyView.of(data["key"]).text
     message = format_html(_('Deleted the key <code class="resty-id">{}</code>.'), text)
-    return Change(f"Deleted the key “{text}”.", message)
+    return OperationResult(f"Deleted the key “{text}”.", message)
 
 
-def _invalidate_tag(obj: Cache, data: dict[str, Any]) -> Change:
+def _invalidate_tag(obj: Cache, data: dict[str, Any]) -> OperationResult:
     items.invalidate_tag(_usable_cache(all_caches().get(obj.name)), data["tag"])
-    text = Key.of(data["tag"]).text
+    text = KeyView.of(data["tag"]).text
     message = format_html(_('Invalidated the tag <code class="resty-id">{}</code>.'), text)
-    return Change(f"Invalidated the tag “{text}”.", message)
+    return OperationResult(f"Invalidated the tag “{text}”.", message)
 
 
 def _purge_form(data: Any, obj: Cache) -> PurgeForm:
@@ -83,11 +84,11 @@ def _losses(obj: Cache) -> dict[str, Any]:
     return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}
 
 
-def _purge(obj: Cache, data: dict[str, Any]) -> Change:
+def _purge(obj: Cache, data: dict[str, Any]) -> OperationResult:
     free = bool(data.get("free"))
     items.purge(_usable_cache(all_caches().get(obj.name)), free)
     message = _("Purged the cache and freed its memory.") if free else _("Purged the cache.")
-    return Change(f"Purged the cache{' and freed its memory' if free else ''}.", message)
+    return OperationResult(f"Purged the cache{' and freed its memory' if free else ''}.", message)
 
 
 class CacheAdmin(ReadOnlyAdmin[Cache]):
@@ -137,7 +138,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         caches = listed_table(
             listing(request, columns.LIST, rows),
             self._row,
-            caption=capfirst(self.opts.verbose_name_plural),
+            caption=str(capfirst(self.opts.verbose_name_plural)),
             export="caches",
             note=note,
         )
@@ -211,17 +212,17 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         try:
             cache = _usable_cache(info)
             if key:
-                return {"key": Key.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
+                return {"key": KeyView.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
             page_number = int(page) if page.isdecimal() and len(page) < 10 else 1
             order = order_of(request, columns.ITEMS)
             return {
                 "text": prefix,
-                "listed": items.search(cache, prefix, page_number, reverse=order[1]),
-                "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
+                "listed": items.search(cache, prefix, page_number, reverse=order.descending),
+                "item_heads": heads_of(request, columns.ITEMS, order or SortOrder("key")),
                 "pages": changed(request, page=None),
             }
         except Exception as error:  # e.g. a dictionary that cannot be used
-            return {"key": Key.of(key), "text": prefix, "fault": why(error)}
+            return {"key": KeyView.of(key), "text": prefix, "fault": why(error)}
 
 
 def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from resty_django.admin.formatting import duration, number
-from resty_django.admin.statistics import TYPES, Key, life_text, size_of, value_text
+from resty_django.admin.statistics import TYPES, KeyView, life_text, size_of, value_text
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
 
@@ -34,7 +34,7 @@ Cache = MLCache | Store
 class Row:
     """A key in the list."""
 
-    key: Key
+    key: KeyView
     life: str
     levels: str
     size: str
@@ -107,7 +107,7 @@ def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
     item = _item(dictionary, name)
     life = life_text(dictionary.ttl(name))
     size = "" if item is None else size_of(item.value) or str(TYPES.get(type(item.value), ""))
-    return Row(Key.of(key), life, _levels(cache, key, item), size)
+    return Row(KeyView.of(key), life, _levels(cache, key, item), size)
 
 
 def find(cache: Cache, key: str) -> Details | None:

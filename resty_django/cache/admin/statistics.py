@@ -14,8 +14,8 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
 from resty_django.admin.formatting import NONE, duration, local_time, number, percent
-from resty_django.admin.statistics import Key, why
-from resty_django.minute_series.records import Span, summed
+from resty_django.admin.statistics import KeyView, why
+from resty_django.minute_series.records import PeriodCounts, summed
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
@@ -71,7 +71,7 @@ class SlowKey:
 
     @classmethod
     def of(cls, slow: Slow) -> SlowKey:
-        key = Key.of(slow.key)
+        key = KeyView.of(slow.key)
         return cls(
             key.text, token_of(slow.key), duration(slow.seconds), local_time(slow.when), slow.times, slow.seconds
         )
@@ -88,7 +88,7 @@ class MissedKey:
 
     @classmethod
     def of(cls, entry: FrequentKey) -> MissedKey:
-        key = Key.of(entry.key)
+        key = KeyView.of(entry.key)
         least = entry.times - entry.error
         count = f"{number(least)} – {number(entry.times)}" if entry.error else number(entry.times)
         return cls(key.text, token_of(entry.key), count, entry.times)
@@ -215,7 +215,7 @@ class Figures:
 
 def token_of(key: str) -> str:
     """Return the token of a listed key; "" if it was shortened or changed."""
-    return "" if key.endswith("…") or "\ufffd" in key else Key.of(key).token
+    return "" if key.endswith("…") or "\ufffd" in key else KeyView.of(key).token
 
 
 def kind_of(info: CacheInfo) -> str:
@@ -228,16 +228,16 @@ def dictionary_text(dictionary: SharedDict) -> str:
     return f"{dictionary.name} ({dictionary.engine})"
 
 
-def levels_of(spans: Sequence[Span[Stats]]) -> list[Series]:
+def levels_of(spans: Sequence[PeriodCounts[Stats]]) -> list[Series]:
     """Return the calls by level, as bars with errors at the bottom, so that even a few are visible."""
     return _bars(spans, {kind: label for kind, (label, _help) in LEVELS.items()})
 
 
-def _bars(spans: Sequence[Span[Stats]], labels: Mapping[str, Any]) -> list[Series]:
+def _bars(spans: Sequence[PeriodCounts[Stats]], labels: Mapping[str, Any]) -> list[Series]:
     return [Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in labels.items()]
 
 
-def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> list[Chart]:
+def span_charts(spans: Sequence[PeriodCounts[Stats]], seconds: int, summary: str) -> list[Chart]:
     """Return the charts of misses, hit ratio and calls for spans of a minute or an hour."""
     axis = time_axis([span.start for span in spans], seconds)
     ratios = [span.counts.hit_ratio if span.counts.calls else None for span in spans]

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import local_time
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.sansio import run
 
 from ..errors import BadOption
@@ -23,7 +23,7 @@ from ..tags.names import LONGEST, invalidated
 class TagRow:
     """A tag, the number of its invalidations while it was listed, and the time of the last one."""
 
-    key: Key
+    key: KeyView
     times: int
     when: datetime
 
@@ -33,7 +33,7 @@ def latest_tags(info: CacheInfo) -> list[TagRow]:
     if info.counter is None:
         return []
     run(info.counter.flush())
-    return [TagRow(Key.of(row.tag), row.times, local_time(row.when)) for row in run(info.counter.tags.load())]
+    return [TagRow(KeyView.of(row.tag), row.times, local_time(row.when)) for row in run(info.counter.tags.load())]
 
 
 class TagForm(forms.Form):

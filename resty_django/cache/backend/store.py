@@ -18,14 +18,14 @@ from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import (
-    Change,
     Keep,
     NoMemory,
     NotFound,
-    Outcome,
     SharedDict,
+    StoreOutcome,
     Unavailable,
     Unreadable,
+    Update,
     WrongKind,
     shdicts,
 )
@@ -176,7 +176,7 @@ class Store(Levels):
         write = partial(self._write, key, self.shm.add_or_get, self.shm.aadd_or_get, (key, raw, ttl))
         try:
             stored = yield from write()
-            if not isinstance(stored, Outcome):
+            if not isinstance(stored, StoreOutcome):
                 versions = entries.tags_of(stored)
                 if versions and not (yield from self.tags.are_current(versions)):
                     yield Step(self.shm.delete_if, self.shm.adelete_if, (key, stored))
@@ -186,7 +186,7 @@ class Store(Levels):
             return False
         except (Foreign, Unreadable, WrongKind):  # what is there was not written by this cache
             return False
-        return isinstance(stored, Outcome)
+        return isinstance(stored, StoreOutcome)
 
     def touch(self, key: str, ttl: float) -> Steps[bool]:
         """Set a new time to live. Return False if the key does not exist."""
@@ -194,9 +194,9 @@ class Store(Levels):
             return (yield from self.delete(key))
         stored, context = self.clock(), self.context_of(key)
 
-        def renew(raw: Any) -> Change | Keep:
+        def renew(raw: Any) -> Update | Keep:
             try:
-                return Keep(False) if raw is None else Change(entries.renewed(context, raw, stored, ttl), ttl, True)
+                return Keep(False) if raw is None else Update(entries.renewed(context, raw, stored, ttl), ttl, True)
             except Foreign:
                 return Keep(False)
 
@@ -235,7 +235,7 @@ class Store(Levels):
         except BaseException:
             self.lru.delete(key)  # the value in L2 is unknown
             raise
-        if changed is True or isinstance(changed, Outcome):  # an item that L2 evicted may still be in an L1
+        if changed is True or isinstance(changed, StoreOutcome):  # an item that L2 evicted may still be in an L1
             self.lru.delete(key)
             if broadcasts:
                 yield from self.announce(self.invalidations, key, "source")

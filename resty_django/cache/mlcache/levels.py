@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import (
-    Change,
     Keep,
     NoMemory,
-    Outcome,
     SharedDict,
     SharedDictError,
+    StoreOutcome,
     Unreadable,
+    Update,
 )
 from resty_django.shdict.base import Entry
 from resty_django.text import logger
@@ -305,7 +305,7 @@ class RecordLevels(Levels):
 
     def add(
         self, key: str, value: Any, record: bytes, ttl: float, replaceable: Mapping[SharedDict, bytes], tries: int
-    ) -> Steps[Outcome]:
+    ) -> Steps[StoreOutcome]:
         """Store a value in L2, unless it has another one than those that are `replaceable`. Raise `NoMemory`."""
         dictionary = self.shm if value is not None or self.miss is None else self.miss
         name = self.prefix + key
@@ -317,7 +317,7 @@ class RecordLevels(Levels):
             else:
                 yield Step(place.delete_if, place.adelete_if, (name, raw))
         try:
-            outcome: Outcome = yield step
+            outcome: StoreOutcome = yield step
         except NoMemory as error:
             outcome = yield from _again(step, tries - 1, error)
         return outcome
@@ -387,11 +387,11 @@ def serialized(value: Any, serialize: Function | None) -> Any:
     return l1_value
 
 
-def _again(step: Step, tries: int, error: NoMemory) -> Steps[Outcome]:
+def _again(step: Step, tries: int, error: NoMemory) -> Steps[StoreOutcome]:
     """Repeat a storing step that has raised this error; each attempt evicts more items. Raise the last error."""
     for _ in range(tries):
         try:
-            outcome: Outcome = yield step
+            outcome: StoreOutcome = yield step
         except NoMemory as failure:
             error = failure
         else:
@@ -399,9 +399,9 @@ def _again(step: Step, tries: int, error: NoMemory) -> Steps[Outcome]:
     raise error
 
 
-def _replaced(raw: bytes, record: bytes, ttl: float, stored: Any) -> Change | Keep:
+def _replaced(raw: bytes, record: bytes, ttl: float, stored: Any) -> Update | Keep:
     """Return the change of a key from `raw`, if it still has this value, to `record`."""
-    return Change(record, ttl, Outcome.STORED) if stored is None or stored == raw else Keep(Outcome.EXISTS)
+    return Update(record, ttl, StoreOutcome.STORED) if stored is None or stored == raw else Keep(StoreOutcome.EXISTS)
 
 
 def _stored(candidate: tuple[Record, bool]) -> float:

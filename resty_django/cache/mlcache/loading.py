@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar
 from resty_django.callables import acall, call
 from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import NoMemory, Outcome, SharedDict, SharedDictError, Unavailable
+from resty_django.shdict import NoMemory, SharedDict, SharedDictError, StoreOutcome, Unavailable
 from resty_django.text import logger
 from resty_django.text.durations import seconds_of
 
@@ -385,7 +385,7 @@ class Loader:
         except NoMemory as error:
             levels.log_full(key, error)
         else:
-            if outcome is Outcome.EXISTS:
+            if outcome is StoreOutcome.EXISTS:
                 return serialized(value, options.l1_serializer)
         early = levels.early.seconds_of_new(key, record, ttl, took, options.early) if took else 0.0
         return levels.keep(key, value, ttl, options.l1_serializer, version, tagged, early)

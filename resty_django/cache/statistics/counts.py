@@ -85,7 +85,7 @@ class Slow(NamedTuple):
         return Slow(self.key, slower.seconds, slower.when, self.times + same_key.times)
 
 
-class History(records.History[Stats]):
+class History(records.CountHistory[Stats]):
     """The counts of all processes, the slowest keys of the last two days, and the keys with the most callbacks in this
     hour and the previous one."""
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from resty_django.minute_series.records import Counts
-from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.minute_series.series import FLUSH_SECONDS, FlushPause, MinuteSeries
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.processes.forks import after_fork
 from resty_django.sansio import Steps, arun, run
@@ -88,8 +88,8 @@ class Counter:
         self.wall = wall
         self._guarded = guarded(dictionary)
         self._series = _series(self._guarded, lambda: self.wall())
-        self.due_at = clock() + PERIOD
-        self._pause = Pause()
+        self.due_at = clock() + FLUSH_SECONDS
+        self._pause = FlushPause()
         self.now = Stats()
         """The counts up to now, always the same object."""
         self.tags = TagHistory(name, self._guarded, lambda: self.wall())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, SharedDict
+from resty_django.shdict import SharedDict, Update
 
 ITEM: Final = "mlcache:stats-tags:"
 """Prefix of the key of a cache's record."""
@@ -58,8 +58,8 @@ class TagHistory:
         with self._writing:
             rows, self._pending = self._pending, {}
 
-        def change(stored: Any) -> Change:
-            return Change([list(row) for row in summed(_rows(stored), rows.values())], LIFE)
+        def change(stored: Any) -> Update:
+            return Update([list(row) for row in summed(_rows(stored), rows.values())], LIFE)
 
         try:
             yield Step(self._dictionary.update, self._dictionary.aupdate, (self._key, change))

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 
 from resty_django.admin.base import Model, PageAdmin
-from resty_django.admin.operations import Change
+from resty_django.admin.operations import OperationResult
 
 from .. import service, store
 from ..errors import IdError
@@ -29,9 +29,9 @@ class ServiceAdmin(PageAdmin[Model]):
         return super().get_queryset(request).using(store.database())
 
 
-def issue_one(rule: Any, app: str, salt: str) -> Change:
+def issue_one(rule: Any, app: str, salt: str) -> OperationResult:
     """Issue an ID."""
     with transaction.atomic(using=store.database()) if rule.gapless else nullcontext():
         issued_id = service.next_id(rule.name, app=app, salt=salt)
     message = format_html('Issued <code class="resty-id">{}</code>', issued_id)
-    return Change(f"Issued {issued_id} for the application name “{app}”.", message)
+    return OperationResult(f"Issued {issued_id} for the application name “{app}”.", message)

@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.base import NoEditing, shown_time
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.conf import conf
 
 from .. import operations, store
@@ -30,7 +30,7 @@ from ..engine.wall_clock import wall_at
 from ..errors import BadRule
 from ..forecast import annotate_runs_out
 from ..models import IdCounter, IdRule
-from ..overview import LOW
+from ..overview import LOW_SHARE
 from ..preview import preview
 from .base import ServiceAdmin, issue_one
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
@@ -45,7 +45,7 @@ class RoomFilter(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
-            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW)}),
+            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW_SHARE)}),
             ("used_up", _("used up")),
             ("ahead", _("ahead of the clock")),
             ("step", _("step to confirm")),
@@ -54,7 +54,7 @@ class RoomFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         match self.value():
             case "near":
-                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=1 - LOW)
+                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=1 - LOW_SHARE)
             case "used_up":
                 return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), bound__gt=F("rule__max_counter"))
             case "ahead":
@@ -76,19 +76,19 @@ def _by_zone(condition: Callable[[int], Q]) -> Q:
     return matches
 
 
-def _issue(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _issue(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     if not is_ours(counter):
         raise PermissionDenied(f"This counter belongs to another node. This site is node {conf.ids.offset}.")
     return issue_one(counter.rule, counter.app_name, data["salt"])
 
 
-def _raise(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _raise(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     done = operations.raise_counter(counter, to=data["to"])
     template = _("Counter %(counter)s: raised: the next number was %(before)s and is now %(after)s.")
     return _set(counter, "Raised", done, template)
 
 
-def _lower(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _lower(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     back = bool(data.get("cycle_back"))
     done = operations.lower_counter(counter, to=data["to"], cycle_back=back)
     template = (
@@ -103,7 +103,7 @@ def _lower(counter: IdCounter, data: dict[str, Any]) -> Change:
     return _set(counter, entry, done, template)
 
 
-def _confirm(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _confirm(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     if counter.step == conf.ids.step:
         text = _("The counter already has this site’s step, %(step)s. Nothing was changed.")
         raise Refused(text % {"step": conf.ids.step})
@@ -117,12 +117,12 @@ def _confirm(counter: IdCounter, data: dict[str, Any]) -> Change:
     return _set(counter, entry, done, template, **values)
 
 
-def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **values: Any) -> Change:
+def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **values: Any) -> OperationResult:
     """Return the change. Its message begins with a word, because the admin capitalizes the first letter, and a rule's
     name must keep its case."""
     before, after = f"{counter.bound:,}", f"{done.bound:,}"
     message = template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
-    return Change(f"{entry}: the next number was {before} and is now {after}.", message)
+    return OperationResult(f"{entry}: the next number was {before} and is now {after}.", message)
 
 
 def _explain(counter: IdCounter) -> dict[str, Any]:

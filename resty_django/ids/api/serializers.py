@@ -20,19 +20,8 @@ from resty_django.conf import conf
 from ..engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT
 from ..models import RULE_FIELDS, IdCounter, IdRule
 
-MAX_PREVIEW = 20
-
-NAME = {"maxLength": MAX_NAME_LENGTH, "pattern": r"^[^\u0000-\u0023%&'<>]*$"}
+NAME_SCHEMA = {"maxLength": MAX_NAME_LENGTH, "pattern": r"^[^\u0000-\u0023%&'<>]*$"}
 """An application name, limited to ASCII, as a regular expression."""
-RULE: Mapping[str, Mapping[str, Any]] = {
-    "name": {**NAME, "minLength": 1},
-    "source": {"minLength": 1},
-    "min_counter": {"minimum": 0, "maximum": MAX_NUMBER - 1},
-    "max_counter": {"minimum": 1, "maximum": MAX_NUMBER},
-    "reset_seconds": {"minimum": 0},
-    "segment_size": {"minimum": 1},
-    "salt_length": {"minimum": 0, "maximum": MAX_SALT},
-}
 
 
 def _text(help_text: str | None = None) -> StrictCharField:
@@ -50,7 +39,7 @@ class IdRequestSerializer(KnownFieldsOnly):
 
     @classmethod
     def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
-        return {"app": NAME, "count": {"minimum": 1, "maximum": conf.ids.max_count}}
+        return {"app": NAME_SCHEMA, "count": {"minimum": 1, "maximum": conf.ids.max_count}}
 
 
 class IdsSerializer(serializers.Serializer[Any]):
@@ -116,7 +105,15 @@ class _RuleFields(KnownFieldsOnly, serializers.ModelSerializer[IdRule]):
 
     @classmethod
     def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
-        return RULE
+        return {
+            "name": {**NAME_SCHEMA, "minLength": 1},
+            "source": {"minLength": 1},
+            "min_counter": {"minimum": 0, "maximum": MAX_NUMBER - 1},
+            "max_counter": {"minimum": 1, "maximum": MAX_NUMBER},
+            "reset_seconds": {"minimum": 0},
+            "segment_size": {"minimum": 1},
+            "salt_length": {"minimum": 0, "maximum": MAX_SALT},
+        }
 
 
 class IdRuleSerializer(_RuleFields):
@@ -153,12 +150,12 @@ class IdPreviewSerializer(KnownFieldsOnly):
 
     app = _text()
     salt = _text("If empty, a salt is generated where the rule needs one.")
-    count = StrictIntegerField(required=False, default=3, min_value=1, max_value=MAX_PREVIEW)
+    count = StrictIntegerField(required=False, default=3, min_value=1, max_value=20)
     draft = IdRuleDraftSerializer(required=False, partial=True, help_text="Unsaved changes to the rule.")
 
     @classmethod
     def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
-        return {"app": NAME}
+        return {"app": NAME_SCHEMA}
 
 
 class IdPreviewedSerializer(serializers.Serializer[Any]):

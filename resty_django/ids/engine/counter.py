@@ -26,18 +26,10 @@ from .segment import Grant
 from .wall_clock import wall_at
 
 Clock = Callable[[], float]
-QUARTER = 900
+CLOCK_CHANGE_SECONDS = 900
 """Daylight saving changes happen at multiples of this number of seconds."""
 GROW_BELOW, SHRINK_ABOVE = 1.0, 60.0
 """A segment that lasts less than the first number of seconds doubles the next one; more than the second halves it."""
-
-COVER = 4
-"""After requests had to wait, the next segment has this multiple of the numbers requested during one reservation.
-
-The segment after it is ordered when half of it is used, so that the other half lasts for two reservations.
-"""
-LONGEST_COVERED = 10.0
-"""Seconds after which a slow reservation counts as an outage; segments are not enlarged to cover one."""
 
 
 class Reserver(Protocol):
@@ -345,7 +337,7 @@ class Counter:
         self._shown = wall
         unit = self.rule.resolution
         ends = min(wall // unit * unit + unit, segment.cycle.end)
-        until: float = math.floor(now) + max(1, min(ends - real, QUARTER - real % QUARTER))
+        until: float = math.floor(now) + max(1, min(ends - real, CLOCK_CHANGE_SECONDS - real % CLOCK_CHANGE_SECONDS))
         if self._waiting():
             until = min(until, now + 1)
         elif self._spare is None and not length_hint(segment.halves[0]):
@@ -391,14 +383,18 @@ class Counter:
         return self._pending
 
     def _cover(self) -> None:
-        """Enlarge the next segment if requests had to wait, so that it lasts for the time of a reservation."""
+        """Enlarge the next segment if requests had to wait: to four times the numbers requested during a reservation.
+
+        The segment after it is ordered when half of it is used, so that the other half lasts for two reservations. A
+        reservation that takes longer than 10 seconds is an outage, which segments need not cover.
+        """
         if not self._starved:
             return
         elapsed = monotonic() - self._ordered
         demand = self.issued - self._issued_at_order + self._starved
-        demand = int(demand * min(1.0, LONGEST_COVERED / elapsed)) if elapsed > 0 else demand
+        demand = int(demand * min(1.0, 10.0 / elapsed)) if elapsed > 0 else demand
         if 2 * demand > self.want:
-            self.want = max(self.want, min(COVER * demand, self._max_segment))
+            self.want = max(self.want, min(4 * demand, self._max_segment))
 
     def _resize(self) -> None:
         """Adapt the next segment's size to the demand, between the rule's segment size and the site's maximum.

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from .wall_clock import datetime_of, wall_of
 
-DAY = 86_400
-WEEK = 7 * DAY
-_FIRST_MONDAY = 4 * DAY
+DAY_SECONDS = 86_400
+WEEK_SECONDS = 7 * DAY_SECONDS
 FOREVER = 2**62
 """The end of a cycle that never ends; its start is `-FOREVER`."""
 
@@ -54,7 +53,8 @@ class Reset:
     def cycle(self, wall: int) -> Cycle:
         """Return the cycle that contains the wall second `wall`."""
         if self.seconds:
-            origin = _FIRST_MONDAY if self.seconds % WEEK == 0 else 0
+            first_monday = 4 * DAY_SECONDS
+            origin = first_monday if self.seconds % WEEK_SECONDS == 0 else 0
             start = (wall - origin) // self.seconds * self.seconds + origin
             return Cycle(start, min(start + self.seconds, FOREVER))
         if not self.calendar:

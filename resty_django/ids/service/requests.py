@@ -32,7 +32,7 @@ class Order(NamedTuple):
     deadline: float
 
 
-class Job(NamedTuple):
+class WorkItem(NamedTuple):
     """A unit of work, with the reservations that it makes."""
 
     work: Callable[[], Any]
@@ -50,7 +50,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.tasks: deque[Job] = deque()
+        self.tasks: deque[WorkItem] = deque()
         self.orders: deque[Order] = deque()  # of counters that this process has used
         self.names: deque[Order] = deque()  # of counters that may be in the database
         self.found: deque[Order] = deque()  # of counters that are in the database
@@ -63,7 +63,7 @@ class Requests:
         orders = map(len, (self.orders, self.names, self.found, self.admitted))
         return len(self.tasks) + sum(orders) + len(self.lookups) + (self.reading is not None)
 
-    def add(self, job: Job) -> None:
+    def add(self, job: WorkItem) -> None:
         """Add a job that comes before all other requests."""
         with self.changed:
             self.tasks.append(job)

@@ -25,17 +25,13 @@ from ..errors import IdError
 from ..service.id_service import IdService
 from .access import AccessControl
 from .handler import Ignored, Pending, Request, RequestHandler
-from .stats import Stats
+from .stats import UdpStats
 
 log = logger("resty_django.ids.udp")
 
-IDLE = 0.2
-"""Seconds without a request after which the loop checks whether to stop."""
-MAX_PARKED = 10_000
-"""The maximum number of requests that wait for reservations at the same time."""
 MAX_PARKED_MONITORS = 1000
-"""The maximum number of parked monitor requests, so that requests for IDs can be parked, too."""
-_DRAIN = 1.0
+"""The maximum number of parked monitor requests. It is smaller than the maximum of all requests, so that requests for
+IDs can always be parked."""
 
 Address = Any
 
@@ -62,7 +58,7 @@ class UdpServer:
         udp = conf.ids.udp
         self.sock = sock
         self.service = service
-        self.stats = Stats()
+        self.stats = UdpStats()
         self.handler = RequestHandler(service, self.stats, udp.keys, listed=bool(udp.networks))
         self.handler.local = self.handler.local or ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
         self.stopping = False
@@ -81,8 +77,8 @@ class UdpServer:
 
     def serve(self) -> None:
         """Answer requests until stopped, then answer remaining and parked ones, and return the unused numbers."""
-        seconds, fraction = divmod(IDLE, 1)
-        timeout = struct.pack("ll", int(seconds), int(fraction * 1e6))
+        # Without a request, the loop checks after 0.2 s whether to stop.
+        timeout = struct.pack("ll", 0, 200_000)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         ended = threading.Event()
         sweeper = threading.Thread(target=self._sweep, args=(ended,), name="resty-ids-sweeper", daemon=True)
@@ -160,7 +156,7 @@ class UdpServer:
 
     def _park(self, pending: Pending, send: Callable[[bytes], None], since: float | None = None) -> None:
         monitors = pending.request.position is not None
-        if len(self._parked) >= MAX_PARKED or (monitors and len(self._monitors) >= MAX_PARKED_MONITORS):
+        if len(self._parked) >= 10_000 or (monitors and len(self._monitors) >= MAX_PARKED_MONITORS):
             self._refuse(pending.request, send, unavailable())
             return
         number = next(self._numbers)
@@ -207,7 +203,7 @@ class UdpServer:
 
     def _drain(self) -> None:
         self.sock.setblocking(False)
-        until = time.monotonic() + _DRAIN
+        until = time.monotonic() + 1.0
         while time.monotonic() < until:
             try:
                 datagram, address = self.sock.recvfrom(self._size + 1)

@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.forms import DeleteForm
+from resty_django.admin.forms import DeleteKeyForm
 from resty_django.admin.versions import VersionedForm
 from resty_django.text.durations import parse_duration
 from resty_django.text.localized import grouped, translated
@@ -25,10 +25,6 @@ from ..requests.chosen_rates import tier_problem
 from ..specs.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
 from ..specs.override import is_known
 from ..specs.policy import ALL_NUMBERS, LONGEST_NAME, NUMBERS, PolicySpec
-
-LONGEST_INTERVAL = 86_400.0
-MOST_NAMES = 5
-"""The maximum number of unknown names that an error lists."""
 
 
 class LimitPolicyForm(VersionedForm):
@@ -75,7 +71,7 @@ class LimitPolicyForm(VersionedForm):
 
     def _check_names(self, field: str, unknown: list[str]) -> None:
         if unknown:
-            names = ", ".join(f"“{shown(name)}”" for name in unknown[:MOST_NAMES])
+            names = ", ".join(f"“{shown(name)}”" for name in unknown[:5])
             template = (
                 _("There is no user %(names)s. Correct the name, or remove it.")
                 if field == "exempt_users"
@@ -145,13 +141,14 @@ class LimitOverrideForm(VersionedForm):
 
 
 class SpanField(forms.CharField):
-    """A duration with its unit, as seconds."""
+    """A duration of up to one day with its unit, as seconds."""
 
-    def __init__(self, *, most: float, **kwargs: Any) -> None:
+    max_seconds = 86_400
+
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_length=32, **kwargs)
-        self.most = most
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> float:
         text = super().clean(value)
         if not text:
             return 0.0
@@ -159,9 +156,9 @@ class SpanField(forms.CharField):
             seconds = parse_duration(text)
         except ValueError as error:
             raise ValidationError(translated(error)) from error
-        if seconds > self.most:
+        if seconds > self.max_seconds:
             text = _("The duration is too long. Enter at most %(seconds)s seconds.")
-            raise ValidationError(text % {"seconds": grouped(round(self.most))})
+            raise ValidationError(text % {"seconds": grouped(self.max_seconds)})
         return seconds
 
 
@@ -175,15 +172,15 @@ class TrialForm(forms.Form):
     key = forms.CharField(
         label=gettext_lazy("Key"), max_length=200, required=False, help_text=gettext_lazy("The key of all requests.")
     )
-    arrivals = forms.IntegerField(label=gettext_lazy("Requests"), min_value=1, max_value=simulation.MOST, initial=20)
+    arrivals = forms.IntegerField(
+        label=gettext_lazy("Requests"), min_value=1, max_value=simulation.MAX_REQUESTS, initial=20
+    )
     interval = SpanField(
-        most=LONGEST_INTERVAL,
         label=gettext_lazy("Interval"),
         initial="100ms",
         help_text=gettext_lazy("0s: all at once."),
     )
     lasts = SpanField(
-        most=LONGEST_INTERVAL,
         label=gettext_lazy("Duration of each"),
         initial="500ms",
         required=False,
@@ -200,7 +197,7 @@ class TrialForm(forms.Form):
             del self.fields["limit"]
 
 
-class ResetForm(DeleteForm):
+class ResetForm(DeleteKeyForm):
     """A key: from the token in the URL, else entered by the user."""
 
     key = forms.CharField(

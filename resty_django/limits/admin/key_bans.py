@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Self
+from typing import Self
 
 from resty_django.admin.formatting import local_time
-from resty_django.admin.statistics import Key, why
+from resty_django.admin.statistics import KeyView, why
 from resty_django.sansio import run
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..bans import registry
-from ..bans.registry import ALL_LIMITS, LONGEST_REASON, Ban
+from ..bans.registry import ALL_LIMITS, MAX_REASON_CHARACTERS, Ban
 from ..callers.names import LOGIN_BANS
 from ..login import guard
 from ..overrides.override_set import Override
@@ -22,10 +22,9 @@ from ..policies import registry as policies
 from ..specs.override import LOGIN_SERIES
 from ..statistics import catalog
 from ..statistics.reporter import stats
+from .columns import MAX_SHOWN_CHARACTERS
 from .key_forms import stored_forms
 from .key_overrides import add_query
-
-LONGEST_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +83,12 @@ class KeyBanned:
         kind, key = parts[0] if setting == "address" else ("key", ban.key)
         kind = "network" if kind == "address" and "/" in key else kind
         return cls(
-            token=Key.of(ban.name).token,
-            limit=printable(ban.limit, LONGEST_TEXT),
-            key=Key.of(ban.key).text,
+            token=KeyView.of(ban.name).token,
+            limit=printable(ban.limit, MAX_SHOWN_CHARACTERS),
+            key=KeyView.of(ban.key).text,
             until=local_time(ban.until),
             number=ban.number,
-            reason=printable(ban.reason, LONGEST_REASON),
+            reason=printable(ban.reason, MAX_REASON_CHARACTERS),
             override=None if setting is None else run(guard.overriding(setting, ban.key)),
             add_query="" if setting is None else add_query(LOGIN_SERIES[setting], kind, key),
         )

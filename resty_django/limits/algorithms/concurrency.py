@@ -100,12 +100,12 @@ _end = struct.Struct("<q").unpack_from
 
 def _read(data: bytes, now: int) -> ConcurrencyState:
     """Return a state without the leases that have ended."""
-    room = len(data) - _START
     try:
         in_progress, keep_until, count = _unpack(data)
     except (struct.error, TypeError):
-        room = -1
-    if room < 0 or room % MIN_ROOM or not 0 <= count * LEASE_BYTES <= room:
+        raise foreign_data("number of requests in progress") from None
+    room = len(data) - _START
+    if room % MIN_ROOM or not 0 <= count * LEASE_BYTES <= room:
         raise foreign_data("number of requests in progress")
     if not count:
         return ConcurrencyState(in_progress, keep_until, b"", room)

@@ -13,6 +13,7 @@ that the request passes.
 from __future__ import annotations
 
 import struct
+
 from msgspec import Struct
 
 from ..decision import Decision

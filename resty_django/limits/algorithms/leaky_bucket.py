@@ -74,7 +74,8 @@ def can_pass(config: LeakyBucketConfig, cost: int) -> bool:
 
 def incoming(data: bytes | None, now: int, config: LeakyBucketConfig, cost: int, commit: bool) -> Outcome[Decision]:
     if data is None:
-        return _pack(b"", 0, now) if commit else None, config.keep, decide(config, cost, commit, 0.0)
+        decision = decide(config, cost, commit, 0.0)
+        return (_pack(b"", 0, now), config.keep, decision) if commit else (None, None, decision)
     state = _read(data)
     if state.excess > config.whole_burst:
         state.excess = config.whole_burst

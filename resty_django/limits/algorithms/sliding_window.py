@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import struct
+
 from msgspec import Struct
 
 from ..decision import Decision

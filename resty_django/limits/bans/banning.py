@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from django.utils.translation import gettext as _
 
@@ -19,11 +19,9 @@ from ..limiters.rate import FixedWindow
 from ..specs.ban import BanRule
 from ..statistics.catalog import BAN, add_limit, series_name
 from ..statistics.reporter import stats
-from ..stores.circuit_breaker import PAUSE
+from ..stores.circuit_breaker import RETRY_SECONDS
 from . import registry
 from .registry import Ban
-
-_PASSED: Final = Decision.passed(limit=0, remaining=0)
 
 
 class Banning:
@@ -54,6 +52,18 @@ class Banning:
             rule.after, rule.within, prefix=f"bans:{prefix}", name=name, store=store, on_error=on_error, clock=clock
         )
 
+    @classmethod
+    def of_limiter(cls, rule: BanRule, name: str, limiter: Any) -> Banning:
+        """Return the bans by a limiter: its refusals are counted in its store."""
+        return cls(
+            rule,
+            name,
+            prefix=limiter.prefix,
+            store=limiter._store,
+            on_error=limiter._on_error,
+            clock=limiter.clock,
+        )
+
     def describe(self) -> str:
         """Return the rule in words."""
         rule = self.rule
@@ -73,7 +83,8 @@ class Banning:
 
     def record(self, key: str, refusal: Decision | None, request: Any = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""
-        stats.record(self._series, key, _PASSED if refusal is None else refusal, request=request)
+        decision = Decision.passed(limit=0, remaining=0) if refusal is None else refusal
+        stats.record(self._series, key, decision, request=request)
 
     @property
     def on_error(self) -> str:
@@ -142,5 +153,5 @@ class Banning:
     def _without_store(self, limit: int) -> Decision | None:
         """Return the decision while the dictionary cannot be used."""
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
@@ -25,13 +25,14 @@ from resty_django.users import load_user, user_of
 
 from . import request_settings
 
+T = TypeVar("T")
+
+RequestFunction: TypeAlias = Callable[[Any], T]
+"""A function of a request: of an `HttpRequest`, or of the request that a framework such as DRF or Ninja passes on."""
 Part: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
 KeySpec: TypeAlias = "Key | str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]]"
 
 MISSING: Final = "-"
-LONGEST: Final = 64
-"""The maximum number of characters; longer values are replaced by a hash."""
-_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def plain(value: object) -> str:
@@ -39,7 +40,7 @@ def plain(value: object) -> str:
     text = value if type(value) is str else str(value)
     if not text:
         return MISSING
-    if len(text) <= LONGEST and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
+    if len(text) <= 64 and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
         return text
     return hashed(text)
 
@@ -83,7 +84,7 @@ class Key:
         """Return the key like `of`; `kwargs` default to the arguments in the URL."""
         if kwargs is None:
             match = getattr(request, "resolver_match", None)
-            kwargs = match.kwargs if match is not None else _NOTHING
+            kwargs = match.kwargs if match is not None else {}
         return self.of(request, kwargs)
 
     def _all(self, request: Any, kwargs: Mapping[str, Any]) -> str | None:

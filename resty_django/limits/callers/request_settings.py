@@ -13,8 +13,6 @@ DRAFT: Final = 1
 """The flag of the header fields `RateLimit` and `RateLimit-Policy`, which a draft of the IETF defines."""
 LEGACY: Final = 2
 """The flag of the `X-RateLimit` fields."""
-SELECTIONS: Final = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
-"""The flags of each value of the setting HEADERS."""
 
 
 class RequestSettings:
@@ -31,7 +29,8 @@ class RequestSettings:
     def __init__(self) -> None:
         section = conf.limits
         self.section = section
-        self.headers = SELECTIONS[section.headers]
+        flags = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
+        self.headers = flags[section.headers]
         self.max_delay = section.max_delay
         self.max_wait = section.max_wait
         self.max_waiting = section.max_waiting

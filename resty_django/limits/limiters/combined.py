@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -129,8 +129,7 @@ def _combined(answers: Answers, states: States | None) -> CombinedDecision:
     if states is not None:
         states[:] = [None if decision is None else decision.state for decision in decisions]
     if refused_by is not None:
-        refusal = decisions[refused_by]
-        assert refusal is not None
+        refusal = cast("Decision", decisions[refused_by])
         return CombinedDecision(
             allowed=False,
             limit=refusal.limit,
@@ -151,7 +150,7 @@ def _combined(answers: Answers, states: States | None) -> CombinedDecision:
         limit=fewest.limit,
         remaining=fewest.remaining,
         reset_after=fewest.reset_after,
-        failed=any([decision.failed for decision in passed]),
+        failed=any(decision.failed for decision in passed),
         token=next((decision.token for decision in passed if decision.token), ""),
         decisions=tuple(decisions),
     )

@@ -14,6 +14,7 @@ import math
 import warnings
 import weakref
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, Self, Unpack
 
 from resty_django.conf import conf, on_change
@@ -251,6 +252,11 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
             self.max_wait_ms = SITE
             del self.config
             _reading_settings.add(self)
+
+    @cached_property
+    def config(self) -> token_bucket.TokenBucketConfig:  # type: ignore[override]
+        """The numbers for the algorithm; with `max_wait="site"`, they are computed when they are first needed."""
+        return self._make_config()
 
     @property
     def max_wait(self) -> float | str | None:

@@ -6,7 +6,7 @@ import math
 import re
 from typing import Final
 
-from resty_django.text.durations import LONGEST_TEXT, BadText, gettext_noop, split_rate
+from resty_django.text.durations import MAX_TEXT_CHARS, BadText, gettext_noop, split_rate
 
 from .validation import MOST, positive
 
@@ -40,7 +40,7 @@ def split_rates(rate: str | float) -> list[str | float]:
     rates: list[str | float] = [piece.strip() for piece in rate.split(SEPARATOR)]
     if not all(rates):
         message = gettext_noop('%(rate)r contains an empty rate. Write "10/s;1000/h".')
-        raise BadText(message, rate=rate[:LONGEST_TEXT])
+        raise BadText(message, rate=rate[:MAX_TEXT_CHARS])
     return rates
 
 

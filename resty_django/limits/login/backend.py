@@ -26,9 +26,9 @@ from . import guard
 
 log = logger("resty_django.limits")
 
-REFUSAL: Final = "_resty_login_refusal"
+REFUSAL_ATTRIBUTE: Final = "_resty_login_refusal"
 """The attribute of a request whose log-in was refused, for the middleware."""
-NAME: Final = "_resty_login_name"
+NAME_ATTRIBUTE: Final = "_resty_login_name"
 """The attribute of a request with the name of its log-in, whose count is reset on success."""
 
 
@@ -51,7 +51,7 @@ def _checking(request: Any, credentials: dict[str, Any]) -> Steps[None]:
     """Raise `PermissionDenied` if the log-in that begins is refused, and mark its request."""
     http_request, name = guard.plain_request(request), guard.name_in(credentials)
     if http_request is not None:
-        setattr(http_request, NAME, name)
+        setattr(http_request, NAME_ATTRIBUTE, name)
     refusal = yield from guard.refusing(guard.keys_of(http_request, name), counted=True)
     if refusal is None:
         return
@@ -59,7 +59,7 @@ def _checking(request: Any, credentials: dict[str, Any]) -> Steps[None]:
         log.warning("refused by %s: a log-in of %s without a request", refusal.name, refusal.key)
     else:
         yield Step(announce, aannounce, (http_request, refusal))
-        setattr(http_request, REFUSAL, refusal)
+        setattr(http_request, REFUSAL_ATTRIBUTE, refusal)
     raise PermissionDenied("Too many failed log-ins.")
 
 
@@ -75,11 +75,11 @@ def reset_count(sender: Any, request: Any, user: Any, **kwargs: Any) -> None:
     if LOGIN_GUARD not in settings.AUTHENTICATION_BACKENDS:
         return
     http_request = guard.plain_request(request)
-    names = {spelling(name): name for name in (user.get_username(), getattr(http_request, NAME, ""))}
+    names = {spelling(name): name for name in (user.get_username(), getattr(http_request, NAME_ATTRIBUTE, ""))}
     for name in names.values():
         run(guard.resetting(*guard.both_keys_of(http_request, name)))
-    if hasattr(http_request, REFUSAL):
-        delattr(http_request, REFUSAL)
+    if hasattr(http_request, REFUSAL_ATTRIBUTE):
+        delattr(http_request, REFUSAL_ATTRIBUTE)
 
 
 user_login_failed.connect(count_failure, dispatch_uid="resty_django.limits.login.failed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest
@@ -23,8 +23,6 @@ from ..overrides.override_set import Override
 from ..refusals import Refusal
 from ..specs.ban import BanRule
 from ..specs.override import LOGIN_SERIES
-
-LABEL: Final = "login"
 
 
 class Scope(NamedTuple):
@@ -108,7 +106,7 @@ def refusing(keys: Mapping[str, str], counted: bool = False) -> Steps[Refusal | 
         if counted:
             banning.record(key, decision)
         if decision is not None:
-            return Refusal(banning.name, LABEL, Banning, key, decision, banned=True)
+            return Refusal(banning.name, "login", Banning, key, decision, banned=True)
     return None
 
 

@@ -25,7 +25,7 @@ from .override_set import Override, OverrideSet, override_of
 log = logger("resty_django.limits")
 
 COLUMNS: Final = ("pk", "kind", "key", "limit", "rate", "starts_at", "ends_at")
-FAULTS: Final = (ValueError, TypeError, AttributeError, OverflowError)
+ROW_ERRORS: Final = (ValueError, TypeError, AttributeError, OverflowError)
 """Errors of rows that somebody has edited by SQL."""
 
 
@@ -89,7 +89,7 @@ class Current:
         faulty: frozenset[Any] = frozenset()
         try:
             overrides = OverrideSet(map(override_of, rows), policies_only)
-        except FAULTS:
+        except ROW_ERRORS:
             valid = [row for row in rows if self._is_valid(row)]
             faulty = frozenset(row[0] for row in rows) - {row[0] for row in valid}
             overrides = OverrideSet(map(override_of, valid), policies_only)
@@ -101,7 +101,7 @@ class Current:
         """Return whether a row can be used. One that cannot is logged once."""
         try:
             OverrideSet([override_of(row)], False)
-        except FAULTS as error:
+        except ROW_ERRORS as error:
             if row[0] not in self._faulty:
                 log.error("The override with the ID %s is not valid and does not apply: %s", row[0], error)
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from resty_django.text import logger
 
@@ -17,11 +17,8 @@ from .current import current, now
 
 log = logger("resty_django.limits")
 
-KEPT: Final = 1024
-"""The number of limits with another rate that are kept ready."""
 
-
-@functools.lru_cache(KEPT)
+@functools.lru_cache(1024)
 def overridden_limiter(limiter: Limiter[Any], rate: str) -> Limiter[Any]:
     """Return a limiter with another rate, or `limiter` itself if it cannot have this rate."""
     try:

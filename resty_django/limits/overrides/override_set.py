@@ -18,8 +18,6 @@ from ..specs.override import ALL_LIMITS, KINDS, LOGIN_SERIES
 from ..specs.rates import BLOCKED, NONE
 from ..statistics import catalog
 
-REMEMBERED: Final = 4096
-"""The maximum number of cached parsed addresses."""
 _BITS: Final = {4: 32, 6: 128}
 _USER, _ADDRESS, _NETWORK, _KEY = KINDS
 
@@ -181,7 +179,7 @@ def _single(role: str, value: str) -> Iterator[tuple[str, str]]:
         yield _KEY, value
 
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(4096)
 def _parsed(name: str) -> tuple[int, int] | None:
     """Return the version and the number of the first address of a client's name, as `ClientResolver` makes it."""
     if ":" in name and "/" not in name:  # IPv6 clients are named by their network

@@ -24,9 +24,8 @@ from .matching import Match, any_pattern
 
 log = logger("resty_django.limits")
 
-MOST_REMEMBERED: Final = 1024
-LONGEST_PATH: Final = 200
-"""The maximum number of requests whose policies are remembered, and of characters of their paths."""
+MAX_REMEMBERED: Final = 1024
+"""The maximum number of requests whose policies are remembered."""
 
 Matched: TypeAlias = tuple[str, str | None, str | None]
 
@@ -110,8 +109,8 @@ class PolicySet:
             policies: tuple[Policy, ...] = ()
         else:
             policies = tuple(policy for policy in self.matching if policy.match.fits(request, match))
-        if len(request.path_info) <= LONGEST_PATH and not self.by_function:
-            if len(self.remembered) >= MOST_REMEMBERED:
+        if len(request.path_info) <= 200 and not self.by_function:
+            if len(self.remembered) >= MAX_REMEMBERED:
                 self.remembered.clear()
             self.remembered[matched] = policies
         return policies

@@ -41,9 +41,6 @@ log = logger("resty_django.limits")
 
 DATABASE_TIMEOUT: Final = 3.0
 """Seconds after which the background threads abandon a database operation."""
-FIRST_WAIT: Final = 1.0
-"""Seconds for which the first use in an event loop waits for the database."""
-REFRESH_WAIT: Final = 2.0
 
 
 declarations: dict[str, PolicySpec] = {}
@@ -130,7 +127,7 @@ def withdraw_policy(name: str) -> None:
 def refresh_policies() -> bool:
     """Read changes now, on the caller's connection. Return False if the database does not answer."""
     global _policies, _failing
-    if not refresh_lock.acquire(timeout=REFRESH_WAIT):
+    if not refresh_lock.acquire(timeout=2.0):
         refresh_soon()
         return False
     try:
@@ -198,7 +195,7 @@ def _start() -> PolicySet:
     elif _in_loop():
         reading = threading.Thread(target=_load_in_thread, name="resty-limits-first", daemon=True)
         reading.start()
-        reading.join(FIRST_WAIT)
+        reading.join(1.0)  # seconds for which the first use blocks the event loop
     else:
         refresh_policies()
     background.run_soon(_task, conf.limits.refresh)

@@ -6,24 +6,17 @@ A block is reserved in the database and consumed here. Times are in milliseconds
 from __future__ import annotations
 
 from math import inf
-from struct import Struct, error
+from struct import Struct
 from typing import Final, NamedTuple
 
 from ..decision import Decision
 from ..errors import ForeignData
 from .periods import Period
 
-REFILL: Final = 5_000
-"""Milliseconds for which one caller may reserve the next block; until then, others reserve only what they use."""
-RECHECK: Final = 10_000
+REFUSAL_MS: Final = 10_000
 """Milliseconds for which a refusal of the database is remembered, unless units are returned or granted."""
-CHECK: Final = 60_000
+CHECK_MS: Final = 60_000
 """Milliseconds after which a block in use is compared with its row, which another machine may have reset."""
-SHARE: Final = 100
-"""A block has at most this fraction of the limit: 1/100."""
-LEFT: Final = 10
-"""A block has at most this fraction of the units that are left: 1/10. So blocks shrink to 1 near the limit."""
-FOREIGN: Final = "shdict abused by other users: the key holds no block of a quota."
 
 _LAYOUT: Final = Struct("<4s9q")
 _MARK: Final = b"quo2"
@@ -61,8 +54,11 @@ class Taken(NamedTuple):
 
 
 def block_size(limit: int, left: int, most: int) -> int:
-    """Return the units to reserve: at most `most`, 1/100 of the limit and 1/10 of the units left; at least 1."""
-    return max(1, min(most, limit // SHARE, left // LEFT))
+    """Return the units to reserve: at most `most`, 1/100 of the limit and 1/10 of the units left; at least 1.
+
+    So blocks shrink to 1 near the limit.
+    """
+    return max(1, min(most, limit // 100, left // 10))
 
 
 def pack(block: Block) -> bytes:
@@ -73,13 +69,11 @@ def unpack(state: object) -> Block:
     """Return the block. Raise `ForeignData`."""
     if state is None:
         return Block()
-    try:
-        mark, *numbers = _LAYOUT.unpack(state)  # type: ignore[arg-type]
-    except (error, TypeError):
-        raise ForeignData(FOREIGN) from None
-    if mark != _MARK:
-        raise ForeignData(FOREIGN)
-    return Block(*numbers)
+    if isinstance(state, bytes | memoryview) and len(state) == _LAYOUT.size:
+        mark, *numbers = _LAYOUT.unpack(state)
+        if mark == _MARK:
+            return Block(*numbers)
+    raise ForeignData("shdict abused by other users: the key holds no block of a quota.")
 
 
 def take(block: Block, now: int, cost: int, limit: int) -> Taken:
@@ -87,7 +81,7 @@ def take(block: Block, now: int, cost: int, limit: int) -> Taken:
     left = limit + block.granted - (block.used - block.available)
     if cost <= block.available and cost <= left:
         check = now >= block.checked_until
-        until = now + CHECK if check else block.checked_until
+        until = now + CHECK_MS if check else block.checked_until
         after = block._replace(available=block.available - cost, checked_until=until)
         return Taken(after, True, check=check)
     if now < block.refused_until and cost >= block.refused_cost and limit <= block.refused_limit:
@@ -96,8 +90,8 @@ def take(block: Block, now: int, cost: int, limit: int) -> Taken:
     refill = now >= block.refill_until
     after = block._replace(
         available=block.available - held,
-        refill_until=now + REFILL if refill else block.refill_until,
-        checked_until=now + CHECK,
+        refill_until=now + 5_000 if refill else block.refill_until,  # until then, others reserve only what they use
+        checked_until=now + CHECK_MS,
     )
     return Taken(after, None, held, refill)
 
@@ -153,7 +147,7 @@ def refuse(block: Block, now: int, cost: int, limit: int, taken: Taken, used: in
         used=used,
         granted=granted,
         refill_until=refill_until,
-        refused_until=now + RECHECK if available < cost else 0,
+        refused_until=now + REFUSAL_MS if available < cost else 0,
         refused_cost=cost,
         refused_limit=limit,
     )

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from functools import partial
 from time import time_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
 from asgiref.sync import sync_to_async
 from django.db import Error as DatabaseError
 from django.db import transaction
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from resty_django.callables import caller
 from resty_django.conf import conf
@@ -26,20 +25,20 @@ from resty_django.shdict import SharedDict
 from resty_django.text import logger
 from resty_django.text.localized import grouped
 
-from ..callers import keys
+from ..callers.keys import KeySpec, make
 from ..decision import Decision
 from ..errors import StoreFailed
 from ..limiters.base import ON_ERROR
-from ..limiters.validation import check_cost, positive, whole
+from ..limiters.validation import check_cost, positive, unknown_option, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
 from ..requests.chosen_rates import RateFunction, Tiers
-from ..requests.headers import LARGEST
+from ..requests.headers import MAX_FIELD_INTEGER
 from ..statistics.catalog import QUOTA, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
-from ..stores.circuit_breaker import PAUSE, CircuitBreaker
+from ..stores.circuit_breaker import RETRY_SECONDS, CircuitBreaker
 from . import blocks, registry
 from .blocks import Block, Taken, decision_of
 from .calendar import Anchor, Calendar
@@ -61,15 +60,8 @@ from .validation import checked_limit, checked_name, checked_units, choice_of
 
 log = logger("resty_django.limits")
 
-MAX_BLOCK: Final = 100
 DATABASE: Final = CircuitBreaker("database of quotas")
 """Whether the database with the rows answers."""
-_PERIOD_LABELS: Final = {
-    "hour": gettext_lazy("hour"),
-    "day": gettext_lazy("day"),
-    "week": gettext_lazy("week"),
-    "month": gettext_lazy("month"),
-}
 
 
 class Usage(NamedTuple):
@@ -88,52 +80,64 @@ class Usage(NamedTuple):
     resets_at: datetime
 
 
+class QuotaSettings(TypedDict, total=False):
+    """Options of a quota; `QuotaOptions` has one more.
+
+    `per`: "hour", "day", "week" or "month" (required). `timezone`: its name, or a `tzinfo` (None: the setting
+    TIME_ZONE). `anchor`: a function of the key that returns the date on which its weeks or months start, for example
+    the sign-up date; a process keeps the dates. `tiers`: in place of a limit, the units of each tier (None: unlimited).
+    `tier`: a function of the request, or its dotted path, that returns its tier (None: the setting TIER). `max_block`:
+    the maximum number of units that are reserved together (default: 100). `store`, `on_error`, `clock`: as in the
+    limiters; `on_error` decides while the database does not answer. Without the store, each use writes its row.
+    """
+
+    per: str
+    timezone: str | tzinfo | None
+    anchor: Anchor | None
+    tiers: Mapping[str, int | None] | None
+    tier: RateFunction | str | None
+    max_block: int | None
+    store: str | SharedDict | LocalStore | None
+    on_error: str | None
+    clock: Callable[[], float] | None
+
+
+class QuotaOptions(QuotaSettings, total=False):
+    """Options of a quota. `key`: how requests are grouped (default: "user")."""
+
+    key: KeySpec
+
+
 class Quota:
     """A number of units per calendar period for each key. Safe in threads, tasks and processes.
 
     `name`: 1 to 64 characters; rows of the same name are counted together. `limit`: the units per period, or a function
-    of the request that returns them (None: unlimited). `tiers`: instead, the units of each tier (None: unlimited).
-    `tier`: a function of the request, or its dotted path, that returns its tier (None: the setting TIER). `per`:
-    "hour", "day", "week" or "month". `timezone`: its name, or a `tzinfo` (None: the setting TIME_ZONE). `anchor`: a
-    function of the key that returns the date on which its weeks or months start, for example the sign-up date; a
-    process keeps the dates. `key`: how requests are grouped. `max_block`: the maximum number of units that are reserved
-    together. `store`, `on_error`, `clock`: as in the limiters; `on_error` decides while the database does not answer.
-    Without the store, each use writes its row.
+    of the request that returns them (None: unlimited). `options`: see `QuotaOptions`.
 
     Raise `TypeError` or `ValueError` for wrong arguments, also if another quota with this name exists.
     """
 
-    def __init__(
-        self,
-        name: str,
-        limit: int | RateFunction | None = None,
-        *,
-        per: str,
-        timezone: str | tzinfo | None = None,
-        anchor: Anchor | None = None,
-        key: keys.KeySpec = "user",
-        tiers: Mapping[str, int | None] | None = None,
-        tier: RateFunction | str | None = None,
-        max_block: int = MAX_BLOCK,
-        store: str | SharedDict | LocalStore | None = None,
-        on_error: str | None = None,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, name: str, limit: int | RateFunction | None = None, **options: Unpack[QuotaOptions]) -> None:
+        for option in options:
+            if option not in QuotaOptions.__annotations__:
+                raise TypeError(unknown_option("Quota()", option, Quota, QuotaOptions.__annotations__))
         self.name = checked_name(name)
-        self.choice = choice_of(limit, tiers, tier)
+        self.choice = choice_of(limit, options.get("tiers"), options.get("tier"))
         self.limit: int | None = None if self.choice else checked_limit(limit)
-        self._calendar = Calendar(name, per, timezone, anchor)
+        self.per = options.get("per", "")
+        self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
+        on_error = options.get("on_error")
         if on_error is not None and on_error not in ON_ERROR:
             raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
-        whole("max_block", max_block)
-        positive("max_block", max_block)
-        self.per = per
-        self.key = keys.make(key)
-        self.max_block = max_block
-        self.clock = clock
+        max_block = options.get("max_block")
+        self.max_block = 100 if max_block is None else max_block
+        whole("max_block", self.max_block)
+        positive("max_block", self.max_block)
+        self.key = make(options.get("key", "user"))
+        self.clock = options.get("clock")
         self._on_error = on_error
-        self._store = store
-        self.blocks = BlockStore(name, store, self._now, owner=self)
+        self._store = options.get("store")
+        self.blocks = BlockStore(name, self._store, self._now, owner=self)
         self.series = series_name(QUOTA, name)
         """The name in the statistics, which overrides use."""
         registry.register(self)
@@ -144,7 +148,7 @@ class Quota:
 
     def describe(self) -> str:
         """Return the quota in words."""
-        period = _PERIOD_LABELS[self.per]
+        period = {"hour": _("hour"), "day": _("day"), "week": _("week"), "month": _("month")}[self.per]
         if self.limit is not None:
             return _("%(units)s per %(period)s") % {"units": grouped(self.limit), "period": period}
         if isinstance(self.choice, Tiers):
@@ -256,14 +260,14 @@ class Quota:
         return self._limit(None)
 
     @property
-    def numbers(self) -> tuple[int | None]:
+    def config(self) -> tuple[int | None]:
         """The numbers that header fields depend on."""
         return (self.limit,)
 
     def policy_parameters(self) -> str:
         """Return `q` for the field `RateLimit-Policy`, and `w` for periods that usually have the same length."""
         seconds = {"hour": 3600, "day": 86_400, "week": 604_800}.get(self.per)
-        return f";q={min(self._limit(None), LARGEST)}" + (f";w={seconds}" if seconds else "")
+        return f";q={min(self._limit(None), MAX_FIELD_INTEGER)}" + (f";w={seconds}" if seconds else "")
 
     def with_limit(self, limit: int) -> Quota:
         """Return this quota with another limit: the same rows and blocks. Raise `TypeError` or `ValueError`."""
@@ -474,7 +478,7 @@ class Quota:
     def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
         if self.on_error == "local":
             taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
             return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)

@@ -25,19 +25,10 @@ from ..models import QuotaUsage
 from .blocks import block_size
 from .periods import Period
 
-PRUNED: Final = 2
-"""The maximum number of old rows that are deleted for each new row, so that their number does not grow."""
-NUMBERS: Final = ("used", "granted", "resets")
 T = TypeVar("T")
 
-TRIES: Final = 3
-"""Attempts of a statement that failed because of another one, for example in a deadlock, outside of transactions."""
-
-
-TRIES_OF_CHANGES: Final = 100
-"""Attempts to change a row whose number is reported, while others change it."""
-BUSY: Final = "the row of the quota is changing too often. Try again."
-MOST_GRANTED: Final = 10**15
+COUNT_FIELDS: Final = ("used", "granted", "resets")
+MAX_GRANTED_UNITS: Final = 10**15
 """The maximum number of units that can be granted in addition to the limit, and subtracted from it."""
 
 
@@ -87,7 +78,7 @@ def rows_of(quota: str, key: str, period: Period) -> QuerySet[QuotaUsage]:
 
 def read(quota: str, key: str, period: Period) -> Counted:
     """Return the numbers of the row; 0 if there is none."""
-    return Counted(None, *(rows_of(quota, key, period).values_list(*NUMBERS).first() or (0, 0, 0)))
+    return Counted(None, *(rows_of(quota, key, period).values_list(*COUNT_FIELDS).first() or (0, 0, 0)))
 
 
 def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
@@ -107,7 +98,7 @@ def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: i
 
 def _reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
     rows = rows_of(quota, key, period)
-    numbers = rows.values_list(*NUMBERS).first()
+    numbers = rows.values_list(*COUNT_FIELDS).first()
     if numbers is None:
         insert(quota, key, period, limit, keep)
         numbers = 0, 0, 0
@@ -121,9 +112,9 @@ def _reserve(quota: str, key: str, period: Period, limit: int, need: int, most: 
         if units > need:  # the rest goes to a block, which is marked with the number of resets
             room = room.filter(resets=resets)
         if room.update(used=F("used") + units, limit=limit, updated_at=timezone.now()):
-            now = Counted(units, *rows.values_list(*NUMBERS).get())
+            now = Counted(units, *rows.values_list(*COUNT_FIELDS).get())
             return now._replace(resets=resets) if units > need else now
-    return Counted(None if need else 0, *(rows.values_list(*NUMBERS).first() or (0, 0, 0)))
+    return Counted(None if need else 0, *(rows.values_list(*COUNT_FIELDS).first() or (0, 0, 0)))
 
 
 def give_back(quota: str, key: str, period: Period, units: int) -> bool:
@@ -136,13 +127,13 @@ def give_back(quota: str, key: str, period: Period, units: int) -> bool:
 def grant(quota: str, key: str, period: Period, units: int) -> Granted | None:
     """Add `units`, which may be negative, to the limit of a row. Return None if there is no such row.
 
-    Raise `ValueError` if more than `MOST_GRANTED` units would be granted, and `django.db.Error`.
+    Raise `ValueError` if more than `MAX_GRANTED_UNITS` units would be granted, and `django.db.Error`.
     """
 
     def added(before: int) -> dict[str, Any]:
-        if abs(before + units) > MOST_GRANTED:
+        if abs(before + units) > MAX_GRANTED_UNITS:
             text = gettext("At most %(max)s units can be granted; %(granted)s are granted already.")
-            raise ValueError(text % {"max": grouped(MOST_GRANTED), "granted": grouped(before)})
+            raise ValueError(text % {"max": grouped(MAX_GRANTED_UNITS), "granted": grouped(before)})
         return {"granted": before + units}
 
     before = _change(rows_of(quota, key, period), "granted", added)
@@ -164,13 +155,13 @@ def _change(rows: QuerySet[QuotaUsage], field: str, values_of: Callable[[int], d
     """
 
     def change() -> int | None:
-        for _ in range(TRIES_OF_CHANGES):
+        for _ in range(100):
             before: int | None = rows.values_list(field, flat=True).first()
             if before is None:
                 return None
             if rows.filter(**{field: before}).update(**values_of(before), updated_at=timezone.now()):
                 return before
-        raise OperationalError(BUSY)
+        raise OperationalError("The row of the quota changes too often. Try again.")
 
     return change() if in_transaction() else _again(change)
 
@@ -187,16 +178,16 @@ def insert(quota: str, key: str, period: Period, limit: int, keep: float) -> Non
     row = QuotaUsage(quota=quota, key=key, starts_at=period.start, ends_at=period.end, limit=limit)
     QuotaUsage.objects.using(database()).bulk_create([row], ignore_conflicts=True)
     if not in_transaction():
-        prune(int(time.time() - keep), PRUNED)
+        prune(int(time.time() - keep), most=2)  # for each new one, so that their number does not grow
 
 
 def _again(change: Callable[[], T]) -> T:
-    """Repeat a change that failed because of another transaction."""
-    for attempt in range(TRIES):
+    """Make up to three attempts at a change that fails because of another transaction, for example in a deadlock."""
+    for attempt in range(3):
         try:
             return change()
         except OperationalError:
-            if attempt == TRIES - 1 or not connections[database()].is_usable():
+            if attempt == 2 or not connections[database()].is_usable():
                 raise
             time.sleep(0.01 * (attempt + 1))
     raise AssertionError

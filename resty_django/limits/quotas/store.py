@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict import Keep, SharedDict, Update
 from resty_django.shdict.codec import decode_key
 from resty_django.text import logger
 
@@ -19,11 +19,6 @@ from .blocks import Block, Taken
 from .periods import Period
 
 log = logger("resty_django.limits")
-
-BLANK: Final = bytes(FRAME)
-LONGEST_KEY: Final = 200
-SPARE: Final = 60.0
-"""Seconds for which the store keeps a block after the end of its period."""
 
 Numbers: TypeAlias = tuple[int, int, int]
 """The numbers of a row: used and granted units, and the number of resets."""
@@ -40,7 +35,7 @@ def row_key(key: object) -> str:
     if key is None:
         raise ValueError("key of a quota must not be None. Pass a string.")
     text = decode_key(key) if isinstance(key, bytes) else str(key)
-    if text and len(text) <= LONGEST_KEY and text.isprintable():
+    if text and len(text) <= 200 and text.isprintable():
         return text
     return hashed(text)
 
@@ -82,7 +77,7 @@ class BlockStore:
         store = self.store
         if store.breaker.down and store.breaker.is_open():
             return None
-        ttl = max(period.end - self._now(), 0) + SPARE
+        ttl = max(period.end - self._now(), 0) + 60.0  # kept for a minute after its period
         try:
             result = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
         except FAULTS as error:
@@ -127,17 +122,17 @@ def _revision(function: BlockChange, ttl: float) -> Callable[[Any], tuple[bytes 
         after, result = function(before)
         if after == before:
             return None, None, result
-        frame = bytes(state[:FRAME]) if framed else BLANK
+        frame = bytes(state[:FRAME]) if framed else bytes(FRAME)
         return frame + blocks.pack(after), None if framed else ttl, result
 
     return revise
 
 
-def _update(function: BlockChange, ttl: float) -> Callable[[Any], Change | Keep]:
-    def update(state: Any) -> Change | Keep:
+def _update(function: BlockChange, ttl: float) -> Callable[[Any], Update | Keep]:
+    def update(state: Any) -> Update | Keep:
         before = blocks.unpack(state)
         after, result = function(before)
-        return Keep(result) if after == before else Change(blocks.pack(after), ttl if state is None else None, result)
+        return Keep(result) if after == before else Update(blocks.pack(after), ttl if state is None else None, result)
 
     return update
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict import Keep, SharedDict, Update
 
 from .events import Event, newest_of, read_log, with_newest
 
@@ -72,5 +72,5 @@ def put_back(buffer: deque[Event], events: list[Event]) -> None:
     buffer.extendleft(reversed(events[-room:] if room > 0 else []))
 
 
-def _swap(expected: Any, packed: bytes, current: Any) -> Change | Keep:
-    return Change(packed, LIFE, True) if current == expected else Keep(False)
+def _swap(expected: Any, packed: bytes, current: Any) -> Update | Keep:
+    return Update(packed, LIFE, True) if current == expected else Keep(False)

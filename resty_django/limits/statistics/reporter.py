@@ -20,14 +20,14 @@ from django.utils import translation
 
 from resty_django.conf import conf
 from resty_django.minute_series import records
-from resty_django.minute_series.records import History
-from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.minute_series.records import CountHistory
+from resty_django.minute_series.series import FLUSH_SECONDS, FlushPause, MinuteSeries
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.processes.background import background
 from resty_django.processes.forks import after_fork
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict, SharedDictError, shdicts
-from resty_django.shdict.base import Change
+from resty_django.shdict.base import Update
 from resty_django.text import logger
 from resty_django.txid.context import current as current_txid
 
@@ -131,7 +131,7 @@ class StatsReporter:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._failing = False
-        self._pause = Pause(LONGEST_PAUSE)
+        self._pause = FlushPause(LONGEST_PAUSE)
         self._task = background.add(self._work) if automatic else None
 
     # --- counting ---------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class StatsReporter:
         tally = self.tallies.get(name)
         if tally is None:
             tally = self._start(name)
-        allowed, delay, _, _, _, _, _, failed, _ = decision
+        allowed, delay, failed = decision.allowed, decision.delay, decision.failed
         if allowed and not failed and delay < SHORTEST_DELAY:
             next(tally.passes)
             return
@@ -168,7 +168,7 @@ class StatsReporter:
                 name = OTHERS
             tally = self.tallies.setdefault(name, Tally())
         if self._task is not None:
-            background.run_soon(self._task, PERIOD)
+            background.run_soon(self._task, FLUSH_SECONDS)
         return tally
 
     # --- flushing -------------------------------------------------------------------------------------------------
@@ -236,9 +236,9 @@ class StatsReporter:
         """Return the decisions by name since the store was created; a name restarts at 0 after a week without any."""
         return {name: self.history(name).total for name in self.names()}
 
-    def history(self, name: str) -> History[Totals]:
+    def history(self, name: str) -> CountHistory[Totals]:
         """Return the decisions under a name, in total and in the last hour and two days."""
-        return History(run(self._series.load(name)), Totals(), self._clock())
+        return CountHistory(run(self._series.load(name)), Totals(), self._clock())
 
     def description(self, name: str) -> Description:
         """Return the rates and locations of a limit, as the processes that use it have described it."""
@@ -285,8 +285,8 @@ def _description_key(name: str) -> str:
     return f"{OWN}limit:{name}"
 
 
-def _with_keys(stored: Any, top: list[FrequentKey]) -> Change:
-    return Change([list(entry) for entry in merged(_frequent(stored), top, SIZE)], KEYS_LIFE)
+def _with_keys(stored: Any, top: list[FrequentKey]) -> Update:
+    return Update([list(entry) for entry in merged(_frequent(stored), top, SIZE)], KEYS_LIFE)
 
 
 def _frequent(stored: Any) -> list[FrequentKey]:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
+
 from ..algorithms import Outcome, StateOperation
 from ..algorithms.protocol import Answers, two_phases
 from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
 from .interface import LimiterParts, Revise
 
-C = TypeVar("C")
+C = TypeVar("C", bound=Struct)
 R = TypeVar("R")
 
 

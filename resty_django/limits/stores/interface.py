@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from msgspec import Struct
+
 from ..algorithms import Algorithm, Outcome, StateOperation
 from ..algorithms.protocol import Answers
 from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
 
-C = TypeVar("C")
+C = TypeVar("C", bound=Struct)
 R = TypeVar("R")
 
 

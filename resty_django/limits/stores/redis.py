@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from resty_django.redis import Script, StoreError, async_connection, connection
+from resty_django.redis import LuaScript, StoreError, async_connection, connection
 from resty_django.shdict.codec import encode_key
 from resty_django.shdict.redis import RedisDict
 
@@ -26,21 +26,21 @@ from .interface import LimiterParts
 
 LUA: Final = Path(__file__).parent.parent / "lua"
 
-C = TypeVar("C")
+C = TypeVar("C", bound=Struct)
 
 
 @cache
-def script(algorithm: str, function: str) -> Script:
+def script(algorithm: str, function: str) -> LuaScript:
     """Return the script for one function of an algorithm and one key."""
     call = f"return ({algorithm}.{function}(KEYS[1], ARGV[1]))"
-    return Script(LUA / "state.lua", LUA / f"{algorithm}.lua", call)
+    return LuaScript(LUA / "state.lua", LUA / f"{algorithm}.lua", call)
 
 
 @cache
-def combination() -> Script:
+def combination() -> LuaScript:
     """Return the script for combined limits, with all algorithms."""
     algorithms = ("leaky_bucket", "fixed_window", "sliding_window", "concurrency", "token_bucket")
-    return Script(LUA / "state.lua", *(LUA / f"{name}.lua" for name in algorithms), LUA / "combine.lua")
+    return LuaScript(LUA / "state.lua", *(LUA / f"{name}.lua" for name in algorithms), LUA / "combine.lua")
 
 
 class RedisStore:
@@ -89,7 +89,7 @@ class RedisStore:
         """Decide with all limiters in one round trip. Return None if a cluster has the keys in several slots."""
         names = self._names(keys)
         try:
-            one_call = Script.fits(connection(self._alias), names)
+            one_call = LuaScript.fits(connection(self._alias), names)
         except StoreError as error:
             raise self._fault(error) from error
         if not one_call:
@@ -100,7 +100,7 @@ class RedisStore:
     async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None:
         """Run `together` without blocking the event loop."""
         names = self._names(keys)
-        if not Script.fits(async_connection(self._alias), names):
+        if not LuaScript.fits(async_connection(self._alias), names):
             return None
         configs = [limiter.call_config() for limiter in limiters]
         reply = await self._arun(combination(), names, combined_arguments(limiters, configs))
@@ -115,13 +115,13 @@ class RedisStore:
     def _names(self, keys: Sequence[object]) -> tuple[bytes, ...]:
         return tuple([self._prefix + encode_key(key) for key in keys])
 
-    def _run(self, script: Script, names: tuple[bytes, ...], arguments: tuple[bytes | str, ...]) -> Any:
+    def _run(self, script: LuaScript, names: tuple[bytes, ...], arguments: tuple[bytes | str, ...]) -> Any:
         try:
             return script(connection(self._alias), names, arguments)
         except StoreError as error:
             raise self._fault(error) from error
 
-    async def _arun(self, script: Script, names: tuple[bytes, ...], arguments: tuple[bytes | str, ...]) -> Any:
+    async def _arun(self, script: LuaScript, names: tuple[bytes, ...], arguments: tuple[bytes | str, ...]) -> Any:
         try:
             return await script.run(async_connection(self._alias), names, arguments)
         except StoreError as error:

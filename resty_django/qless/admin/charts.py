@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest
 from django.utils.functional import Promise
@@ -13,8 +13,10 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.chart_axes import DAY, HOUR, MINUTE, Axis, Unit, time_axis
 from resty_django.admin.charts import LINE, TABLE, Chart, Series
 from resty_django.admin.formatting import duration, number
+from resty_django.admin.lists import Tab
 
-from ..clients.figures import UNITS, Durations, Span, Totals
+from ..clients.client import Client
+from ..clients.figures import UNITS, Durations, JobTotals, TimeSpan
 from .formatting import job_count
 
 PERIODS: Final[dict[str, str | Promise]] = {
@@ -38,18 +40,18 @@ def period_of(request: HttpRequest, default: str = "hour") -> str:
     return period if period in PERIODS else default
 
 
-def period_links(period: str, query: str = "") -> list[tuple[str, Any, bool]]:
-    """Return links to all periods: URL, text, and whether it is `period`. `query`: other parameters, such as "q=x&"."""
-    return [(f"?{query}period={key}", str(label), key == period) for key, label in PERIODS.items()]
+def period_tabs(period: str, query: str = "") -> list[Tab]:
+    """Return links to all periods. `period`: the current one; `query`: other parameters, such as "q=x&"."""
+    return [Tab(f"?{query}period={key}", label, key == period) for key, label in PERIODS.items()]
 
 
-def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
+def spans_of(client: Client, period: str, *, queue: str = "", klass: str = "") -> list[TimeSpan]:
     """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
     unit, count = SPANS[period]
-    return client.figures.spans(unit, count, queue=queue, klass=klass)  # type: ignore[no-any-return]
+    return client.figures.spans(unit, count, queue=queue, klass=klass)
 
 
-def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
+def figures_charts(spans: Sequence[TimeSpan], period: str) -> list[Chart]:
     """Return the charts of a period: jobs completed and failed, and percentiles of their waiting and running times."""
     totals = [span.totals for span in spans]
     axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
@@ -59,7 +61,7 @@ def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
     ]
 
 
-def _outcomes_chart(totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
+def _outcomes_chart(totals: Sequence[JobTotals], axis: Axis, period: str) -> Chart:
     completed, failed = [total.completed for total in totals], [total.failed for total in totals]
     return Chart(
         _("Completed and failed"),

@@ -10,9 +10,11 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.admin.operations import UserForm
 from resty_django.database.history import username
 from resty_django.text import printable
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..models import name_of, token
 from .formatting import name
@@ -37,7 +39,7 @@ class QueueField(forms.ChoiceField):
         return name_of(super().clean(value))
 
 
-def queues_of(client: Any) -> list[str]:
+def queues_of(client: Client) -> list[str]:
     return list(redis_command(client, "ZRANGE", "queues", 0, -1))
 
 
@@ -179,7 +181,7 @@ class PaceForm(forms.Form):
     rate = forms.FloatField(label=_("Jobs per second"), min_value=0.01, max_value=500)
 
 
-class PauseForm(forms.Form):
+class PauseForm(UserForm):
     reason = forms.CharField(
         label=_("Reason"), required=False, max_length=200, help_text=_("Shown next to the queue while it is paused.")
     )
@@ -187,7 +189,7 @@ class PauseForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         """Add the name of the user who pauses as `by`."""
-        return {**self.cleaned_data, "by": username(self.user)}  # type: ignore[attr-defined]
+        return {**self.cleaned_data, "by": username(self.user)}
 
 
 class NameForm(forms.Form):

@@ -18,12 +18,13 @@ from django.utils.translation import gettext_lazy, ngettext
 import resty_django
 from resty_django.admin.base import viewer_page
 from resty_django.admin.formatting import NONE
-from resty_django.admin.operations import Change, Operation, changed_text
+from resty_django.admin.operations import Operation, OperationResult, changed_text
 from resty_django.admin.tables import Column, Row, table
 from resty_django.conf import conf
 from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import printable
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.serialization import text
 from ..core import sha1
@@ -137,7 +138,7 @@ def option_spec(option: str) -> OptionSpec:
     )
 
 
-def _server_facts(client: Any) -> Iterator[tuple[Any, Any]]:
+def _server_facts(client: Client) -> Iterator[tuple[Any, Any]]:
     """Yield facts about the server, without passwords, and about the versions."""
     from resty_django.redis.servers import address, server_info
 
@@ -196,16 +197,20 @@ class StoredOption:
     value: str | None
 
 
-def _set(option: StoredOption, data: dict[str, Any]) -> Change:
+def _set(option: StoredOption, data: dict[str, Any]) -> OperationResult:
     value, old_value = data["value"], option.value
     default_client().config.set(option.name, value)
     message = _("Option saved. It applies to all clients.")
-    return Change(f"Changed {changed_text('Value', 'default' if old_value is None else old_value, value)}.", message)
+    return OperationResult(
+        f"Changed {changed_text('Value', 'default' if old_value is None else old_value, value)}.", message
+    )
 
 
-def _unset(option: StoredOption, data: dict[str, Any]) -> Change:
+def _unset(option: StoredOption, data: dict[str, Any]) -> OperationResult:
     default_client().config.unset(option.name)
-    return Change(f"Unset; it was {printable(str(option.value), 200)}.", _("Option reset to its default."), gone=True)
+    return OperationResult(
+        f"Unset; it was {printable(str(option.value), 200)}.", _("Option reset to its default."), gone=True
+    )
 
 
 UNSET: Final = Operation(

@@ -11,7 +11,7 @@ from resty_django.api.errors import sendable
 
 from ..clients.job import Job
 from ..clients.recurring import RecurringJob
-from ..clients.replies import Result
+from ..clients.replies import JobResult
 from ..errors import UnreadableReply
 from ..redaction import redacted_job, without_secrets
 
@@ -40,7 +40,7 @@ def job_summaries(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     return [to_json(job_summary(job)) for job in jobs]
 
 
-def job_detail(job: Job, result: Result | None) -> Any:
+def job_detail(job: Job, result: JobResult | None) -> Any:
     """Return a job with all of its fields."""
     return to_json(
         {

@@ -16,7 +16,7 @@ from resty_django.text import logger
 from ..clients.client import Client
 from ..models import ArchivedJob
 from .marks import redis_limits
-from .writer import Writer
+from .writer import ArchiveWriter
 
 log = logger("resty_django.qless.archive")
 
@@ -70,7 +70,7 @@ class Archiver:
         return not self._stopped.is_set()
 
     def _run(self) -> None:
-        writer, failures, last = Writer(self._client, self._pause), 0, time.monotonic()
+        writer, failures, last = ArchiveWriter(self._client, self._pause), 0, time.monotonic()
         while not self._stopped.is_set():
             try:
                 limit_connection(router.db_for_write(ArchivedJob), DATABASE_SECONDS)

@@ -23,7 +23,7 @@ from resty_django.text import logger
 from ..clients.client import Client
 from ..clients.job import Job, job_list
 from ..clients.replies import JobRecord
-from ..clients.serialization import read, reader, scores
+from ..clients.serialization import read, scores
 from ..clients.transport import batches, checked
 from ..errors import QlessError
 from ..models import ArchivedJob, token
@@ -55,9 +55,6 @@ class CanceledRecord(msgspec.Struct):
     job: JobRecord
 
 
-_CANCELED: Final = reader(CanceledRecord)
-
-
 @dataclass(slots=True)
 class Pass:
     """The result of a pass: numbers of rows by outcome."""
@@ -69,7 +66,7 @@ class Pass:
 
 
 @dataclass(slots=True)
-class Writer:
+class ArchiveWriter:
     """Writes the archive of a job queue.
 
     `paced` is called after each batch, so that a thread of a worker can give way to its jobs; it returns False to stop.
@@ -125,7 +122,7 @@ class Writer:
             rows = []
             for line in lines:
                 try:
-                    record = read(line, _CANCELED)
+                    record = read(line, CanceledRecord)
                     rows.append((Job(self.client, record.job), STATE.CANCELED, record.at))
                 except QlessError as error:
                     outcome.counts["skipped"] += 1

@@ -11,9 +11,9 @@ import msgspec
 
 from .. import job_classes
 from ..errors import InvalidArgument
-from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, Outcome, checked_options, list_text, options_of
-from .replies import JobRecord, RecurringRecord, Result
-from .serialization import as_list, decode, encode, read, reader
+from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, JobOutcome, checked_options, list_text, options_of
+from .replies import JobRecord, JobResult, RecurringRecord
+from .serialization import as_list, decode, encode, read_list
 from .transport import Request, Steps, batches, sync_and_async
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .recurring import RecurringJob
 
-_JOBS: Final = reader(list[JobRecord])
-_LIST: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
+JOBS_PER_CALL: Final = 50
+"""Maximum number of jobs that one call returns: each may have a hundred history entries."""
 _UNREAD: Final = object()
 
 Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
@@ -360,13 +360,13 @@ class Job(StoredJob[JobRecord]):
 
     # --- in any state ---
 
-    def _result(self) -> Steps[Result | None]:
+    def _result(self) -> Steps[JobResult | None]:
         """Return the job's current result and progress; None if the job no longer exists."""
         return (yield from self.client.jobs._result(self.jid))
 
     result, aresult = sync_and_async(_result)
 
-    def _outcome(self) -> Steps[Outcome | None]:
+    def _outcome(self) -> Steps[JobOutcome | None]:
         """Return the job's callbacks, policies and groups; None if it has none, or is complete."""
         return (yield from self.client.jobs._outcome(self.jid))
 
@@ -397,14 +397,14 @@ class Job(StoredJob[JobRecord]):
 
     def _tag(self, *tags: str) -> Steps[list[str]]:
         """Add tags; return all tags of the job. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "tag", "add", self.jid, *tags), _LIST))
+        self._record.tags = read_list((yield "tag", "add", self.jid, *tags), object)
         return self.tags
 
     tag, atag = sync_and_async(_tag)
 
     def _untag(self, *tags: str) -> Steps[list[str]]:
         """Remove tags; return the tags left. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "tag", "remove", self.jid, *tags), _LIST))
+        self._record.tags = read_list((yield "tag", "remove", self.jid, *tags), object)
         return self.tags
 
     untag, auntag = sync_and_async(_untag)
@@ -450,4 +450,4 @@ class Job(StoredJob[JobRecord]):
 
 def job_list(client: Client, reply: bytes) -> list[Job]:
     """Return the jobs in a reply."""
-    return [] if reply == b"{}" else [Job(client, record) for record in read(reply, _JOBS)]
+    return [Job(client, record) for record in read_list(reply, JobRecord)]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -19,7 +19,7 @@ import msgspec
 from resty_django.text.suggestions import did_you_mean
 
 from ..errors import InvalidArgument, UnreadableReply
-from .serialization import as_list, decode, encode, read, reader
+from .serialization import as_list, decode, encode, read
 
 
 def class_name(klass: Any) -> str:
@@ -35,8 +35,61 @@ def class_name(klass: Any) -> str:
     return f"{module}.{name}"
 
 
-PUT_OPTIONS: Final = frozenset(("priority", "tags", "retries", "depends", "delay"))
-"""Options of a job among the fields of a `JobSpec` or a callback."""
+class JobOptions(TypedDict, total=False):
+    """Options of `Queue.put`. None stands for an option that is not set.
+
+    - `jid`: the ID of the job, instead of a random one. A job that exists already under it is moved to the queue, with
+      these data and options.
+    - `delay`: seconds before the job starts to wait.
+    - `priority`: jobs with higher numbers run first (default 0).
+    - `tags`: a list of strings.
+    - `retries`: how often it may run again (default 5).
+    - `depends`: jobs that must be complete first, and groups: an ID, a result or a job, or several.
+    - `outcome`: what follows from its end: callbacks (`success`, `failure`, `complete`), what it does if a job for
+      which it waits fails (`policy`), and its `group`.
+    """
+
+    jid: str | None
+    delay: float
+    priority: float | None
+    tags: Iterable[str] | None
+    retries: int | None
+    depends: Any
+    outcome: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job to put: its class, its data, and the options described by `JobOptions`."""
+
+    klass: Any
+    data: Any = None
+    jid: str | None = None
+    delay: float = 0
+    priority: float | None = None
+    tags: Iterable[str] | None = None
+    retries: int | None = None
+    depends: Any = None
+    outcome: Mapping[str, Any] | None = None
+
+
+class RecurringOptions(TypedDict, total=False):
+    """Options of `Queue.recur`.
+
+    - `jid`: the ID of the recurring job, instead of a random one. With it, the same job can be declared repeatedly, for
+      example at each start of a site.
+    - `offset`: seconds before the first job (default 0).
+    - `priority`, `tags`, `retries`: options of the jobs.
+    - `backlog`: number of overdue jobs to create in addition to the latest (default 0: all).
+    """
+
+    jid: str | None
+    offset: float
+    priority: float
+    tags: Iterable[str]
+    retries: int
+    backlog: int
+
 
 DEPENDS_PER_CALL: Final = 1000
 """Maximum number of dependencies in one call."""
@@ -132,12 +185,10 @@ def options_of(
     )
 
 
-ENDS: Final = ("success", "failure", "complete")
+JOB_ENDS: Final = ("success", "failure", "complete")
 """The ends of a job for which callbacks can be registered; `complete` stands for any end."""
 POLICIES: Final = ("fail", "skip", "release", "wait")
 """Actions of a job when another, for which it waits, has failed."""
-
-_FIELDS: Final = reader(dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +208,7 @@ class Callback:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The callbacks, policies and groups of a job.
 
     `policy`: what the job does when any job for which it waits fails; `policies`: the same for single jids. `groups`:
@@ -175,7 +226,7 @@ class Outcome:
 
     def callbacks(self) -> list[tuple[str, Callback]]:
         """Return all callbacks, each with its end: `success`, `failure` or `complete`."""
-        return [(end, callback) for end in ENDS for callback in getattr(self, end)]
+        return [(end, callback) for end in JOB_ENDS for callback in getattr(self, end)]
 
 
 def callbacks_text(name: str, callbacks: Iterable[Callback | Sequence[Any]]) -> str:
@@ -200,7 +251,8 @@ def callbacks_text(name: str, callbacks: Iterable[Callback | Sequence[Any]]) -> 
         if not data.startswith('{"') or not isinstance(_data(data), dict):
             raise InvalidArgument(f"{name}: the data of a callback must be a dict with at least one name, not {data}.")
         options = parts[4] if len(parts) == 5 and isinstance(parts[4], Mapping) else {}  # the core refuses other types
-        checked_options(f"{name}: ", **{option: value for option, value in options.items() if option in PUT_OPTIONS})
+        known = ("priority", "tags", "retries", "depends", "delay")
+        checked_options(f"{name}: ", **{option: value for option, value in options.items() if option in known})
         rows.append([*parts[:2], class_name(parts[2]), data, *parts[4:]])
     return msgspec.json.encode(rows).decode()
 
@@ -214,7 +266,7 @@ def outcome_fields(outcome: Mapping[str, Any]) -> dict[str, str]:
         raise InvalidArgument(f"outcome must be a dict, not a {type(outcome).__qualname__}.")
     fields: dict[str, str] = {}
     for name, value in outcome.items():
-        if name in ENDS:
+        if name in JOB_ENDS:
             fields[name] = callbacks_text(name, value)
         elif name == "policy" or name.startswith("policy:"):
             if value not in POLICIES:
@@ -224,7 +276,7 @@ def outcome_fields(outcome: Mapping[str, Any]) -> dict[str, str]:
         elif name == "group":
             fields[name] = str(value)
         else:
-            names = (*ENDS, "policy", "group")
+            names = (*JOB_ENDS, "policy", "group")
             advice = did_you_mean(str(name), names, f"Its fields are {', '.join(names)}.")
             raise InvalidArgument(f"outcome has the unknown field {name!r}. {advice}")
     return fields
@@ -247,12 +299,12 @@ def _data(text: str) -> Any:
         return text
 
 
-def read_outcome(reply: bytes | None) -> Outcome | None:
+def read_outcome(reply: bytes | None) -> JobOutcome | None:
     """Return the reply of the command `outcome`; None if nothing follows from the job's end."""
     if reply is None:
         return None
-    fields = read(reply, _FIELDS)
-    return Outcome(
+    fields = read(reply, dict[str, str])
+    return JobOutcome(
         success=read_callbacks(fields.get("success")),
         failure=read_callbacks(fields.get("failure")),
         complete=read_callbacks(fields.get("complete")),

@@ -10,8 +10,10 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import GenericAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from django.db.models import Model, QuerySet
@@ -20,6 +22,10 @@ from django.utils.functional import Promise
 from ..errors import InvalidArgument, UnreadableReply
 
 T = TypeVar("T")
+LuaList: TypeAlias = list[T] | dict[str, T]
+"""A list in a reply: Lua writes an empty one as `{}`."""
+SURROGATE_HANDLER: Final = "resty_django.qless"
+"""Name of the codec error handler that turns surrogate escapes into their bytes, and other surrogates into U+FFFD."""
 _NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -91,43 +97,48 @@ def decode(data: str) -> Any:
             raise UnreadableReply(f"The data of the job is not JSON: {error}.") from None
 
 
-def reader(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return a decoder for `read`. Create one for each kind of reply."""
-    return msgspec.json.Decoder(kind)
+_decoder: Final[Callable[[object], msgspec.json.Decoder[Any]]] = cache(msgspec.json.Decoder)
 
 
-def read(reply: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode a JSON reply of the core. Raises `UnreadableReply`."""
+def read(reply: bytes, kind: type[T]) -> T:
+    """Decode a JSON reply of the core into a value of this type. Raises `UnreadableReply`."""
     try:
-        return decoder.decode(reply)
+        value: T = _decoder(kind).decode(reply)
+        return value
     except _NOT_JSON:
         try:
-            value: T = msgspec.convert(json.loads(text(reply)), decoder.type)
-            return value
+            return msgspec.convert(json.loads(text(reply)), kind)
         except (ValueError, RecursionError) as error:
             raise UnreadableReply(f"The reply of the core cannot be read: {error}.") from None
 
 
-def as_list(value: Any) -> list[Any]:
-    """Return a list from a reply; the core writes an empty list as `{}`."""
+def read_list(reply: bytes, kind: type[T]) -> list[T]:
+    """Do the same for a list of values of this type."""
+    values: list[T] = [] if reply == b"{}" else read(reply, GenericAlias(list, (kind,)))  # type: ignore[arg-type]
+    return values
+
+
+def as_list(value: LuaList[T]) -> list[T]:
+    """Return the list in a field of a reply."""
     return value if isinstance(value, list) else []
 
 
 def as_bytes(value: Any) -> Any:
     """Return a string as the bytes to send, anything else unchanged. Never raises."""
-    return str.encode(value, "utf-8", _REPLACE) if isinstance(value, str) else value
+    return str.encode(value, "utf-8", SURROGATE_HANDLER) if isinstance(value, str) else value
 
 
 def readable(value: str, most: int | None = None) -> str:
     """Return an untrusted string for display: at most `most` characters, each lone surrogate replaced."""
-    return _SURROGATE.sub("\ufffd", str.__str__(value)[:most])
+    return re.sub("[\ud800-\udfff]", "\ufffd", str.__str__(value)[:most])
 
 
-def _replace(error: UnicodeError) -> tuple[bytes, int]:
+def _replace_surrogates(error: UnicodeError) -> tuple[bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     codes = map(ord, error.object[error.start : error.end])
-    return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else _UNKNOWN for code in codes), error.end
+    unknown = "\ufffd".encode()
+    return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else unknown for code in codes), error.end
 
 
 def _encode_other(value: Any) -> Any:
@@ -160,10 +171,6 @@ def _not_finite(value: Any) -> str:
     return ""
 
 
-_REPLACE: Final = "resty_django.qless"
-"""The error handler's name: surrogate escapes become their bytes, other surrogates U+FFFD."""
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_UNKNOWN: Final = "\ufffd".encode()
-codecs.register_error(_REPLACE, _replace)
+codecs.register_error(SURROGATE_HANDLER, _replace_surrogates)
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_encode_other)

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
-import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras, sansio
@@ -33,7 +32,7 @@ from .replies import Page
 from .serialization import as_bytes, read
 
 if TYPE_CHECKING:
-    from resty_django.redis import Origin, Script
+    from resty_django.redis import LuaScript, Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,9 +43,6 @@ Request: TypeAlias = tuple[Any, ...]
 
 Steps: TypeAlias = Generator[Any, Any, R]
 """Yields requests, lists of requests (whose replies may be errors), `RedisCommand`s, and functions to be called."""
-
-OTHER_NODE: Final = ("non local key", "undeclared keys were accessed during rehashing")
-"""Texts in the error that a server returns for a script whose keys are, or may be, on another node of the cluster."""
 
 
 class RedisCommand(tuple[Any, ...]):
@@ -85,11 +81,11 @@ def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iter
         caller_log.warning("%s: %s: %s", text % args, type(error).__name__, error)
 
 
-def pages(decoder: msgspec.json.Decoder[Page[T]], kind: str, *args: Any) -> Steps[list[T]]:
+def pages(kind: type[Page[T]], command: str, *args: Any) -> Steps[list[T]]:
     """Return the contents of all pages of a list of the core."""
     contents, cursor = [], "0"
     while cursor:
-        page = read((yield "page", kind, cursor, *args), decoder)
+        page = read((yield "page", command, cursor, *args), kind)
         contents.append(page.items)
         cursor = page.cursor
     return contents
@@ -110,11 +106,11 @@ class ScriptClient:
         self, redis: Origin, async_redis: Origin | None, prefix: str, clock: Callable[[], float] = time.time
     ) -> None:
         extras.require(CLAUSE, "redis")
-        from resty_django.redis import Source, keys
+        from resty_django.redis import ClientSource, keys
 
         self.prefix: Final = prefix
         self.clock: Final = clock
-        self.source: Final = Source(redis, async_redis)
+        self.source: Final = ClientSource(redis, async_redis)
         self._script: Final = _script(prefix)
         self._keys: Final = (prefix,) if re.search("{.+}", prefix) else ()
         self._command: Final = keys.command
@@ -228,7 +224,8 @@ class ScriptClient:
             return error_of(message)
         if type(error.__cause__).__name__ == "DataError":  # what redis-py cannot send
             return InvalidArgument(str(error))
-        if not any(text in str(error) for text in OTHER_NODE):
+        # what a server returns for a script whose keys are, or may be, on another node of the cluster
+        if not re.search("non local key|undeclared keys were accessed during rehashing", str(error)):
             return error
         if self._keys:
             return StoreError("The slot of the jobs is moving to another node of the cluster. Repeat the call.")
@@ -268,7 +265,7 @@ def sync_and_async(
 
 
 @functools.cache
-def _script(prefix: str) -> Script:
-    from resty_django.redis import Script
+def _script(prefix: str) -> LuaScript:
+    from resty_django.redis import LuaScript
 
-    return Script(source(prefix))
+    return LuaScript(source(prefix))

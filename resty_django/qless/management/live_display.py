@@ -15,7 +15,6 @@ from resty_django.text import one_line
 
 from ..clients.default import client
 from ..errors import QlessError
-from ..worker.running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED
 
 if TYPE_CHECKING:
     from .supervisor import Supervisor
@@ -69,7 +68,7 @@ class LiveDisplay:
         yield f"{BOLD}{supervisor.options.name}{PLAIN}  pid {os.getpid()}  {state}  {len(snapshots)} processes"
         started_at, first_totals = self._history[0]
         span = max(self._clock() - started_at, 0.001)
-        kinds = (COMPLETED, BY_ITSELF, RETRIED, FAILED, LOST, RETURNED)
+        kinds = ("completed", "by itself", "retried", "failed", "lost", "returned")
         yield "  ".join(f"{kind} {totals[kind]} ({(totals[kind] - first_totals[kind]) / span:.1f}/s)" for kind in kinds)
         if self._problem:
             yield printable(self._problem)

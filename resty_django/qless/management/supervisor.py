@@ -18,10 +18,9 @@ from django.db import connections
 from resty_django.processes.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
-from ..worker.exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT
 from ..worker.heartbeat import StandIn
-from ..worker.loop import ABORT_TIMEOUT, MAX_JOBS_PER_POP
-from ..worker.options import Options
+from ..worker.loop import ABORT_SECONDS, MAX_JOBS_PER_POP, ExitCode
+from ..worker.options import WorkerOptions
 from .worker_process import NOW, PAUSE, QUIT, RESUME, STOP, serve
 
 log = logger("resty_django.qless.worker")
@@ -29,14 +28,14 @@ log = logger("resty_django.qless.worker")
 TICK: Final = 0.5
 MAX_DEAD: Final = 100
 """Maximum number of dead processes whose names are remembered, for the next processes to deregister."""
-KILL_AFTER: Final = ABORT_TIMEOUT + 5.0
+KILL_AFTER: Final = ABORT_SECONDS + 5.0
 """Seconds after the grace period until a process is killed."""
 
 
 class Supervisor:
     """Runs the worker processes. `display`, if any, is called twice a second with this object, for `--live`."""
 
-    def __init__(self, options: Options, display: Callable[[Supervisor], None] | None = None) -> None:
+    def __init__(self, options: WorkerOptions, display: Callable[[Supervisor], None] | None = None) -> None:
         self.options = options
         self.paused = False
         self.stopping = False
@@ -45,7 +44,7 @@ class Supervisor:
         self.ended_counts: Counter[str] = Counter()
         """The counts of ended processes."""
         self._display = display
-        self._code = OK
+        self._code: int = ExitCode.OK
         self._kill_at: dict[int, float] = {}
         """When to kill each process, by pid."""
         self._dead: deque[int] = deque(maxlen=MAX_DEAD)
@@ -130,28 +129,28 @@ class Supervisor:
         self._kill_at.pop(child.pid, None)
         if child.index in self._stand_ins:
             self._stand_ins[child.index].worker_ended()
-        if code != OK:
+        if code != ExitCode.OK:
             self._dead.append(child.pid)
-        if code == CONFIG:  # another process would stop for the same reason
-            self._code = CONFIG
+        if code == ExitCode.CONFIG:  # another process would stop for the same reason
+            self._code = ExitCode.CONFIG
             if not self.stopping:
                 self._children.send(STOP)
                 self._stop(self.options.grace)
             return None
         if self.stopping:
-            if code in (OK, GAVE_BACK):
+            if code in (ExitCode.OK, ExitCode.GAVE_BACK):
                 self._code = max(self._code, code)
-            elif code not in (OUT_OF_MEMORY, TIMED_OUT, STOPPED):
+            elif code not in (ExitCode.OUT_OF_MEMORY, ExitCode.TIMED_OUT, ExitCode.STOPPED):
                 log.error("worker process %d ended with exit code %d", child.pid, code)
-                self._code = self._code or DIED
+                self._code = self._code or ExitCode.DIED
             return None
-        if code == STOPPED:
+        if code == ExitCode.STOPPED:
             log.warning("worker process %d was stopped by an operator and is not replaced", child.pid)
             self._stopped.add(child.index)
             if len(self._stopped) == self.options.processes:
                 self._stop(None)
             return math.inf
-        if code in RENEWED:
+        if code in (ExitCode.OK, ExitCode.GAVE_BACK, ExitCode.OUT_OF_MEMORY, ExitCode.TIMED_OUT):
             log.info("worker process %d ended with exit code %d; starting another one", child.pid, code)
             return 0.0
         return None

@@ -26,12 +26,11 @@ from ..job_classes import discover
 from ..search.index import Indexer
 from ..tasks.schedule import Scheduler
 from ..worker.executor import Pool
-from ..worker.exit_codes import CONFIG, DIED
 from ..worker.forks import terminate_forks_at_end
 from ..worker.heartbeat import StandIn
 from ..worker.listener import Listener
-from ..worker.loop import WorkerLoop
-from ..worker.options import Options
+from ..worker.loop import ExitCode, WorkerLoop
+from ..worker.options import WorkerOptions
 from ..worker.processes.child import JobProcess, start_events
 from ..worker.processes.fork_server import ForkServer
 from ..worker.processes.pool import ProcessPool
@@ -48,7 +47,7 @@ REPORT_INTERVAL: Final = 0.5
 
 
 def serve(
-    options: Options,
+    options: WorkerOptions,
     commands: int,
     reports: int,
     *,
@@ -70,7 +69,7 @@ def serve(
     client = default_client()
     client.worker_name = f"{options.name}-{os.getpid()}"
     if any(isinstance(error, DuplicateTask) for error in discover().values()):  # which it has logged
-        return CONFIG
+        return ExitCode.CONFIG
     make_pool = start_processes(client.worker_name, options) if options.pool == "processes" else None
     terminate_forks_at_end()  # after starting the processes that are stopped separately
     loop, listener = build(client, options, make_pool)
@@ -110,7 +109,7 @@ def serve(
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))
 
 
-def start_processes(worker: str, options: Options) -> Callable[[Any], ProcessPool]:
+def start_processes(worker: str, options: WorkerOptions) -> Callable[[Any], ProcessPool]:
     """Start the process that forks the processes of jobs, and return the factory of their pool.
 
     Call it before this process has threads.
@@ -129,14 +128,14 @@ def start_processes(worker: str, options: Options) -> Callable[[Any], ProcessPoo
 
 
 def build(
-    client: Client, options: Options, make_pool: Callable[[Any], Pool] | None = None
+    client: Client, options: WorkerOptions, make_pool: Callable[[Any], Pool] | None = None
 ) -> tuple[WorkerLoop, Listener]:
     """Return a worker with the client's name, and the listener that notifies it. `make_pool`: None for the default."""
     default_pool, lock_lost_handler = _pool(options)
     loop = WorkerLoop(client, client.worker_name, options, options.make_reserver(), make_pool or default_pool)
     inbox = loop.inbox
     if isinstance(loop.pool, ProcessPool):
-        loop.pool.listen(lambda: inbox.put(partial(loop.stop, 0.0, DIED)))
+        loop.pool.listen(lambda: inbox.put(partial(loop.stop, 0.0, ExitCode.DIED)))
     listener = Listener(
         client,
         options.queues,
@@ -149,7 +148,7 @@ def build(
     return loop, listener
 
 
-def _pool(options: Options) -> tuple[Callable[[Any], Pool], Callable[[WorkerLoop], Callable[[str], None]]]:
+def _pool(options: WorkerOptions) -> tuple[Callable[[Any], Pool], Callable[[WorkerLoop], Callable[[str], None]]]:
     """Return the factories of the pool and of the function that is called when the server reports a lost lock."""
     if options.via == "celery":
         from ..integrations.celery import make_dispatcher
@@ -158,7 +157,7 @@ def _pool(options: Options) -> tuple[Callable[[Any], Pool], Callable[[WorkerLoop
     return Pool, lambda loop: lambda jid: loop.inbox.put(partial(loop.in_flight.verify_lease, jid))
 
 
-def _actions(loop: WorkerLoop, options: Options) -> dict[bytes, Callable[[], object]]:
+def _actions(loop: WorkerLoop, options: WorkerOptions) -> dict[bytes, Callable[[], object]]:
     return {
         STOP: partial(loop.stop, options.grace),
         QUIT: partial(loop.stop, None),

@@ -12,8 +12,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
 
-from resty_django.txid import InvalidTxid, parse
-from resty_django.txid.context import Binding
+from resty_django.txid import InvalidTxid, bound
 
 
 def transaction(job: Any) -> Generator[None, None, None]:
@@ -22,13 +21,12 @@ def transaction(job: Any) -> Generator[None, None, None]:
         yield
 
 
-def bound_to(job: Any) -> Binding:
+def bound_to(job: Any) -> bound:
     """Return a context manager that runs a block with the txid of the job; with a new one if it has no valid txid."""
-    txid = job.txid
     try:
-        return Binding(None if txid is None else parse(txid).txid)
+        return bound(job.txid)
     except InvalidTxid:
-        return Binding(None)
+        return bound()
 
 
 def database(job: Any) -> Generator[None, None, None]:

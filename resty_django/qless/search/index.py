@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,7 +17,7 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients.client import Client
-from ..clients.serialization import as_list, decode, read, readable, reader, texts
+from ..clients.serialization import LuaList, decode, read, read_list, readable, texts
 from ..errors import QlessError
 from .terms import Document, Pattern, document, error_text, index_terms
 
@@ -32,8 +32,6 @@ INTERVAL: Final = 2.0
 """Seconds between two looks for jobs to index, if none are left."""
 JOIN_TIMEOUT: Final = 5.0
 
-_JSON: Final = reader(object)
-
 
 class IndexCounts(msgspec.Struct):
     """The state of the index, and counts of entries.
@@ -45,7 +43,7 @@ class IndexCounts(msgspec.Struct):
     - `classes`: the option `index-classes`: the classes whose jobs are indexed in all states; `*`: all classes.
     """
 
-    counts: list[int] | dict[str, Any]
+    counts: LuaList[int]
     entries: int
     limit: int
     unindexed: int
@@ -67,18 +65,26 @@ class IndexCounts(msgspec.Struct):
 
 
 class IndexPage(msgspec.Struct):
-    jobs: list[str] | dict[str, Any]
+    jobs: LuaList[str]
     cursor: str
     examined: int
 
 
-_COUNTS: Final = reader(IndexCounts)
-_PAGE: Final = reader(IndexPage)
+class UnindexedJob(msgspec.Struct, array_like=True):
+    """What the terms of a job are made of. `data`, `failure` and `tags` are JSON; False stands for what is missing."""
+
+    jid: str
+    mark: str
+    klass: str
+    data: str | bool
+    txid: str | bool
+    failure: str | bool
+    tags: str | bool
 
 
 def count(client: Client, patterns: Sequence[Pattern]) -> IndexCounts:
     """Return the number of entries of each pattern, and the state of the index."""
-    return read(client.call("index.count", json.dumps(patterns)), _COUNTS)
+    return read(client.call("index.count", json.dumps(patterns)), IndexCounts)
 
 
 def find(
@@ -95,7 +101,7 @@ def find(
     options = {"state": state, "queue": queue, "cursor": cursor}
     pairs = [argument for name, value in options.items() if value for argument in (name, value)]
     reply = client.call("index.find", json.dumps(pattern_lists), *pairs, "count", count, "scan", scan)
-    return read(reply, _PAGE)
+    return read(reply, IndexPage)
 
 
 def classes(client: Client) -> list[str]:
@@ -105,34 +111,37 @@ def classes(client: Client) -> list[str]:
 
 def index_jobs(client: Client, count: int = JOBS_PER_CALL) -> int:
     """Write the terms of at most `count` jobs that are not in the index yet; return how many were taken."""
-    jobs = as_list(read(client.call("index.take", count), _JSON))
-    arguments: list[Any] = []
-    for jid, mark, klass, data, txid, failure, tags in jobs:
-        failed = failure is not False
+    jobs = read_list(client.call("index.take", count), UnindexedJob)
+    arguments: list[str] = []
+    for job in jobs:
         try:
-            terms = _terms(jid, klass, data, txid, failure, tags, failed=failed)
+            terms = _terms(job)
         except Exception as error:  # a class whose module cannot be imported, or data of a shape that nobody expects
-            log.warning("only the class of job %s is indexed: %s", readable(jid, 100), described(error))
-            terms = index_terms(Document(jid, klass, failed=failed))
-        arguments += (jid, mark, json.dumps(terms))
+            log.warning("only the class of job %s is indexed: %s", readable(job.jid, 100), described(error))
+            terms = index_terms(Document(job.jid, job.klass, failed=job.failure is not False))
+        arguments += (job.jid, job.mark, json.dumps(terms))
     if arguments:
         client.call("index.put", *arguments)
     return len(jobs)
 
 
-def _terms(jid: str, klass: str, data: Any, txid: Any, failure: Any, tags: Any, *, failed: bool) -> list[str]:
-    arguments = _decoded(data) if conf.qless.search_arguments else None
-    job = document(
-        *(jid, klass, arguments),
-        txid=txid or "",
-        tags=[str(tag) for tag in as_list(_decoded(tags))],
-        error=error_text(_decoded(failure)),
-        failed=failed,
+def _terms(job: UnindexedJob) -> list[str]:
+    arguments = _decoded(job.data) if conf.qless.search_arguments else None
+    tags = _decoded(job.tags)
+    return index_terms(
+        document(
+            job.jid,
+            job.klass,
+            arguments,
+            txid=job.txid or "",
+            tags=[str(tag) for tag in tags] if isinstance(tags, list) else [],
+            error=error_text(_decoded(job.failure)),
+            failed=job.failure is not False,
+        )
     )
-    return index_terms(job)
 
 
-def _decoded(text: Any) -> Any:
+def _decoded(text: str | bool) -> object:
     """Return the value of a JSON text; None if it is missing or cannot be read."""
     try:
         return decode(text) if isinstance(text, str) else None

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from ..clients.serialization import read, reader
+from ..clients.serialization import read
 from ..clients.transport import Steps, batches, checked
 
 RESULTS_PER_BATCH: Final = 250
@@ -22,13 +22,10 @@ class ResultReply(msgspec.Struct):
     skipped: bool = False
 
 
-_RESULT: Final = reader(ResultReply)
-
-
 def result_reply(jid: str) -> Steps[ResultReply | None]:
     """Return the state and the result of a job; None if it does not exist."""
     reply = yield "result", jid
-    return None if reply is None else read(reply, _RESULT)
+    return None if reply is None else read(reply, ResultReply)
 
 
 def result_replies(jids: Sequence[str]) -> Steps[list[ResultReply | None]]:
@@ -36,5 +33,5 @@ def result_replies(jids: Sequence[str]) -> Steps[list[ResultReply | None]]:
     replies: list[ResultReply | None] = []
     for batch in batches(jids, RESULTS_PER_BATCH):
         for reply in (yield [("result", jid) for jid in batch]):
-            replies.append(None if checked(reply) is None else read(reply, _RESULT))
+            replies.append(None if checked(reply) is None else read(reply, ResultReply))
     return replies

@@ -15,7 +15,7 @@ from ..clients.graph import requeue
 from ..clients.job import Job
 from ..clients.put_options import read_outcome
 from ..clients.replies import JobRecord
-from ..clients.serialization import decode, read, reader
+from ..clients.serialization import decode, read
 from ..clients.transport import Steps, sync_and_async
 from ..errors import NoSuchJob, ResultGone, TaskFailed
 from . import eager
@@ -37,7 +37,6 @@ failed, skipped because a task failed for which it waited, and unknown (canceled
 DEPENDENCY_FAILED: Final = "-DependencyFailed"
 """End of the failure group of tasks that did not run, because one that they depend on has failed."""
 
-_JOB: Final = reader(JobRecord)
 WAITING: Final = object()
 """The outcome of a task or group that has not ended."""
 
@@ -163,7 +162,7 @@ class AsyncResult(TaskResult, Generic[R]):
         if conf.qless.eager:
             return None
         reply = yield "get", self.id
-        return None if reply is None else Job(self.client, read(reply, _JOB))
+        return None if reply is None else Job(self.client, read(reply, JobRecord))
 
     job, ajob = sync_and_async(_job)
 

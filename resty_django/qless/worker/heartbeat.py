@@ -28,7 +28,7 @@ from ..clients.default import default_client
 from ..errors import QlessError
 from .forks import HANDLED
 from .reports.blocked_stacks import BLOCKED_AFTER, BlockedStacks, StackDump
-from .running_job import DEFAULT_LEASE, RENEWALS
+from .running_job import DEFAULT_LEASE_SECONDS, RENEWALS_PER_LEASE
 
 log = logger("resty_django.qless.worker")
 
@@ -60,7 +60,7 @@ class SharedJobs:
     def clear(self) -> None:
         """Forget the jobs of a worker that has ended. Called by the parent, for the next worker."""
         self._memory[:] = bytes(len(self._memory))
-        self.record_check(time.monotonic(), DEFAULT_LEASE)
+        self.record_check(time.monotonic(), DEFAULT_LEASE_SECONDS)
 
     def record_check(self, now: float, lease: float) -> None:
         """Record that the worker has checked its jobs; their leases last at least `lease` seconds."""
@@ -92,7 +92,7 @@ class SharedJobs:
     def is_silent(self, now: float) -> bool:
         """Return whether the worker has not checked its jobs, or has given no sign of life, for too long."""
         last_check, lease = self.last_check()
-        is_late = now - last_check >= lease / RENEWALS and self.jids() != []
+        is_late = now - last_check >= lease / RENEWALS_PER_LEASE and self.jids() != []
         return is_late or now - self.last_sign_of_life() >= BLOCKED_AFTER
 
     def last_check(self) -> tuple[float, float]:
@@ -132,7 +132,7 @@ class StandInHeartbeats:
         """Send the heartbeats that are due; return the jobs whose leases were renewed."""
         last_check, lease = self._shared.last_check()
         silence = now - last_check
-        if silence < lease / RENEWALS:
+        if silence < lease / RENEWALS_PER_LEASE:
             self._next = 0.0
             return []
         jids = self._shared.jids()
@@ -145,8 +145,8 @@ class StandInHeartbeats:
                 "heartbeats instead: %s",
                 *(self._worker, silence, ", ".join(jids)),
             )
-        self._next = now + lease / RENEWALS
-        if now + lease / RENEWALS - last_check > LONGEST:
+        self._next = now + lease / RENEWALS_PER_LEASE
+        if now + lease / RENEWALS_PER_LEASE - last_check > LONGEST:
             log.error("worker %s is stuck; sending no more heartbeats for it", self._worker)
         return [jid for jid in jids if self._renew(jid)]
 

@@ -16,7 +16,7 @@ from .reservers import RESERVERS, Reserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class WorkerOptions:
     """The options of a worker.
 
     `interval`, `grace`: seconds. `interrupt`: whether sync jobs are interrupted when they are lost and when the grace
@@ -55,12 +55,12 @@ class Options:
         return reserver_class(self.queues)  # type: ignore[no-any-return]
 
 
-def options(**overrides: Any) -> Options:
+def options(**overrides: Any) -> WorkerOptions:
     """Return the options from the settings, updated with all `overrides` that are not None.
 
     Raises `ImproperlyConfigured`.
     """
     worker = conf.qless.worker
-    values: dict[str, Any] = {name: getattr(worker, name) for name in Options.__slots__ if hasattr(worker, name)}
+    values: dict[str, Any] = {name: getattr(worker, name) for name in WorkerOptions.__slots__ if hasattr(worker, name)}
     values["name"] = conf.qless.worker_name or socket.gethostname()
-    return Options(**values | {name: value for name, value in overrides.items() if value is not None})
+    return WorkerOptions(**values | {name: value for name, value in overrides.items() if value is not None})

@@ -8,15 +8,15 @@ from struct import Struct
 from time import monotonic
 from typing import Any, Final
 
-from ..base import Change, Entry, Keep
+from ..base import Entry, Keep, Update
 from ..codec import BYTES, decode_value, encode_key, milliseconds
 from .environment import StoreError
 from .items import ItemStore, NoSpace, name_of
-from .records import FRONT, HEAD, LONGEST_NAME, SIZE, Txn
+from .records import FRONT, HEAD, HEAD_BYTES, MAX_NAME_BYTES, Txn
 
 PLAIN: Final = Struct("<q4xHI").unpack_from
 """Record fields: expiry, kind and form as one number (only `BYTES`: bytes under a short key), generation."""
-BLANK: Final = bytes(SIZE)
+BLANK: Final = bytes(HEAD_BYTES)
 
 Revision = tuple[bytes | None, float | None, Any]
 """New bytes (None: change nothing), seconds to live (0: forever, None: as before), and the result."""
@@ -25,19 +25,19 @@ Revision = tuple[bytes | None, float | None, Any]
 class RevisionMixin(ItemStore):
     """`revise` and `revise_many`.
 
-    Functions receive and return bytes with a frame: `SIZE` leading bytes that belong to the dictionary. A function that
-    returns bytes of the same length reuses the old frame, which is fast; for other lengths the frame is ignored. This
+    Functions receive and return bytes with a frame: `HEAD_BYTES` leading bytes that belong to the dictionary. Returned
+    bytes of the same length are written with this frame, which is fast; for other lengths the frame is ignored. This
     avoids slicing and joining. Values that are not bytes have no frame.
     """
 
     @abstractmethod
-    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any: ...
+    def update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any: ...
 
     def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
         """Like `update`, but the function returns a `Revision`. Fast if bytes replace bytes of the same length."""
         try:
             name = key.encode() if type(key) is str else encode_key(key)
-            if len(name) <= LONGEST_NAME:
+            if len(name) <= MAX_NAME_BYTES:
                 if monotonic() >= self._look_at:
                     self._look_at_files()
                 with self._writing:
@@ -63,9 +63,9 @@ class RevisionMixin(ItemStore):
         except (StoreError, UnicodeEncodeError):
             pass  # nothing has changed, and `update` can recover; it checks the key
 
-        def change(old: Any) -> Change | Keep:
+        def change(old: Any) -> Update | Keep:
             new, ttl, result = function(BLANK + old if type(old) is bytes else old)
-            return Keep(result) if new is None else Change(new[SIZE:], ttl, result)
+            return Keep(result) if new is None else Update(new[HEAD_BYTES:], ttl, result)
 
         return self.update(key, change)
 
@@ -106,7 +106,7 @@ class RevisionMixin(ItemStore):
                             else:
                                 changed_length.append((index, new, ttl))
                     for index, new, ttl in changed_length:
-                        self._put(txn, keys[index], names[index], new[SIZE:], ttl, now)
+                        self._put(txn, keys[index], names[index], new[HEAD_BYTES:], ttl, now)
                 return result
             except (NoSpace, StoreError) as error:
                 if called and "closed" in str(error):

@@ -8,7 +8,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, Final, NamedTuple
 
-from ..base import Change, Entry, Item, Keep, OnError, Outcome, SharedDict, decode_many
+from ..base import Entry, Item, Keep, OnError, SharedDict, StoreOutcome, Update, decode_many
 from ..codec import (
     BYTES,
     FLOAT,
@@ -35,13 +35,13 @@ from .lists import ListMixin
 from .records import (
     COUNTER,
     COUNTER_SIZE,
-    ENTRY,
     FRONT,
     HEAD,
-    LONGEST_NAME,
-    PAGE,
+    HEAD_BYTES,
+    ITEM_OVERHEAD_BYTES,
+    MAX_NAME_BYTES,
+    PAGE_BYTES,
     SEQ,
-    SIZE,
     Txn,
     counted,
     head_of,
@@ -91,7 +91,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
         while True:
             try:
                 name = key.encode() if type(key) is str else encode_key(key)
-                if len(name) > LONGEST_NAME:
+                if len(name) > MAX_NAME_BYTES:
                     name = name_of(key)
                 txn = self._begin(self._items)
                 record = txn.get(name)
@@ -102,7 +102,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                     return default
                 if self._old and SEQ(record)[0] < self._old:
                     self._note(name)
-                payload = self._payload(txn, record) if form else record[SIZE:]
+                payload = self._payload(txn, record) if form else record[HEAD_BYTES:]
                 break
             except UnicodeEncodeError:
                 key = encode_key(key)
@@ -166,24 +166,24 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
 
     # --- writing ---
 
-    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         return self._store(key, value, ttl, flags, ALWAYS, False, entry)
 
-    def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self._store(key, value, ttl, flags, ALWAYS, True)
 
-    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         return self._store(key, value, ttl, flags, IF_ABSENT, False, entry)
 
-    def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self._store(key, value, ttl, flags, IF_ABSENT, True)
 
-    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self._store(key, value, ttl, flags, IF_PRESENT, False)
 
     def _store(
         self, key: object, value: Any, ttl: float, flags: int, when: int, safe: bool, entry: Entry = None
-    ) -> Outcome:
+    ) -> StoreOutcome:
         if value is None:
             return self._store_nothing(key, when, entry)
         name = name_of(key)
@@ -205,23 +205,23 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                     if when:
                         live = head is not None and head[4] == self._flushes[0] and not 0 < head[0] <= now
                         if live and when == IF_ABSENT:
-                            return Outcome.EXISTS
+                            return StoreOutcome.EXISTS
                         if not live and when == IF_PRESENT:
-                            return Outcome.NOT_FOUND
+                            return StoreOutcome.NOT_FOUND
                     expires = now + life if life else 0
                     forced = self._save(txn, name, record, head, key, kind, body, flags, expires, now, safe)
                     if entry is not None:
                         self._append(txn, entry)
-                return Outcome.FORCED if forced else Outcome.STORED
+                return StoreOutcome.FORCED if forced else StoreOutcome.STORED
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe)
 
-    def _store_nothing(self, key: object, when: int, entry: Entry) -> Outcome:
+    def _store_nothing(self, key: object, when: int, entry: Entry) -> StoreOutcome:
         """`set` of None deletes; `add` and `replace` of None have nothing to store."""
         if when != ALWAYS:
             raise BadValue("None cannot be stored. Use delete().")
         self.delete(key, entry)
-        return Outcome.STORED
+        return StoreOutcome.STORED
 
     def delete(self, key: object, entry: Entry = None) -> bool:
         return self._delete(key, None, entry)
@@ -244,7 +244,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                         expires, kind, form, generation = FRONT(record)
                         live = generation == self._flushes[0] and not 0 < expires <= self._clock() * 1000
                         if expected is not None:
-                            payload = self._payload(txn, record) if form else record[SIZE:]
+                            payload = self._payload(txn, record) if form else record[HEAD_BYTES:]
                             if not live or (kind, payload) != expected:
                                 return False
                         self._remove(txn, name, record)
@@ -273,7 +273,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                     txn.delete(order_key(due) + name, b"", self._due)
                 due = expires
                 txn.put(order_key(due) + name, b"", True, True, False, self._due)
-            txn.put(name, HEAD.pack(*head._replace(expires=expires, due=due)) + record[SIZE:])
+            txn.put(name, HEAD.pack(*head._replace(expires=expires, due=due)) + record[HEAD_BYTES:])
             return True
 
         return self._write(key, expire) is True
@@ -314,7 +314,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                     else:
                         if kind != INT and kind != FLOAT:
                             raise NotANumber(f"The value of the key {key!r} is not a number.")
-                        payload = self._payload(txn, record) if old_form else record[SIZE:]
+                        payload = self._payload(txn, record) if old_form else record[HEAD_BYTES:]
                         total = decode(kind, payload) + by
                     kind, body = encode(total)
                     self._save(txn, name, record, head, key, kind, body, flags, expires, now, False)
@@ -322,7 +322,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
             except (NoSpace, StoreError) as error:
                 tries = self._mend(error, tries, name, safe=False)
 
-    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
+    def update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
         name = name_of(key)
         tries = 0
         while True:
@@ -342,7 +342,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                         elif old_form:
                             old = decode_value(old_kind, self._payload(txn, record))
                         else:
-                            payload = record[SIZE:]
+                            payload = record[HEAD_BYTES:]
                             if old_kind == BYTES:
                                 old = payload
                             elif old_kind == INT:
@@ -353,8 +353,8 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                     change = function(old)
                     if type(change) is Keep:
                         return change.result
-                    if type(change) is not Change:
-                        raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
+                    if type(change) is not Update:
+                        raise TypeError(f"The function of update() returned {change!r}, neither an Update nor a Keep.")
                     if entry is not None:
                         self._append(txn, entry)
                     value = change.value
@@ -368,7 +368,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                     kind, body = (BYTES, value) if type(value) is bytes else encode(value)
                     if payload is not None and len(body) == len(payload) and not self._crowded[0]:
                         if kind == old_kind and change.ttl is None:
-                            txn.put(name, record[:SIZE] + body)
+                            txn.put(name, record[:HEAD_BYTES] + body)
                             return change.result
                         if not expires or 0 < due <= expires:
                             txn.put(name, HEAD.pack(expires, flags, kind, 0, generation, seq, due) + body)
@@ -414,7 +414,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
                 yield batch
                 batch = []
             if not batch:
-                room = self._changes * PAGE
+                room = self._changes * PAGE_BYTES
             batch.append(item)
             room -= len(item.body)
         if batch:
@@ -425,7 +425,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
 
         def store(txn: Txn) -> None:
             now = int(self._clock() * 1000)
-            need = sum(len(item.name) + len(item.body) + ENTRY for item in items)
+            need = sum(len(item.name) + len(item.body) + ITEM_OVERHEAD_BYTES for item in items)
             if need > self._room:
                 self._make_room(txn, b"", need, now, safe=False)
             for item in items:

@@ -27,7 +27,7 @@ from .. import fork_hooks
 from ..bell import Bell
 from ..errors import NoMemory, Unavailable
 from . import files
-from .records import COUNT, FORCIBLE, PAGE, Txn
+from .records import COUNT, FORCIBLE, PAGE_BYTES, Txn
 
 log = logger("resty_django.shdict")
 
@@ -35,14 +35,14 @@ TABLES: Final = (b"items", b"order", b"due", b"parts", b"meta", b"journal")
 READERS: Final = 1022
 LOCK_FILE: Final = 128 * 1024
 """Bytes of LMDB's lock file, allocated in advance: 64 per reader."""
-PATIENCE: Final = 10.0
+OPEN_SECONDS: Final = 10.0
 """Seconds to wait for a fork, or for another thread that opens or closes the environment."""
-TRIES: Final = 1000
+MAX_TRIES: Final = 1000
 PAUSE: Final = 0.001
 SQUEEZE: Final = 20
 """Number of attempts to find free pages per attempt that evicts items, which itself needs pages."""
 
-LOOK: Final = 1.0
+FILE_CHECK_SECONDS: Final = 1.0
 """Seconds between checks, during writes, whether the files still exist."""
 
 ANEW: Final = ("closed", "another environment", "MDB_BAD_RSLOT")
@@ -114,7 +114,7 @@ class Environment:
 
     def __init__(self, name: str, size: int, path: str | None) -> None:
         self.name = name
-        self.size = size - size % PAGE
+        self.size = size - size % PAGE_BYTES
         self.path = path
         self._begin: Callable[..., Txn] = self._shut
         self._look_at = 0.0
@@ -159,9 +159,9 @@ class Environment:
         below which reads are noted."""
 
     def _open(self) -> None:
-        if not _opening.acquire(timeout=PATIENCE):
+        if not _opening.acquire(timeout=OPEN_SECONDS):
             raise Unavailable(
-                f"{self._setting()} could not be opened within {PATIENCE} s. Do not use other dictionaries "
+                f"{self._setting()} could not be opened within {OPEN_SECONDS} s. Do not use other dictionaries "
                 "in the function passed to update(): a fork waits for the function, and opening a dictionary "
                 "waits for the fork."
             )
@@ -191,14 +191,14 @@ class Environment:
         self._dict_file = dict_file
         self._env = env
         self._begin = env.begin
-        self._look_at = time.monotonic() + LOOK
+        self._look_at = time.monotonic() + FILE_CHECK_SECONDS
 
     def _look_at_files(self) -> None:
         """Close files that were deleted or replaced, because other processes use the new ones.
 
-        Called before a write, once per `LOOK` seconds. The next transaction opens the current files.
+        Called before a write, once per `FILE_CHECK_SECONDS` seconds. The next transaction opens the current files.
         """
-        self._look_at = time.monotonic() + LOOK
+        self._look_at = time.monotonic() + FILE_CHECK_SECONDS
         dict_file = self._dict_file
         if dict_file is None or self._writing._is_owned():  # type: ignore[attr-defined]  # within the function of update()
             return
@@ -258,7 +258,7 @@ class Environment:
         `safe`: whether a storing call must not evict (None: the call does not store).
         """
         env = self._env
-        if tries < TRIES:
+        if tries < MAX_TRIES:
             if env is None:
                 self._open()
                 return tries + 1

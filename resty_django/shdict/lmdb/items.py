@@ -25,23 +25,23 @@ from ..codec import LIST, encode_key
 from ..errors import NoMemory
 from .environment import Environment, StoreError
 from .records import (
+    BODY_PARTS,
     COUNT,
-    ENDS,
-    ENTRY,
     FORCIBLE,
     FORM,
     FRONT,
     HEAD,
+    HEAD_BYTES,
     IN_PARTS,
-    INLINE,
+    ITEM_OVERHEAD_BYTES,
+    LIST_ENDS,
     LONG_KEY,
-    LONGEST_NAME,
-    PAGE,
-    PARTS,
-    PIECE,
-    SIZE,
+    MAX_INLINE_BYTES,
+    MAX_NAME_BYTES,
+    PAGE_BYTES,
+    PIECE_BYTES,
     TURN,
-    Head,
+    RecordHead,
     Txn,
     head_of,
     order_key,
@@ -63,7 +63,7 @@ MOVES: Final = 4
 """Number of noted items that one write moves."""
 DROP: Final = 300
 """Maximum number of items that a transaction drops, to keep it short."""
-CHUNK: Final = 4096
+MIN_EVICTED_BYTES: Final = 4096
 """Minimum number of bytes to evict, if any."""
 ROUNDS: Final = 1000
 """Maximum number of eviction transactions for one item."""
@@ -87,7 +87,7 @@ def name_of(key: object) -> bytes:
         name = key.encode() if type(key) is str else encode_key(key)
     except UnicodeEncodeError:
         name = encode_key(key)
-    if 0 < len(name) <= LONGEST_NAME:
+    if 0 < len(name) <= MAX_NAME_BYTES:
         return name
     return short_name(encode_key(name))  # which raises if it is empty, or longer than a key may be
 
@@ -98,12 +98,12 @@ class ItemStore(Environment):
     def __init__(self, name: str, size: int, path: str | None, clock: Callable[[], float]) -> None:
         super().__init__(name, size, path)
         self._clock = clock
-        pages = self.size // PAGE
+        pages = self.size // PAGE_BYTES
         spare = max(pages // 4, SPARE)
         self._mark = pages - spare
         self._changes = min(max((spare // 2 - BESIDE) // EACH, 2), DROP)
         """Number of items that one transaction may move or drop."""
-        self._most = max(self.size // 1024, PAGE)
+        self._most = max(self.size // 1024, PAGE_BYTES)
         """Bytes that a process may store before it counts the pages again."""
         self._squeezed = False
         """Whether a transaction that only evicted has removed items that had not expired."""
@@ -162,13 +162,13 @@ class ItemStore(Environment):
         """Free `need` bytes in separate transactions, sparing the item `name`. Raise `NoMemory`."""
 
         def evict(txn: Txn) -> int:
-            room = (self._mark - self._used_pages(txn)) * PAGE
+            room = (self._mark - self._used_pages(txn)) * PAGE_BYTES
             if room >= need:
                 return 0
             now = int(self._clock() * 1000)
-            return self._drop(txn, now, max(need - room, CHUNK), safe, name) or -1
+            return self._drop(txn, now, max(need - room, MIN_EVICTED_BYTES), safe, name) or -1
 
-        missing = 1 if need <= self._mark * PAGE // 2 else -1
+        missing = 1 if need <= self._mark * PAGE_BYTES // 2 else -1
         rounds = ROUNDS
         while missing > 0 and rounds:
             missing = self._transaction(evict, safe)
@@ -183,7 +183,7 @@ class ItemStore(Environment):
         txn: Txn,
         name: bytes,
         record: bytes | None,
-        head: Head | tuple[int, ...] | None,
+        head: RecordHead | tuple[int, ...] | None,
         key: object,
         kind: int,
         body: bytes,
@@ -197,7 +197,7 @@ class ItemStore(Environment):
         Return whether items that had not expired were evicted. Raise `NoSpace`.
         """
         form = 0
-        if len(name) > LONGEST_NAME:
+        if len(name) > MAX_NAME_BYTES:
             body, form = with_key(encode_key(key), body), LONG_KEY
         crowded = self._crowded[0]
         if crowded and self._touched:
@@ -210,11 +210,11 @@ class ItemStore(Environment):
         if record is None or head is None:
             seq = due = 0
             moves = True
-            need = len(name) + len(body) + ENTRY
+            need = len(name) + len(body) + ITEM_OVERHEAD_BYTES
         else:
             _, _, old_kind, old_form, old_generation, seq, due = head
             moves = generation != old_generation or (crowded != 0 and seq < (txn.id() << 16) - self._age)
-            old = PARTS.unpack_from(record, SIZE)[1] if old_form & IN_PARTS else len(record) - SIZE
+            old = BODY_PARTS.unpack_from(record, HEAD_BYTES)[1] if old_form & IN_PARTS else len(record) - HEAD_BYTES
             need = len(body) - old
         if need > 0:
             if need > self._room:
@@ -232,7 +232,7 @@ class ItemStore(Environment):
                 txn.delete(order_key(due) + name, b"", self._due)
             due = expires
             txn.put(order_key(due) + name, b"", True, True, False, self._due)
-        if len(name) + len(body) > INLINE:
+        if len(name) + len(body) > MAX_INLINE_BYTES:
             body = self._put_parts(txn, body)
             form |= IN_PARTS
         txn.put(name, HEAD.pack(expires, flags, kind, form, generation, seq, due) + body)
@@ -253,9 +253,9 @@ class ItemStore(Environment):
     def _remove(self, txn: Txn, name: bytes, record: bytes) -> int:
         """Delete an item with all its parts. Return the approximate number of freed bytes."""
         _, _, kind, form, _, seq, due = HEAD.unpack_from(record)
-        freed = len(name) + len(record) + ENTRY
+        freed = len(name) + len(record) + ITEM_OVERHEAD_BYTES
         if form & IN_PARTS:
-            freed += PARTS.unpack_from(record, SIZE)[1]
+            freed += BODY_PARTS.unpack_from(record, HEAD_BYTES)[1]
         if form & IN_PARTS or kind == LIST:
             freed += self._drop_parts(txn, record)
         txn.delete(name)
@@ -266,35 +266,35 @@ class ItemStore(Environment):
 
     def _put_parts(self, txn: Txn, body: bytes) -> bytes:
         owner = self._next_seq(txn)
-        for at in range(0, len(body), PIECE):
-            txn.put(part_key(owner, at), body[at : at + PIECE], True, True, False, self._parts)
-        return PARTS.pack(owner, len(body))
+        for at in range(0, len(body), PIECE_BYTES):
+            txn.put(part_key(owner, at), body[at : at + PIECE_BYTES], True, True, False, self._parts)
+        return BODY_PARTS.pack(owner, len(body))
 
     def _drop_parts(self, txn: Txn, record: bytes, keep_list: bool = False) -> int:
         """Delete a body's pieces, and a list's items unless the list is kept. Return the freed bytes of list items."""
         head = head_of(record)
         freed = 0
         if head.kind == LIST and not keep_list:
-            owner, first, end = ENDS.unpack(self._payload(txn, record))
+            owner, first, end = LIST_ENDS.unpack(self._payload(txn, record))
             for position in range(first, end):
-                freed += len(txn.pop(part_key(owner, position), self._parts) or b"") + ENTRY
+                freed += len(txn.pop(part_key(owner, position), self._parts) or b"") + ITEM_OVERHEAD_BYTES
         if head.form & IN_PARTS:
-            owner, length = PARTS.unpack_from(record, SIZE)
-            for at in range(0, length, PIECE):
+            owner, length = BODY_PARTS.unpack_from(record, HEAD_BYTES)
+            for at in range(0, length, PIECE_BYTES):
                 txn.delete(part_key(owner, at), b"", self._parts)
         return freed
 
     def _body(self, txn: Txn, record: bytes, form: int) -> bytes:
         if not form & IN_PARTS:
-            return record[SIZE:]
-        owner, length = PARTS.unpack_from(record, SIZE)
-        return b"".join([txn.get(part_key(owner, at), b"", self._parts) for at in range(0, length, PIECE)])
+            return record[HEAD_BYTES:]
+        owner, length = BODY_PARTS.unpack_from(record, HEAD_BYTES)
+        return b"".join([txn.get(part_key(owner, at), b"", self._parts) for at in range(0, length, PIECE_BYTES)])
 
     def _payload(self, txn: Txn, record: bytes) -> bytes:
         """Return the bytes of the value, whether stored inline or in parts."""
         form: int = record[FORM]
         if not form:
-            return record[SIZE:]
+            return record[HEAD_BYTES:]
         body = self._body(txn, record, form)
         return payload_in(body) if form & LONG_KEY else body
 
@@ -320,7 +320,7 @@ class ItemStore(Environment):
                 txn.delete(order_key(head.seq), b"", self._order)
                 seq = self._next_seq(txn)
                 txn.put(order_key(seq), name, True, True, True, self._order)
-                txn.put(name, HEAD.pack(*head._replace(seq=seq)) + record[SIZE:])
+                txn.put(name, HEAD.pack(*head._replace(seq=seq)) + record[HEAD_BYTES:])
 
     # --- space ---
 
@@ -334,12 +334,14 @@ class ItemStore(Environment):
     def _make_room(self, txn: Txn, name: bytes, need: int, now: int, safe: bool) -> bool:
         """Free `need` bytes. Return whether items that had not expired were evicted. Raise `NoSpace`."""
         used = self._used_pages(txn)
-        room = (self._mark - used) * PAGE
-        self._crowded[0] = int(2 * (used + need // PAGE) > self._mark)
+        room = (self._mark - used) * PAGE_BYTES
+        self._crowded[0] = int(2 * (used + need // PAGE_BYTES) > self._mark)
         if room >= need:
             room //= 16
         else:
-            freed = self._drop(txn, now, max(2 * need, CHUNK), safe, name) if need <= CHUNK else 0
+            freed = (
+                self._drop(txn, now, max(2 * need, MIN_EVICTED_BYTES), safe, name) if need <= MIN_EVICTED_BYTES else 0
+            )
             if freed < need:
                 raise NoSpace(need)
             room += freed
@@ -355,7 +357,7 @@ class ItemStore(Environment):
         with self._writing, self._begin(self._items, None, True) as txn:
             txn.put(TURN, COUNT.pack(txn.id()), True, True, False, self._meta)
             if self._used_pages(txn) > self._mark:
-                self._drop(txn, int(self._clock() * 1000), CHUNK, safe)
+                self._drop(txn, int(self._clock() * 1000), MIN_EVICTED_BYTES, safe)
         self._room = 0
 
     def _drop(self, txn: Txn, now: int, want: int, safe: bool, spare: bytes = b"") -> int:
@@ -408,12 +410,12 @@ class ItemStore(Environment):
             has_entry = cursor.first()
         return dropped, freed, looked
 
-    def _move_due(self, txn: Txn, name: bytes, record: bytes, head: Head) -> None:
+    def _move_due(self, txn: Txn, name: bytes, record: bytes, head: RecordHead) -> None:
         """Correct the entry of an item whose expiry was postponed."""
         txn.delete(order_key(head.due) + name, b"", self._due)
         if head.expires:
             txn.put(order_key(head.expires) + name, b"", True, True, False, self._due)
-        txn.put(name, HEAD.pack(*head._replace(due=head.expires)) + record[SIZE:])
+        txn.put(name, HEAD.pack(*head._replace(due=head.expires)) + record[HEAD_BYTES:])
 
     def _drop_oldest(self, txn: Txn, now: int, want: int, limit: int, spare: bytes) -> int:
         """Drop the least recently used items until `want` bytes are free. Return the freed bytes."""

@@ -5,8 +5,8 @@ Entries have consecutive numbers. The first number is derived from the time at w
 reader notices that a file was replaced, even if more entries were appended since then than before.
 
 Entries have a separate table: they are neither items nor in the order of use, and `flush_all` keeps them. Above
-`journal_size` bytes, appending deletes the oldest entries. An entry of more than `LONGEST` bytes is stored as an item,
-because LMDB would need contiguous pages, and may be evicted before the journal reaches it.
+`journal_size` bytes, appending deletes the oldest entries. An entry of more than `MAX_ENTRY_BYTES` is stored as an
+item, because LMDB would need contiguous pages, and may be evicted before the journal reaches it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 from ..codec import BYTES
 from .environment import StoreError
 from .items import ItemStore, NoSpace
-from .records import PAGE, Txn, order_key
+from .records import PAGE_BYTES, Txn, order_key
 
-LONGEST: Final = 1800
+MAX_ENTRY_BYTES: Final = 1800
 """Maximum size in bytes of an entry within the journal."""
-NUMBERS: Final = 2**21
+NUMBERS_PER_MS: Final = 2**21
 """Numbers reserved per millisecond of a journal's creation. Later entries use the numbers of following milliseconds."""
 FAR: Final = 2**20
 """A journal that was created in another millisecond and ends this far ahead was created again."""
@@ -111,7 +111,7 @@ class JournalMixin(ItemStore):
             self.bell.ring()  # type: ignore[union-attr]  # it is open
         cursor = txn.cursor(self._journal)
         number = _number(cursor.key()) + 1 if cursor.last() else _first_number()
-        if len(entry) > LONGEST:
+        if len(entry) > MAX_ENTRY_BYTES:
             self._save_long(txn, number, entry)
             entry = b""
         txn.put(order_key(number), entry, True, True, True, self._journal)
@@ -122,7 +122,7 @@ class JournalMixin(ItemStore):
         """Delete the oldest entries of a journal that is too large, more of them than are appended between two
         calls."""
         stat = txn.stat(self._journal)
-        if (stat["branch_pages"] + stat["leaf_pages"]) * PAGE <= self.journal_size:
+        if (stat["branch_pages"] + stat["leaf_pages"]) * PAGE_BYTES <= self.journal_size:
             return
         cursor = txn.cursor(self._journal)
         cursor.first()
@@ -150,14 +150,14 @@ class JournalMixin(ItemStore):
 
 def begin_of(position: int, last: int) -> int:
     """Return the position, or the beginning of a journal that was created again since."""
-    begin = last - last % NUMBERS
+    begin = last - last % NUMBERS_PER_MS
     if position < last and (begin <= position or last < position + FAR):
         return position
     return begin
 
 
 def _first_number() -> int:
-    return int(time.time() * 1000) * NUMBERS + 1
+    return int(time.time() * 1000) * NUMBERS_PER_MS + 1
 
 
 def _name(number: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 from ..codec import LIST, decode, encode_element
 from ..errors import WrongKind
 from .items import ItemStore, name_of
-from .records import ENDS, ENTRY, MIDDLE, Txn, head_of, part_key
+from .records import ITEM_OVERHEAD_BYTES, LIST_ENDS, MIDDLE, Txn, head_of, part_key
 
 
 class ListMixin(ItemStore):
@@ -35,7 +35,7 @@ class ListMixin(ItemStore):
                 head = head_of(record)
                 owner, first, end = self._ends(txn, record)
                 flags, expires = head.flags, head.expires
-            need = len(data) + ENTRY
+            need = len(data) + ITEM_OVERHEAD_BYTES
             if need > self._room:
                 self._make_room(txn, name, need, now, safe=True)
             self._room -= need
@@ -82,7 +82,7 @@ class ListMixin(ItemStore):
     def _ends(self, txn: Txn, record: bytes) -> tuple[int, int, int]:
         if head_of(record).kind != LIST:
             raise WrongKind("The value is not a list. Use get().")
-        owner, first, end = ENDS.unpack(self._payload(txn, record))
+        owner, first, end = LIST_ENDS.unpack(self._payload(txn, record))
         return owner, first, end
 
     def _save_list(
@@ -97,4 +97,4 @@ class ListMixin(ItemStore):
         now: int,
     ) -> None:
         head = None if record is None else head_of(record)
-        self._save(txn, name, record, head, key, LIST, ENDS.pack(*ends), flags, expires, now, True)
+        self._save(txn, name, record, head, key, LIST, LIST_ENDS.pack(*ends), flags, expires, now, True)

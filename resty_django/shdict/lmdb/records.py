@@ -11,7 +11,7 @@ Six tables of one LMDB environment:
 | meta | `forcible`, `turn` | 8 bytes each: number of forcible evictions; a dummy written to force a change |
 | journal | number, 8 bytes | an entry; empty: the entry is the item `journal:<number>` |
 
-A name is the key, or a digest of `DIGEST` bytes if the key is longer than `LONGEST_NAME`. A record is a head and a
+A name is the key, or a digest of `DIGEST` bytes if the key is longer than `MAX_NAME_BYTES`. A record is a head and a
 body. Next to the environment is a small file that all processes map. It contains three numbers: the number of flushes,
 whether the memory is crowded, and whether a process waits for entries of the journal. Items whose generation differs
 from the first number are stale.
@@ -24,16 +24,16 @@ import mmap
 import struct
 from typing import Any, Final, NamedTuple
 
-PAGE: Final = min(mmap.PAGESIZE, 32768)
+PAGE_BYTES: Final = min(mmap.PAGESIZE, 32768)
 """LMDB's page size: the machine's, but no larger than this."""
-LONGEST_NAME: Final = 480
+MAX_NAME_BYTES: Final = 480
 DIGEST: Final = 500
 """Maximum length of a key that is used as a name; with the 8 bytes of `due` it fits into LMDB's limit of 511."""
 
-INLINE: Final = 1900
+MAX_INLINE_BYTES: Final = 1900
 """Maximum size of name and body; longer bodies are stored in pieces, because LMDB would need contiguous pages."""
-PIECE: Final = PAGE - 16
-ENTRY: Final = 80
+PIECE_BYTES: Final = PAGE_BYTES - 16
+ITEM_OVERHEAD_BYTES: Final = 80
 """Approximate overhead of an item in addition to its name and body."""
 
 IN_PARTS: Final = 1
@@ -44,21 +44,21 @@ TURN: Final = b"turn"
 
 HEAD: Final = struct.Struct("<qIBBIQq")
 """expires (ms, 0: never), flags, kind, form, generation, seq, due (0: not in that table)."""
-SIZE: Final = HEAD.size
+HEAD_BYTES: Final = HEAD.size
 FRONT: Final = struct.Struct("<q4xBBI").unpack_from
 """The part of a record that readers need: expiry, kind, form, generation."""
 SEQ: Final = struct.Struct("<18xQ").unpack_from
 COUNTER: Final = struct.Struct("<q4xHI16xq").unpack
 """An integer's record: expiry, kind (plus 256 times the form), generation, the number."""
-COUNTER_SIZE: Final = SIZE + 8
-counted: Final = struct.Struct(f"<{SIZE}sq").pack
+COUNTER_SIZE: Final = HEAD_BYTES + 8
+counted: Final = struct.Struct(f"<{HEAD_BYTES}sq").pack
 """An integer's record with a different number."""
 FORM: Final = 13
 """Offset of `form`."""
 COUNT: Final = struct.Struct("<Q")
-PARTS: Final = struct.Struct("<QQ")
+BODY_PARTS: Final = struct.Struct("<QQ")
 """A body in parts: owner, length in bytes."""
-ENDS: Final = struct.Struct("<QQQ")
+LIST_ENDS: Final = struct.Struct("<QQQ")
 """A list: owner, position of the head, position after the tail."""
 MIDDLE: Final = 2**62
 
@@ -66,7 +66,7 @@ order_key: Final = struct.Struct(">Q").pack
 part_key: Final = struct.Struct(">QQ").pack
 
 
-class Head(NamedTuple):
+class RecordHead(NamedTuple):
     """The head of a record, for code that is not on a hot path."""
 
     expires: int
@@ -78,8 +78,8 @@ class Head(NamedTuple):
     due: int
 
 
-def head_of(record: bytes) -> Head:
-    return Head._make(HEAD.unpack_from(record))
+def head_of(record: bytes) -> RecordHead:
+    return RecordHead._make(HEAD.unpack_from(record))
 
 
 def short_name(key: bytes) -> bytes:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from ..base import Entry, Stats
+from ..base import DictStats, Entry
 from ..codec import decode_key
 from ..patterns import KeyPattern
 from .journal import JournalMixin
-from .records import COUNT, FORCIBLE, FORM, LONG_KEY, PAGE, Txn, key_in, order_key
+from .records import COUNT, FORCIBLE, FORM, LONG_KEY, PAGE_BYTES, Txn, key_in, order_key
 
-WINDOW: Final = 128
+MAX_ITEMS_EXAMINED: Final = 128
 """Maximum number of items that a transaction examines, to keep it short."""
 
 
@@ -33,7 +33,7 @@ class WholeMixin(JournalMixin):
         if not cursor.set_range(order_key(start)):
             return -1
         for count, (seq, name) in enumerate(cursor.iternext()):
-            if count == WINDOW:
+            if count == MAX_ITEMS_EXAMINED:
                 return int.from_bytes(seq)
             record = txn.get(name)
             if self._live(record, now):
@@ -69,7 +69,9 @@ class WholeMixin(JournalMixin):
         total = 0
         unfinished = True
         while unfinished and (not limit or total < limit):
-            freed, unfinished = self._transaction(partial(self._free_some, limit - total if limit else WINDOW))
+            freed, unfinished = self._transaction(
+                partial(self._free_some, limit - total if limit else MAX_ITEMS_EXAMINED)
+            )
             total += freed
         return total
 
@@ -85,10 +87,10 @@ class WholeMixin(JournalMixin):
     def free_space(self) -> int:
         return self.stats().free_space
 
-    def stats(self) -> Stats:
+    def stats(self) -> DictStats:
         return self._snapshot(self._stats)
 
-    def _stats(self, txn: Txn) -> Stats:
-        free = max(0, self._mark - self._used_pages(txn)) * PAGE
+    def _stats(self, txn: Txn) -> DictStats:
+        free = max(0, self._mark - self._used_pages(txn)) * PAGE_BYTES
         (forcible,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
-        return Stats(txn.stat(self._items)["entries"], self._mark * PAGE, free, forcible)
+        return DictStats(txn.stat(self._items)["entries"], self._mark * PAGE_BYTES, free, forcible)

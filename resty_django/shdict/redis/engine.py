@@ -15,7 +15,7 @@ from resty_django.redis import async_connection, connection
 from resty_django.redis.keys import Memory, amemory, ascan, memory, scan
 from resty_django.sansio import Step, Steps, arun, run
 
-from ..base import Change, Entry, Item, Keep, OnError, Outcome, SharedDict, Stats, decode_many
+from ..base import DictStats, Entry, Item, Keep, OnError, SharedDict, StoreOutcome, Update, decode_many
 from ..codec import check_flags, decode_key, encode_key, milliseconds
 from ..errors import Unavailable
 from ..patterns import KeyPattern
@@ -45,7 +45,7 @@ from .scripts import (
 )
 from .wire import Sent, item, length, packed, packed_item, popped, to_add, to_store, total, unpacked
 
-TRIES: Final = 1000
+MAX_UPDATE_TRIES: Final = 1000
 """Maximum number of attempts of `update`, if other processes change the key each time."""
 
 
@@ -113,47 +113,47 @@ class RedisDict(ScriptCaller, SharedDict):
 
     # --- writing ---
 
-    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         if value is None:
             self.delete(key, entry)
         else:
             self._call(SET, key, to_store(value, ttl, flags, self._stale), entry)
-        return Outcome.STORED
+        return StoreOutcome.STORED
 
-    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         if value is None:
             await self.adelete(key, entry)
         else:
             await self._acall(SET, key, to_store(value, ttl, flags, self._stale), entry)
-        return Outcome.STORED
+        return StoreOutcome.STORED
 
     safe_set, asafe_set = set, aset
 
-    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         stored = self._call(ADD, key, to_store(value, ttl, flags, self._stale), entry)
-        return Outcome.STORED if stored else Outcome.EXISTS
+        return StoreOutcome.STORED if stored else StoreOutcome.EXISTS
 
-    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         stored = await self._acall(ADD, key, to_store(value, ttl, flags, self._stale), entry)
-        return Outcome.STORED if stored else Outcome.EXISTS
+        return StoreOutcome.STORED if stored else StoreOutcome.EXISTS
 
     safe_add, asafe_add = add, aadd
 
     def add_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
         data = self._call(ADD_OR_GET, key, to_store(value, ttl, 0, self._stale), entry)
-        return Outcome.STORED if data is None else unpacked(data)
+        return StoreOutcome.STORED if data is None else unpacked(data)
 
     async def aadd_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
         data = await self._acall(ADD_OR_GET, key, to_store(value, ttl, 0, self._stale), entry)
-        return Outcome.STORED if data is None else unpacked(data)
+        return StoreOutcome.STORED if data is None else unpacked(data)
 
-    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         stored = self._call(REPLACE, key, to_store(value, ttl, flags, self._stale))
-        return Outcome.STORED if stored else Outcome.NOT_FOUND
+        return StoreOutcome.STORED if stored else StoreOutcome.NOT_FOUND
 
-    async def areplace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def areplace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         stored = await self._acall(REPLACE, key, to_store(value, ttl, flags, self._stale))
-        return Outcome.STORED if stored else Outcome.NOT_FOUND
+        return StoreOutcome.STORED if stored else StoreOutcome.NOT_FOUND
 
     def delete(self, key: object, entry: Entry = None) -> bool:
         return bool(self._call(DELETE, key, (), entry))
@@ -185,20 +185,20 @@ class RedisDict(ScriptCaller, SharedDict):
     async def aexpire_if(self, key: object, value: Any, ttl: float) -> bool:
         return bool(await self._acall(EXPIRE, key, (milliseconds(ttl), self._stale, packed(value))))
 
-    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
+    def update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
         return run(self._update(key, function, entry))
 
-    async def aupdate(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
+    async def aupdate(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
         return await arun(self._update(key, function, entry))
 
-    def _update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry) -> Steps[Any]:
+    def _update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry) -> Steps[Any]:
         old = (yield Step(self._call, self._acall, (GET, key))) or b""
-        for _ in range(TRIES):
+        for _ in range(MAX_UPDATE_TRIES):
             change = function(unpacked(old) if old else None)
             if isinstance(change, Keep):
                 return change.result
-            if not isinstance(change, Change):
-                raise TypeError(f"The function of update() returned {change!r}, neither a Change nor a Keep.")
+            if not isinstance(change, Update):
+                raise TypeError(f"The function of update() returned {change!r}, neither an Update nor a Keep.")
             new, ttl = b"" if change.value is None else packed(change.value), change.ttl
             args = (old, new) if ttl is None else (old, new, milliseconds(ttl), self._stale)
             stored = yield Step(self._call, self._acall, (SWAP, key, args, entry))
@@ -206,8 +206,8 @@ class RedisDict(ScriptCaller, SharedDict):
                 return change.result
             old = stored
         raise Unavailable(
-            f"update() of the key {key!r} in {self} was overtaken by other writers {TRIES} times. Distribute "
-            "the writes over several keys."
+            f"update() of the key {key!r} in {self} was overtaken by other writers {MAX_UPDATE_TRIES} times. "
+            "Distribute the writes over several keys."
         )
 
     def lpush(self, key: object, value: Any) -> int:
@@ -381,20 +381,20 @@ class RedisDict(ScriptCaller, SharedDict):
             figures: Memory = yield Step(memory, amemory, ((yield self._connected),))
         return figures
 
-    def stats(self) -> Stats:
+    def stats(self) -> DictStats:
         """Return the figures; `keys` includes readable expired items, and evictions are unknown."""
         return run(self._stats())
 
-    async def astats(self) -> Stats:
+    async def astats(self) -> DictStats:
         return await arun(self._stats())
 
-    def _stats(self) -> Steps[Stats]:
+    def _stats(self) -> Steps[DictStats]:
         keys = 0
         with self._faults():
             _, next_batch = yield from self._scan()
             while batch := (yield next_batch):
                 keys += len(batch)
-        return Stats(keys, *(yield from self._memory()), None)
+        return DictStats(keys, *(yield from self._memory()), None)
 
     def close(self) -> None:
         """Do nothing: the connections belong to the cache."""

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from resty_django.redis import Script, StoreError, StoreFull, async_connection, connection
-from resty_django.redis.keys import BATCH, ascan, scan
+from resty_django.redis import LuaScript, StoreError, StoreFull, async_connection, connection
+from resty_django.redis.keys import SCAN_BATCH_KEYS, ascan, scan
 from resty_django.sansio import Step, Steps
 
 from ..base import Entry
@@ -19,8 +19,8 @@ from .wire import Sent, separated
 LUA: Final = Path(__file__).parent / "lua"
 
 
-def _script(*names: str, listed: Callable[[Any], Sequence[Any]] | None = None) -> Script:
-    return Script(LUA / "item.lua", *(LUA / f"{name}.lua" for name in names), listed=listed)
+def _script(*names: str, listed: Callable[[Any], Sequence[Any]] | None = None) -> LuaScript:
+    return LuaScript(LUA / "item.lua", *(LUA / f"{name}.lua" for name in names), listed=listed)
 
 
 ADD: Final = _script("save", "entry", "add")
@@ -59,14 +59,14 @@ class ScriptCaller:
         self._prefix = prefix.encode()
         self._clock = clock
 
-    def _call(self, script: Script, key: object, args: Sent = (), entry: Entry = None) -> Any:
+    def _call(self, script: LuaScript, key: object, args: Sent = (), entry: Entry = None) -> Any:
         """Call a script for one key."""
         try:
             return script(connection(self.alias), *self._sent(key, args, entry))
         except StoreError as error:
             raise self._fault(error) from error
 
-    async def _acall(self, script: Script, key: object, args: Sent = (), entry: Entry = None) -> Any:
+    async def _acall(self, script: LuaScript, key: object, args: Sent = (), entry: Entry = None) -> Any:
         """Do the same for asyncio."""
         try:
             return await script.run(async_connection(self.alias), *self._sent(key, args, entry))
@@ -84,11 +84,11 @@ class ScriptCaller:
         return keys, args
 
     def _each(
-        self, script: Script, names: Iterable[bytes], args: Sent = (), entry: Entry = None
+        self, script: LuaScript, names: Iterable[bytes], args: Sent = (), entry: Entry = None
     ) -> Steps[dict[bytes, Any]]:
         """Return the replies of a script for all names, or for a mapping of names to separate arguments.
 
-        On a server, this takes one round trip for up to `BATCH` names; on a cluster, one to each node.
+        On a server, this takes one round trip for up to `SCAN_BATCH_KEYS` names; on a cluster, one to each node.
         """
         replies: dict[bytes, Any] = {}
         with self._faults():
@@ -141,11 +141,13 @@ async def _ascan(client: Any, prefix: bytes) -> AsyncIterator[list[bytes]]:
 
 
 def _batches(names: Iterable[bytes], entry: Entry) -> Iterator[tuple[Any, tuple[bytes, ...], Sent]]:
-    """Yield the names in parts of at most `BATCH`, a mapping in mappings, with the stream and the arguments of the
-    entry for the last part."""
+    """Yield the names in parts of at most `SCAN_BATCH_KEYS`, and for the last part the entry's stream and arguments.
+
+    The parts of a mapping are mappings.
+    """
     listed = list(names)
-    for start in range(0, len(listed), BATCH):
-        batch = listed[start : start + BATCH]
-        is_last = entry is not None and start + BATCH >= len(listed)
+    for start in range(0, len(listed), SCAN_BATCH_KEYS):
+        batch = listed[start : start + SCAN_BATCH_KEYS]
+        is_last = entry is not None and start + SCAN_BATCH_KEYS >= len(listed)
         part = {name: names[name] for name in batch} if isinstance(names, Mapping) else batch
         yield part, (entry.key,) if is_last else (), entry.args() if is_last else ()

@@ -339,7 +339,7 @@ def test_safe_and_lazy_texts_are_arguments(site: Any) -> None:
 def test_arguments_that_cannot_be_in_a_key(site: Any) -> None:
     with pytest.raises(TypeError, match=r"load\(\) cannot be cached by its argument 'language': .* a list"):
         load(7, ["en"])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'number'"):
+    with pytest.raises(TypeError, match="'number'"):
         load()  # type: ignore[call-arg]
     assert calls == []
 

@@ -23,7 +23,7 @@ from resty_django.cache.circuit_breaker.process_locks import ProcessLocks
 from resty_django.lock import LockTimeout
 from resty_django.shdict import BadKey, Unavailable
 from resty_django.shdict.lmdb import LmdbDict
-from resty_django.shdict.lmdb.files import MEMORY
+from resty_django.shdict.lmdb.files import MEMORY_FOLDER
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 from tests.dictionaries import MIB, Clock
@@ -585,9 +585,9 @@ async def test_a_process_of_another_user(tmp_path: Path) -> None:
 
 
 async def test_a_file_without_room(tmp_path: Path) -> None:
-    memory = os.statvfs(MEMORY)
+    memory = os.statvfs(MEMORY_FOLDER)
     size = memory.f_blocks * memory.f_frsize * 2
-    folder = MEMORY / f"resty-outage-{os.getpid()}"
+    folder = MEMORY_FOLDER / f"resty-outage-{os.getpid()}"
     cache = lmdb(folder, size)
     try:
         assert await ask(cache, "k", "v") == ("v", 3)

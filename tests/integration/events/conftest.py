@@ -15,7 +15,7 @@ import pytest
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
 from resty_django.events.channels import Channel, channel_of
-from resty_django.events.options import Options
+from resty_django.events.options import EventOptions
 from resty_django.events.service import EventService
 from resty_django.shdict import SharedDict
 from tests import processes
@@ -56,7 +56,7 @@ class Process:
         self.heard: list[str] = []
         self.channel = channel
         self.twins = twins
-        self.service = EventService(lambda: (channel, Options.of(EventsSettings())), pid=pid)
+        self.service = EventService(lambda: (channel, EventOptions.of(EventsSettings())), pid=pid)
         self.service.registry.add(lambda data, event, source, pid: self.heard.append(event))
 
     def on(self, event: str, callback: Callable[..., Any]) -> None:
@@ -64,7 +64,7 @@ class Process:
         self.service.registry.add(lambda *event_args: callback(), "s", event)
 
     async def begin(self, **options: Any) -> Process:
-        await self._do("begin", self.channel, Options.of(EventsSettings()).changed(**options))
+        await self._do("begin", self.channel, EventOptions.of(EventsSettings()).changed(**options))
         return self
 
     async def post(self, event: str, data: Any = None, unique: object = None) -> None:

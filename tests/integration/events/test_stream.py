@@ -14,7 +14,7 @@ from resty_django import events
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
 from resty_django.events.channels.stream import StreamChannel
-from resty_django.events.options import Options
+from resty_django.events.options import EventOptions
 from resty_django.events.service import EventService
 from resty_django.redis import connection
 from resty_django.shdict import NoMemory, SharedDictError, Unavailable
@@ -33,9 +33,9 @@ def channel(redis_cache: str) -> StreamChannel:
 def listening(channel: StreamChannel) -> tuple[EventService, list[Any]]:
     """A service that has begun, and the data that it hears."""
     heard: list[Any] = []
-    service = EventService(lambda: (channel, Options.of(EventsSettings())))
+    service = EventService(lambda: (channel, EventOptions.of(EventsSettings())))
     service.registry.add(lambda data, *event_args: heard.append(data), "s")
-    service.begin(channel, Options.of(EventsSettings()))
+    service.begin(channel, EventOptions.of(EventsSettings()))
     return service, heard
 
 

@@ -24,7 +24,7 @@ from tests.staff import logged
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
-DAY = 86_400
+DAY_SECONDS = 86_400
 ACTIONS = {
     "issue": "issue_id",
     "raise": "raise_idcounter",
@@ -62,7 +62,7 @@ def test_list_filters_and_sorts(admin_client: Client) -> None:
     make_counter(zoned, "full", bound=1000)
     old = make_counter(zoned, "yesterday", bound=1000)
     IdCounter.objects.filter(pk=old.pk).update(
-        cycle_start=old.cycle_start - DAY, cycle_end=old.cycle_end - DAY, shown=old.shown - DAY
+        cycle_start=old.cycle_start - DAY_SECONDS, cycle_end=old.cycle_end - DAY_SECONDS, shown=old.shown - DAY_SECONDS
     )
     ahead = make_counter(zoned, "ahead", bound=5)
     IdCounter.objects.filter(pk=ahead.pk).update(shown=ahead.shown + 7200)
@@ -99,7 +99,9 @@ def test_the_counter_that_runs_out_first_is_in_the_first_row(admin_client: Clien
     counter(daily, "enough for today", 100, hours=1)
     ended = counter(daily, "ended", 9999, hours=20)
     IdCounter.objects.filter(pk=ended.pk).update(
-        cycle_start=ended.cycle_start - DAY, cycle_end=ended.cycle_end - DAY, shown=ended.shown - DAY
+        cycle_start=ended.cycle_start - DAY_SECONDS,
+        cycle_end=ended.cycle_end - DAY_SECONDS,
+        shown=ended.shown - DAY_SECONDS,
     )
 
     def names(query: str = "") -> list[str]:
@@ -222,7 +224,7 @@ def test_a_slow_counter_without_a_reset_lasts_more_than_100_years(admin_client: 
         ({"bound": 0}, "OK"),
     ],
 )
-def test_facts_tell_the_state(admin_client: Client, fields: dict[str, Any], sentence: str) -> None:
+def test_the_page_of_a_counter_shows_its_state(admin_client: Client, fields: dict[str, Any], sentence: str) -> None:
     html = admin_client.get(page(make_counter(make_rule(max_counter=999), **fields))).content.decode()
     assert sentence in html
 
@@ -232,7 +234,9 @@ def test_facts_of_a_counter_ahead_of_the_clock_or_of_yesterday(admin_client: Cli
     IdCounter.objects.update(shown=counter.shown + 5000)
     assert "ahead of this clock" in admin_client.get(page(counter)).content.decode()
     IdCounter.objects.update(
-        cycle_start=counter.cycle_start - DAY, cycle_end=counter.cycle_end - DAY, shown=counter.shown - DAY
+        cycle_start=counter.cycle_start - DAY_SECONDS,
+        cycle_end=counter.cycle_end - DAY_SECONDS,
+        shown=counter.shown - DAY_SECONDS,
     )
     html = admin_client.get(page(counter)).content.decode()
     assert "restarts" in html
@@ -250,7 +254,7 @@ def test_facts_survive_a_rule_that_does_not_compile(admin_client: Client) -> Non
     assert IdCounter.objects.get().bound == 100
 
 
-def test_nobody_adds_changes_or_deletes_a_counter_by_a_form(admin_client: Client) -> None:
+def test_counters_cannot_be_added_changed_or_deleted_by_a_form(admin_client: Client) -> None:
     counter = make_counter(make_rule())
     assert admin_client.get(f"{COUNTERS}add/").status_code == 403
     assert admin_client.post(page(counter), {"bound": 0}).status_code == 403
@@ -315,7 +319,9 @@ def test_lower_sets_the_cycle_back_where_it_is_ahead(admin_client: Client) -> No
     counter = make_counter(make_rule(), bound=600)
     assert "cycle_back" not in admin_client.get(page(counter, "lower")).content.decode()
     IdCounter.objects.update(
-        cycle_start=counter.cycle_start + DAY, cycle_end=counter.cycle_end + DAY, shown=counter.shown + DAY
+        cycle_start=counter.cycle_start + DAY_SECONDS,
+        cycle_end=counter.cycle_end + DAY_SECONDS,
+        shown=counter.shown + DAY_SECONDS,
     )
     assert "cycle_back" in admin_client.get(page(counter, "lower")).content.decode()
     assert admin_client.post(page(counter, "lower"), NUMBERS | {"cycle_back": "on"}).status_code == 302

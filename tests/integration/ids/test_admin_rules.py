@@ -158,7 +158,7 @@ def test_a_risky_edit_takes_a_second_submit_with_the_box(admin_client: Client) -
     assert IdRule.objects.get().source == data["source"]
 
 
-def test_line_ends_of_the_browser_are_no_change_of_a_script(admin_client: Client) -> None:
+def test_line_ends_of_the_browser_do_not_change_a_script(admin_client: Client) -> None:
     rule = make_rule(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
     make_counter(rule)
     data = rule_data(rule, source=LUA.replace("\n", "\r\n"), reset_seconds=0, description="new")
@@ -243,7 +243,7 @@ def test_preview_takes_no_number_and_writes_nothing(admin_client: Client) -> Non
     counter = make_counter(rule, bound=100)
     before = rows()
     data = rule_data(rule)
-    with mock.patch.object(store.Store, "reserve", side_effect=AssertionError("the store was asked")):
+    with mock.patch.object(store.CounterStore, "reserve", side_effect=AssertionError("the store was asked")):
         assert counters_of(look(admin_client, data, rule)) == ["000000", "000001", "000002", "000003", "000004"]
         at_counter = look(admin_client, data | {"sample-counter": str(counter.pk)}, rule)
     assert counters_of(at_counter) == ["000100", "000101", "000102", "000103", "000104"]
@@ -309,7 +309,7 @@ def test_preview_of_a_rule_in_order_warns_of_nothing(admin_client: Client) -> No
         assert "resty-warnings" not in look(admin_client, rule_data(**fields))
 
 
-def test_preview_goes_on_while_the_name_is_still_missing(admin_client: Client) -> None:
+def test_preview_works_while_the_name_is_still_missing(admin_client: Client) -> None:
     html = look(admin_client, rule_data(name=""))
     assert len(shown(html)) == 5
     assert "Name: This field is required." in html
@@ -355,7 +355,7 @@ def test_preview_of_a_rule_that_is_gone(admin_client: Client) -> None:
 # --- issue --------------------------------------------------------------------------------------------------------
 
 
-def test_issue_gives_an_id_out_and_notes_it(admin_client: Client) -> None:
+def test_issue_returns_an_id_and_logs_it(admin_client: Client) -> None:
     rule = make_rule()
     reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "shop", "salt": ""}, follow=True)
     match = re.search(r"O\d{6}000000", reply.content.decode())
@@ -387,7 +387,7 @@ def test_issue_of_a_gapless_rule(admin_client: Client) -> None:
     def elsewhere(execute: Any, sql: str, *arguments: Any) -> Any:
         return execute(sql.replace("django_admin_log", "no_such_table"), *arguments)
 
-    with connection.execute_wrapper(elsewhere):  # the number is issued and shown, so it is no gap
+    with connection.execute_wrapper(elsewhere):  # the number is issued and shown, so it leaves no gap
         reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}, follow=True)
     assert "000002</code>" in (text := reply.content.decode())
     assert "Not recorded in the history" in text

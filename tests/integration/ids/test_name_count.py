@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from resty_django.ids import store
 from resty_django.ids.errors import TooManyNames
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.store import Store
+from resty_django.ids.store import CounterStore
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -23,7 +23,7 @@ def _every_name(settings: object) -> None:
 
 
 def reserve(rule: IdRule, *apps: str) -> None:
-    store = Store()
+    store = CounterStore()
     for app in apps:
         store.reserve(rule.pk, rule.spec(), app, shown=None, want=1)
 
@@ -77,7 +77,7 @@ def test_at_the_bound_nothing_is_counted_for_each_request(
         return 2
 
     monkeypatch.setattr(store, "count_names", noted)
-    monkeypatch.setattr(store, "RECOUNT_SHARE", 1e12)
+    monkeypatch.setattr(store, "MIN_RECOUNT_RATIO", 1e12)
     for number in range(20):
         with pytest.raises(TooManyNames, match="Raise its max_names"):
             reserve(rule, f"more{number}")

@@ -176,7 +176,7 @@ def test_a_failure_carries_no_data_of_the_client(peer: Peer) -> None:
     assert reply["message"] == "unknown_rule: There is no rule 'nothing'."
 
 
-def test_monitor_tells_the_last_number_and_makes_no_counter(peer: Peer) -> None:
+def test_monitor_returns_the_last_number_and_creates_no_counter(peer: Peer) -> None:
     missing = peer.ask(action="monitor", rule_name="order", app_name="shop")
     assert (missing["code"], missing["message"], "data" in missing) == (-1, "not exist", False)
     assert not IdCounter.objects.exists()
@@ -257,12 +257,12 @@ def test_an_object_with_a_bad_field_gets_an_error(peer: Peer, datagram: bytes) -
         b'{"a":' + b"[" * 15_000,
     ],
 )
-def test_what_is_no_object_is_dropped_and_counted(peer: Peer, datagram: bytes) -> None:
+def test_datagrams_without_an_object_are_dropped_and_counted(peer: Peer, datagram: bytes) -> None:
     assert peer.silent(datagram)
     assert peer.dropped("not_an_object") == 1
 
 
-def test_what_some_pythons_find_too_deep_is_dropped_or_answered(peer: Peer) -> None:
+def test_deep_nesting_is_dropped_or_answered(peer: Peer) -> None:
     seq = b"[" * 9000 + b"]" * 9000
     peer.sock.send(b'{"action":"get","rule_name":"order","app_name":"shop","seq":' + seq + b"}")
     assert eventually(lambda: peer.dropped("not_an_object") or select.select([peer.sock], [], [], 0)[0])
@@ -421,7 +421,7 @@ def test_ipv6(rule: IdRule, start: Callable[..., Peer]) -> None:
     assert start("::1").get()["code"] == 0
 
 
-def test_an_exhausted_counter_has_a_code_of_its_own(start: Callable[..., Peer]) -> None:
+def test_an_exhausted_counter_has_its_own_code(start: Callable[..., Peer]) -> None:
     IdRule.objects.create(name="order", source="{counter:01d}", max_counter=3)
     peer = start()
     assert [peer.get()["data"] for _ in range(4)] == ["0", "1", "2", "3"]
@@ -546,6 +546,6 @@ def _close(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "80000"])
-def test_a_number_that_is_no_port_is_refused(port: str) -> None:
+def test_an_invalid_port_is_refused(port: str) -> None:
     with pytest.raises(CommandError, match=rf"--port {port} is not a port\. Use a number from 1 to 65535"):
         call_command("runidserver", f"--port={port}")

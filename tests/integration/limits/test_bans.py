@@ -201,7 +201,7 @@ def test_bans_and_foreign_data_share_a_dictionary() -> None:
 
 @pytest.mark.usefixtures("bans_store")
 def test_bans_are_found_by_limits_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "BATCH", 2)
+    monkeypatch.setattr(registry, "BANS_PER_READ", 2)
     bans.add("192.0.2.1", for_="1h")
     bans.add("192.0.2.1", for_="2h", limit="search")
     bans.add("192.0.2.2", for_="2h", limit="search")

@@ -37,7 +37,7 @@ from resty_django.limits.policies import registry
 from resty_django.limits.quotas.quota import Quota
 from resty_django.limits.refusals import request_refused
 from resty_django.limits.requests.enforcer import Enforcer
-from resty_django.limits.requests.request_limit import RequestLimit
+from resty_django.limits.requests.request_limit import LimitOptions, RequestLimit
 from resty_django.lock import locked
 from resty_django.shdict import shdicts
 from tests.dictionaries import Clock
@@ -490,7 +490,7 @@ async def test_nodelay(site: Site) -> None:
 def test_the_delays_of_nginx(options: dict[str, Any], delays: list[float]) -> None:
     clock = Clock()
     bucket = LeakyBucket(5, 5, store=LocalStore(), clock=clock)
-    enforcer = Enforcer([RequestLimit("x", bucket, make("ip"), **options)])
+    enforcer = Enforcer([RequestLimit("x", bucket, LimitOptions(key=make("ip"), **options))])
     delays_measured = []
     for _ in delays:
         check = enforcer.check(sync_requests.get("/"), {})
@@ -510,8 +510,10 @@ def test_the_delays_of_nginx(options: dict[str, Any], delays: list[float]) -> No
 def test_the_delay_of_several_is_the_longest_that_is_left() -> None:
     clock = Clock()
     store = LocalStore()
-    fast = RequestLimit("fast", LeakyBucket(10, 9, store=store, prefix="f", clock=clock), make("ip"))
-    slow = RequestLimit("slow", LeakyBucket(2, 9, store=store, prefix="s", clock=clock), make("ip"), undelayed=2)
+    fast = RequestLimit("fast", LeakyBucket(10, 9, store=store, prefix="f", clock=clock), LimitOptions(key=make("ip")))
+    slow = RequestLimit(
+        "slow", LeakyBucket(2, 9, store=store, prefix="s", clock=clock), LimitOptions(key=make("ip"), undelayed=2)
+    )
     enforcer = Enforcer([fast, slow])
     checks = [enforcer.check(sync_requests.get("/"), {}) for _ in range(4)]
     assert [check.delay for check in checks if check] == pytest.approx([0, 0.1, 0.2, 0.5])
@@ -785,7 +787,7 @@ def test_the_numbers_of_a_bucket(rate: str | float, numbers: tuple[float, int, i
 def test_a_bucket_is_never_faster_than_its_rate_and_hardly_slower() -> None:
     for count in (1, 3, 7, 13, 60, 99, 128, 333, 600, 777, 999, 1001, 1024, 4321, 60_000):
         for capacity in (None, max(1, count // 1000)):
-            numbers = TokenBucket(f"{count}/s", capacity).numbers
+            numbers = TokenBucket(f"{count}/s", capacity).config
             assert numbers.quantum <= numbers.capacity
             rate = numbers.quantum * 1000 / numbers.interval
             assert 0.9997 * count <= rate <= count * (1 + 1e-9)

@@ -25,7 +25,7 @@ from resty_django.limits.models import LimitPolicy
 from resty_django.limits.overrides.current import current
 from resty_django.limits.policies import registry
 from resty_django.limits.policies.invalidation import announce
-from resty_django.limits.policies.policy_set import MOST_REMEMBERED
+from resty_django.limits.policies.policy_set import MAX_REMEMBERED
 from resty_django.limits.specs.policy_validation import BadPolicy
 from resty_django.processes.background import background
 from tests.integration.limits.policy_tools import Worker, breakable, make_policy, policy_of
@@ -225,12 +225,12 @@ def test_remembered_matches_differ_by_path_method_and_name_of_the_view() -> None
         assert names(factory.get("/"), "home") == []
     LimitPolicy.objects.get(name="paths").delete()
     assert names(factory.get("/shop/"), "home") == []
-    for number in range(MOST_REMEMBERED + 50):
+    for number in range(MAX_REMEMBERED + 50):
         assert names(factory.get(f"/{number}"), "home") == []
     assert names(factory.post("/" + "x" * 1000), "home") == ["posts"]
     policy_set = registry._policies
     assert policy_set is not None
-    assert len(policy_set.remembered) <= MOST_REMEMBERED
+    assert len(policy_set.remembered) <= MAX_REMEMBERED
     assert max(len(path) for path, _, _ in policy_set.remembered) < 1000
 
 

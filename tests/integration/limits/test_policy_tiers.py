@@ -190,13 +190,6 @@ def test_plain_code_uses_the_limiters_of_a_tier() -> None:
     assert len({limiter.prefix for limiter in policy.limiters}) == len(policy.limiters) == 4
 
 
-def test_a_policy_without_tiers_and_exemptions_takes_the_short_way() -> None:
-    for number, fields in enumerate(({}, {"tiers": TIERS}, {"exempt_paths": "/a"})):
-        make_policy(f"p{number}", **fields)
-    plain = [enforcers.enforcer_for((policy,)).plain for policy in registry.all_policies().values()]
-    assert [limit is not None for limit in plain] == [True, False, False]
-
-
 # --- several rates ------------------------------------------------------------------------------------------------
 
 SEVERAL: dict[str, dict[str, Any]] = {

@@ -15,7 +15,7 @@ from resty_django import health
 from resty_django.qless import Client, NotAllowed, chain, group
 from resty_django.qless import client as site_client
 from resty_django.qless.clients.default import default_client
-from resty_django.qless.clients.replies import GONE, SILENT
+from resty_django.qless.clients.replies import GONE_SECONDS, SILENT_SECONDS
 from resty_django.qless.clients.worker_reports import ReportedJob, encode_report
 from resty_django.qless.coverage import coverage
 from resty_django.qless.facts import facts
@@ -46,7 +46,7 @@ def names(client: Client) -> set[str]:
 def test_the_three_states(client: Any) -> None:
     client.call("worker.alive", "ours", "mail", "default")
     client.queues["mail"].pop()  # as a foreign worker would
-    for skew, state in ((0.0, "alive"), (SILENT + 1, "silent"), (GONE + 1, "gone")):
+    for skew, state in ((0.0, "alive"), (SILENT_SECONDS + 1, "silent"), (GONE_SECONDS + 1, "gone")):
         client.skew = skew
         (life,) = client.workers.alive()
         assert (life.name, life.state, life.queues) == ("ours", state, ["mail", "default"])
@@ -210,7 +210,7 @@ def test_jobs_in_a_queue_without_a_worker(site: Client) -> None:
     site.source.sync().zadd("ql:workers", {site.worker_name: time.time() - 500})
     assert findings()["queue alone"][0] == "warning"
     # and one that is gone serves nothing
-    site.source.sync().zadd("ql:alive", {"ours": time.time() - GONE - 5})
+    site.source.sync().zadd("ql:alive", {"ours": time.time() - GONE_SECONDS - 5})
     messages = findings()
     assert messages["queue served"][0] == "warning"
     assert messages["workers"][0] == "warning"
@@ -357,7 +357,9 @@ def test_pages_tell_of_them(site: Client, admin_client: Browser, strange: Task[.
     site.queues["served"].put("K")
     for number in range(3):
         site.call("worker.alive", f"ours-{number}", "served")
-    site.source.sync().zadd("ql:alive", {"ours-1": time.time() - SILENT - 5, "ours-2": time.time() - GONE - 5})
+    site.source.sync().zadd(
+        "ql:alive", {"ours-1": time.time() - SILENT_SECONDS - 5, "ours-2": time.time() - GONE_SECONDS - 5}
+    )
     page = admin_client.get(reverse("admin:resty_qless_queue_changelist")).content.decode()
     assert "Queues with waiting jobs but no worker: alone." in page
     assert page.count("no worker</span>") == 1

@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from redis import RedisCluster
 from redis.crc import key_slot
 
-from resty_django.redis import Script, async_connection, connection
-from resty_django.shdict import Change, Outcome, Unavailable
+from resty_django.redis import LuaScript, async_connection, connection
+from resty_django.shdict import StoreOutcome, Unavailable, Update
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 from tests.dictionaries import Calls
@@ -122,9 +122,9 @@ async def test_calls_of_one_key(shared: RedisDict) -> None:
     for key in KEYS[:10]:
         assert shared.incr(key, 2, init=1) == 3
         assert await shared.aincr(key, 0.5) == 3.5
-        assert shared.add(key, 1) is await shared.aadd(key, 1) is Outcome.EXISTS
-        assert shared.update(key, lambda value: Change(value * 2, 10, value)) == 3.5
-        assert await shared.aupdate(key, lambda value: Change(value * 2, None, value)) == 7.0
+        assert shared.add(key, 1) is await shared.aadd(key, 1) is StoreOutcome.EXISTS
+        assert shared.update(key, lambda value: Update(value * 2, 10, value)) == 3.5
+        assert await shared.aupdate(key, lambda value: Update(value * 2, None, value)) == 7.0
         assert 9 < (shared.ttl(key) or 0) <= 10
         assert shared.delete_if(key, 14.0)
         assert shared.rpush(key, "a") == 1
@@ -261,7 +261,7 @@ def test_what_no_node_of_a_cluster_has(use: Use, nodes: list[Server]) -> None:
     assert "sesame" not in str(caught.value)
 
 
-async def test_user_password_and_options_are_obeyed(use: Use, nodes: list[Server], count: Script) -> None:
+async def test_user_password_and_options_are_obeyed(use: Use, nodes: list[Server], count: LuaScript) -> None:
     for node in nodes:
         node.call("ACL", "SETUSER", "bob", "on", ">pass word", "~*", "+@all")
     use(

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import django
 
-from resty_django.shdict import Change, Keep, NoMemory, WrongKind
+from resty_django.shdict import Keep, NoMemory, Update, WrongKind
 from resty_django.shdict.lmdb import LmdbDict
 
 WRITERS = 4
@@ -81,9 +81,9 @@ def write(dictionary: LmdbDict, tallies: str, number: int) -> None:
 def disturb(dictionary: LmdbDict, key: str, own_list: str, chance: random.Random) -> None:
     """One write of any kind."""
 
-    def make_if_gone(old: str | None) -> Change | Keep:
+    def make_if_gone(old: str | None) -> Update | Keep:
         assert old is None or old.startswith(f"{key}/")
-        return Keep() if old else Change(contents(key, chance), 5)
+        return Keep() if old else Update(contents(key, chance), 5)
 
     what = chance.randrange(3000)
     if what == 0:

@@ -14,7 +14,7 @@ from lmdb.verify import verify as verify_pages
 from resty_django.shdict.codec import LIST
 from resty_django.shdict.lmdb import LmdbDict, environment
 from resty_django.shdict.lmdb.files import DictFile
-from resty_django.shdict.lmdb.records import ENDS, IN_PARTS, PARTS, PIECE, SIZE, head_of, part_key
+from resty_django.shdict.lmdb.records import BODY_PARTS, HEAD_BYTES, IN_PARTS, LIST_ENDS, PIECE_BYTES, head_of, part_key
 
 
 def open_file(dictionary: LmdbDict) -> DictFile:
@@ -61,7 +61,7 @@ def check(dictionary: LmdbDict) -> int:
         )
         heads = {name: head_of(record) for name, record in items.items()}
         lists = {
-            name: ENDS.unpack(dictionary._payload(txn, items[name]))
+            name: LIST_ENDS.unpack(dictionary._payload(txn, items[name]))
             for name, head in heads.items()
             if head.kind == LIST
         }
@@ -72,9 +72,9 @@ def check(dictionary: LmdbDict) -> int:
     expected = []
     for name, head in heads.items():
         if head.form & IN_PARTS:
-            owner, length = PARTS.unpack_from(items[name], SIZE)
-            expected += [part_key(owner, at) for at in range(0, length, PIECE)]
-            assert sum(len(parts[part_key(owner, at)]) for at in range(0, length, PIECE)) == length
+            owner, length = BODY_PARTS.unpack_from(items[name], HEAD_BYTES)
+            expected += [part_key(owner, at) for at in range(0, length, PIECE_BYTES)]
+            assert sum(len(parts[part_key(owner, at)]) for at in range(0, length, PIECE_BYTES)) == length
     for owner, first, end in lists.values():
         assert first < end
         expected += [part_key(owner, position) for position in range(first, end)]

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from resty_django.shdict import Change, Item, Keep, Outcome, SharedDictError
+from resty_django.shdict import Item, Keep, SharedDictError, StoreOutcome, Update
 from tests.dictionaries import MIB, Calls
 
 pytestmark = pytest.mark.contract
@@ -51,10 +51,10 @@ async def test_flush_all_makes_everything_stale(calls: Calls) -> None:
     assert await calls.get_stale("k") == Item("v", 3, True)
     assert await calls.get_stale("ever") == Item("v", 0, True)
     assert await calls.lpop("l") is None
-    assert await calls.replace("k", "w") is Outcome.NOT_FOUND
+    assert await calls.replace("k", "w") is StoreOutcome.NOT_FOUND
     assert await calls.update("k", Keep) is None
     assert await calls.incr("n", 1, init=10) == 11
-    assert await calls.add("k", "w") is Outcome.STORED
+    assert await calls.add("k", "w") is StoreOutcome.STORED
     assert await calls.get_stale("k") == Item("w", 0, False)
     assert await calls.rpush("l", "new") == 1
     assert await calls.delete("ever") is False
@@ -97,7 +97,7 @@ async def test_flush_expired_leaves_what_was_given_a_longer_life(calls: Calls) -
     await calls.set("set", "v", 100)
     await calls.expire("expire", 100)
     await calls.expire("ever", 0)
-    await calls.update("update", lambda old: Change(old, 100))
+    await calls.update("update", lambda old: Update(old, 100))
     calls.clock.advance(50)
     assert await calls.flush_expired() == 1
     assert sorted(await calls.get_keys(0)) == ["ever", "expire", "set", "update"]

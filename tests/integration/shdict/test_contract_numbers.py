@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.shdict import BadValue, Change, Item, Keep, NotANumber, NotFound, Outcome, WrongKind
+from resty_django.shdict import BadValue, Item, Keep, NotANumber, NotFound, StoreOutcome, Update, WrongKind
 from tests.dictionaries import Calls
 
 pytestmark = pytest.mark.contract
@@ -134,26 +134,26 @@ async def test_init_ttl_without_init(calls: Calls) -> None:
 
 
 async def test_update_changes_one_key_as_one_step(calls: Calls) -> None:
-    assert await calls.update("k", lambda old: Change((old or 0) + 1, result=old)) is None
-    assert await calls.update("k", lambda old: Change((old or 0) + 1, result=old)) == 1
+    assert await calls.update("k", lambda old: Update((old or 0) + 1, result=old)) is None
+    assert await calls.update("k", lambda old: Update((old or 0) + 1, result=old)) == 1
     assert await calls.get("k") == 2
     assert await calls.ttl("k") == 0
 
 
 async def test_update_leaves_the_expiry_unless_told(calls: Calls) -> None:
     await calls.set("k", "a", 8, 6)
-    await calls.update("k", lambda old: Change(old + "b"))
+    await calls.update("k", lambda old: Update(old + "b"))
     assert await calls.get_item("k") == Item("ab", 6, False)
     assert await calls.ttl("k") == 8
-    await calls.update("k", lambda old: Change("c", 2))
+    await calls.update("k", lambda old: Update("c", 2))
     assert await calls.ttl("k") == 2
-    await calls.update("k", lambda old: Change("d", 20))
+    await calls.update("k", lambda old: Update("d", 20))
     assert await calls.ttl("k") == 20
-    await calls.update("k", lambda old: Change("e", 0))
+    await calls.update("k", lambda old: Update("e", 0))
     assert await calls.ttl("k") == 0
-    await calls.update("k", lambda old: Change("f", 1))
+    await calls.update("k", lambda old: Update("f", 1))
     calls.clock.advance(1)
-    assert await calls.update("k", lambda old: Change("g", result=old)) is None
+    assert await calls.update("k", lambda old: Update("g", result=old)) is None
     assert await calls.ttl("k") == 0
     assert await calls.get_item("k") == Item("g", 0, False)
 
@@ -164,7 +164,7 @@ async def test_update_may_change_the_type(calls: Calls) -> None:
     news = [7, 0.5, b"12345678", "12345678", True, False, "x", b"x", [1, 2], {"a": 1}]
     for old, new in itertools.product(olds, news):
         await calls.set("k", old, 8, 6)
-        assert await calls.update("k", lambda value, new=new: Change(new, result=value)) == old
+        assert await calls.update("k", lambda value, new=new: Update(new, result=value)) == old
         item = await calls.get_item("k")
         assert item == Item(new, 6, False)
         assert type(item.value) is type(new)
@@ -177,44 +177,44 @@ async def test_update_that_keeps_or_deletes(calls: Calls) -> None:
     assert await calls.update("k", lambda old: Keep()) is None
     assert await calls.get_item("k") == Item("v", 1, False)
     assert await calls.ttl("k") == 5
-    assert await calls.update("k", lambda old: Change(None, result="gone")) == "gone"
+    assert await calls.update("k", lambda old: Update(None, result="gone")) == "gone"
     assert await calls.get_stale("k") is None
-    assert await calls.update("k", lambda old: Change(None, result=old)) is None
+    assert await calls.update("k", lambda old: Update(None, result=old)) is None
     assert await calls.update("k", lambda old: Keep(old)) is None
     assert await calls.get_stale("k") is None
 
 
 async def test_update_that_raises_changes_nothing(calls: Calls) -> None:
-    def fails(old: Any) -> Change:
+    def fails(old: Any) -> Update:
         raise ZeroDivisionError("on purpose")
 
     await calls.set("k", "v", 5, 1)
     with pytest.raises(ZeroDivisionError, match="on purpose"):
         await calls.update("k", fails)
     with pytest.raises(BadValue):
-        await calls.update("k", lambda old: Change(object()))
+        await calls.update("k", lambda old: Update(object()))
     with pytest.raises(ValueError, match="A time to live"):
-        await calls.update("k", lambda old: Change("w", -1))
+        await calls.update("k", lambda old: Update("w", -1))
     for nothing in (None, "text", 5):
-        with pytest.raises(TypeError, match="neither a Change nor a Keep"):
+        with pytest.raises(TypeError, match="neither an Update nor a Keep"):
             await calls.update("k", lambda old, nothing=nothing: nothing)
     assert await calls.get_item("k") == Item("v", 1, False)
     assert await calls.ttl("k") == 5
-    assert await calls.update("k", lambda old: Change("after", result=old)) == "v"
+    assert await calls.update("k", lambda old: Update("after", result=old)) == "v"
 
 
 async def test_update_of_any_size_and_type(calls: Calls) -> None:
     for size in (10, 1900, 100_000):
         await calls.set("k", "x" * size)
-        assert await calls.update("k", lambda old: Change({"length": len(old)}, result=len(old))) == size
-        assert await calls.update("k", lambda old: Change(b"y" * old["length"])) is None
+        assert await calls.update("k", lambda old: Update({"length": len(old)}, result=len(old))) == size
+        assert await calls.update("k", lambda old: Update(b"y" * old["length"])) is None
         assert await calls.get("k") == b"y" * size
 
 
 async def test_update_of_a_list(calls: Calls) -> None:
     await calls.rpush("l", 1)
     with pytest.raises(WrongKind):
-        await calls.update("l", lambda old: Change(1))
+        await calls.update("l", lambda old: Update(1))
     assert await calls.llen("l") == 1
 
 
@@ -239,7 +239,7 @@ async def test_a_list_is_a_deque(calls: Calls) -> None:
         assert await calls.lpop("l") == model.popleft()
     assert (await calls.llen("l"), await calls.lpop("l"), await calls.rpop("l")) == (0, None, None)
     assert await calls.get_stale("l") is None
-    assert await calls.add("l", "text") is Outcome.STORED
+    assert await calls.add("l", "text") is StoreOutcome.STORED
 
 
 async def test_items_of_a_list_come_back_as_they_were(calls: Calls) -> None:
@@ -277,9 +277,9 @@ async def test_list_calls_of_what_is_no_list(calls: Calls) -> None:
 async def test_storing_over_a_list_ends_it(calls: Calls) -> None:
     for number in range(5):
         await calls.rpush("l", number)
-    assert await calls.set("l", "text") is Outcome.STORED
+    assert await calls.set("l", "text") is StoreOutcome.STORED
     assert await calls.get("l") == "text"
     await calls.delete("l")
     assert await calls.rpush("l", "new") == 1
-    assert await calls.replace("l", 1) is Outcome.STORED
+    assert await calls.replace("l", 1) is StoreOutcome.STORED
     assert await calls.incr("l") == 2

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from resty_django.shdict import Item, Outcome, WrongKind
+from resty_django.shdict import Item, StoreOutcome, WrongKind
 from tests.dictionaries import Calls
 
 pytestmark = pytest.mark.contract
@@ -132,27 +132,27 @@ async def test_expire_of_a_list(calls: Calls) -> None:
 
 async def test_add_stores_only_what_is_not_there(calls: Calls) -> None:
     for add in (calls.add, calls.safe_add):
-        assert await add("k", "v", 5, 1) is Outcome.STORED
-        assert await add("k", "w", 7, 2) is Outcome.EXISTS
-        assert not Outcome.EXISTS
+        assert await add("k", "v", 5, 1) is StoreOutcome.STORED
+        assert await add("k", "w", 7, 2) is StoreOutcome.EXISTS
+        assert not StoreOutcome.EXISTS
         assert await calls.get_item("k") == Item("v", 1, False)
         assert await calls.ttl("k") == 5
         calls.clock.advance(5)
-        assert await add("k", "x") is Outcome.STORED
+        assert await add("k", "x") is StoreOutcome.STORED
         assert await calls.get_item("k") == Item("x", 0, False)
         assert await calls.ttl("k") == 0
         await calls.rpush("l", 1)
-        assert await add("l", "v") is Outcome.EXISTS
+        assert await add("l", "v") is StoreOutcome.EXISTS
         assert await calls.llen("l") == 1
         await calls.delete_many(["k", "l"])
 
 
 async def test_add_or_get_returns_what_is_there(calls: Calls) -> None:
-    assert await calls.add_or_get("k", "v", 5) is Outcome.STORED
+    assert await calls.add_or_get("k", "v", 5) is StoreOutcome.STORED
     assert await calls.add_or_get("k", "w", 7) == "v"
     assert await calls.ttl("k") == 5
     calls.clock.advance(5)
-    assert await calls.add_or_get("k", b"x") is Outcome.STORED
+    assert await calls.add_or_get("k", b"x") is StoreOutcome.STORED
     assert await calls.get_item("k") == Item(b"x", 0, False)
     assert await calls.ttl("k") == 0
     for value in ("", 0, False, 1.5, b"", [1, "a"], {"a": None}, "x" * 5000):
@@ -167,21 +167,21 @@ async def test_add_or_get_returns_what_is_there(calls: Calls) -> None:
 
 
 async def test_replace_stores_only_over_what_is_there(calls: Calls) -> None:
-    assert await calls.replace("k", "v") is Outcome.NOT_FOUND
-    assert not Outcome.NOT_FOUND
+    assert await calls.replace("k", "v") is StoreOutcome.NOT_FOUND
+    assert not StoreOutcome.NOT_FOUND
     assert await calls.get_stale("k") is None
     await calls.set("k", "v", 5, 1)
-    assert await calls.replace("k", "w", 3, 2) is Outcome.STORED
+    assert await calls.replace("k", "w", 3, 2) is StoreOutcome.STORED
     assert await calls.get_item("k") == Item("w", 2, False)
     assert await calls.ttl("k") == 3
     calls.clock.advance(3)
-    assert await calls.replace("k", "x") is Outcome.NOT_FOUND
+    assert await calls.replace("k", "x") is StoreOutcome.NOT_FOUND
     assert await calls.get_stale("k") == Item("w", 2, True)
 
 
 async def test_safe_set_stores(calls: Calls) -> None:
-    assert await calls.safe_set("k", "v", 2, 4) is Outcome.STORED
-    assert await calls.safe_set("k", "w", 3, 5) is Outcome.STORED
+    assert await calls.safe_set("k", "v", 2, 4) is StoreOutcome.STORED
+    assert await calls.safe_set("k", "w", 3, 5) is StoreOutcome.STORED
     assert await calls.get_item("k") == Item("w", 5, False)
     assert await calls.ttl("k") == 3
 

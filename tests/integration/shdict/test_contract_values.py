@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils.safestring import SafeString
 
-from resty_django.shdict import BadKey, BadValue, Item, Outcome
+from resty_django.shdict import BadKey, BadValue, Item, StoreOutcome
 from tests.dictionaries import MIB, Calls
 
 pytestmark = pytest.mark.contract
@@ -51,7 +51,7 @@ VALUES: list[Any] = [
 
 async def test_a_value_comes_back_as_what_it_was(calls: Calls) -> None:
     for value in VALUES:
-        assert await calls.set("k", value) is Outcome.STORED
+        assert await calls.set("k", value) is StoreOutcome.STORED
         loaded = await calls.get("k")
         assert type(loaded) is type(value)
         assert loaded == value
@@ -108,9 +108,9 @@ async def test_a_value_that_cannot_be_stored_changes_nothing(calls: Calls) -> No
 
 async def test_none_deletes_in_set_and_is_refused_elsewhere(calls: Calls) -> None:
     await calls.set("k", "v")
-    assert await calls.set("k", None) is Outcome.STORED
+    assert await calls.set("k", None) is StoreOutcome.STORED
     assert await calls.get_stale("k") is None
-    assert await calls.set("k", None) is Outcome.STORED
+    assert await calls.set("k", None) is StoreOutcome.STORED
     for call in (calls.add, calls.safe_add, calls.replace, calls.lpush, calls.rpush):
         with pytest.raises(BadValue):
             await call("k", None)
@@ -154,7 +154,7 @@ async def test_every_key_is_its_own(calls: Calls) -> None:
         value = "v" * 3000 if len(key) % 2 else "v"
         await calls.set(key + "x" if len(key) < 30000 else key[:-1], "beside")
         assert await calls.get(key) is None
-        assert await calls.add(key, value, 10, 7) is Outcome.STORED
+        assert await calls.add(key, value, 10, 7) is StoreOutcome.STORED
         assert await calls.get(key) == value
         assert await calls.get_item(key) == Item(value, 7, False)
         assert await calls.ttl(key) == 10
@@ -163,7 +163,7 @@ async def test_every_key_is_its_own(calls: Calls) -> None:
         assert await calls.get(key) is None
         assert await calls.incr(key, 2, init=1) == 3
         assert await calls.incr(key, 2) == 5
-        assert await calls.set(key, None) is Outcome.STORED
+        assert await calls.set(key, None) is StoreOutcome.STORED
         assert await calls.rpush(key, "item") == 1
         assert await calls.lpush(key, "first") == 2
         assert await calls.rpop(key) == "item"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from resty_django.shdict import Change, Keep, Unavailable, WrongOwner, shdicts
+from resty_django.shdict import Keep, Unavailable, Update, WrongOwner, shdicts
 from resty_django.shdict.health import probe
 from resty_django.shdict.lmdb import LmdbDict, files
 from resty_django.shdict.lmdb.environment import make as make_memory
@@ -88,12 +88,12 @@ def test_it_looks_once_in_a_second(dictionary: LmdbDict, folder: Path, monkeypat
 
 
 def test_a_write_within_a_write_keeps_the_memory_open(dictionary: LmdbDict, folder: Path) -> None:
-    def change(old: object) -> Change:
+    def change(old: object) -> Update:
         shutil.rmtree(folder)
         look_at_once(dictionary)
         with pytest.raises(RuntimeError, match="was written to while this thread was already writing"):
             dictionary.set("other", 1)
-        return Change("new", 0)
+        return Update("new", 0)
 
     dictionary.update("lock", change)
     look_at_once(dictionary)
@@ -105,7 +105,7 @@ def test_who_comes_later_makes_no_second_memory_while_the_first_is_in_use(
     dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without this an empty file would appear, and a lock could be had twice."""
-    monkeypatch.setattr(files, "TRIES", 3)
+    monkeypatch.setattr(files, "MAX_OPEN_TRIES", 3)
     (folder / "one.mdb").unlink()
     with pytest.raises(Unavailable, match="were deleted while processes use them") as caught:
         other_process(folder)

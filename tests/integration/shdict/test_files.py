@@ -189,7 +189,7 @@ def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     memory, temporary = tmp_path / "memory", tmp_path / "temporary"
     memory.mkdir()
     temporary.mkdir()
-    monkeypatch.setattr(files, "MEMORY", memory)
+    monkeypatch.setattr(files, "MEMORY_FOLDER", memory)
     monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(temporary))
     return memory, temporary
 
@@ -219,7 +219,7 @@ def test_a_site_is_its_settings_module_too(monkeypatch: pytest.MonkeyPatch) -> N
 def test_temporary_files_where_memory_may_not_be_written(
     make: Callable[..., LmdbDict], bases: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MEMORY", bases[0] / "missing")
+    monkeypatch.setattr(files, "MEMORY_FOLDER", bases[0] / "missing")
     make(path=None).set("k", "v")
     assert [path.name for path in bases[1].iterdir()] == [files.site_folder()]
 
@@ -252,7 +252,7 @@ def test_temporary_files_where_memory_has_no_room(
     assert (bases[1] / files.site_folder() / "one.mdb").stat().st_size == MIB
     dictionary.close()
     monkeypatch.undo()
-    monkeypatch.setattr(files, "MEMORY", bases[0])
+    monkeypatch.setattr(files, "MEMORY_FOLDER", bases[0])
     assert dictionary.get("k") == "v"
 
 
@@ -318,7 +318,7 @@ def test_a_manifest_that_was_overwritten_while_others_run(make: Callable[..., Lm
     dictionary.set("k", "v")
     text = (folder / "one.card").read_text()
     (folder / "one.card").write_text("spoilt")
-    begin = "from resty_django.shdict.lmdb import files; files.TRIES = 5\n"
+    begin = "from resty_django.shdict.lmdb import files; files.MAX_OPEN_TRIES = 5\n"
     done = in_another_process(folder, MIB, f"{begin}one.get('k')")
     assert "Unavailable: Running processes use" in done.stderr
     assert "was overwritten. Stop them all first" in done.stderr
@@ -440,7 +440,7 @@ def test_no_room_at_all(make: Callable[..., LmdbDict], little: Path) -> None:
 def test_no_room_in_memory_nor_for_temporary_files(
     make: Callable[..., LmdbDict], little: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MEMORY", little)
+    monkeypatch.setattr(files, "MEMORY_FOLDER", little)
     monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(little))
     with pytest.raises(DiskFull):
         make(size=4 * MIB, path=None).get("k")

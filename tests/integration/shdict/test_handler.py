@@ -95,7 +95,7 @@ def test_a_site_without_settings_has_one_in_memory() -> None:
         default = shdicts["default"]
         default.set("test_handler", "v")
         assert default.capacity() == 32 * MIB
-        folders = [base / files.site_folder() for base in (files.MEMORY, Path(files.tempfile.gettempdir()))]
+        folders = [base / files.site_folder() for base in (files.MEMORY_FOLDER, Path(files.tempfile.gettempdir()))]
         assert any((folder / "default.card").exists() for folder in folders)
         assert shdicts["default"].get("test_handler") == "v"
         default.delete("test_handler")

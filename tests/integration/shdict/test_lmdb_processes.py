@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.shdict import Change, Keep, NoMemory, NotANumber, NotFound, WrongKind
+from resty_django.shdict import Keep, NoMemory, NotANumber, NotFound, Update, WrongKind
 from resty_django.shdict.lmdb import LmdbDict, environment
 from tests import processes
 from tests.dictionaries import MIB, Clock
@@ -74,11 +74,11 @@ class Other(processes.Process):
 def test_processes_count_together(folder: Path, lmdb_dict: LmdbDict) -> None:
     code = (
         "import threading\n"
-        "from resty_django.shdict import Change\n"
+        "from resty_django.shdict import Update\n"
         "def work():\n"
         "    for _ in range(300):\n"
         "        one.incr('incr', 1, init=0)\n"
-        "        one.update('update', lambda old: Change((old or 0) + 1))\n"
+        "        one.update('update', lambda old: Update((old or 0) + 1))\n"
         "        one.rpush('list', 1)\n"
         "threads = [threading.Thread(target=work) for _ in range(2)]\n"
         "[thread.start() for thread in threads]\n"
@@ -125,7 +125,7 @@ def test_threads_of_one_process(lmdb_dict: LmdbDict) -> None:
     def work(number: int) -> None:
         for step in range(200):
             lmdb_dict.incr("n", 1, init=0)
-            lmdb_dict.update("m", lambda old: Change((old or 0) + 1))
+            lmdb_dict.update("m", lambda old: Update((old or 0) + 1))
             lmdb_dict.set(f"own{number}", step)
             assert lmdb_dict.get(f"own{number}") == step
             if step % 20 == 0:
@@ -153,7 +153,7 @@ def test_writing_in_the_function_of_update(lmdb_dict: LmdbDict, call: str) -> No
         "forked or closed it" if call == "close" else "was written to while this thread was already writing to it"
     )
     with pytest.raises(RuntimeError, match=sentence):
-        lmdb_dict.update("k", lambda old: Change(calls[call]()))
+        lmdb_dict.update("k", lambda old: Update(calls[call]()))
     assert lmdb_dict.get("k") == "before"
     assert lmdb_dict.get("other") is None
     assert lmdb_dict.incr("other", 1, init=0) == 1
@@ -165,7 +165,7 @@ def test_errors_that_are_kept_keep_no_transaction_alive(lmdb_dict: LmdbDict) -> 
     lmdb_dict.set("broken", b"\xff")
     errors: list[BaseException] = []
 
-    def fails(old: Any) -> Change:
+    def fails(old: Any) -> Update:
         raise ZeroDivisionError
 
     calls: list[Callable[[], Any]] = [
@@ -219,7 +219,7 @@ def store(lmdb_dict: LmdbDict, count: int = 2000) -> int:
 def test_a_reader_that_stays_behind_is_waited_for_and_then_told(
     folder: Path, lmdb_dict: LmdbDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "TRIES", 100)
+    monkeypatch.setattr(environment, "MAX_TRIES", 100)
     lmdb_dict.set("k", "v")
     with Other(folder, READER) as peer:
         assert peer.ask() == "reading"
@@ -230,7 +230,7 @@ def test_a_reader_that_stays_behind_is_waited_for_and_then_told(
         with pytest.raises(NoMemory):
             lmdb_dict.set("k", "w")
         assert lmdb_dict.get("k") == "v"
-        monkeypatch.setattr(environment, "TRIES", 100_000)
+        monkeypatch.setattr(environment, "MAX_TRIES", 100_000)
         threading.Timer(0.3, peer.kill).start()
         assert lmdb_dict.set("k", "w")
     assert store(lmdb_dict) == 2000

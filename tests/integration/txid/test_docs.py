@@ -1,4 +1,4 @@
-"""What docs/txid.md shows of logging works as it is: each `LOGGING` is set up in a process of its own."""
+"""The examples of logging in docs/txid.md work unchanged: each `LOGGING` is set up in a separate process."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import BadEvent, BadOption, NotEncodable, UnknownEvent, event_list, events
-from resty_django.events.options import Options
+from resty_django.events.options import EventOptions
 from resty_django.events.wire import Event, check, decode, encode
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -129,17 +129,17 @@ def test_source_and_event_are_texts(wrong: Any) -> None:
 # --- options ---
 
 
-def options() -> Options:
-    return Options.of(EventsSettings())
+def options() -> EventOptions:
+    return EventOptions.of(EventsSettings())
 
 
 def test_options_are_those_of_the_settings() -> None:
-    assert options() == Options(timeout=2.0, interval=0.01, retries=999)
+    assert options() == EventOptions(timeout=2.0, interval=0.01, retries=999)
 
 
 def test_options_left_out_stay() -> None:
     changed = options().changed(interval=3, retries=None)
-    assert changed == Options(timeout=2.0, interval=3, retries=999)
+    assert changed == EventOptions(timeout=2.0, interval=3, retries=999)
     assert changed.changed() == changed
 
 

@@ -190,7 +190,7 @@ setfenv newproxy collectgarbage gcinfo arg
 
 
 @pytest.mark.parametrize("name", GONE.split())
-def test_what_a_script_must_not_have_is_not_there(name: str) -> None:
+def test_dangerous_names_are_missing_in_a_script(name: str) -> None:
     body = f"return tostring({name}) .. tostring(rawget(_G, '{name}')) .. tostring(_G._G.{name})"
     assert made(body) == "nilnilnil"
 
@@ -274,7 +274,7 @@ def test_a_way_out_is_an_error(case: str) -> None:
         made(REFUSED[case])
 
 
-def test_a_text_does_not_tell_addresses_of_the_process() -> None:
+def test_a_text_does_not_reveal_addresses_of_the_process() -> None:
     body = "return tostring({}) .. tostring(print) .. tostring(counter) .. tostring(now) .. tostring(string.find)"
     assert made(body) == "tablefunctiontabletablefunction"
 
@@ -333,7 +333,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_a_kept_counter_gives_nothing_in_a_later_call(case: str) -> None:
+def test_a_kept_counter_returns_nothing_in_a_later_call(case: str) -> None:
     keep, use = KEPT[case]
     it = rule(f"if salt == 'keep' then {keep} return 'kept' end {use}")
     assert it.create_id(lambda: 1, NOW, "keep") == "kept"
@@ -374,7 +374,7 @@ def test_memory_that_is_only_garbage_does_not_count() -> None:
 
 
 def test_the_longest_salt_still_fits_when_memory_is_full() -> None:
-    """lupa would end the process if it could not push an argument, so this runs in a process of its own."""
+    """lupa would end the process if it could not push an argument, so this runs in a separate process."""
     code = f"""
 import sys
 sys.path[:0] = {sys.path!r}

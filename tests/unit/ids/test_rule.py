@@ -162,7 +162,7 @@ def test_a_script_that_raises_is_a_failed_rule() -> None:
         made(rule)
 
 
-def test_what_taking_a_number_raises_comes_through() -> None:
+def test_errors_of_taking_a_number_propagate() -> None:
     rule = compile_rule(spec(fixed_length=False))
 
     def none() -> int:

@@ -22,7 +22,7 @@ def test_every_number_of_the_range_comes_out_once(low: int, size: int, key: byte
 
 
 @given(st.data(), keys)
-def test_what_is_scrambled_can_be_undone(data: st.DataObject, key: bytes) -> None:
+def test_scrambling_can_be_undone(data: st.DataObject, key: bytes) -> None:
     low = data.draw(st.integers(0, 2**62))
     high = data.draw(st.integers(low, 2**62))
     number = data.draw(st.integers(low, high))

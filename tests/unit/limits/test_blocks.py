@@ -132,7 +132,12 @@ def test_a_block_in_use_is_compared_with_its_row_once_a_minute() -> None:
     block = blocks.deposit(Block(), 100, 100, 0, 0, True)
     assert blocks.take(block, 7, 1, 1000).check
     block = blocks.take(block, 7, 1, 1000).block
-    for now, check in ((8, False), (blocks.CHECK + 6, False), (blocks.CHECK + 7, True), (blocks.CHECK + 8, False)):
+    for now, check in (
+        (8, False),
+        (blocks.CHECK_MS + 6, False),
+        (blocks.CHECK_MS + 7, True),
+        (blocks.CHECK_MS + 8, False),
+    ):
         taken = blocks.take(block, now, 1, 1000)
         assert (taken.allowed, taken.check) == (True, check)
         block = taken.block

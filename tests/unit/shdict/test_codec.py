@@ -108,15 +108,15 @@ def test_the_body_of_a_long_key(key: bytes, payload: bytes) -> None:
     assert records.key_in(body) == key
     assert records.payload_in(body) == payload
     name = records.short_name(key)
-    assert len(name) == records.DIGEST > records.LONGEST_NAME
+    assert len(name) == records.DIGEST > records.MAX_NAME_BYTES
     assert len(records.order_key(2**63) + name) <= 511
 
 
 def test_the_head_of_a_record() -> None:
-    head = records.Head(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
+    head = records.RecordHead(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
     record = records.HEAD.pack(*head) + b"body"
     assert records.head_of(record) == head
     assert record[records.FORM] == head.form
-    assert record[records.SIZE :] == b"body"
+    assert record[records.HEAD_BYTES :] == b"body"
     assert records.FRONT(record) == (head.expires, head.kind, head.form, head.generation)
     assert records.SEQ(record) == (head.seq,)

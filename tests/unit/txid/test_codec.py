@@ -66,7 +66,7 @@ def test_eight_characters_follow_from_the_time(ms: int, first: str) -> None:
         ("vvvvvvvvo00000000000", 4398046511103, "2109-05-15T07:35:11.103+00:00"),
     ],
 )
-def test_ids_of_others_tell_their_time(txid: str, ms: int, utc: str) -> None:
+def test_ids_of_other_implementations_have_their_time(txid: str, ms: int, utc: str) -> None:
     assert parse(txid).ms == ms
     assert parse(txid).time.isoformat(timespec="milliseconds") == utc
 
@@ -169,7 +169,7 @@ def test_random_bits_that_do_not_fit_are_refused(random: int) -> None:
         (None, "A txid must be a str of 20 characters, not NoneType."),
     ],
 )
-def test_what_is_wrong_with_a_text_is_said(value: Any, text: str) -> None:
+def test_the_error_says_what_is_wrong_with_a_text(value: Any, text: str) -> None:
     with pytest.raises(InvalidTxid) as caught:
         parse(value)
     assert str(caught.value) == text
@@ -177,7 +177,7 @@ def test_what_is_wrong_with_a_text_is_said(value: Any, text: str) -> None:
     assert not is_txid(value)
 
 
-def test_a_letter_that_becomes_ascii_in_lower_case_is_none_of_ours() -> None:
+def test_a_letter_that_becomes_ascii_in_lower_case_is_refused() -> None:
     with pytest.raises(InvalidTxid, match="character 5"):
         parse("b2fr\N{KELVIN SIGN}nvq5alalalalal0")
 

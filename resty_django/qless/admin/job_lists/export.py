@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from typing import Any, Final
 
 from resty_django.admin.export import Sheet, moment
-from resty_django.admin.tables import PAGE_SIZE, Table
+from resty_django.admin.tables import PAGE_SIZE
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...clients.serialization import decode
 from ...errors import QlessError
@@ -29,7 +29,7 @@ MAX_SCANNED: Final = 100_000
 """Maximum number of jobs that an export examines where no list in Redis fits its filter."""
 
 
-def jobs_sheet(client: Any, jobs: Callable[[], Iterable[Job]]) -> Sheet:
+def jobs_sheet(client: Client, jobs: Callable[[], Iterable[Job]]) -> Sheet:
     """Return the export of jobs, which are read when it begins."""
 
     def rows() -> Iterator[list[Any]]:
@@ -37,11 +37,6 @@ def jobs_sheet(client: Any, jobs: Callable[[], Iterable[Job]]) -> Sheet:
         return (_row(job, now) for job in jobs())
 
     return Sheet("jobs", COLUMNS, rows)
-
-
-def with_export(table: Table, job_list: JobList) -> Table:
-    """Return the table of a list of jobs with the export of the list."""
-    return replace(table, export=jobs_sheet(job_list.client, lambda: jobs_of(job_list)))
 
 
 def jobs_of(job_list: JobList) -> Iterator[Job]:

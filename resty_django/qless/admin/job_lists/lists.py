@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...search.terms import Fragment
 from ..redis_reads import fetch_jobs
@@ -28,7 +29,7 @@ MAX_SCANNED: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class JobPage:
     """A page of a list. `cursor`: where the next page of a search starts."""
 
     jobs: Sequence[Job]
@@ -48,7 +49,7 @@ class JobList:
     `exact`: all jobs of the list match the filter, so that it has a total and numbered pages.
     """
 
-    def __init__(self, client: Any, job_filter: JobFilter) -> None:
+    def __init__(self, client: Client, job_filter: JobFilter) -> None:
         self.client = client
         self.job_filter = job_filter
         self._source = source_of(client, job_filter) or NO_LIST
@@ -67,21 +68,21 @@ class JobList:
         self.jids = self._source.jids
         """Returns a part of the list in Redis, from its start and count; nothing for a search."""
 
-    def page(self, start: int, count: int = PAGE_SIZE, *, reverse: bool = False, first: bool = False) -> Page:
+    def page(self, start: int, count: int = PAGE_SIZE, *, reverse: bool = False, first: bool = False) -> JobPage:
         """Return a page of an exact list. `first`: in the order of `first_jobs`; `reverse`: in the reverse order."""
         if first and self.first_jobs:
             jids = self.first_jobs.jids(min(self.first_jobs.most, start + count), reverse)[start:]
         else:
             jids = self._source.part(start, count, reverse)
         jobs, gone = fetch_jobs(self.client, jids)
-        return Page(jobs, gone=gone)
+        return JobPage(jobs, gone=gone)
 
     def all_jobs(self, total: int) -> list[Job]:
         """Return the first `MAX_SORTED` jobs of an exact list."""
         jids = [jid for start in range(0, min(total, MAX_SORTED), PAGE_SIZE) for jid in self.jids(start, PAGE_SIZE)]
         return fetch_jobs(self.client, jids)[0]
 
-    def scan(self, cursor: str) -> Page:
+    def scan(self, cursor: str) -> JobPage:
         """Search from a cursor until a page is full, or enough jobs were examined.
 
         Uses the index, unless the list without it is shorter.
@@ -105,7 +106,7 @@ class JobList:
                     fragments.append(places)
             if not cursor:
                 break
-        return Page(jobs, cursor, scanned, candidates=self._candidates(), fragments=fragments)
+        return JobPage(jobs, cursor, scanned, candidates=self._candidates(), fragments=fragments)
 
     def _lookup(self, cursor: str) -> IndexLookup | None:
         """Return how to search the index; None if the list is shorter, or the index is of no use."""

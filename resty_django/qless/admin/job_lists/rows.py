@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from django.http import HttpRequest
@@ -13,20 +13,15 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import (
-    MAX_SORTED,
-    PAGE_SIZE,
     Column,
-    Pager,
     Row,
+    SortOrder,
     Table,
-    changed,
-    number_of,
     order_of,
-    pager,
-    sort,
     table,
 )
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...errors import QlessError
 from ...models import token
@@ -34,10 +29,8 @@ from ...redaction import MARKS
 from ...search.terms import Fragment, argument_texts
 from .. import formatting
 from ..redis_reads import redis_command
-from .filters import JobFilter
-from .lists import JobList
 from .search import fragments_html
-from .sources import URGENT_STATES, FirstJobs, ListOrder
+from .sources import URGENT_STATES
 
 COLUMNS: Final = (
     Column("job", _("Job")),
@@ -59,8 +52,6 @@ MAX_ARGUMENTS: Final = 4
 """Maximum number of arguments in a cell."""
 URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
 """The order of states by urgency."""
-DEFAULT_ORDER: Final = "default"
-"""The value of `o` for the list's own order; "-default" reverses it."""
 STOPPED: Final = "worker stopped"
 """The entry of a history by which a worker that stops says why it times out a job that it returns to its queue."""
 
@@ -102,7 +93,9 @@ def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fra
     )
 
 
-def job_rows(client: Any, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()) -> list[Row]:
+def job_rows(
+    client: Client, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()
+) -> list[Row]:
     """Return jobs as rows, with the times of scheduled jobs. `fragments`: where a search has found each."""
     due = _due_times(client, [job for job in jobs if job.state == "scheduled"])
     places = fragments or [()] * len(jobs)
@@ -145,11 +138,11 @@ def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> fl
 
 
 def table_of_jobs(
-    request: HttpRequest, rows: Sequence[Row], *, order: tuple[str, bool] | None = None, **options: Any
+    request: HttpRequest, rows: Sequence[Row], *, order: SortOrder | None = None, **options: Any
 ) -> Table:
     """Return rows of jobs as a table: what is the same in all of them stands above it, with links, and columns without
     content are left out. `order` and `options`: of `tables.table`."""
-    kept = (order or order_of(request, COLUMNS))[0]
+    kept = (order or order_of(request, COLUMNS)).key
     jobs = [row.values for row in rows if row.values]
     first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
     common = {pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)}
@@ -181,7 +174,7 @@ def _row_without(row: Row, arguments: Collection[tuple[str, str]], group: str) -
     return replace(row, cells={**row.cells, "arguments": _first_arguments(others), "about": about})
 
 
-def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
+def _due_times(client: Client, jobs: Sequence[Job]) -> dict[str, float]:
     """Return when scheduled jobs can run: one call for each of their queues."""
     by_queue: dict[str, list[str]] = {}
     for job in jobs:
@@ -236,130 +229,6 @@ def history_of(job: Job) -> list[dict[str, Any]]:
         return []
     steps = [entry.get("what") for entry in entries]
     return [entry for n, entry in enumerate(entries) if steps[max(0, n - 1) : n + 1] != [STOPPED, "timed-out"]]
-
-
-def jobs_table(
-    request: HttpRequest, client: Any, job_filter: JobFilter, *, caption: Any, empty: Any
-) -> tuple[Table, JobList]:
-    """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
-    job_list = JobList(client, job_filter)
-    make_table = _paged_table if job_list.exact else _search_table
-    return make_table(request, job_list, client.clock(), caption, empty), job_list
-
-
-def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any) -> Table:
-    page = job_list.scan(request.GET.get("cursor", ""))
-    note, next_url = "", ""
-    matched = number_of(request, "matched") + len(page.jobs)
-    if page.cursor:
-        examined = number_of(request, "examined") + page.scanned
-        next_url = changed(request, cursor=page.cursor, examined=examined, matched=matched)
-        note = _examined(examined, page.candidates)
-        if not page.jobs:
-            empty = _("No matches so far. Continue with the next page.")
-    rows = job_rows(job_list.client, page.jobs, now, page.fragments)
-    position = Pager(next=next_url, note=note)
-    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sortable=False)
-    summary = formatting.job_count(matched)
-    return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
-
-
-def _examined(examined: int, candidates: int | None) -> str:
-    """Return the progress of a search."""
-    if candidates is None or candidates < examined:
-        return str(_("Examined {}.")).format(formatting.job_count(examined))
-    return str(_("Examined {examined} of about {jobs}.")).format(
-        examined=formatting.number(examined), jobs=formatting.job_count(candidates)
-    )
-
-
-def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any) -> Table:
-    """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
-    total = job_list.total()
-    by_column = order_of(request, COLUMNS)
-    if by_column[0] and total <= MAX_SORTED:
-        rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
-        position = pager(request, len(rows))
-        rows = rows[max(0, position.first - 1) : position.last]
-        jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position)
-        default = [(changed(request, o=None, p=None), _("Default order"))]
-        return replace(jobs, summary=formatting.job_count(total), order_links=default)
-    choice = _ListChoice.of(request, job_list, total)
-    position = pager(request, choice.listed)
-    start = max(0, position.first - 1)
-    page = job_list.page(
-        start, min(PAGE_SIZE, choice.listed - start), reverse=choice.reverse, first=choice.first is not None
-    )
-    jobs = table_of_jobs(
-        request,
-        [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
-        caption=caption,
-        empty=empty,
-        picks=True,
-        position=position,
-        sorts=None if total <= MAX_SORTED else choice.columns,
-        order=(choice.order.column, choice.descending),
-    )
-    links = choice.links(request, total)
-    text = choice.text(by_column[0], total)
-    return replace(jobs, summary=formatting.job_count(total), order=text, order_links=links if total > 1 else ())
-
-
-@dataclass(frozen=True, slots=True)
-class _ListChoice:
-    """The order of a list that the URL chooses among those that the server provides.
-
-    `first`: the list's first jobs, if `order` is theirs; `listed`: the number of jobs in this order; `columns`: those
-    by which the list can be sorted, `whole_column`: all of it.
-    """
-
-    order: ListOrder
-    reverse: bool
-    first: FirstJobs | None
-    listed: int
-    columns: Sequence[str]
-    whole_column: str
-
-    @classmethod
-    def of(cls, request: HttpRequest, job_list: JobList, total: int) -> _ListChoice:
-        requested = request.GET.get("o", "")
-        key, descending = requested.removeprefix("-"), requested.startswith("-")
-        whole, first = job_list.order, job_list.first_jobs
-        columns = [
-            order.column for order in (whole, first.order if first else None) if order is not None and order.column
-        ]
-        if whole.column and key == whole.column:
-            first = None
-        order = first.order if first else whole
-        names_it = bool(key) and key == order.column
-        reverse = descending != order.descending if names_it else key == DEFAULT_ORDER and descending
-        return cls(order, reverse, first, min(total, first.most) if first else total, columns, whole.column)
-
-    @property
-    def descending(self) -> bool:
-        return self.order.descending != self.reverse
-
-    def text(self, requested: str, total: int) -> str:
-        """Return the order in words. `requested`: the column that the URL names."""
-        text = str(self.order.reversed_text if self.reverse else self.order.text) + "."
-        if self.listed < total:
-            limit = _("Only the first %(jobs)s are listed in this order.")
-            text += " " + limit % {"jobs": formatting.job_count(self.listed)}
-        if requested and requested != self.order.column:
-            limit = _("A list of more than %(jobs)s cannot be sorted by this column.")
-            text += " " + limit % {"jobs": formatting.job_count(MAX_SORTED)}
-        return text
-
-    def links(self, request: HttpRequest, total: int) -> list[tuple[str, Any]]:
-        """Return links to the reverse order, and to the other order of the list."""
-        if self.order.column:
-            reverse = f"-{self.order.column}" if not self.descending else self.order.column
-        else:
-            reverse = DEFAULT_ORDER if self.reverse else f"-{DEFAULT_ORDER}"
-        links: list[tuple[str, Any]] = [(changed(request, o=reverse, p=None), _("Reverse"))]
-        if self.first and self.listed < total:
-            links.append((changed(request, o=self.whole_column, p=None), self.first.all_text))
-        return links
 
 
 def gone_row(jid: str) -> Row:

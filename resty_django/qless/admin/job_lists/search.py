@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from resty_django.conf import conf
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...clients.serialization import as_list
 from ...errors import QlessError
@@ -53,7 +54,7 @@ class IndexLookup:
     `lists`: patterns of the index, see `terms.patterns`. `total`: the number of entries of the smallest list.
     """
 
-    client: Any
+    client: Client
     lists: list[list[Pattern]]
     state: str
     queue: str
@@ -62,7 +63,7 @@ class IndexLookup:
     counts: IndexCounts | None = None
 
     @classmethod
-    def build(cls, client: Any, terms: Sequence[Term], klass: str, state: str, queue: str) -> IndexLookup | None:
+    def build(cls, client: Client, terms: Sequence[Term], klass: str, state: str, queue: str) -> IndexLookup | None:
         """Return the lookup of a search; None if the index cannot help.
 
         It first indexes some new jobs. `klass`: a filter, which has to be exact if it is alone.
@@ -108,7 +109,7 @@ class IndexLookup:
         return as_list(page.jobs), page.cursor and f"i{self.driver}.{_encoded(page.cursor)}", page.examined
 
 
-def _count(client: Any, terms: Sequence[Term], state: str) -> tuple[list[list[Pattern]], IndexCounts]:
+def _count(client: Client, terms: Sequence[Term], state: str) -> tuple[list[list[Pattern]], IndexCounts]:
     """Return the patterns of a search and their counts."""
     reads_classes = any((term.field == "class" and not term.quoted) or not term.field for term in terms)
     classes = index.classes(client) if reads_classes else []
@@ -175,7 +176,7 @@ def _fragment_html(fragment: Fragment) -> SafeString:
     )
 
 
-def suggestions(client: Any, queues: Sequence[str]) -> list[str]:
+def suggestions(client: Client, queues: Sequence[str]) -> list[str]:
     """Return texts that complete the search: fields, and the known states, queues, classes and tags."""
     values = [
         *FIELD_SUGGESTIONS,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.utils.translation import gettext_lazy as _
 
+from ...clients.client import Client
 from ...clients.replies import QueueCounts
 from ..formatting import QUEUE_STATES
 from ..redis_reads import failed_jids, redis_command
@@ -81,7 +82,7 @@ URGENT_STATES: Final = ("stalled", "running", "waiting", "scheduled", "depends")
 """The states of jobs in queues, the most urgent first."""
 
 
-def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
+def source_of(client: Client, job_filter: JobFilter) -> ListSource | None:
     """Return the list in Redis that fits a filter best; None if only a search can find its jobs."""
     state = job_filter.state
     if group := job_filter.group:
@@ -129,13 +130,13 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
     return _all_jobs(client) if job_filter.only() else None
 
 
-def _complete(client: Any) -> ListSource:
+def _complete(client: Client) -> ListSource:
     """Return the complete jobs, the latest first."""
     count = partial(redis_command, client, "ZCARD", "completed")
     return ListSource(("state",), NEWEST_FIRST, count, client.jobs.complete)
 
 
-def _all_failed(client: Any) -> ListSource:
+def _all_failed(client: Client) -> ListSource:
     """Return the jobs of all failure groups: the latest failures first, or all by the groups' names."""
     groups = sorted(client.jobs.failed())
     return ListSource(
@@ -156,7 +157,7 @@ def _all_failed(client: Any) -> ListSource:
     )
 
 
-def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSource:
+def _of_queues(client: Client, state: str, queues: Sequence[QueueCounts]) -> ListSource:
     """Return the jobs in a state of all `queues`: the most urgent first, or all by queue."""
     lengths = {queue.name: length for queue in queues if (length := getattr(queue, state))}
     counts = dict(sorted(lengths.items()))
@@ -179,7 +180,7 @@ def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSo
     )
 
 
-def _all_jobs(client: Any) -> ListSource:
+def _all_jobs(client: Client) -> ListSource:
     """Return all jobs: by state, within a state the most urgent or latest ones first, or all by state and queue."""
     queues = client.queues.counts()
     parts = [_of_queues(client, state, queues) for state in URGENT_STATES]
@@ -210,7 +211,7 @@ def _all_jobs(client: Any) -> ListSource:
     )
 
 
-def _failed(client: Any, group: str, start: int, count: int) -> list[str]:
+def _failed(client: Client, group: str, start: int, count: int) -> list[str]:
     return failed_jids(client, group, start, count)[1]
 
 
@@ -225,6 +226,6 @@ def _across(parts: Iterable[tuple[int, Callable[[int, int], list[str]]]], start:
     return jids
 
 
-def _worker_jids(client: Any, name: str) -> list[str]:
+def _worker_jids(client: Client, name: str) -> list[str]:
     worker = client.workers[name]
     return list(dict.fromkeys((*worker.stalled, *worker.jobs)))

@@ -11,8 +11,8 @@ from django.urls import URLPattern
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.bulk import Facts, Selection
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.bulk import FactList, Selection
+from resty_django.admin.operations import Operation, OperationResult, Refused
 
 from ...clients.job import Job
 from ...clients.serialization import decode
@@ -33,14 +33,14 @@ from .graph_operations import OPERATIONS_ON_GRAPHS
 from .operations import OPERATIONS
 
 
-def _undepend(job: Job, dependency: str) -> Change:
+def _undepend(job: Job, dependency: str) -> OperationResult:
     if not dependency and not job.dependencies:
         job.undepend(all=True)
-        return Change(_("The job is ready to run."))
+        return OperationResult(_("The job is ready to run."))
     if dependency not in job.dependencies:
         raise Refused(_("The job no longer waits for that job."))
     job.undepend(dependency)
-    return Change(_("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)})
+    return OperationResult(_("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)})
 
 
 def _clone_form(data: Any, job: Job) -> JobForm:
@@ -49,13 +49,13 @@ def _clone_form(data: Any, job: Job) -> JobForm:
     return JobForm(data, [*queues], values, arguments_help(job.klass))
 
 
-def _clone(job: Job, data: dict[str, Any]) -> Change:
+def _clone(job: Job, data: dict[str, Any]) -> OperationResult:
     options = {key: data[key] for key in ("priority", "retries", "delay", "tags")}
     options["tags"] += [tag for tag in map(str, job.tags) if not _is_editable(tag)]
     arguments = checked_arguments(data["arguments"], decode(job.raw_data), job.klass, job.client.clock())
     jid = calls.put(job.client, job.klass, arguments, data["queue"], **options)
     others = [(JobRow.from_name(jid), f"Created from {job.jid}.")]
-    return Change(f"Run again as {jid}.", formatting.enqueued(jid), others=others)
+    return OperationResult(f"Run again as {jid}.", formatting.enqueued(jid), others=others)
 
 
 CLONE: Final = Operation(
@@ -91,7 +91,7 @@ class JobActions(JobsAdmin[JobRow]):
     def count_text(self, count: int) -> str:
         return formatting.job_count(count)
 
-    def named_facts(self, operation: Operation[Job], targets: Mapping[str, Job]) -> Facts:
+    def named_facts(self, operation: Operation[Job], targets: Mapping[str, Job]) -> FactList:
         """Return the states of the jobs."""
         return [(_("States"), states_text([*targets.values()], self.client().clock()))]
 

@@ -18,11 +18,12 @@ from resty_django.conf import conf
 from resty_django.text import printable
 from resty_django.txid.codec import is_txid
 
+from ...clients.client import Client
 from ...clients.graph import groups_of
 from ...clients.job import Job
-from ...clients.put_options import Outcome
+from ...clients.put_options import JobOutcome
 from ...clients.recurring import RecurringJob
-from ...clients.replies import Result
+from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import QlessError
 from ...models import ArchivedJob, token
@@ -32,16 +33,16 @@ from .. import formatting
 from ..arguments import display_json
 from ..base import TEMPLATES
 from ..forms import queues_of
-from ..job_lists.export import with_export
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
-from ..job_lists.rows import jobs_table, state_of
+from ..job_lists.rows import state_of
 from ..job_lists.search import EXAMPLES, notes, suggestions
+from ..job_lists.table import job_list_table
 from ..links import links
 from . import operations
 from .callbacks import callbacks_table, outcome_facts
 from .failure_report import FailureContext, failure_context
-from .history import History, history
+from .history import JobHistory, history
 from .new_job import NewJob
 
 MAX_GROUPS: Final = 100
@@ -77,7 +78,7 @@ class JobContext(TypedDict):
     failure: FailureContext | None
     result: str
     progress: ProgressContext | None
-    history: History
+    history: JobHistory
     connected: bool
     """Whether other jobs are connected with it."""
     callbacks: Table | None
@@ -107,8 +108,8 @@ class JobAdmin(NewJob):
             return self.list_page(request, None, filters={"q": text}, search=search)
         if job_filter.state and job_filter.state not in formatting.STATES:
             job_filter = replace(job_filter, state="")
-        table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
-        table = with_export(table, job_list)
+        job_list = JobList(client, job_filter)
+        table = job_list_table(request, job_list, caption=_("Jobs"), empty=_empty_text(job_filter))
         hints = [*_refusal_hints(request, job_filter), *_archive_hints(text)]
         if inside := _inside_hint(request, job_list):
             if table.rows:
@@ -147,12 +148,12 @@ class JobAdmin(NewJob):
             return self.page(request, f"{TEMPLATES}/job.html", context, status=404)
         return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._job_context(request, client, job)})
 
-    def _job_context(self, request: HttpRequest, client: Any, job: Job) -> JobContext:
+    def _job_context(self, request: HttpRequest, client: Client, job: Job) -> JobContext:
         now = client.clock()
         state = state_of(job, now)
         data, complete = display_json(job.raw_data, job.klass)
         result = job.result()
-        outcome = job.outcome() or Outcome()
+        outcome = job.outcome() or JobOutcome()
         groups = client.run(groups_of(client, job.dependencies[:MAX_GROUPS])) if job.dependencies else {}
         permissions = self.permissions_of(request)
         return {
@@ -262,7 +263,7 @@ def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tu
     return facts
 
 
-def _progress_context(result: Result | None, now: float) -> ProgressContext | None:
+def _progress_context(result: JobResult | None, now: float) -> ProgressContext | None:
     if result is None or result.progress is None:
         return None
     share = max(0.0, min(1.0, result.progress))
@@ -273,7 +274,7 @@ def _progress_context(result: Result | None, now: float) -> ProgressContext | No
     }
 
 
-def _result_json(result: Result | None) -> str:
+def _result_json(result: JobResult | None) -> str:
     if result is None or result.result is None:
         return ""
     try:

@@ -11,11 +11,12 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from resty_django.admin.bulk import Facts, Progress, Step
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.bulk import BulkProgress, FactList, StepResult
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...errors import QlessError
 from ...models import FailureGroup, Named, Queue, Tag, token
@@ -36,19 +37,19 @@ SECONDS: Final = 1.0
 class JobLists:
     """Lists of jobs that are changed one after the other: failure groups, or the list in the URL (`is_all`)."""
 
-    client: Any
+    client: Client
     lists: list[JobList]
     is_all: bool
 
     def fields(self) -> Sequence[tuple[str, str]]:
         return [("all", "yes")] if self.is_all else [("pick", token(entry.job_filter.group)) for entry in self.lists]
 
-    def facts(self, operation: Operation[Job]) -> tuple[int, Facts]:
+    def facts(self, operation: Operation[Job]) -> tuple[int, FactList]:
         return self._list_facts(operation) if self.is_all else self._group_facts()
 
-    def _list_facts(self, operation: Operation[Job]) -> tuple[int, Facts]:
+    def _list_facts(self, operation: Operation[Job]) -> tuple[int, FactList]:
         count, jobs = self.lists[0].total(), self.lists[0].page(0).jobs
-        facts: Facts = [
+        facts: FactList = [
             (_("Selection"), _("%(jobs)s: the entire list.") % {"jobs": formatting.job_count(count)}),
             (_("States of the first"), states_text(jobs, self.client.clock())),
         ]
@@ -58,7 +59,7 @@ class JobLists:
             )
         return count, facts
 
-    def _group_facts(self) -> tuple[int, Facts]:
+    def _group_facts(self) -> tuple[int, FactList]:
         failed = self.client.jobs.failed()
         counts = {entry.job_filter.group: failed.get(entry.job_filter.group, 0) for entry in self.lists}
         total = sum(counts.values())
@@ -69,7 +70,7 @@ class JobLists:
             *((formatting.link("failuregroup", group), formatting.job_count(count)) for group, count in counts.items()),
         ]
 
-    def step(self, operation: Operation[Job], data: dict[str, Any], progress: Progress) -> Step:
+    def step(self, operation: Operation[Job], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         progress.total = progress.total or sum(entry.total() for entry in self.lists)
         if operation.name == "pace":  # takes groups, and the server drives it
             groups: dict[str, Any] = {entry.job_filter.group: entry.job_filter.group for entry in self.lists}
@@ -82,7 +83,7 @@ class JobLists:
         def goes_on() -> bool:
             return progress.seen < last and time.monotonic() < end
 
-        changes: list[tuple[Any, Change]] = []
+        changes: list[tuple[Any, OperationResult]] = []
         errors: list[str] = []
         while self.lists and goes_on():
             job_list, done_before = self.lists[0], progress.done
@@ -97,7 +98,7 @@ class JobLists:
             if self.is_all:
                 counts = {"count": formatting.number(progress.done), "total": formatting.job_count(progress.total)}
                 count = _("%(count)s of %(total)s") % counts
-            changes.append((_row_of(job_list.job_filter), Change(f"{operation.done} {count}.")))
+            changes.append((_row_of(job_list.job_filter), OperationResult(f"{operation.done} {count}.")))
             if progress.left or not end:
                 break
             self.lists.pop(0)
@@ -105,7 +106,7 @@ class JobLists:
         return changes, errors
 
     def _change_next(
-        self, job_list: JobList, operation: Operation[Job], data: dict[str, Any], progress: Progress
+        self, job_list: JobList, operation: Operation[Job], data: dict[str, Any], progress: BulkProgress
     ) -> list[str]:
         """Change the next jobs of a list, update `progress`, and return the errors.
 

@@ -9,9 +9,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.tables import Column, Row, Table, table
+from resty_django.admin.tables import Column, Row, Table, order_of, table
 
-from ...clients.put_options import Callback, Outcome
+from ...clients.client import Client
+from ...clients.put_options import Callback, JobOutcome
 from .. import formatting
 from ..job_lists.rows import state_of
 from ..redis_reads import fetch_jobs
@@ -38,7 +39,7 @@ MOST: Final = 50
 """Maximum number of callbacks and policies on a page."""
 
 
-def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Table:
+def callbacks_table(request: HttpRequest, client: Client, outcome: JobOutcome) -> Table:
     """Return the callbacks of a job or a group, with links to those that were enqueued."""
     callbacks = outcome.callbacks()[:MOST]
     jobs = {job.jid: job for job in fetch_jobs(client, [callback.jid for _end, callback in callbacks])[0]}
@@ -69,11 +70,11 @@ def callbacks_table(request: HttpRequest, client: Any, outcome: Outcome) -> Tabl
         [row(end, callback) for end, callback in callbacks],
         caption=_("Callbacks"),
         empty=_("No callbacks."),
-        parameter="o-callbacks",
+        order=order_of(request, COLUMNS, "o-callbacks"),
     )
 
 
-def outcome_facts(outcome: Outcome) -> list[tuple[Any, Any]]:
+def outcome_facts(outcome: JobOutcome) -> list[tuple[Any, Any]]:
     """Return the groups and policies of a job, and because of which job it failed."""
     facts: list[tuple[Any, Any]] = []
     if outcome.blocked:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 
 from ...clients.graph import Graph
 from ...clients.job import Job
@@ -32,14 +32,14 @@ def _facts(job: Job, name: str, label: Any, count: Callable[[Graph], int]) -> di
     return {"facts": [connected, (label, formatting.job_count(count(graph)))]}
 
 
-def _retry(job: Job, data: dict[str, Any]) -> Change:
+def _retry(job: Job, data: dict[str, Any]) -> OperationResult:
     count = job.client.retry_graph(job.jid, MOST)
-    return Change(_("Retried %(jobs)s.") % {"jobs": formatting.job_count(count)})
+    return OperationResult(_("Retried %(jobs)s.") % {"jobs": formatting.job_count(count)})
 
 
-def _cancel(job: Job, data: dict[str, Any]) -> Change:
+def _cancel(job: Job, data: dict[str, Any]) -> OperationResult:
     count = job.client.cancel_graph(job.jid, MOST)
-    return Change(_("Deleted %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
+    return OperationResult(_("Deleted %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
 
 
 OPERATIONS_ON_GRAPHS: Final = (

@@ -67,7 +67,7 @@ _LASTED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobStep:
     """A step of a job. `state`: the job's state after it; `lasted`: how long that lasted, empty for an end."""
 
     what: SafeString | str
@@ -78,10 +78,10 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class JobHistory:
     """The steps of a job, oldest first. `omitted`: the number of steps left out after the first one."""
 
-    events: Sequence[Event]
+    events: Sequence[JobStep]
     omitted: int
 
 
@@ -106,13 +106,13 @@ class _Span:
         return str(self.entry.get("what", ""))
 
 
-def history(job: Job, now: float) -> History:
+def history(job: Job, now: float) -> JobHistory:
     """Return the steps of a job."""
     entries = _with_retry(job, history_of(job))
     spans = _spans(entries, job, now)
     omitted = max(0, len(spans) - MAX_ENTRIES)
     shown = [spans[0], *spans[omitted + 1 :]] if omitted else spans
-    return History([_event(span, now) for span in shown], omitted)
+    return JobHistory([_event(span, now) for span in shown], omitted)
 
 
 def _with_retry(job: Job, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ def _spans(entries: Sequence[Mapping[str, Any]], job: Job, now: float) -> list[_
     return spans
 
 
-def _event(span: _Span, now: float) -> Event:
+def _event(span: _Span, now: float) -> JobStep:
     hidden = ("what", "when", *_SHOWN.get(span.what, ()))
     details = without_secrets({key: value for key, value in span.entry.items() if key not in hidden})
     details_text = ", ".join(f"{ {'q': 'queue'}.get(key, key) } {value}" for key, value in details.items())
@@ -155,7 +155,7 @@ def _event(span: _Span, now: float) -> Event:
     if span.end > span.start and span.state in _LASTED:
         lasted = str(_LASTED[span.state]) % formatting.duration(span.end - span.start)
         lasted = _("%s so far") % lasted if span.is_open else lasted
-    return Event(
+    return JobStep(
         _text_of(span),
         formatting.relative_time(span.start, now),
         formatting.job_link(linked) if linked else formatting.name(details_text, 300) if details else "",

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 
 from resty_django.conf import conf
 
+from ...clients.client import Client
 from ...models import Job as JobRow
 from ...models import token
 from ...tasks import calls
@@ -65,7 +66,7 @@ class NewJob(StuckList):
         context |= {"form": form, "task": formatting.name(klass), "back": f"{formatting.list_url('job')}start/"}
         return self.page(request, f"{TEMPLATES}/new_job.html", context)
 
-    def _start(self, request: HttpRequest, client: Any, klass: str, cleaned_data: dict[str, Any]) -> str:
+    def _start(self, request: HttpRequest, client: Client, klass: str, cleaned_data: dict[str, Any]) -> str:
         options = {key: cleaned_data[key] for key in ("priority", "retries", "delay", "tags")}
         calls.check_new_data(klass, cleaned_data["arguments"], client.clock())
         jid = calls.put(client, klass, cleaned_data["arguments"], cleaned_data["queue"], **options)

@@ -10,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.operations import Change, Operation, Outcome
+from resty_django.admin.operations import BulkResult, Operation, OperationResult
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
@@ -40,7 +40,7 @@ def _operation(
 ) -> Operation[Job]:
     """Return an operation on jobs. `request`: to the core, for a job; `field`: the name of the operation's argument."""
 
-    def run(job: Job, data: dict[str, Any]) -> Change:
+    def run(job: Job, data: dict[str, Any]) -> OperationResult:
         if not applies(job):
             text = gettext("The job's state does not allow this: %(state)s.")
             raise QlessError(text % {"state": formatting.state_name(job.state)})
@@ -48,12 +48,12 @@ def _operation(
         argument = data.get(field, "")
         detail = f" ({printable(str(argument), 200)})" if argument != "" else ""
         message = format_html("{} {}{}.", done, formatting.short(job.jid), detail)
-        return Change(f"{label} {argument}".strip() + ".", message, gone=name == "cancel")
+        return OperationResult(f"{label} {argument}".strip() + ".", message, gone=name == "cancel")
 
-    def run_many(jobs: Mapping[str, Job], data: dict[str, Any]) -> Outcome:
-        change = Change(f"{label} {data.get(field, '')}".strip() + ".", gone=name == "cancel")
+    def run_many(jobs: Mapping[str, Job], data: dict[str, Any]) -> BulkResult:
+        change = OperationResult(f"{label} {data.get(field, '')}".strip() + ".", gone=name == "cancel")
         done_jobs, errors = _send(name, request, [*jobs.values()], data)
-        return Outcome({job.jid: change for job in done_jobs}, errors)
+        return BulkResult({job.jid: change for job in done_jobs}, errors)
 
     return Operation(
         name,

@@ -15,6 +15,7 @@ from resty_django.admin.base import viewer_page
 from resty_django.admin.export import Sheet
 from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, order_of, sort, table
 
+from ...clients.client import Client
 from ...clients.replies import StuckJob
 from ...models import name_of, token
 from .. import formatting
@@ -67,11 +68,10 @@ class StuckList(JobActions):
         stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)
         jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck])[0]}
         rows = [self._stuck_row(request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs]
-        order = order_of(request, COLUMNS)
         stuck_table = table(
             request,
             COLUMNS,
-            sort(rows, *order) if order[0] else rows,
+            sort(rows, order_of(request, COLUMNS)),
             caption=_("Stuck jobs"),
             empty=_("No matches so far. Continue with the next page.") if cursor else _("No stuck jobs."),
             position=Pager(
@@ -119,7 +119,7 @@ def stuck_url(queue: str = "") -> str:
     return reverse("admin:resty_qless_job_stuck") + formatting.query_of({"queue": token(queue) if queue else ""})
 
 
-def stuck_notice(client: Any, queue: str) -> tuple[str, str] | None:
+def stuck_notice(client: Client, queue: str) -> tuple[str, str] | None:
     """Return URL and text of a notice about stuck jobs among the first 100 that wait in a queue; None without any."""
     count = len(client.queues[queue].stuck().jobs)
     if not count:
@@ -132,7 +132,7 @@ def stuck_notice(client: Any, queue: str) -> tuple[str, str] | None:
     return stuck_url(queue), text % {"count": formatting.number(count)}
 
 
-def _in_queue(client: Any, name: str, cursor: str) -> tuple[list[StuckJob], int, str]:
+def _in_queue(client: Client, name: str, cursor: str) -> tuple[list[StuckJob], int, str]:
     """Return stuck jobs of a queue from `cursor` on, the number of jobs examined, and the next cursor."""
     queue = client.queues[name]
     stuck: list[StuckJob] = []
@@ -148,7 +148,7 @@ def _in_queue(client: Any, name: str, cursor: str) -> tuple[list[StuckJob], int,
     return stuck, position - first, str(position)
 
 
-def _exported(client: Any, name: str) -> Iterator[tuple[Any, ...]]:
+def _exported(client: Client, name: str) -> Iterator[tuple[Any, ...]]:
     """Yield stuck jobs of a queue, or of the first `MAX_QUEUES` queues if `name` is empty."""
     names = [name] if name else [counts.name for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]
     for queue in names:
@@ -164,7 +164,7 @@ def _exported(client: Any, name: str) -> Iterator[tuple[Any, ...]]:
                 break
 
 
-def _in_all_queues(client: Any) -> tuple[list[StuckJob], int, str]:
+def _in_all_queues(client: Client) -> tuple[list[StuckJob], int, str]:
     """Do the same for the first jobs that wait in each queue."""
     stuck: list[StuckJob] = []
     examined = 0

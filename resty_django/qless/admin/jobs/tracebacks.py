@@ -64,7 +64,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FailureReport:
     """A failure. `error`: one line. `location`: the last frame of the site's code; if there is none, the last frame."""
 
     error: str
@@ -72,7 +72,7 @@ class Report:
     lines: Sequence[Line]
 
 
-def report_of(message: str) -> Report:
+def report_of(message: str) -> FailureReport:
     """Return what a message says."""
     texts = message.strip("\n").split("\n")
     lines: list[Line] = []
@@ -95,7 +95,7 @@ def report_of(message: str) -> Report:
         if depth is not None and locations[-1][0] == index - 1 and _depth(text) > depth:
             locations[-1] = (index - 1, replace(locations[-1][1], source=_unnested(text)))
         lines.append(Line(text, in_library))
-    return Report(_error_of(texts), _last_own(locations, last_header), lines)
+    return FailureReport(_error_of(texts), _last_own(locations, last_header), lines)
 
 
 def is_library(path: str) -> bool:

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.formatting import NONE
 
+from ...clients.client import Client
 from ...clients.recurring import RecurringJob
 from ...clients.serialization import encode
 from ...models import RecurringJob as RecurringRow
@@ -28,7 +29,7 @@ from ..arguments import display_json
 from ..base import TEMPLATES, JobsAdmin
 from ..forms import NameForm
 from ..redis_reads import fetch_jobs
-from .operations import EDIT, OPERATIONS_ON_RECURRING, Target, edit_form, targets_of
+from .operations import EDIT, OPERATIONS_ON_RECURRING, RecurringTarget, edit_form, targets_of
 from .table import CronTask, cron_tasks, declared_by_text, jobs_of, queue_jids, recurring_table, results, spawned_jids
 
 TIMES: Final = 5
@@ -56,7 +57,7 @@ class RecurringContext(TypedDict):
     tags: Sequence[tuple[str, str, str]]
 
 
-def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
+def _recurring_context(client: Client, job: RecurringJob) -> RecurringContext:
     now, due, paused, last = client.clock(), job.next(), job.paused(), job.last_spawned_jid
     data, complete = display_json(encode(job.data).decode(), job.klass)
     declared = next((entry for entry in of_tasks(client) if entry.job.jid == job.jid), None)
@@ -83,7 +84,7 @@ def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
     }
 
 
-def _cron_context(client: Any, task: CronTask) -> RecurringContext:
+def _cron_context(client: Client, task: CronTask) -> RecurringContext:
     now, paused = client.clock(), is_cron_paused(client, task.klass)
     times = [] if paused else next_times(task.klass, now, TIMES)
     return {
@@ -106,7 +107,7 @@ def _cron_context(client: Any, task: CronTask) -> RecurringContext:
     }
 
 
-def _results(client: Any, jids: Sequence[str], now: float) -> str:
+def _results(client: Client, jids: Sequence[str], now: float) -> str:
     return results({job.jid: job for job in fetch_jobs(client, jids)[0]}, jids, now)
 
 
@@ -149,7 +150,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def load(self, names: Sequence[str]) -> dict[str, Target]:
+    def load(self, names: Sequence[str]) -> dict[str, RecurringTarget]:
         return targets_of(self.client(), names)
 
     def listed_names(self, request: HttpRequest) -> list[str]:

@@ -29,8 +29,9 @@ from resty_django.admin.tables import (
 )
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.job import Job
-from ...clients.recurring import PAUSE, RecurringJob, is_paused, of_reply
+from ...clients.recurring import PAUSE_SECONDS, RecurringJob, is_paused, of_reply
 from ...job_classes import discover_once, is_allowed
 from ...models import token
 from ...tasks.abandoned import Declared, of_tasks
@@ -97,7 +98,7 @@ def cron_tasks() -> dict[str, CronTask]:
 
 def recurring_table(
     request: HttpRequest,
-    client: Any,
+    client: Client,
     queues: Sequence[str],
     declared: Sequence[Declared] | None = None,
     *,
@@ -111,11 +112,11 @@ def recurring_table(
     """
     totals = [redis_command(client, "ZCARD", f"q:{queue}-recur") for queue in queues]
     count, cron_count = sum(totals), len(cron)
-    key, descending = order_of(request, COLUMNS)
+    order = order_of(request, COLUMNS)
     text = filter_of(request, "name").casefold()
-    sorts_all = bool(text) or (bool(key) and count + cron_count <= MAX_SORTED)
+    sorts_all = bool(text) or (bool(order) and count + cron_count <= MAX_SORTED)
     page = pager(request, count + cron_count)
-    start, count_left = (0, MAX_SORTED) if sorts_all else (max(0, page.first - 1), PAGE_SIZE)
+    start, count_left = (0, MAX_SORTED) if sorts_all else (page.start, PAGE_SIZE)
     cron_shown = cron if sorts_all else cron[max(0, start - count) : max(0, start + count_left - count)]
     due: dict[str, float] = {}
     for queue, total in zip(queues, totals, strict=True):
@@ -133,7 +134,7 @@ def recurring_table(
     if sorts_all:
         rows = [row for row in rows if _contains(row, text)]
         page = pager(request, len(rows))
-        rows = (sort(rows, key, descending) if key else rows)[max(0, page.first - 1) : page.last]
+        rows = list(page.rows_of(sort(rows, order)))
     recurring = table(
         request,
         (*COLUMNS, ACTIONS) if actions else COLUMNS,
@@ -143,7 +144,7 @@ def recurring_table(
         if text
         else _('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
         position=page,
-        sortable=sorts_all or count + cron_count <= MAX_SORTED,
+        sorts=None if sorts_all or count + cron_count <= MAX_SORTED else (),
         picks=True,
         export=sheet_of(
             "recurring",
@@ -165,7 +166,7 @@ def _contains(row: Row, text: str) -> bool:
 
 
 def _all_rows(
-    client: Any, queues: Sequence[str], cron: Sequence[CronTask], now: float, declared: Mapping[str, Declared]
+    client: Client, queues: Sequence[str], cron: Sequence[CronTask], now: float, declared: Mapping[str, Declared]
 ) -> Iterator[Row]:
     """Yield the rows of all recurring jobs and cron tasks."""
     for queue in queues:
@@ -177,14 +178,14 @@ def _all_rows(
     yield from (_cron_row(client, task, now) for task in cron)
 
 
-def jobs_of(client: Any, jids: Sequence[str]) -> list[RecurringJob]:
+def jobs_of(client: Client, jids: Sequence[str]) -> list[RecurringJob]:
     """Return the recurring jobs with these jids that exist."""
     replies = client.call_many([("recur.get", jid) for jid in jids]) if jids else []
     jobs = [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
     return [job for job in jobs if job is not None]
 
 
-def queue_jids(client: Any, queue: str) -> list[str]:
+def queue_jids(client: Client, queue: str) -> list[str]:
     """Return the jids of all recurring jobs of a queue."""
     return list(redis_command(client, "ZRANGE", f"q:{queue}-recur", 0, -1))
 
@@ -218,7 +219,7 @@ def _changed(job: Job, now: float) -> str:
     return _("%(time)s ago") % {"time": formatting.duration(now - float(when))}
 
 
-def _completed(client: Any, rows: Sequence[Row], now: float, actions: Sequence[tuple[str, Any]]) -> list[Row]:
+def _completed(client: Client, rows: Sequence[Row], now: float, actions: Sequence[tuple[str, Any]]) -> list[Row]:
     """Return the rows of a page with the results of their jobs and with their actions."""
     jids = [jid for row in rows for jid in row.values["jids"]]
     jobs = {job.jid: job for job in fetch_jobs(client, jids)[0]}
@@ -247,11 +248,16 @@ def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -
         "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
         "count": formatting.number(job.count),
     }
-    values = {"interval": job.interval, "next": due % PAUSE, "count": job.count, "jids": spawned_jids(job, RESULTS)}
+    values = {
+        "interval": job.interval,
+        "next": due % PAUSE_SECONDS,
+        "count": job.count,
+        "jids": spawned_jids(job, RESULTS),
+    }
     return _row_of(job, cells, values, paused, declared_by(declared), job.jid)
 
 
-def _cron_row(client: Any, task: CronTask, now: float) -> Row:
+def _cron_row(client: Client, task: CronTask, now: float) -> Row:
     paused = is_cron_paused(client, task.klass)
     due = next(iter(next_times(task.klass, now, 1)), None)
     cells = {

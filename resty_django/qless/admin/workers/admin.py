@@ -14,10 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from resty_django.admin.base import object_page, viewer_page
-from resty_django.admin.bulk import MAX_NAMED, Facts
+from resty_django.admin.bulk import MAX_NAMED, FactList
+from resty_django.admin.lists import FigureTile
 from resty_django.admin.operations import Operation
 from resty_django.admin.tables import order_of, sheet_of, sort, table
 
+from ...clients.client import Client
 from ...clients.replies import WorkerCounts
 from ...models import Worker
 from .. import formatting
@@ -53,9 +55,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             else _("No workers. A worker appears here once it polls for a job.")
         )
         rows = [list_row(worker, now, _controls(request, worker) if controls else "") for worker in workers]
-        key, descending = order_of(request, LIST_COLUMNS)
-        if key:
-            rows = sort(rows, key, descending)
+        rows = sort(rows, order_of(request, LIST_COLUMNS))
         workers_table = table(
             request,
             (*LIST_COLUMNS, CONTROL_COLUMN) if controls else LIST_COLUMNS,
@@ -92,8 +92,8 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "on_object": True,
             "stuck": worker.stuck_reason,
             "tiles": [
-                {"label": _("Running"), "value": formatting.number(counts.jobs)},
-                {"label": _("Stalled"), "value": formatting.number(counts.stalled), "alarm": counts.stalled},
+                FigureTile(_("Running"), formatting.number(counts.jobs)),
+                FigureTile(_("Stalled"), formatting.number(counts.stalled), alarm=counts.stalled > 0),
             ],
             "facts": list(facts(worker, now)),
             "controllable": worker.report is not None,
@@ -112,7 +112,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         counts = [worker for worker in client.workers.counts() if worker.name in names]
         return {worker.name: worker for worker in self._infos(client, counts)}
 
-    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> Facts:
+    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> FactList:
         """Name also the processes and the running jobs that a stop concerns."""
         facts, client = super().named_facts(operation, targets), self.client()
         if operation.name == "stop":
@@ -129,7 +129,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         return ngettext("%(count)s worker", "%(count)s workers", count) % {"count": formatting.number(count)}
 
     @staticmethod
-    def _infos(client: Any, counts: list[WorkerCounts]) -> list[WorkerInfo]:
+    def _infos(client: Client, counts: list[WorkerCounts]) -> list[WorkerInfo]:
         """Return what is known of workers, by their names, in a few calls for all of them."""
         seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
         lives = {life.name: life for life in client.workers.alive()}

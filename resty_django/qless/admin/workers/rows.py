@@ -16,8 +16,9 @@ from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import Column, Row, Table, table
 
+from ...clients.client import Client
 from ...clients.job import Job
-from ...clients.replies import SILENT, WorkerCounts, WorkerLife
+from ...clients.replies import SILENT_SECONDS, WorkerCounts, WorkerLife
 from ...clients.serialization import as_list
 from ...clients.worker_reports import QUIET, RESUME, SCALE, STACKS, STOP, ReportedJob, WorkerReport
 from ...models import token
@@ -87,7 +88,7 @@ class WorkerInfo:
     @property
     def stuck_reason(self) -> str:
         """Why the worker is stuck: it is silent while it holds jobs, or a job runs too long; empty if it is not."""
-        if self.life is not None and self.life.age >= SILENT and self.counts.jobs + self.counts.stalled:
+        if self.life is not None and self.life.age >= SILENT_SECONDS and self.counts.jobs + self.counts.stalled:
             return _("stuck: silent for %(time)s") % {"time": formatting.duration(self.life.age)}
         job = None if self.report is None else self.report.late_job
         if job is None or self.report is None:
@@ -250,7 +251,7 @@ def _by_duration(row: Row) -> float:
     return -running if isinstance(running, float) else 0.0
 
 
-def stopped_text(client: Any, info: WorkerInfo) -> SafeString:
+def stopped_text(client: Client, info: WorkerInfo) -> SafeString:
     """Return what a stop concerns: the process, its grace period, and its running jobs, the first ones by name."""
     report = info.report
     process = [] if report is None else [process_text(report)]

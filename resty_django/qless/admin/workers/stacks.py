@@ -14,6 +14,7 @@ from django.utils.translation import ngettext
 
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.worker_reports import STACKS, Frame, JobStack, WorkerReport
 from .. import formatting
 from ..jobs.tracebacks import Line, Location, is_library
@@ -47,7 +48,7 @@ class Stacks:
     left_out: str
 
 
-def request_stacks(client: Any, name: str) -> bool:
+def request_stacks(client: Client, name: str) -> bool:
     """Request stacks; return whether the worker answered within `WAIT` seconds."""
     request = client.workers.request_stacks(name)
     until = time.monotonic() + WAIT
@@ -59,7 +60,7 @@ def request_stacks(client: Any, name: str) -> bool:
     return False
 
 
-def stacks_section(client: Any, name: str, report: WorkerReport | None, now: float) -> Stacks | None:
+def stacks_section(client: Client, name: str, report: WorkerReport | None, now: float) -> Stacks | None:
     """Return the section; None if nobody has requested stacks in the last minutes."""
     answer = client.workers.stacks(name)
     requests = () if report is None else report.requests

@@ -20,11 +20,10 @@ from resty_django.text import logger
 from ...errors import LostLock
 from ...outcomes import Stopping
 from ...worker.executor import Pool
-from ...worker.running_job import RETURNED, RunningJob
+from ...worker.running_job import Inbox, RunningJob
 
 log = logger("resty_django.qless.integrations.celery")
 
-DISPATCHED: Final = "handed over"
 RESEND_AFTER: Final = 300.0
 """Seconds after which a job that no process has taken is sent again."""
 EARLY: Final = 2.0
@@ -38,9 +37,7 @@ class CeleryDispatcher(Pool):
 
     share = 0.25
 
-    def __init__(
-        self, inbox: SimpleQueue[Any], send: Callable[[Any], None], resend_after: float = RESEND_AFTER
-    ) -> None:
+    def __init__(self, inbox: Inbox, send: Callable[[Any], None], resend_after: float = RESEND_AFTER) -> None:
         super().__init__(inbox)
         self._resend_after = resend_after
         self._send = send
@@ -85,7 +82,7 @@ class CeleryDispatcher(Pool):
             if self._sent.get(running.jid) is running:
                 del self._sent[running.jid]
         if isinstance(cause, Stopping):
-            running.end = RETURNED
+            running.end = "returned"
         elif isinstance(cause, LostLock) and not running.end:
             self._release(running)
 
@@ -94,7 +91,7 @@ class CeleryDispatcher(Pool):
         self._outbox.put(None)
 
     def _release(self, running: RunningJob) -> None:
-        running.end = DISPATCHED
+        running.end = "handed over"
         self.inbox.put(running)
 
     def _send_all(self) -> None:

@@ -16,10 +16,10 @@ from ...clients.client import Client
 from ...errors import LostLock, QlessError
 from ...outcomes import JobTimeout
 from ...outcomes.interruption import checkpoint, raise_in_thread
-from ...worker.running_job import RENEWALS, RunningJob
+from ...worker.running_job import RENEWALS_PER_LEASE, RunningJob
 
 if TYPE_CHECKING:
-    from .runner import BorrowedJob
+    pass
 
 log = logger("resty_django.qless.integrations.celery")
 
@@ -32,7 +32,7 @@ IDLE: Final = 5.0
 
 def extend(running: RunningJob, length: float, now: float) -> None:
     """Record that its lock lasts `length` seconds from `now`."""
-    running.renew_at = now + length / RENEWALS
+    running.renew_at = now + length / RENEWALS_PER_LEASE
     running.lease_end = now + length
 
 
@@ -107,7 +107,7 @@ class LeaseKeeper:
                 self._beat(running, client, length)
 
     def _beat(self, running: RunningJob, client: Client, length: float) -> None:
-        job: BorrowedJob = running.job
+        job = running.job
         now = time.monotonic()
         try:
             client.call("heartbeat", running.jid, job.worker_name)

@@ -15,15 +15,15 @@ from resty_django.text import logger
 
 from ...clients.client import Client
 from ...clients.replies import JobRecord
-from ...clients.serialization import read, readable, reader
+from ...clients.serialization import read, readable
 from ...clients.transport import Request, is_refusal
 from ...errors import LostLock, NoSuchJob, QlessError
+from ...middleware.job import WorkerJob
 from ...outcomes import JobTimeout
-from ...outcomes.error_text import LONGEST_MESSAGE
+from ...outcomes.error_text import MAX_MESSAGE_CHARS
 from ...worker import execution
-from ...worker.handlers import REFUSED, resolve_handler
-from ...worker.job import WorkerJob
-from ...worker.running_job import LOST, RunningJob
+from ...worker.handlers import JobHandler, handler_of
+from ...worker.running_job import RunningJob
 from .lease_keeper import extend, keeper
 
 log = logger("resty_django.qless.integrations.celery")
@@ -32,8 +32,6 @@ PAUSE: Final = 0.25
 """Seconds until a job's end is reported again to a server that did not answer."""
 SLICE: Final = 0.1
 """Seconds for which a process runs jobs after one message."""
-
-_JOB: Final = reader(JobRecord)
 
 
 def process_name() -> str:
@@ -47,7 +45,7 @@ class BorrowedJob(WorkerJob):
     __slots__ = ("running",)
 
     def __init__(self, client: Client, record: JobRecord) -> None:
-        super().__init__(client, record, None)  # type: ignore[arg-type]
+        super().__init__(client, record)
         self.running: RunningJob | None = None
 
     def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
@@ -64,7 +62,8 @@ def begin(client: Client, record: JobRecord) -> tuple[RunningJob, float]:
     now = time.monotonic()
     length = max(0.1, record.expires - client.clock())
     job = BorrowedJob(client, record)
-    running = job.running = RunningJob(job, record.jid, record.queue, REFUSED, now, now, now)
+    handler = JobHandler(lambda job: None)  # until the job is run here
+    running = job.running = RunningJob(job=job, queue=record.queue, handler=handler, started_at=now)
     extend(running, length, now)
     return running, length
 
@@ -95,7 +94,7 @@ def run_borrowed(client: Client, jid: str, holder: str, seconds: float = SLICE) 
     finally:
         if last is not None:
             _report_end(client, last)
-    return [(running.jid, running.end) for running in ran]
+    return [(running.jid, running.end or "") for running in ran]
 
 
 def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> JobRecord | None:
@@ -115,30 +114,23 @@ def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> Job
         return None
     if isinstance(reply, Exception):
         raise reply
-    return None if reply is None else read(reply, _JOB)
+    return None if reply is None else read(reply, JobRecord)
 
 
 def _run(client: Client, record: JobRecord) -> RunningJob:
     """Run a job. If it has succeeded, its `command` is still to be reported."""
     running, length = begin(client, record)
-    refusal = None
+    running.handler = handler_of(record.klass, record.queue)
     try:
-        running.handler = resolve_handler(record.klass, record.queue)
-    except BaseException as error:  # a module may even exit while it is imported
-        refusal = error
-    if refusal is not None:
-        execution.finish(running, refusal)
-    else:
-        try:
-            with keeper.keeps(client, running, length):
-                if running.handler.is_async:
-                    async_to_sync(execution.arun)(running)
-                else:
-                    execution.run(running)
-        except JobTimeout as error:  # arrived after the job had ended
-            keeper.forget(running)
-            if not running.end:
-                execution.finish(running, error)
+        with keeper.keeps(client, running, length):
+            if running.handler.is_async:
+                async_to_sync(execution.arun)(running)
+            else:
+                execution.run(running)
+    except JobTimeout as error:  # arrived after the job had ended
+        keeper.forget(running)
+        if not running.end:
+            execution.finish(running, error)
     if running.command is not None and running.command.name != "complete":
         _report_end(client, running)
     return running
@@ -149,16 +141,16 @@ def _apply_reply(running: RunningJob, reply: Any) -> None:
     if is_refusal(reply):
         log.error("the server refused the end of job %s (%s): %s", running.jid, running.end, _printable(reply))
         if not execution.refuse(running, reply):
-            running.end = LOST
+            running.end = "lost"
         return
     running.command = None
     if isinstance(reply, Exception):
         log.warning("job %s ended (%s), but too late to count: %s", running.jid, running.end, _printable(reply))
-        running.end = LOST
+        running.end = "lost"
 
 
 def _printable(reply: Any) -> str:
-    return readable(str(reply), LONGEST_MESSAGE)
+    return readable(str(reply), MAX_MESSAGE_CHARS)
 
 
 def _report_end(client: Client, running: RunningJob) -> None:

@@ -29,16 +29,18 @@ from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.replies import JobRecord
-from ...clients.serialization import as_list, encode, read, reader, texts
+from ...clients.serialization import as_list, encode, read, texts
 from ...clients.transport import RedisCommand, checked, skipping_refusals
 from ...errors import LOCK_GONE, InvalidArgument, NoSuchJob, QlessError
 from ...job_classes import Runnable
+from ...middleware.job import WorkerJob
 from ...outcomes import RetryLater
 from ...outcomes.error_text import message_of
 from ...tasks.context import timestamp
 from ...tasks.message import PutOptions
+from ...worker.running_job import RunningJob
 from .lease_keeper import keeper
-from .runner import BorrowedJob, begin, process_name
+from .runner import begin, process_name
 from .serialization import as_json, check, dumped, loaded
 
 log = logger("resty_django.qless.integrations.celery")
@@ -64,8 +66,7 @@ WATCHED: Final = "celery-sent"
 SUCCESS, FAILURE, RETRY, REJECTED = "SUCCESS", "FAILURE", "RETRY", "REJECTED"
 """States of Celery."""
 
-_JOB: Final = reader(JobRecord)
-running_tasks: Final[dict[str, tuple[BorrowedJob, ExitStack]]] = {}
+running_tasks: Final[dict[str, tuple[RunningJob, ExitStack]]] = {}
 """The tasks that this process is running, by ID."""
 
 
@@ -160,9 +161,7 @@ def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
         return
     client = own_client()
     thread = threading.get_ident()
-    for unended in [
-        jid for jid, (job, _) in running_tasks.items() if job.running is None or job.running.thread == thread
-    ]:
+    for unended in [jid for jid, (running, _) in running_tasks.items() if running.thread == thread]:
         running_tasks.pop(unended)[1].close()  # Celery has not reported its end
     record = _take(client, task_id, revive=True)
     if record is None:
@@ -172,7 +171,7 @@ def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
     running, length = begin(client, record)
     lease = ExitStack()
     lease.enter_context(keeper.keeps(client, running, length))
-    running_tasks[task_id] = (running.job, lease)
+    running_tasks[task_id] = (running, lease)
 
 
 def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs: Any) -> None:
@@ -187,7 +186,7 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            _report_end(own_client(), task_id, state, retval, run and run[0])
+            _report_end(own_client(), task_id, state, retval, run and run[0].job)
             return
         except StoreDown:
             if time.monotonic() > deadline:
@@ -195,7 +194,7 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
             time.sleep(0.25)
 
 
-def _report_end(client: Client, jid: str, state: str, retval: Any, run: BorrowedJob | None) -> None:
+def _report_end(client: Client, jid: str, state: str, retval: Any, run: WorkerJob | None) -> None:
     if state == RETRY or (state == REJECTED and getattr(retval, "requeue", False)):
         if run is not None:
             error = getattr(retval, "exc", None)
@@ -247,7 +246,7 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
     deadline = time.monotonic() + RELEASE_TIME
     while True:
         reply = client.call("get", jid)
-        record = None if reply is None else read(reply, _JOB)
+        record = None if reply is None else read(reply, JobRecord)
         if record is None or record.state in ("complete", "depends") or (record.state == "failed" and not revive):
             return None
         if record.state == "running" and record.worker == client.worker_name:
@@ -262,7 +261,7 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
                     time.sleep(0.02)
                     continue
                 holder = (record.worker,)
-            return read(client.call("take", jid, client.worker_name, *holder), _JOB)
+            return read(client.call("take", jid, client.worker_name, *holder), JobRecord)
         except NoSuchJob:
             return None
         except QlessError:  # its state has changed since
@@ -288,7 +287,7 @@ MAX_UNREPORTED: Final = 10_000
 def fail_job(client: Client, jid: str, group: str, message: str) -> None:
     """Fail the job of a task whose process did not report its end. Raises `StoreError`."""
     reply = client.call("get", jid)
-    record = None if reply is None else read(reply, _JOB)
+    record = None if reply is None else read(reply, JobRecord)
     if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
         return
     record = _take(client, jid)
@@ -404,7 +403,7 @@ def fail_abandoned(client: Client) -> int:
     replies = client.call_many([("get", jid) for jid in jids]) if jids else []
     for jid, reply in zip(jids, replies, strict=True):
         with skipping_refusals(log, "task %s cannot be examined", jid):
-            record = None if checked(reply) is None else read(reply, _JOB)
+            record = None if checked(reply) is None else read(reply, JobRecord)
             if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
                 _unwatch(client, jid)
             elif record.state == "running":

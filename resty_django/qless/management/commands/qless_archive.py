@@ -15,7 +15,7 @@ from resty_django.health import described
 from resty_django.redis.errors import StoreError
 
 from ...archive.marks import ArchiveStatus, status
-from ...archive.writer import Writer
+from ...archive.writer import ArchiveWriter
 from ...clients.default import default_client
 from ...errors import QlessError
 
@@ -43,7 +43,7 @@ class Command(BaseCommand):
         try:
             client = default_client()
             if not options["status"]:
-                outcome = Writer(client).run(again=options["again"])
+                outcome = ArchiveWriter(client).run(again=options["again"])
                 if outcome.locked:
                     self.stderr.write("Another process is writing the archive. Nothing was done.")
                 elif not options["json"]:

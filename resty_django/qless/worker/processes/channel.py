@@ -1,4 +1,4 @@
-"""Messages between a worker and the process of a job: tuples of plain values, over a socket."""
+"""Messages between a worker and the process of a job, over a socket."""
 
 from __future__ import annotations
 
@@ -6,9 +6,38 @@ import contextlib
 import marshal
 import socket
 import struct
-from typing import Any, Final
+from types import EllipsisType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from ..running_job import JobEnd
 
 _LENGTH: Final = struct.Struct("=Q")
+
+
+class StartRun(NamedTuple):
+    """To the process: run a job. `run`: the number of the run. `record`: the fields of the job's `JobRecord`."""
+
+    run: int
+    queue: str
+    record: dict[str, Any]
+
+
+class LimitRun(NamedTuple):
+    """To the worker: interrupt the run `seconds` after its start, and kill the process `kill_after` seconds later."""
+
+    seconds: float
+    kill_after: float | EllipsisType | None
+
+
+class RunEnded(NamedTuple):
+    """To the worker: the job has ended. `command`: the packed `EndCommand`. `retiring`: the process ends now."""
+
+    end: JobEnd | None
+    command: dict[str, Any] | None
+    retiring: bool
+
+
+PipeMessage: TypeAlias = StartRun | LimitRun | RunEnded
 
 
 class Channel:
@@ -18,16 +47,13 @@ class Channel:
         self._socket = connection
         self._reader = connection.makefile("rb")
 
-    def send(self, message: tuple[Any, ...]) -> None:
-        """Send strings, bytes, numbers, booleans, None, `...`, and lists, tuples and dicts of them.
-
-        Raises `OSError` if the other end is gone.
-        """
+    def send(self, message: PipeMessage) -> None:
+        """Send a message, whose values are plain. Raises `OSError` if the other end is gone."""
         # marshal keeps lone surrogates and NaN, and runs no code. Both ends are forks of one process.
-        data = marshal.dumps(message)
+        data = marshal.dumps((type(message).__name__, *message))
         self._socket.sendall(_LENGTH.pack(len(data)) + data)
 
-    def receive(self) -> tuple[Any, ...] | None:
+    def receive(self) -> PipeMessage | None:
         """Wait for the next message. Return None if the other end is gone, also within a message."""
         try:
             head = self._reader.read(_LENGTH.size)
@@ -37,7 +63,10 @@ class Channel:
             data = self._reader.read(length)
         except (OSError, ValueError):
             return None
-        return marshal.loads(data) if len(data) == length else None  # noqa: S302 (from the own child or parent)
+        if len(data) < length:
+            return None
+        name, *values = marshal.loads(data)  # noqa: S302 (from the own child or parent)
+        return next(kind for kind in (StartRun, LimitRun, RunEnded) if kind.__name__ == name)(*values)
 
     def shut_down(self) -> None:
         """End a `receive` that waits in another thread, once it has read everything that was sent."""

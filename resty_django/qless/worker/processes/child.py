@@ -24,13 +24,13 @@ from resty_django.text import logger
 from ...clients.default import default_client
 from ...clients.replies import JobRecord
 from ...middleware.always import JobThreads
+from ...middleware.job import WorkerJob
 from .. import execution
 from ..forks import HANDLED, terminate_forks_at_end
-from ..handlers import REFUSED, resolve_handler
-from ..job import WorkerJob
+from ..handlers import handler_of
 from ..reports import stacks
 from ..running_job import RunningJob
-from .channel import Channel
+from .channel import Channel, LimitRun, RunEnded, StartRun
 from .fork_server import DUMP_STACK, INTERRUPT
 from .slot_memory import SlotMemory
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 log = logger("resty_django.qless.worker")
 
-CLOSE_TIMEOUT: Final = 0.5
-"""Seconds that the thread that receives events has to end, and tasks on the event loop."""
+CLOSE_SECONDS: Final = 0.5
+"""Time that the thread that receives events has to end, and that tasks on the event loop have."""
 
 
 class JobProcess:
@@ -71,13 +71,13 @@ class JobProcess:
         terminate_forks_at_end()
         listens = start_events()
         try:
-            while not self.retiring and (message := self.channel.receive()) is not None:
-                self.run_number, queue, record = message
-                self.memory.record_start(self.run_number)
-                self._run(client, queue, msgspec.convert(record, JobRecord))
+            while not self.retiring and isinstance(message := self.channel.receive(), StartRun):
+                self.run_number = message.run
+                self.memory.record_start(message.run)
+                self._run(client, message.queue, msgspec.convert(message.record, JobRecord))
         finally:
             if listens:
-                events.stop(CLOSE_TIMEOUT)
+                events.stop(CLOSE_SECONDS)
             if self._loop is not None:
                 _close(self._loop)
             connections.close_all()
@@ -86,17 +86,11 @@ class JobProcess:
     def _run(self, client: Client, queue: str, record: JobRecord) -> None:
         """Run one job and report its end."""
         job = ProcessJob(client, record, self)
-        try:
-            handler, refusal = resolve_handler(job.klass, queue), None
-        except BaseException as error:  # importing a module may even raise SystemExit
-            handler, refusal = REFUSED, error
-        running = RunningJob(job, job.jid, queue, handler, time.monotonic(), 0.0, 0.0)
-        if refusal is not None:
-            execution.finish(running, refusal)
-        else:
-            self._execute(running)
-        request = None if running.command is None else running.command.request
-        self.channel.send(("end", running.end, request, self.retiring))
+        handler = handler_of(job.klass, queue)
+        running = RunningJob(job=job, queue=queue, handler=handler, started_at=time.monotonic())
+        self._execute(running)
+        command = None if running.command is None else running.command.pack()
+        self.channel.send(RunEnded(running.end, command, self.retiring))
 
     def _execute(self, running: RunningJob) -> None:
         try:
@@ -182,7 +176,7 @@ class ProcessJob(WorkerJob):
     def __init__(self, client: Client, record: JobRecord, process: JobProcess) -> None:
         self._process = process
         self._run = process.run_number
-        super().__init__(client, record, None)  # type: ignore[arg-type]
+        super().__init__(client, record)
 
     @property
     def lost(self) -> bool:
@@ -206,7 +200,7 @@ class ProcessJob(WorkerJob):
 
     def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
         """Interrupt this run with `JobTimeout`, `seconds` after its start. `kill_after`: see `Timeout`."""
-        self._process.channel.send(("limit", float(seconds), kill_after))
+        self._process.channel.send(LimitRun(float(seconds), kill_after))
 
     def retire_worker(self) -> None:
         """End this process after the job; another one takes its place."""
@@ -234,7 +228,7 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT))
+        loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_SECONDS))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
 

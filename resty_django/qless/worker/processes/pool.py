@@ -9,14 +9,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from resty_django.text import logger
 
-from ...clients.transport import Request
 from ...clients.worker_reports import Frame
 from ...errors import LostLock
 from ...outcomes import JobTimeout, ProcessDied, Stopping
@@ -24,21 +22,15 @@ from .. import execution
 from ..commands import EndCommand
 from ..executor import Pool
 from ..reports.stacks import of_dump
-from ..running_job import LOST, RETURNED, RunningJob
-from .channel import Channel
+from ..running_job import Inbox, RunningJob
+from .channel import Channel, LimitRun, RunEnded, StartRun
 from .fork_server import ForkServer
 from .slot_memory import SlotMemory
 
 log = logger("resty_django.qless.worker")
 
-LONGEST_DUMP: Final = 100_000
-"""Maximum bytes of a stack that are read."""
-STACK_TIMEOUT: Final = 2.0
-"""Seconds that processes have to write their stacks."""
-STACK_TICK: Final = 0.03
-"""Seconds after which a stack that has not grown is complete."""
-_CLOSE_TIMEOUT: Final = 2.0
-"""Seconds that idle processes have to end before they are killed."""
+CLOSE_SECONDS: Final = 2.0
+"""Time that idle processes have to end before they are killed."""
 
 
 class Slot:
@@ -68,16 +60,16 @@ class Slot:
         self.run_number += 1
         self._doomed = self._retiring = False
 
-    def run(self, running: RunningJob) -> tuple[str, Request | None] | None:
-        """Run the job in the slot's process. Return how it ended and its command; None if the process died."""
-        message = (self.run_number, running.queue, msgspec.to_builtins(running.job._record))
+    def run(self, running: RunningJob) -> RunEnded | None:
+        """Run the job in the slot's process. Return how it ended; None if the process died."""
+        message = StartRun(self.run_number, running.queue, msgspec.to_builtins(running.job._record))
         reply = self._attempt(running, message)
         if reply is None and not self._doomed and not self.memory.started(self.run_number):
             reply = self._attempt(running, message)  # the process died while it was idle
         return reply
 
-    def _attempt(self, running: RunningJob, message: tuple[Any, ...]) -> tuple[str, Request | None] | None:
-        if self._channel is None or not self._sent(message):
+    def _attempt(self, running: RunningJob, message: StartRun) -> RunEnded | None:
+        if not self._sent(message):
             self._discard()
             self._exited.clear()
             try:
@@ -86,15 +78,16 @@ class Slot:
                 self.on_gone()
             except OSError as error:
                 self.on_exit(0, error.errno or 0)
-            if self._channel is None or self._exited.is_set() or not self._sent(message):
+            if self._exited.is_set() or not self._sent(message):
                 return None
             if self._doomed:  # `kill` may have come before the process
                 self._fork_server.kill(self._index)
-        while (reply := self._channel.receive()) is not None:
-            if reply[0] == "end":
-                _, end, request, self._retiring = reply
-                return end, request
-            running.job.limit(*reply[1:])
+        while self._channel is not None and (reply := self._channel.receive()) is not None:
+            if isinstance(reply, RunEnded):
+                self._retiring = reply.retiring
+                return reply
+            if isinstance(reply, LimitRun):
+                running.job.limit(reply.seconds, reply.kill_after)
         return None
 
     def release(self) -> None:
@@ -125,7 +118,7 @@ class Slot:
         """End the idle process."""
         if self._channel is not None:
             self._channel.shut_down()
-            self._exited.wait(_CLOSE_TIMEOUT)
+            self._exited.wait(CLOSE_SECONDS)
             self._discard()
 
     def interrupt(self, cause: Exception, *, raises: bool) -> None:
@@ -145,7 +138,7 @@ class Slot:
             self._fork_server.dump_stack(self._index)
 
     def stack_text(self) -> str:
-        return os.pread(self._dump, LONGEST_DUMP, 0).decode("utf-8", "replace") if self._dump >= 0 else ""
+        return os.pread(self._dump, 100_000, 0).decode("utf-8", "replace") if self._dump >= 0 else ""
 
     def _open_dump(self) -> int:
         if self._dump < 0:
@@ -167,9 +160,11 @@ class Slot:
         if self._channel is not None:
             self._channel.shut_down()
 
-    def _sent(self, message: tuple[Any, ...]) -> bool:
+    def _sent(self, message: StartRun) -> bool:
+        if self._channel is None:
+            return False
         try:
-            self._channel.send(message)  # type: ignore[union-attr]
+            self._channel.send(message)
         except OSError:  # the process has died
             return False
         return True
@@ -192,7 +187,7 @@ class ProcessPool(Pool):
 
     def __init__(
         self,
-        inbox: SimpleQueue[Any],
+        inbox: Inbox,
         *,
         fork_server: ForkServer,
         memory: mmap.mmap,
@@ -239,15 +234,15 @@ class ProcessPool(Pool):
                 self._tasks.put(None)
 
     def stacks(self, jobs: Sequence[RunningJob]) -> dict[RunningJob, list[Frame]]:
-        """Return the stacks of the jobs' processes. Waits for them up to `STACK_TIMEOUT` seconds."""
+        """Return the stacks of the jobs' processes. Waits for them, up to 2 seconds."""
         with self._changing:
             slots = {running: self._active[running] for running in jobs if running in self._active}
             for slot in slots.values():
                 slot.ask_for_stack()
         texts: dict[RunningJob, str] = {}
-        until = time.monotonic() + STACK_TIMEOUT
+        until = time.monotonic() + 2.0
         while time.monotonic() < until:
-            time.sleep(STACK_TICK)
+            time.sleep(0.03)  # stacks that have not grown since then are complete
             before, texts = texts, {running: slot.stack_text() for running, slot in slots.items()}
             if before == texts and all(texts.values()):
                 break
@@ -290,7 +285,7 @@ class ProcessPool(Pool):
         with self._changing:
             workers = list(self._workers)
         self.resize(0)
-        until = time.monotonic() + 2 * _CLOSE_TIMEOUT
+        until = time.monotonic() + 2 * CLOSE_SECONDS
         for thread in workers:
             thread.join(max(0.0, until - time.monotonic()))
         self._closing = True
@@ -340,12 +335,10 @@ class ProcessPool(Pool):
         if reply is None:
             self._bury(running, slot.death())
             return
-        end, request = reply
         if isinstance(running.cause, LostLock):
-            running.end = LOST
-        else:
-            running.command = None if request is None else EndCommand.from_request(request)
-            running.end = end
+            running.set_end("lost")
+        elif reply.end is not None:
+            running.set_end(reply.end, None if reply.command is None else EndCommand.unpack(reply.command))
 
     def _connect(self, slot: Slot, running: RunningJob) -> bool:
         """Connect the job with the slot. Return False if the job was interrupted before it started."""
@@ -363,6 +356,6 @@ class ProcessPool(Pool):
         if isinstance(cause, LostLock | Stopping) or running.job.state_changed:
             execution.finish(running, cause or death)
         elif death is None and not isinstance(cause, JobTimeout):
-            running.end = RETURNED  # the worker ends, and returns it to its queue
+            running.set_end("returned")  # the worker ends, and returns it to its queue
         else:
             execution.finish_dead(running, cause or death or ProcessDied("The process of the job died."))

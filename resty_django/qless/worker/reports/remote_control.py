@@ -37,9 +37,8 @@ from ...clients.worker_reports import (
     request_of,
 )
 from ...errors import QlessError
-from ..exit_codes import STOPPED
-from ..loop import WorkerLoop
-from ..options import Options
+from ..loop import ExitCode, WorkerLoop
+from ..options import WorkerOptions
 from ..running_job import RunningJob
 from .run_times import UsualTimes
 from .stacks import encode_stacks
@@ -67,7 +66,7 @@ class RemoteControl:
         self,
         client: Client,
         loop: WorkerLoop,
-        options: Options,
+        options: WorkerOptions,
         *,
         wake: Callable[[], object],
         keep: Callable[[dict[str, Any]], object] = lambda state: None,
@@ -146,7 +145,7 @@ class RemoteControl:
         elif request.action == RESUME:
             self._in_loop(request, partial(loop.pause, False))
         elif request.action == STOP:
-            self._in_loop(request, partial(loop.stop, self._options.grace, STOPPED))
+            self._in_loop(request, partial(loop.stop, self._options.grace, ExitCode.STOPPED))
         elif request.action == SCALE:
             slots = request.slots or 0
             if slots > self._options.max_slots:

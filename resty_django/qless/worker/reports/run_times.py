@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from resty_django.redis import StoreError
 
 from ...clients.figures import summed
-from ...clients.worker_reports import LATE_AFTER
+from ...clients.worker_reports import LATE_AFTER_SECONDS
 from ...errors import QlessError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class UsualTimes:
     def usual(self, klass: str, seconds: float) -> float | None:
         """Return the usual time of a class, in seconds, for a job that has run for `seconds`; None if unknown."""
         mean = self._run_times.usual(klass)
-        if mean is not None or seconds < LATE_AFTER:
+        if mean is not None or seconds < LATE_AFTER_SECONDS:
             return mean
         now = self._clock()
         requested_at, median = self._medians.get(klass, (now - KEPT, None))

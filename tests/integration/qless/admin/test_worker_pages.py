@@ -13,7 +13,7 @@ from django.test import Client as Browser
 
 from resty_django.qless import Client
 from resty_django.qless.admin.workers import stacks as worker_stacks
-from resty_django.qless.clients.replies import SILENT
+from resty_django.qless.clients.replies import SILENT_SECONDS
 from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
 from resty_django.qless.worker.reports.stacks import encode_stacks
 from tests.integration.qless.admin.tools import HOSTILE, path, person, plain, report, text_of
@@ -104,7 +104,7 @@ def test_a_silent_worker_with_jobs_is_stuck(admin_client: Browser, jobs_site: Cl
     jobs_site.queues["mail"].pop()
     for name in ("here-1", "idle-1"):
         report(jobs_site, name)
-        silence(jobs_site, name, SILENT + 60)
+        silence(jobs_site, name, SILENT_SECONDS + 60)
     listed = text_of(admin_client, path("worker"))
     assert "1 worker is stuck: here-1" in plain(listed)
     assert "stuck: silent for 1 min 3" in listed

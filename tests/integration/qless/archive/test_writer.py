@@ -17,7 +17,7 @@ from resty_django.qless import Client
 from resty_django.qless.archive import marks, runner, writer
 from resty_django.qless.archive.marks import status
 from resty_django.qless.archive.rows import from_db
-from resty_django.qless.archive.writer import Writer, prune, store
+from resty_django.qless.archive.writer import ArchiveWriter, prune, store
 from resty_django.qless.models import ArchivedJob
 from resty_django.qless.redaction import UNNAMED
 from tests import processes
@@ -237,7 +237,7 @@ def test_two_writers_exclude_each_other(site: Client) -> None:
 def test_a_writer_that_is_asked_to_stop_continues_there(site: Client, settings: Any) -> None:
     configure(settings, BATCH=4)
     jids = {complete(site, f"c{n}") for n in range(20)}
-    assert Writer(site, lambda: False).run().counts["written"] == 4
+    assert ArchiveWriter(site, lambda: False).run().counts["written"] == 4
     write(site)
     assert set(states()) == jids
 
@@ -260,7 +260,7 @@ def killing_store(rows):
         os.kill(os.getpid(), signal.SIGKILL)
     return outcome
 writer.store = killing_store
-writer.Writer(default_client()).run()
+writer.ArchiveWriter(default_client()).run()
 """
 
 

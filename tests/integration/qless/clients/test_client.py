@@ -142,7 +142,7 @@ def test_the_probe_warns_of_stuck_jobs(
     end = 'See "Stuck jobs" in the admin of the job queue.'
     text = f"6 wait for something that will not end: {', '.join(loops)}, .... {end}"
     assert stuck() == [("warning", "stuck jobs", text)]
-    monkeypatch.setattr(qless_health, "MOST_CALLS", 4)
+    monkeypatch.setattr(qless_health, "MAX_STUCK_CALLS", 4)
     text = (
         f"3 wait for something that will not end: {', '.join(loops[:3])}. "
         f"Examined 303 of 456 jobs that wait for others. {end}"

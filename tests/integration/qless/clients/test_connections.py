@@ -307,7 +307,7 @@ async def test_a_slot_that_is_moved_key_by_key_is_no_matter_of_the_prefix(nodes:
 
 async def test_events_of_an_idle_cluster(nodes: list[Server], invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is asked for a word now and then, and what any node tells is heard."""
-    monkeypatch.setattr("resty_django.redis.pubsub.IDLE", 0.3)
+    monkeypatch.setattr("resty_django.redis.pubsub.SILENCE_SECONDS", 0.3)
 
     def asked() -> int:
         pings = [node.call("INFO", "commandstats").get("cmdstat_ping", {"calls": 0}) for node in nodes]

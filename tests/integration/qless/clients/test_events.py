@@ -217,7 +217,7 @@ def test_a_server_that_says_nothing_is_lost(
         events.on("put", heard.append)
         events.on_ready(lambda: times.append(1))
         with listening(events, invoke):
-            monkeypatch.setattr("resty_django.redis.pubsub.IDLE", 0.5)
+            monkeypatch.setattr("resty_django.redis.pubsub.SILENCE_SECONDS", 0.5)
             assert server.process is not None
             server.process.send_signal(signal.SIGSTOP)
             try:
@@ -234,7 +234,7 @@ def test_a_server_that_says_nothing_is_lost(
 def test_a_server_that_is_idle_but_alive_is_not_lost(
     client: Client, invoke: Invoke, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, valkey: Redis
 ) -> None:
-    monkeypatch.setattr("resty_django.redis.pubsub.IDLE", 0.5)
+    monkeypatch.setattr("resty_django.redis.pubsub.SILENCE_SECONDS", 0.5)
     events = client.events()
     heard: list[Any] = []
     events.on("put", heard.append)

@@ -9,8 +9,7 @@ import pytest
 from redis import Redis
 
 from resty_django.qless import Client, InvalidArgument, JobSpec, NoSuchJob, QueueNotEmpty, RecurringJob
-from resty_django.qless.clients.queue import PUTS_PER_CALL
-from resty_django.qless.facts import Pause, pauses_of
+from resty_django.qless.facts import QueuePause, pauses_of
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
@@ -45,7 +44,7 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
     assert (first.klass, first.data, first.original_retries, first.state) == ("K", {"n": 1}, 5, "waiting")
     assert (two.klass, two.data, two.original_retries, two.state) == ("L", None, 0, "scheduled")
     assert (three.klass, three.tags, three.dependencies) == (
-        "resty_django.qless.clients.replies.JobSpec",
+        "resty_django.qless.clients.put_options.JobSpec",
         ["a", "b"],
         ["j"],
     )
@@ -53,7 +52,7 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
 
 
 async def test_put_many_of_more_than_one_call(client: Client, invoke: Invoke) -> None:
-    count = 2 * PUTS_PER_CALL + 7
+    count = 207
     jids = await invoke(client.queues["q"].put_many, ({"klass": "K", "data": n} for n in range(count)))
     assert len(set(jids)) == count == await invoke(client.queues["q"].length)
     assert (await invoke(client.jobs.get, jids[-1])).data == count - 1
@@ -140,12 +139,12 @@ async def test_a_pause_records_who_when_and_why_until_its_end(client: SkewedClie
     (pause,) = pauses_of(client, ["q"]).values()
     assert pause.since == pytest.approx(client.clock() - 100, abs=20)
     assert (pause.by, pause.reason) == ("ann", "")
-    assert pauses_of(client, ["p"]) == {"p": Pause()}
+    assert pauses_of(client, ["p"]) == {"p": QueuePause()}
     await invoke(queue.config_set, "paused-since", "yesterday")
-    assert pauses_of(client, ["q"])["q"] == Pause(by="ann")
+    assert pauses_of(client, ["q"])["q"] == QueuePause(by="ann")
     await invoke(queue.unpause)
     await invoke(foreign.unpause)
-    assert pauses_of(client, ["q", "p"]) == {"q": Pause(), "p": Pause()}
+    assert pauses_of(client, ["q", "p"]) == {"q": QueuePause(), "p": QueuePause()}
 
 
 async def test_a_paused_queue_hands_out_nothing(client: Client, invoke: Invoke) -> None:

@@ -50,9 +50,9 @@ def test_all_options_are_told() -> None:
 def test_all_options_of_the_backend_are_told() -> None:
     if django.VERSION < (6, 0):
         pytest.importorskip("django_tasks")
-    from resty_django.qless.integrations.django_tasks.backend import OPTIONS
+    from resty_django.qless.integrations.django_tasks import QlessBackend
 
-    assert words("option", "default", "meaning", name="docs/qless/django-tasks.md") == OPTIONS
+    assert words("option", "default", "meaning", name="docs/qless/django-tasks.md") == QlessBackend.option_names
 
 
 def test_all_attributes_are_told() -> None:

@@ -20,7 +20,7 @@ import pytest
 from resty_django.qless import Client
 from resty_django.qless.management.worker_process import build
 from resty_django.qless.worker.handlers import resolve_handler
-from resty_django.qless.worker.options import Options
+from resty_django.qless.worker.options import WorkerOptions
 from resty_django.qless.worker.running_job import RunningJob
 from tests import processes
 from tests.forkserver import ROOT
@@ -95,12 +95,12 @@ def descendants(pid: int) -> list[int]:
     return [*children, *(below for child in children for below in descendants(child))]
 
 
-def options(**overrides: Any) -> Options:
+def options(**overrides: Any) -> WorkerOptions:
     defaults: dict[str, Any] = {
         **{"queues": ("q",), "reserver": "ordered", "concurrency": 4, "processes": 1},
         **{"interval": 60.0, "grace": 5.0, "interrupt": False, "name": "tests"},
     }
-    return Options(**{**defaults, **overrides})
+    return WorkerOptions(**{**defaults, **overrides})
 
 
 def traced_code_runs() -> bool:

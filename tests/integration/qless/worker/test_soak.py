@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from resty_django.qless import Client, JobSpec
-from resty_django.qless.worker.exit_codes import GAVE_BACK, OK
+from resty_django.qless.worker.loop import ExitCode
 from resty_django.redis import StoreError
 from tests.integration.qless.worker.conftest import JOBS, Start, descendants, short_locks, wait_for
 from tests.servers import Server
@@ -80,7 +80,8 @@ def storm(
     server.start()
     wait_for(lambda: open_jobs(client) == 0, run.text()[-3000:], seconds=120 + jobs / 20)
     # A worker process whose fork server was killed may have returned its jobs, and ended, just before.
-    assert run.stop() in ({OK, GAVE_BACK} if pool == "processes" else {OK}), run.text()[-3000:]
+    codes = {ExitCode.OK, ExitCode.GAVE_BACK} if pool == "processes" else {ExitCode.OK}
+    assert run.stop() in codes, run.text()[-3000:]
 
     states, wrong = {}, {}
     done: Counter[int] = Counter()
