@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from .processes.forks import after_fork
 
-RETRY_SECONDS: Final = 1.0
+BYPASS_SECONDS: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
 READ_ONLY_PERIOD: Final = 10.0
 """Seconds after a failed write in which a successful read does not end the outage: a replica answers reads only."""
@@ -65,7 +65,7 @@ class CircuitBreaker(ABC):
         if now < self.retry_at:
             return True
         if not (reading and now < self._read_only_until):
-            self.retry_at = now + RETRY_SECONDS
+            self.retry_at = now + BYPASS_SECONDS
         return False
 
     def record_failure(self, error: Exception, *, reading: bool = False) -> None:
@@ -75,7 +75,7 @@ class CircuitBreaker(ABC):
             if not reading:
                 self._read_only_until = now + READ_ONLY_PERIOD
             self._error = str(error)
-            self.retry_at = now + RETRY_SECONDS
+            self.retry_at = now + BYPASS_SECONDS
             if self.down:
                 return
             self.down = True

@@ -51,6 +51,8 @@ def naps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Pauses:
 
     monkeypatch.setattr("resty_django.lock.time", Time)
     monkeypatch.setattr("resty_django.lock.asyncio", Asyncio)
-    monkeypatch.setattr("resty_django.cache.mlcache.loading.JITTER", 0.0)  # so that whole milliseconds add up
+    monkeypatch.setattr(
+        "resty_django.cache.mlcache.loading.Loader.lock_jitter", 0.0
+    )  # so that whole milliseconds add up
     assert time.sleep is not pauses.sleep
     return pauses

@@ -331,7 +331,7 @@ def test_every_template_field_and_every_field_of_a_rule_is_documented() -> None:
 
     rules = page("docs/ids/rules.md")
     documented = " ".join(row[0] for row in rules.table("field", "output"))
-    for name in template.FIELDS.split(", "):
+    for name in template.TEMPLATE_FIELDS.split(", "):
         assert re.search(rf"`{{{name}[:}}]", documented), name
     rows = rules.table("field", "default", "meaning")
     assert {code(row[0]) for row in rows} == set(RULE_FIELDS)

@@ -15,7 +15,7 @@ from resty_django.conf.validators import dotted_path
 from resty_django.text.durations import DURATION, is_number, parse_duration, seconds_of
 from resty_django.text.suggestions import did_you_mean
 
-from .storage.compression import ABOVE, ALGORITHMS, LIMIT, option_faults
+from .storage.compression import ALGORITHMS, COMPRESS_ABOVE_BYTES, MAX_DECOMPRESSED_BYTES, option_faults
 
 BACKEND: Final = "resty_django.cache.backend.MLCacheBackend"
 
@@ -29,7 +29,7 @@ REVERSE: Final = "REVERSE_KEY_FUNCTION"
 ON_ERROR: Final = ("miss", "raise")
 
 
-class Options(NamedTuple):
+class BackendOptions(NamedTuple):
     """The OPTIONS. `lru_size`: maximum items in L1 (0: no L1). `lru_ttl`: maximum seconds in L1 (0: as in L2).
 
     `on_error`: while the store is down, "miss": reads find nothing, and writes return False; "raise": both raise
@@ -40,28 +40,28 @@ class Options(NamedTuple):
     lru_ttl: float = 1.0
     on_error: str = "miss"
     compress: str | None = None
-    compress_above: int = ABOVE
-    decompress_limit: int = LIMIT
+    compress_above: int = COMPRESS_ABOVE_BYTES
+    decompress_limit: int = MAX_DECOMPRESSED_BYTES
 
 
-NAMES: Final = (*(name.upper() for name in Options._fields), REVERSE)
+NAMES: Final = (*(name.upper() for name in BackendOptions._fields), REVERSE)
 COMPRESSION: Final = ("COMPRESS", "COMPRESS_ABOVE", "DECOMPRESS_LIMIT")
 _KNOWN: Final = f"Options: {', '.join(NAMES)}."
 
 
-def options_of(location: str, options: Mapping[str, Any]) -> Options:
+def options_of(location: str, options: Mapping[str, Any]) -> BackendOptions:
     """Return the OPTIONS of a cache. Raise `ImproperlyConfigured`."""
     for fault in faults(location, options):
         raise ImproperlyConfigured(f"A cache in CACHES with BACKEND {BACKEND!r}: {fault}")
     return common_options(options)
 
 
-def common_options(options: Mapping[str, Any]) -> Options:
+def common_options(options: Mapping[str, Any]) -> BackendOptions:
     """Return the valid OPTIONS that all caches with the same LOCATION share."""
     shared = {name.lower(): value for name, value in options.items() if name != REVERSE}
     if "lru_ttl" in shared:
         shared["lru_ttl"] = parse_duration(shared["lru_ttl"])
-    return Options(**shared)
+    return BackendOptions(**shared)
 
 
 def default_timeout(params: Mapping[str, Any]) -> float | None:

@@ -8,7 +8,7 @@ from resty_django.sansio import run
 
 from .circuit_breaker.breaker import Outage, StoreBreaker, breakers_of, current_outages
 from .inventory import CacheInfo, all_caches
-from .statistics.counts import History, history
+from .statistics.counts import CacheHistory, history
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class CacheFacts:
     """A cache and its counts, which are zero if `error` says why they are unavailable."""
 
     info: CacheInfo
-    history: History = field(default_factory=lambda: history(None, 0.0))
+    history: CacheHistory = field(default_factory=lambda: history(None, 0.0))
     error: Exception | None = None
 
     @property

@@ -9,7 +9,7 @@ from resty_django.health import Finding, findings_or
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 
-from .backend.store import Store
+from .backend.store import BackendStore
 from .broadcasts.channel import to_poll
 from .broadcasts.events import EventChannel
 from .facts import CacheFacts, facts
@@ -57,7 +57,7 @@ def _check(cache: CacheFacts) -> Iterator[Finding]:
 def _dictionaries(info: CacheInfo) -> list[SharedDict]:
     if info.cache is None:
         return []
-    return [*info.cache.dictionaries, *([] if isinstance(info.cache, Store) else [info.cache.locks])]
+    return [*info.cache.dictionaries, *([] if isinstance(info.cache, BackendStore) else [info.cache.locks])]
 
 
 def _channels(caches: Iterable[CacheInfo]) -> Iterator[Finding]:

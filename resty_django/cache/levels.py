@@ -25,7 +25,7 @@ from .broadcasts.channel import (
     PURGE,
     TAGS,
     Carried,
-    Channel,
+    InvalidationChannel,
     carried,
     keys_text,
     parts_of,
@@ -34,7 +34,7 @@ from .broadcasts.channel import (
 from .circuit_breaker.breaker import breaker_of
 from .circuit_breaker.guarded import guarded
 from .errors import ChannelFailed
-from .statistics.reporter import Counter
+from .statistics.reporter import CacheCounter
 from .storage.compression import Compressor
 from .storage.lru import LRU
 from .storage.shielding import arun_shielded
@@ -56,28 +56,27 @@ Event = tuple[str, str]
 class Levels(ABC):
     """Finds and forgets the values of one cache in both levels, and notifies the other processes.
 
-    `name`: of the cache. `prefix`: of its keys in L2. `dictionaries`: of L2: for values, and for cached None if that is
-    separate. `channel`: to other processes (None: no process is notified). `compressor`: of the values in L2. `clock`:
-    seconds, the same in all processes that share the dictionaries.
+    `name`: of the cache. `dictionaries`: of L2: for values, and for cached None if that is separate. `channel`: to
+    other processes (None: no process is notified). `compressor`: of the values in L2.
 
     `on_error`: the default for calls. While the store of L2 is down, "raise" raises `Unavailable`. With anything else,
     what is deleted leaves L1 at once, and L2 when the store answers again, before this process reads it.
     """
 
+    prefix = ""
+    """Of the keys in L2."""
+
     def __init__(
         self,
         name: str,
-        prefix: str,
         lru: LRU,
         dictionaries: Sequence[SharedDict],
-        channel: Channel | None,
-        counter: Counter,
+        channel: InvalidationChannel | None,
+        counter: CacheCounter,
         compressor: Compressor,
         on_error: str,
-        clock: Callable[[], float] | None = None,
     ) -> None:
         self.name = name
-        self.prefix = prefix
         self.lru = lru
         self.dictionaries = tuple(dictionaries)
         self._in_memory = all(dictionary.engine == "lmdb" for dictionary in dictionaries)
@@ -89,7 +88,8 @@ class Levels(ABC):
         self.compressor = compressor
         self.on_error = on_error
         # Records in Redis are read on other machines, records in LMDB only on this one.
-        self.clock = clock or (time.time if self.shm.engine == "redis" else time.monotonic)
+        self.clock = time.time if self.shm.engine == "redis" else time.monotonic
+        """Seconds, the same in all processes that share the dictionaries."""
         self.tags = TagVersions(self.shm, name)
         self.index = index_of(lru)
         self.invalidations = INVALIDATIONS + name

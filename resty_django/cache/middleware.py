@@ -20,8 +20,8 @@ from django.http import HttpRequest, HttpResponseBase
 from resty_django.sansio import arun, run
 from resty_django.text import logger
 
-from .backend.store import Store, stores
-from .broadcasts.channel import Channel, to_poll
+from .backend.store import BackendStore, stores
+from .broadcasts.channel import InvalidationChannel, to_poll
 from .broadcasts.events import EventChannel
 from .errors import ChannelFailed
 from .mlcache.cache import MLCache
@@ -86,13 +86,13 @@ class UpdateMiddleware:
             self.down[identity] = time.monotonic() + PAUSE
 
 
-def _in_use() -> list[MLCache | Store]:
+def _in_use() -> list[MLCache | BackendStore]:
     return [*mlcaches.all(initialized_only=True), *stores.values()]
 
 
-def _channels(caches: Iterable[MLCache | Store]) -> dict[object, Channel]:
+def _channels(caches: Iterable[MLCache | BackendStore]) -> dict[object, InvalidationChannel]:
     """Return the channels of the caches by identity; only one over events, because it covers all of them."""
-    channels: dict[object, Channel] = {}
+    channels: dict[object, InvalidationChannel] = {}
     for cache in caches:
         channel = cache.channel
         if channel is not None and hasattr(channel, "poll"):

@@ -14,7 +14,7 @@ from resty_django.minute_series.records import summed
 from resty_django.overview import Figure, Tile, TileRow
 
 from .facts import facts
-from .statistics.counts import Stats
+from .statistics.counts import CacheStats
 
 REASONS = ("expired", "invalidated", "evicted", "new")
 LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
@@ -24,7 +24,7 @@ COUNTS = {
     "resty_cache_compressible_bytes": ("compressible_bytes", "Size of the values to compress, before compression."),
     "resty_cache_compressed_bytes": ("compressed_bytes", "Size of the same values in L2."),
 }
-"""The fields of `Stats` by metric."""
+"""The fields of `CacheStats` by metric."""
 
 
 def panel() -> Tile:
@@ -40,7 +40,7 @@ def panel() -> Tile:
         for cache in sorted(now.caches, key=lambda cache: (-cache.history.hour.calls, cache.name))
     ]
     return overview.tile(
-        _figures(summed((history.hour for history in histories), Stats())),
+        _figures(summed((history.hour for history in histories), CacheStats())),
         rows,
         bars=[
             sum(minute.counts.calls for minute in column)
@@ -58,7 +58,7 @@ def panel() -> Tile:
     )
 
 
-def _figures(stats: Stats) -> list[Figure]:
+def _figures(stats: CacheStats) -> list[Figure]:
     def share(count: int) -> float | None:
         return count / stats.calls if stats.calls else None
 

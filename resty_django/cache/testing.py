@@ -22,10 +22,10 @@ from resty_django.minute_series.records import summed
 from resty_django.shdict import SharedDict, StoreOutcome
 
 from .backend import MLCacheBackend
-from .backend.store import Store, stores
+from .backend.store import BackendStore, stores
 from .circuit_breaker.guarded import GuardedDict
 from .mlcache.cache import MLCache, live_caches
-from .statistics.counts import Stats
+from .statistics.counts import CacheStats
 from .storage.lru import LRU
 
 __all__ = ["CacheCounts", "assert_cache", "caches_disabled", "count_cache"]
@@ -40,13 +40,13 @@ class CacheCounts:
         self._cache = cache
         self._before = {counted: tuple(counted.counter.now) for counted in _counted(cache)}
 
-    def stats(self) -> Stats:
+    def stats(self) -> CacheStats:
         """Return all counts."""
         since = (
-            Stats(*map(sub, counted.counter.now, self._before.get(counted, Stats())))
+            CacheStats(*map(sub, counted.counter.now, self._before.get(counted, CacheStats())))
             for counted in _counted(self._cache)
         )
-        return summed(since, Stats())
+        return summed(since, CacheStats())
 
     @property
     def hits(self) -> int:
@@ -118,7 +118,7 @@ def caches_disabled() -> Iterator[None]:
                 cache.loader.errors.copies.flush_all()
             stack.callback(cache.lru.flush_all)
             cache.lru.flush_all()
-            for guarded in [cache.shm] if isinstance(cache, Store) else cache.loader.guarded():
+            for guarded in [cache.shm] if isinstance(cache, BackendStore) else cache.loader.guarded():
                 _disable(stack, guarded)
         stack.enter_context(mock.patch.object(LRU, "put", _store_nothing))
         stack.enter_context(mock.patch.object(LRU, "replace", _only_delete))
@@ -141,7 +141,7 @@ def _only_delete(self: LRU, key: Hashable, *args: Any) -> None:
     self.delete(key)
 
 
-def _counted(cache: Countable | None) -> list[MLCache | Store]:
+def _counted(cache: Countable | None) -> list[MLCache | BackendStore]:
     if cache is None:
         return [*live_caches(), *stores.values()]
     return [cache.store if isinstance(cache, MLCacheBackend) else cache]

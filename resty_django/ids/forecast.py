@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, Case, DateTimeField, F, FloatField, Func, Q, QuerySet, Value, When
 from django.db.models.functions import Cast, Floor, Least
+from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
 from .engine.wall_clock import wall_at
@@ -70,11 +72,15 @@ class SecondsBetween(Func):
     arg_joiner = " - "
     template = "EXTRACT(EPOCH FROM (%(expressions)s))"
 
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
         template = "((julianday(%(expressions)s)) * 86400.0)"
         return self.as_sql(compiler, connection, template=template, arg_joiner=") - julianday(", **context)
 
-    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
         template = "-TIMESTAMPDIFF(SECOND, %(expressions)s)"
         return self.as_sql(compiler, connection, template=template, arg_joiner=", ", **context)
 

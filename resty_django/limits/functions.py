@@ -14,7 +14,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
 
@@ -128,7 +128,7 @@ def limited(
                     run(admitting(call_key))
                 return function(*args, **kwargs)
 
-        return wrapper  # type: ignore[return-value]
+        return cast("F", wrapper)
 
     return decorate
 
@@ -138,7 +138,7 @@ def _buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBuc
     buckets = []
     for one in split_rates(rate):
         text, capacity = split_amount(one, "capacity")
-        own: LimiterOptions = {"prefix": f"function:{name}:{digest(one)}:", "name": name, **options}  # type: ignore[typeddict-item]
+        own = cast("LimiterOptions", {"prefix": f"function:{name}:{digest(one)}:", "name": name, **options})
         buckets.append(TokenBucket(text, capacity, max_wait=0, idle=IDLE, **own))
     return buckets
 

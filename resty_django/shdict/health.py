@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from django.template.defaultfilters import filesizeformat
 
@@ -11,9 +10,6 @@ from resty_django.health import Finding
 
 from .base import DictStats
 from .facts import facts
-
-KEEPS: Final = "default"
-"""The dictionary that contains locks and counters by default, not only cached data."""
 
 
 def probe() -> Iterator[Finding]:
@@ -36,7 +32,7 @@ def probe() -> Iterator[Finding]:
             yield Finding("error", subject, " ".join(faults))
             continue
         text = f"It responded in {each.seconds * 1000:.1f} ms; {_room(each.stats)}."
-        if each.name == KEEPS and each.stats.forcible:
+        if each.name == "default" and each.stats.forcible:
             warnings.append(
                 "Locks or counters may have been lost. Raise SIZE, or use a separate dictionary for caches."
             )

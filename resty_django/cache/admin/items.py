@@ -9,17 +9,17 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from resty_django.admin.formatting import duration, number
-from resty_django.admin.statistics import TYPES, KeyView, life_text, size_of, value_text
+from resty_django.admin.statistics import KeyView, kind_of, life_text, size_of, value_text
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
 
 from ..backend import entries
-from ..backend.store import Store
+from ..backend.store import BackendStore
 from ..levels import Levels
 from ..mlcache.cache import MLCache
-from ..statistics.reporter import OWN
+from ..statistics.reporter import STATISTICS_PREFIX
 from ..storage import records
-from ..tags.versions import ITEMS as TAG_ITEMS
+from ..tags.versions import TAG_PREFIX
 from .statistics import dictionary_text
 
 LOOKED_AT: Final = 10_000
@@ -27,7 +27,7 @@ LOOKED_AT: Final = 10_000
 PAGE: Final = 50
 """Number of keys per page."""
 
-Cache = MLCache | Store
+Cache = MLCache | BackendStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Details:
 
 
 def levels_of(cache: Cache) -> Levels:
-    return cache if isinstance(cache, Store) else cache.levels
+    return cache if isinstance(cache, BackendStore) else cache.levels
 
 
 def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Rows:
@@ -98,7 +98,7 @@ def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
         names = dictionary.get_keys(LOOKED_AT)
         unseen = unseen or len(names) >= LOOKED_AT
         for name in names:
-            if name.startswith(prefix + begin) and not name.startswith((OWN, TAG_ITEMS)):
+            if name.startswith(prefix + begin) and not name.startswith((STATISTICS_PREFIX, TAG_PREFIX)):
                 matches.setdefault(name, dictionary)
     return matches, unseen
 
@@ -106,7 +106,8 @@ def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
 def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
     item = _item(dictionary, name)
     life = life_text(dictionary.ttl(name))
-    size = "" if item is None else size_of(item.value) or str(TYPES.get(type(item.value), ""))
+    value = None if item is None else item.value
+    size = "" if value is None else size_of(value) or kind_of(value)
     return Row(KeyView.of(key), life, _levels(cache, key, item), size)
 
 
@@ -135,28 +136,30 @@ def _levels(cache: Cache, key: str, item: Item | None) -> str:
 
 def _each_level(cache: Cache, key: str, item: Item | None) -> Iterator[str]:
     l1_item = cache.lru.items.get(key)
-    if l1_item is not None and l1_item[1] >= cache.lru.clock():
+    if l1_item is not None and l1_item.expires >= cache.lru.clock():
         yield _("L1 of this process")
     if item is not None:
         stale = item.stale
-        if not isinstance(cache, Store):
+        if not isinstance(cache, BackendStore):
             record = records.decode(item.value, limit=levels_of(cache).compressor.limit)
             stale = stale or (record is not None and record.stale)
         yield "L2, stale" if stale else "L2"
 
 
 def _details(cache: Cache, item: Item, size: str, life: str, levels: str, where: str) -> Details:
-    if isinstance(cache, Store):
+    if isinstance(cache, BackendStore):
         return _of_django(cache, item, size, life, levels, where)
     record = records.decode(item.value, limit=levels_of(cache).compressor.limit)
     if record is None:
         return _foreign(item, size, life, levels, where)
-    note = _("Shown as encoded by the cache's serializer.") if cache.serializer and record.value is not None else ""
+    note = (
+        _("Shown as encoded by the cache's serializer.") if cache.setup.serializer and record.value is not None else ""
+    )
     age = duration(max(0.0, cache.clock() - record.stored))
     return Details(_kind(record.value), size, life, levels, where, age, value_text(record.value), note)
 
 
-def _of_django(cache: Store, item: Item, size: str, life: str, levels: str, where: str) -> Details:
+def _of_django(cache: BackendStore, item: Item, size: str, life: str, levels: str, where: str) -> Details:
     try:
         raw = item.value
         entry = entries.inspect(raw, levels_of(cache).compressor.limit)
@@ -175,19 +178,19 @@ def _foreign(item: Item, size: str, life: str, levels: str, where: str) -> Detai
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else str(TYPES.get(type(value), type(value).__name__)).partition(",")[0]
+    return "None" if value is None else kind_of(value).partition(",")[0]
 
 
 def delete(cache: Cache, key: str) -> None:
     """Delete a key in all levels, and notify the other processes. Raise `CacheError` or `SharedDictError`."""
-    if isinstance(cache, Store):
+    if isinstance(cache, BackendStore):
         run(cache.delete(key))
         _check(cache)
     else:
         cache.delete(key, on_error="raise")
 
 
-def _check(cache: Store) -> None:
+def _check(cache: BackendStore) -> None:
     """Raise `Unavailable` or `NoMemory` if the deletion waits until the store can be used again."""
     if cache.breaker.pending:
         raise cache.breaker.bypassed()
@@ -195,7 +198,7 @@ def _check(cache: Store) -> None:
 
 def invalidate_tag(cache: Cache, tag: str) -> None:
     """Invalidate a tag in all levels, and notify the other processes. Raise `CacheError` or `SharedDictError`."""
-    if isinstance(cache, Store):
+    if isinstance(cache, BackendStore):
         run(cache.invalidate_tags((tag,)))
         _check(cache)
     else:
@@ -204,7 +207,7 @@ def invalidate_tag(cache: Cache, tag: str) -> None:
 
 def purge(cache: Cache, free: bool) -> None:
     """Delete everything in a cache's dictionaries, and notify the other processes. Errors as in `delete`."""
-    if isinstance(cache, Store):
+    if isinstance(cache, BackendStore):
         run(cache.flush(True))
         _check(cache)
     else:

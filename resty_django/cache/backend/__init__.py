@@ -34,12 +34,12 @@ from resty_django.shdict.patterns import escaped
 from resty_django.text.durations import Duration, parse_duration
 
 from ..backend_options import REVERSE, default_timeout, options_of
-from ..statistics.counts import Stats
+from ..statistics.counts import CacheStats
 from ..storage.records import key_text
 from ..tags.names import Tags
 from .locks import CacheLock
-from .reading import Reader
-from .store import Store, stores
+from .reading import BackendReader
+from .store import BackendStore, stores
 
 LONGEST: Final = 1e10
 """Maximum timeout in seconds; longer ones are reduced to it."""
@@ -68,13 +68,13 @@ class MLCacheBackend(BaseCache):
         self._params = params
         self._location = location
         self._options = params.get("OPTIONS") or {}
-        self._store: Store | None = None
-        self._reader: Reader | None = None
+        self._store: BackendStore | None = None
+        self._reader: BackendReader | None = None
         self._own_check = type(self).validate_key is not BaseCache.validate_key
         _all.add(self)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> BackendStore:
         """Return the store shared by the caches with this LOCATION. Raise `ImproperlyConfigured`, here rather than in
         `__init__`, because Django's system checks create all caches."""
         if self._store is None:
@@ -83,10 +83,10 @@ class MLCacheBackend(BaseCache):
         return self._store
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> BackendReader:
         """Return the reads of the store."""
         if self._reader is None:
-            self._reader = Reader(self.store)
+            self._reader = BackendReader(self.store)
         return self._reader
 
     # --- reading ---
@@ -96,30 +96,26 @@ class MLCacheBackend(BaseCache):
         store = self._store or self.store
         try:
             item = store.find(name)
-            if item is not None and item[1] >= store.now():
+            if item is not None and item.expires >= store.now():
                 store.to_end(name)
                 store.counts.l1 += 1
-                value, make = item[0]
-                return value if make is None else make(value)
+                return item.value.for_reader()
         except KeyError:  # just deleted by another thread
             pass
-        reply = (self._reader or self.reader).read(self._checked(name))
-        return default if reply is None else reply[0]
+        return (self._reader or self.reader).read(self._checked(name), default)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         name = self.make_key(key, version)
         store = self._store or self.store
         try:
             item = store.find(name)
-            if item is not None and item[1] >= store.now():
+            if item is not None and item.expires >= store.now():
                 store.to_end(name)
                 store.counts.l1 += 1
-                value, make = item[0]
-                return value if make is None else make(value)
+                return item.value.for_reader()
         except KeyError:
             pass
-        reply = await (self._reader or self.reader).aread(self._checked(name))
-        return default if reply is None else reply[0]
+        return await (self._reader or self.reader).aread(self._checked(name), default)
 
     def _get_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[dict[Any, Any]]:
         names = {key: self.make_key(key, version) for key in keys}
@@ -354,7 +350,7 @@ class MLCacheBackend(BaseCache):
         """
         return self.store.update(timeout)
 
-    def _stats(self) -> Steps[Stats]:
+    def _stats(self) -> Steps[CacheStats]:
         """Return the counts of `get` calls of all processes, except possibly for the last second."""
         return self.store.counter.total()
 

@@ -24,7 +24,7 @@ from uuid import UUID
 import msgspec
 from django.utils.safestring import SafeString
 
-from ..storage.compression import LIMIT, Compressor, NotDecompressed, decompressed
+from ..storage.compression import MAX_DECOMPRESSED_BYTES, Compressor, NotDecompressed, decompressed
 from ..storage.records import COMPRESSED, ENTRY, SCALARS, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
 from ..storage.tag_encoding import Versions
 from . import signing
@@ -54,6 +54,9 @@ class L1Value(NamedTuple):
 
     value: Any
     make: Make | None = None
+
+    def for_reader(self) -> Any:
+        return self.value if self.make is None else self.make(self.value)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -113,7 +116,7 @@ def encode(
     return head + signing.sign(context + head, body) + body if bits & SIGNED else head + body
 
 
-def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry:
+def decode(context: bytes, raw: object, now: float, limit: int = MAX_DECOMPRESSED_BYTES) -> Entry:
     """Return the value that `encode` received with this context. Raise `Foreign`.
 
     `now`: the current time of the clock used for `stored`. `limit`: the largest value that is decompressed. An expired
@@ -132,7 +135,7 @@ def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry
     return Entry(_loaded(load, data), data, load, stored, ttl, tags)
 
 
-def inspect(raw: object, limit: int = LIMIT) -> Inspected:
+def inspect(raw: object, limit: int = MAX_DECOMPRESSED_BYTES) -> Inspected:
     """Return the contents of an entry, without loading a pickle. Raise `Foreign`."""
     if type(raw) is int or type(raw) is float:
         return Inspected(raw, 0.0)

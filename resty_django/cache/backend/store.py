@@ -32,14 +32,14 @@ from resty_django.shdict import (
 from resty_django.shdict.base import Entry as JournalEntry
 from resty_django.text import logger
 
-from ..backend_options import Options
-from ..broadcasts.channel import Carried, Channel, carried, keys_text, listen, parts_of
+from ..backend_options import BackendOptions
+from ..broadcasts.channel import Carried, InvalidationChannel, carried, keys_text, listen, parts_of
 from ..broadcasts.events import EventChannel
 from ..errors import ChannelFailed
 from ..levels import UNHEARD, Levels
-from ..statistics.reporter import Counter
+from ..statistics.reporter import CacheCounter
 from ..storage.compression import Compressor
-from ..storage.lru import LRU
+from ..storage.lru import LRU, LRUItem
 from ..storage.tag_encoding import Versions
 from ..tags.names import Tags, resolved
 from . import entries
@@ -48,35 +48,32 @@ from .locks import CacheLock
 
 log = logger("resty_django.cache")
 
-NAME: Final = "django-cache/"
+DJANGO_CACHE_PREFIX: Final = "django-cache/"
 """Prefix of the cache's name in events, which no cache in the settings can have."""
-LOCK: Final = NAME + "lock:"
+LOCK_PREFIX: Final = DJANGO_CACHE_PREFIX + "lock:"
 """Prefix of the locks that the site uses."""
-LOADING: Final = NAME + "loading:"
+LOADING_PREFIX: Final = DJANGO_CACHE_PREFIX + "loading:"
 """Prefix of the locks of `get_or_set`."""
-LOADING_EXPTIME: Final = 30.0
-LOADING_TIMEOUT: Final = 5.0
-LOADING_STEP: Final = 0.01
 
 Call = Callable[..., Any]
 R = TypeVar("R")
 
 
-class Store(Levels):
+class BackendStore(Levels):
     """The levels for one LOCATION. Times to live are in seconds; 0: forever, negative: not stored."""
 
-    def __init__(self, location: str, options: Options) -> None:
+    def __init__(self, location: str, options: BackendOptions) -> None:
         self.location = location
         self.options = options
         self.dictionary: SharedDict = shdicts[location]
-        name, lru = NAME + location, LRU(options.lru_size or 1)
-        channel: Channel | None = None
+        name, lru = DJANGO_CACHE_PREFIX + location, LRU(options.lru_size or 1)
+        channel: InvalidationChannel | None = None
         if options.lru_size:  # without L1, no process keeps a copy
             channel = EventChannel(self.dictionary)
             listen(channel, name, lru)
-        counter = Counter(name, self.dictionary)
+        counter = CacheCounter(name, self.dictionary)
         compressor = Compressor(options.compress, options.compress_above, options.decompress_limit, counter.now)
-        super().__init__(name, "", lru, (self.dictionary,), channel, counter, compressor, options.on_error)
+        super().__init__(name, lru, (self.dictionary,), channel, counter, compressor, options.on_error)
         self.counts = counter.now
         self.find = lru.items.get
         self.to_end = lru.items.move_to_end
@@ -105,7 +102,7 @@ class Store(Levels):
         if entry.ttl:
             life = min(life, entry.ttl, entry.stored + entry.ttl - self.clock())
         if life > 0:
-            item = (l1_value, self.now() + life, 0)
+            item = LRUItem(l1_value, self.now() + life)
             if entry.tags:
                 self.index.put(self.lru, key, item, version, entry.tags, moment)
             else:
@@ -247,11 +244,11 @@ class Store(Levels):
         return 0.0 if ttl is None else ttl or None
 
     def lock(self, key: str, timeout: float | None, sleep: float, blocking_timeout: float | None) -> CacheLock:
-        return CacheLock(self.shm, LOCK + key, timeout, sleep, blocking_timeout)
+        return CacheLock(self.shm, LOCK_PREFIX + key, timeout, sleep, blocking_timeout)
 
     def loading(self, key: str) -> CacheLock:
-        """Return the lock held while a missing value is loaded."""
-        return CacheLock(self.shm, LOADING + key, LOADING_EXPTIME, LOADING_STEP, LOADING_TIMEOUT)
+        """Return the lock held while a missing value is loaded: for at most 30 seconds, awaited for at most 5."""
+        return CacheLock(self.shm, LOADING_PREFIX + key, timeout=30, sleep=0.01, blocking_timeout=5)
 
     # --- without the store ---
 
@@ -292,12 +289,12 @@ class Store(Levels):
         log.error("Other processes may see an old value in %r for %s s: %s", self.shm, self.options.lru_ttl, error)
 
 
-class Stores(dict[str, Store]):
+class BackendStores(dict[str, BackendStore]):
     """The stores of a process by LOCATION, created on first use and recreated when settings change."""
 
-    def of(self, location: str, options: Options) -> Store:
+    def of(self, location: str, options: BackendOptions) -> BackendStore:
         """Return the store for a LOCATION. Raise `ImproperlyConfigured`."""
-        store = self.get(location) or self.setdefault(location, Store(location, options))
+        store = self.get(location) or self.setdefault(location, BackendStore(location, options))
         if store.options != options:
             raise ImproperlyConfigured(
                 f"Two caches in CACHES have the LOCATION {location!r} with different OPTIONS. They share "
@@ -306,6 +303,6 @@ class Stores(dict[str, Store]):
         return store
 
 
-stores: Final = Stores()
+stores: Final = BackendStores()
 
 on_change(stores.clear, SETTING, "CACHES")

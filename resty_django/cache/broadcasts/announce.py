@@ -9,11 +9,11 @@ from resty_django.sansio import Steps
 
 from ..circuit_breaker.breaker import FAULTS
 from ..errors import ChannelFailed
-from .channel import Channel, to_broadcast
+from .channel import InvalidationChannel, to_broadcast
 from .events import EventChannel, events_breaker
 
 
-def announce(channel: Channel, name: str, data: str, on_error: str) -> Steps[None]:
+def announce(channel: InvalidationChannel, name: str, data: str, on_error: str) -> Steps[None]:
     """Broadcast an event. If the store of events is down, do so when it answers again, unless `on_error` is "raise".
 
     Raise `ChannelFailed`.

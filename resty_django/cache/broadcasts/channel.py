@@ -60,7 +60,7 @@ def parts_of(keys: Iterable[str]) -> Iterator[list[str]]:
         yield part
 
 
-class Channel(Protocol):
+class InvalidationChannel(Protocol):
     """The interface of a custom `ipc`. Its exceptions become `ChannelFailed`.
 
     It may also have `poll(timeout)`, which passes broadcasts of other processes to the listeners, and the async twins
@@ -72,7 +72,7 @@ class Channel(Protocol):
     def broadcast(self, channel: str, data: str, /) -> None: ...
 
 
-def listen(channel: Channel, name: str, lru: LRU) -> None:
+def listen(channel: InvalidationChannel, name: str, lru: LRU) -> None:
     """Apply the broadcasts about the cache of this name to its L1. Raise the channel's exceptions."""
     index = index_of(lru)
     channel.register_listeners(
@@ -85,7 +85,7 @@ def listen(channel: Channel, name: str, lru: LRU) -> None:
     )
 
 
-def carried(channel: Channel, name: str, data: str) -> Carried:
+def carried(channel: InvalidationChannel, name: str, data: str) -> Carried:
     """Return how a write to L2 carries a broadcast. A custom channel broadcasts after the write. Raise
     `ChannelFailed`."""
     carry = getattr(channel, "carry", None)
@@ -97,7 +97,7 @@ def carried(channel: Channel, name: str, data: str) -> Carried:
         raise ChannelFailed(f"could not broadcast the event {name!r}: {error}") from error
 
 
-def to_broadcast(channel: Channel, name: str, data: str) -> Steps[None]:
+def to_broadcast(channel: InvalidationChannel, name: str, data: str) -> Steps[None]:
     """Broadcast an event. Raise `ChannelFailed`."""
     try:
         yield Step(channel.broadcast, _twin(channel, "broadcast"), (name, data))

@@ -28,7 +28,7 @@ from resty_django.text import logger
 
 log = logger("resty_django.cache")
 
-PAUSE: Final = circuit_breaker.RETRY_SECONDS
+PAUSE: Final = circuit_breaker.BYPASS_SECONDS
 PATIENCE: Final = 10.0
 """Seconds after which a call tries the store itself, because the thread has not: some servers run no threads."""
 MOST: Final = 10_000

@@ -17,7 +17,7 @@ from resty_django.callables import is_generator_function, plain_function
 
 from ..errors import BadOption
 from ..mlcache.cache import MLCache
-from ..mlcache.options import CacheOptions, checked
+from ..mlcache.options import CallOptions, checked
 from ..mlcache.registry import mlcaches
 from ..mlcache.results import Peek
 from ..model_dependencies.dependency import Depends, tags_with_models
@@ -35,7 +35,7 @@ def cached(
     by: str | Callable[[Any], object] | None = None,
     key: Callable[..., object] | None = None,
     depends_on: Depends = (),
-    **options: Unpack[CacheOptions],
+    **options: Unpack[CallOptions],
 ) -> Callable[[Callable[P, R]], Cached[P, R]]:
     """Cache the return values of a function or method, one per set of arguments.
 

@@ -27,7 +27,7 @@ from resty_django.users import load_user, user_of
 
 from ..errors import BadOption
 from ..mlcache.cache import MLCache
-from ..mlcache.options import CacheOptions
+from ..mlcache.options import CallOptions
 from ..mlcache.registry import mlcaches
 from .cacheability import Rules
 from .keys import values_text
@@ -125,7 +125,7 @@ def _cache(cache: MLCache | str) -> MLCache:
 
 def _mark(cache: MLCache, key: str, rules: Rules) -> Steps[str]:
     ttl = max(rules.ttl * 10, 3600) if rules.ttl else 0  # when a mark expires, so do its pages
-    options: CacheOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0, "early": 0}
+    options: CallOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0, "early": 0}
     get, aget = (functools.partial(call, key, secrets.token_hex, 8, **options) for call in (cache.get, cache.aget))
     mark: str = yield Step(get, aget)
     return mark

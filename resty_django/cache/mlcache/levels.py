@@ -22,24 +22,24 @@ from resty_django.shdict import (
 from resty_django.shdict.base import Entry
 from resty_django.text import logger
 
-from ..broadcasts.channel import Channel
+from ..broadcasts.channel import InvalidationChannel
 from ..errors import BadValue, SerializerFailed
 from ..levels import Levels
 from ..serialization.values import typed, unpack
-from ..statistics.reporter import Counter
+from ..statistics.reporter import CacheCounter
 from ..storage import records
 from ..storage.compression import Compressor
-from ..storage.lru import FOREVER, LRU
+from ..storage.lru import FOREVER, LRU, LRUItem
 from ..storage.records import Record
 from ..tags.versions import TagSnapshot
 from .early import EarlyRecomputation
-from .options import Options
-from .results import L1, STALE, Answer, Serializer
+from .options import CacheOptions, CacheSetup
+from .results import L1, STALE, Hit
 
 log = logger("resty_django.cache")
 
 Function = Callable[[Any], Any]
-KEPT: Final = 1
+STORED_IN_OUTAGE: Final = 1
 """The flags of a value in L1 that was stored while the store was down. It is not served after its expiry."""
 
 
@@ -74,22 +74,23 @@ class L2Record(NamedTuple):
 
 
 class RecordLevels(Levels):
-    """Finds, stores and forgets the values of one `MLCache`. Arguments: see `Levels`; `serializer`: see `MLCache`."""
+    """Finds, stores and forgets the values of one `MLCache`. Arguments: see `Levels` and `MLCache`."""
 
     def __init__(
         self,
-        name: str,
+        setup: CacheSetup,
         lru: LRU,
         dictionaries: Sequence[SharedDict],
-        channel: Channel | None,
-        counter: Counter,
-        compressor: Compressor,
+        channel: InvalidationChannel | None,
+        counter: CacheCounter,
         on_error: str,
         clock: Callable[[], float] | None,
-        serializer: Serializer | None,
     ) -> None:
-        super().__init__(name, f"{name}:", lru, dictionaries, channel, counter, compressor, on_error, clock)
-        self._serializer = serializer
+        compressor = Compressor(setup.compress, setup.compress_above, setup.decompress_limit, counter.now)
+        super().__init__(setup.name, lru, dictionaries, channel, counter, compressor, on_error)
+        self.prefix = f"{setup.name}:"
+        self.clock = clock or self.clock
+        self._serializer = setup.serializer
         self.early = EarlyRecomputation(self.clock)
         self._one_clock = self.clock is lru.clock
 
@@ -127,9 +128,9 @@ class RecordLevels(Levels):
             if not self._one_clock:
                 shift = self.lru.clock() - now
                 now, end = now + shift, end + shift
-            item = (value, (end if end < now + ttl else now + ttl) - early, 0)
+            item = LRUItem(value, (end if end < now + ttl else now + ttl) - early)
         else:
-            item = (value, FOREVER, 0)
+            item = LRUItem(value)
         if record.tags:
             self.index.put(self.lru, key, item, version, record.tags, moment)
         else:
@@ -153,7 +154,7 @@ class RecordLevels(Levels):
         """
         if serialize is not None:
             value = serialized(value, serialize)
-        item = (value, self.lru.clock() + ttl - early if ttl else FOREVER, 0)
+        item = LRUItem(value, self.lru.clock() + ttl - early if ttl else FOREVER)
         if tagged is None:
             self.lru.replace(key, item, version)
         else:
@@ -161,7 +162,7 @@ class RecordLevels(Levels):
         return value
 
     def keep_many(
-        self, entries: Mapping[str, NewValue], options: Options, tagged: TagSnapshot | None, storeless: bool
+        self, entries: Mapping[str, NewValue], options: CacheOptions, tagged: TagSnapshot | None, storeless: bool
     ) -> None:
         """Store values in L1, like `keep`, or `keep_in_outage` if `storeless`.
 
@@ -183,7 +184,7 @@ class RecordLevels(Levels):
     # --- L1 without the store ---
 
     def keep_in_outage(
-        self, key: str, value: Any, ttl: float, options: Options, version: int | None, tagged: TagSnapshot | None
+        self, key: str, value: Any, ttl: float, options: CacheOptions, version: int | None, tagged: TagSnapshot | None
     ) -> Any:
         """Store a value in L1 for at most `outage_ttl`, and return it as stored there.
 
@@ -194,7 +195,7 @@ class RecordLevels(Levels):
         seconds = min(ttl, options.outage_ttl) if ttl else options.outage_ttl
         if version is None:
             self.lru.delete(key)
-        item = (value, self.lru.clock() + seconds, KEPT)
+        item = LRUItem(value, self.lru.clock() + seconds, STORED_IN_OUTAGE)
         if tagged is None:
             self.lru.put(key, item, version)
         else:
@@ -202,27 +203,27 @@ class RecordLevels(Levels):
             self.index.put(self.lru, key, item, current, tagged.versions, tagged.moment)
         return value
 
-    def from_l1(self, key: str, options: Options) -> Answer | None:
+    def from_l1(self, key: str, options: CacheOptions) -> Hit | None:
         """Return the value in L1 if it expired at most `stale_if_outage` ago."""
         item = self.lru.items.get(key)
         if item is None:
             return None
-        value, expires, flags = item
-        overdue = self.lru.clock() - expires
+        overdue = self.lru.clock() - item.expires
         if overdue <= 0:
-            return value, L1
-        return (value, STALE) if not flags and overdue < options.stale_if_outage else None
+            return Hit(item.value, L1)
+        may_serve = not item.flags and overdue < options.stale_if_outage
+        return Hit(item.value, STALE) if may_serve else None
 
-    def resurrected(self, key: str, options: Options, version: int | None) -> tuple[Any] | None:
-        """Return the expired value in L1 as a 1-tuple, after storing it again; None if L1 has none. `version`: as in
+    def resurrected(self, key: str, options: CacheOptions, version: int | None) -> Hit | None:
+        """Return the expired value in L1, after storing it again; None if L1 has none. `version`: as in
         `keep_in_outage`."""
         item = self.lru.items.get(key)
         ttl = options.resurrect_ttl
         if item is None or ttl is None:
             return None
         seconds = min(ttl, options.outage_ttl) if ttl else options.outage_ttl
-        self.lru.put(key, (item[0], self.lru.clock() + seconds, KEPT), version)
-        return (item[0],)
+        self.lru.put(key, LRUItem(item.value, self.lru.clock() + seconds, STORED_IN_OUTAGE), version)
+        return Hit(item.value, STALE)
 
     # --- tags ---
 
@@ -242,7 +243,8 @@ class RecordLevels(Levels):
         counts as expired."""
         name = self.prefix + key
         version, moment = self.lru.version(key), self.index.moment
-        stale: list[tuple[Record, bool]] = []
+        latest: Record | None = None
+        latest_revoked = False
         replaceable: dict[SharedDict, bytes] = {}
         for dictionary in (self.shm, self.miss):
             if dictionary is None:
@@ -268,10 +270,9 @@ class RecordLevels(Levels):
                 replaceable[dictionary] = raw
             if not expired and not revoked:
                 return L2Records(version, moment, fresh=record, replaceable=replaceable)
-            if with_stale:
-                stale.append((record, revoked))
-        latest, revoked = max(stale, key=_stored, default=(None, False))
-        return L2Records(version, moment, stale=latest, revoked=revoked, replaceable=replaceable)
+            if with_stale and (latest is None or record.stored > latest.stored):
+                latest, latest_revoked = record, revoked
+        return L2Records(version, moment, stale=latest, revoked=latest_revoked, replaceable=replaceable)
 
     def look_many(self, keys: Iterable[str]) -> Steps[dict[str, L2Record | SharedDictError]]:
         """Return the valid records in L2 by key, or `WrongKind` for a list. Unreadable ones are absent."""
@@ -402,7 +403,3 @@ def _again(step: Step, tries: int, error: NoMemory) -> Steps[StoreOutcome]:
 def _replaced(raw: bytes, record: bytes, ttl: float, stored: Any) -> Update | Keep:
     """Return the change of a key from `raw`, if it still has this value, to `record`."""
     return Update(record, ttl, StoreOutcome.STORED) if stored is None or stored == raw else Keep(StoreOutcome.EXISTS)
-
-
-def _stored(candidate: tuple[Record, bool]) -> float:
-    return candidate[0].stored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 
@@ -27,8 +28,8 @@ L3: Final = Level.L3
 STALE: Final = Level.STALE
 MISS: Final = Level.MISS
 
-Answer = tuple[Any, Level]
-"""A value and its level, as a plain tuple for speed."""
+Callback = Callable[..., Any]
+"""A function or coroutine function that returns a value, a `Fresh`, or None."""
 
 
 class Hit(NamedTuple):
@@ -38,7 +39,18 @@ class Hit(NamedTuple):
     level: Level
 
 
-class Result(NamedTuple):
+class GetCall(NamedTuple):
+    """The arguments of a `get`. `options`: those of this call. `unwrap`: raise the callback's error itself in place of
+    `CallbackFailed`."""
+
+    key: str
+    callback: Callback | None
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+    unwrap: bool = False
+
+
+class BulkResult(NamedTuple):
     """The result of one operation of `get_bulk`: a value and its level, or an error."""
 
     value: Any

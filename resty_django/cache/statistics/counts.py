@@ -21,7 +21,7 @@ LIFE: Final = records.HOURS * 3600.0
 
 
 @dataclass(slots=True)
-class Stats:
+class CacheStats:
     """Calls by level, and callback figures."""
 
     l1: int = 0
@@ -85,7 +85,7 @@ class Slow(NamedTuple):
         return Slow(self.key, slower.seconds, slower.when, self.times + same_key.times)
 
 
-class History(records.CountHistory[Stats]):
+class CacheHistory(records.CountHistory[CacheStats]):
     """The counts of all processes, the slowest keys of the last two days, and the keys with the most callbacks in this
     hour and the previous one."""
 
@@ -118,9 +118,9 @@ def added(
     }
 
 
-def history(stored: Any, now: float) -> History:
+def history(stored: Any, now: float) -> CacheHistory:
     """Return the history in a record as of `now`; an empty one if it is not a record."""
-    return History(stored, Stats(), now)
+    return CacheHistory(stored, CacheStats(), now)
 
 
 def shortened(key: str) -> str:

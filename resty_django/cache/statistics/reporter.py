@@ -24,14 +24,25 @@ from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text import logger
 
 from ..circuit_breaker.guarded import guarded
-from .counts import LONGEST_KEY, MOST_MISSED, SLOWEST, History, Slow, Stats, added, history, shortened, slowest
+from .counts import (
+    LONGEST_KEY,
+    MOST_MISSED,
+    SLOWEST,
+    CacheHistory,
+    CacheStats,
+    Slow,
+    added,
+    history,
+    shortened,
+    slowest,
+)
 from .tag_history import TagHistory
 
 log = logger("resty_django.cache")
 
 MAX_RUNS: Final = 128
 """Number of callbacks that are collected before they are merged."""
-OWN: Final = "mlcache:stats"
+STATISTICS_PREFIX: Final = "mlcache:stats"
 """Prefix of statistics keys; also the key of the list of all caches with counts in a dictionary."""
 
 
@@ -71,7 +82,7 @@ class SlowKeys:
         return slowest(Slow(key, *figures) for key, figures in self.figures.items())
 
 
-class Counter:
+class CacheCounter:
     """The counts of a cache in this process. `dictionary`: stores the totals of all processes. `clock`: monotonic
     seconds; `wall`: epoch seconds."""
 
@@ -90,7 +101,7 @@ class Counter:
         self._series = _series(self._guarded, lambda: self.wall())
         self.due_at = clock() + FLUSH_SECONDS
         self._pause = FlushPause()
-        self.now = Stats()
+        self.now = CacheStats()
         """The counts up to now, always the same object."""
         self.tags = TagHistory(name, self._guarded, lambda: self.wall())
         self.after_fork()
@@ -172,17 +183,17 @@ class Counter:
         if self.is_due() or not self.tags.flushed:
             yield from self.flush()
 
-    def total(self) -> Steps[Stats]:
+    def total(self) -> Steps[CacheStats]:
         """Return the counts of all processes, including this one's up to now. Raise `Unavailable`."""
         return (yield from self.history()).total
 
-    def history(self) -> Steps[History]:
+    def history(self) -> Steps[CacheHistory]:
         """Return the counts by minute and hour, and the slowest and most missed keys. Raise `Unavailable`."""
         yield from self.flush()
         return history((yield from self._series.load(self.name)), self.wall())
 
 
-_live: WeakSet[Counter] = WeakSet()
+_live: WeakSet[CacheCounter] = WeakSet()
 
 
 def _after_fork() -> None:
@@ -199,4 +210,4 @@ def listed(dictionary: SharedDict) -> list[str]:
 
 
 def _series(dictionary: SharedDict, clock: Callable[[], float] = time.time) -> MinuteSeries:
-    return MinuteSeries(OWN, lambda: dictionary, clock, names_key=OWN)
+    return MinuteSeries(STATISTICS_PREFIX, lambda: dictionary, clock, names_key=STATISTICS_PREFIX)

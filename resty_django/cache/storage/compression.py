@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from resty_django.text.suggestions import did_you_mean
 
-ABOVE: Final = 1024
+COMPRESS_ABOVE_BYTES: Final = 1024
 """Default of `compress_above`."""
-LIMIT: Final = 64 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 """Default of `decompress_limit`."""
 
 
@@ -112,7 +112,7 @@ class Compressor:
         return smaller if gains else None
 
 
-def decompressed(data: bytes, limit: int = LIMIT) -> bytes:
+def decompressed(data: bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """Return a value that `Compressor.compressed` returned. Raise `NotDecompressed`, also for more than `limit` bytes,
     which are never in memory."""
     algorithm = _BY_MARK.get(data[0]) if data else None

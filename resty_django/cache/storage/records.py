@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import BadKey, BadValue
-from .compression import LIMIT, Compressor, decompressed
+from .compression import MAX_DECOMPRESSED_BYTES, Compressor, decompressed
 from .tag_encoding import Versions, packed, unpacked
 
 LAYOUT: Final = 0xC1
@@ -131,7 +131,7 @@ def encode(
     return _HEAD.pack(LAYOUT, bits, stored, ttl) + body
 
 
-def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = LIMIT) -> Record | None:
+def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = MAX_DECOMPRESSED_BYTES) -> Record | None:
     """Return the record that `encode` created; None for any other bytes.
 
     `unpack`: decodes msgpack; it may raise the errors in `UNREADABLE`. `limit`: the largest value that is decompressed.

@@ -14,7 +14,7 @@ from resty_django.shdict.base import Entry
 
 from ..storage.tag_encoding import Versions
 
-ITEMS: Final = "mlcache:tags:"
+TAG_PREFIX: Final = "mlcache:tags:"
 """Prefix of the versions' keys in a dictionary."""
 LIFE: Final = 30 * 86400.0
 """Seconds that a version lives. When it expires, so do the records with the tag."""
@@ -33,7 +33,7 @@ class TagVersions:
 
     def __init__(self, dictionary: SharedDict, cache: str) -> None:
         self._dictionary = dictionary
-        self._prefix = f"{ITEMS}{cache}:"
+        self._prefix = f"{TAG_PREFIX}{cache}:"
 
     def load(self, tags: Iterable[str]) -> Steps[Versions]:
         """Return the versions, after creating missing ones. Call it before the source of the value is read."""

@@ -16,7 +16,7 @@ from resty_django.shdict.lmdb.journal import begin_of
 from ..wire import NOT_EVENT
 from .base import Batch, Channel
 
-RETRY_SECONDS: Final = 1.0
+APPEND_RETRY_SECONDS: Final = 1.0
 SHARE: Final = 2
 """The journal takes at most this part of the dictionary, which contains little else."""
 
@@ -38,7 +38,7 @@ class MemoryChannel(Channel):
         return 0 if last in (0, position) else last - begin_of(position, last)
 
     def append(self, record: bytes, retries: int) -> None:
-        """Append an event. Retries also end after `RETRY_SECONDS` seconds."""
+        """Append an event. Retries also end after `APPEND_RETRY_SECONDS` seconds."""
         try:
             self._journal.append(record)
         except NoMemory:
@@ -47,7 +47,7 @@ class MemoryChannel(Channel):
             self._append_later(record, retries)
 
     def _append_later(self, record: bytes, retries: int) -> None:
-        until = time.monotonic() + RETRY_SECONDS
+        until = time.monotonic() + APPEND_RETRY_SECONDS
         for attempt in range(1, retries + 1):
             try:
                 self._journal.append(record)

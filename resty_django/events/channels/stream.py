@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 from resty_django.redis import FAULTS, StoreDown, StoreFull, async_connection, connection, translated
 from resty_django.redis.cluster import is_cluster
 from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailable
+from resty_django.shdict.base import StreamEntry
 from resty_django.shdict.redis import RedisDict
-from resty_django.shdict.redis.wire import StreamEntry
 
 from .base import Batch, Channel
 

@@ -20,7 +20,7 @@ from ..algorithms import Algorithm, Outcome, StateOperation
 from ..decision import Decision
 from ..errors import CostTooHigh, ForeignData, NotFound, StoreFailed
 from ..stores import STORES, LocalStore, Store, store_of
-from ..stores.circuit_breaker import RETRY_SECONDS, CircuitBreaker
+from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from .slots import Slot, aacquire, acquire
 from .validation import check_cost, unknown_option
 
@@ -337,7 +337,7 @@ class Limiter(ABC, Generic[C]):
             return decision.replace(failed=True, token=LOCAL + decision.token if holds_slot else "")
         limit = self.shown_limit
         if on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)
 
     @property

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from functools import partial
 from time import time_ns
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
 
 from asgiref.sync import sync_to_async
 from django.db import Error as DatabaseError
 from django.db import transaction
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from resty_django.callables import caller
@@ -38,7 +39,7 @@ from ..requests.headers import MAX_FIELD_INTEGER
 from ..statistics.catalog import QUOTA, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
-from ..stores.circuit_breaker import RETRY_SECONDS, CircuitBreaker
+from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from . import blocks, registry
 from .blocks import Block, Taken, decision_of
 from .calendar import Anchor, Calendar
@@ -123,7 +124,7 @@ class Quota:
                 raise TypeError(unknown_option("Quota()", option, Quota, QuotaOptions.__annotations__))
         self.name = checked_name(name)
         self.choice = choice_of(limit, options.get("tiers"), options.get("tier"))
-        self.limit: int | None = None if self.choice else checked_limit(limit)
+        self.limit: int | None = None if self.choice else checked_limit(cast("int", limit))
         self.per = options.get("per", "")
         self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
         on_error = options.get("on_error")
@@ -223,7 +224,7 @@ class Quota:
 
     # --- statistics ---
 
-    def record(self, key: object, decision: Decision, shadow: bool = False, request: Any = None) -> None:
+    def record(self, key: object, decision: Decision, shadow: bool = False, request: HttpRequest | None = None) -> None:
         """Count a decision in the statistics; `shadow`: it was not enforced."""
         stats.record(self.series, row_key(key), decision, shadow, request)
 
@@ -478,7 +479,7 @@ class Quota:
     def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=RETRY_SECONDS, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
             taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
             return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)

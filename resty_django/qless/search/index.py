@@ -23,14 +23,8 @@ from .terms import Document, Pattern, document, error_text, index_terms
 
 log = logger("resty_django.qless.search")
 
-JOBS_PER_CALL: Final = 100
-SWEEPS: Final = 10
-"""Maximum number of steps of the pass over all jobs at a time."""
-PAUSES: Final = 4
-"""The thread pauses this many times as long as it works, so that it slows down jobs little."""
-INTERVAL: Final = 2.0
-"""Seconds between two looks for jobs to index, if none are left."""
-JOIN_TIMEOUT: Final = 5.0
+JOBS_PER_TAKE: Final = 100
+"""Maximum number of jobs that one call takes to index them."""
 
 
 class IndexCounts(msgspec.Struct):
@@ -109,7 +103,7 @@ def classes(client: Client) -> list[str]:
     return texts(client.call("index.classes"))
 
 
-def index_jobs(client: Client, count: int = JOBS_PER_CALL) -> int:
+def index_jobs(client: Client, count: int = JOBS_PER_TAKE) -> int:
     """Write the terms of at most `count` jobs that are not in the index yet; return how many were taken."""
     jobs = read_list(client.call("index.take", count), UnindexedJob)
     arguments: list[str] = []
@@ -162,21 +156,22 @@ class Indexer:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join(JOIN_TIMEOUT)
+        self._thread.join(5)
 
     def _index_new_jobs(self) -> None:
-        taken = JOBS_PER_CALL
-        while taken == JOBS_PER_CALL and not self._stopped.is_set():
+        taken = JOBS_PER_TAKE
+        while taken == JOBS_PER_TAKE and not self._stopped.is_set():
             start = time.monotonic()
             taken = index_jobs(self._client)
-            self._stopped.wait(PAUSES * (time.monotonic() - start))
+            # pauses four times as long as it works, so that it slows down jobs little
+            self._stopped.wait(4 * (time.monotonic() - start))
 
     def _run(self) -> None:
         failing = False
         while not self._stopped.is_set():
             try:
                 self._index_new_jobs()
-                for _step in range(SWEEPS):
+                for _step in range(10):  # then new jobs come first again
                     if self._stopped.is_set() or not self._client.call("index.sweep"):
                         break
                 failing = False
@@ -184,4 +179,4 @@ class Indexer:
                 if not failing:
                     log.warning("jobs could not be indexed for the search: %s", error)
                 failing = True
-            self._stopped.wait(INTERVAL)
+            self._stopped.wait(2)

@@ -31,17 +31,13 @@ from ..errors import DiskFull, SizeChanged, Unavailable, WrongOwner
 
 log = logger("resty_django.shdict")
 
-LAYOUT: Final = 2
-"""Layout version of the file; files with another version are recreated."""
-
 MEMORY_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - the memory file system, not a temporary file
-SPARE: Final = 1024 * 1024
 MAX_OPEN_TRIES: Final = 500
+"""Attempts to open the file while other processes create or delete it."""
 LOCKS: Final = "-lock"
 FLUSHES: Final = "-flushes"
 BELL: Final = "-bell"
 """Extensions of the files next to a dictionary's file; LMDB defines the first."""
-OURS: Final = (".card", ".mdb", f".mdb{LOCKS}", f".mdb{FLUSHES}", f".mdb{BELL}")
 
 
 class DictFile:
@@ -238,7 +234,8 @@ def _read_manifest(manifest: int) -> dict[str, Any]:
 
 
 def _manifest(size: int, data: object) -> dict[str, Any]:
-    return {"layout": LAYOUT, "boot": _boot(), "size": size, "data": data}
+    layout = 2  # the version of the file's format; files with another version are recreated
+    return {"layout": layout, "boot": _boot(), "size": size, "data": data}
 
 
 def _boot() -> str:
@@ -272,7 +269,7 @@ def _folder(path: str | None, setting: str) -> Path:
 def _folder_with_room(folder: Path, size: int) -> Path:
     """Return `folder`, or a temporary folder if memory has no space."""
     free = os.statvfs(folder)
-    if free.f_bavail * free.f_frsize >= size + SPARE:
+    if free.f_bavail * free.f_frsize >= size + 1024 * 1024:  # some is left for others
         return folder
     return _private_folder(Path(tempfile.gettempdir()) / folder.name, "the dictionary")
 
@@ -280,7 +277,8 @@ def _folder_with_room(folder: Path, size: int) -> Path:
 def _has_others(folder: Path) -> bool:
     """Return whether a folder contains anything but files of dictionaries."""
     try:
-        return any(not entry.name.endswith(OURS) for entry in folder.iterdir())
+        endings = (".card", *(f".mdb{ending}" for ending in ("", LOCKS, FLUSHES, BELL)))
+        return any(not entry.name.endswith(endings) for entry in folder.iterdir())
     except OSError:
         return True
 

@@ -10,7 +10,7 @@ from ..base import DictStats, Entry
 from ..codec import decode_key
 from ..patterns import KeyPattern
 from .journal import JournalMixin
-from .records import COUNT, FORCIBLE, FORM, LONG_KEY, PAGE_BYTES, Txn, key_in, order_key
+from .records import FORCIBLE, FORM_OFFSET, LONG_KEY, PAGE_BYTES, Txn, key_in, order_key
 
 MAX_ITEMS_EXAMINED: Final = 128
 """Maximum number of items that a transaction examines, to keep it short."""
@@ -35,9 +35,9 @@ class WholeMixin(JournalMixin):
         for count, (seq, name) in enumerate(cursor.iternext()):
             if count == MAX_ITEMS_EXAMINED:
                 return int.from_bytes(seq)
-            record = txn.get(name)
+            record = txn.get(name, b"")
             if self._live(record, now):
-                form = record[FORM]
+                form = record[FORM_OFFSET]
                 key = key_in(self._body(txn, record, form)) if form & LONG_KEY else name
                 keys[decode_key(key)] = None
                 if len(keys) == limit:
@@ -78,8 +78,8 @@ class WholeMixin(JournalMixin):
     def _free_some(self, limit: int, txn: Txn) -> tuple[int, bool]:
         """Free at most `limit` expired items. Return their number and whether there may be more."""
         limit = min(limit, self._changes)
-        dropped, _, looked = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
-        return dropped, looked == limit
+        stale = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
+        return stale.dropped, stale.examined == limit
 
     def capacity(self) -> int:
         return self.size
@@ -92,5 +92,5 @@ class WholeMixin(JournalMixin):
 
     def _stats(self, txn: Txn) -> DictStats:
         free = max(0, self._mark - self._used_pages(txn)) * PAGE_BYTES
-        (forcible,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
+        forcible = int.from_bytes(txn.get(FORCIBLE, b"", self._meta), "little")
         return DictStats(txn.stat(self._items)["entries"], self._mark * PAGE_BYTES, free, forcible)

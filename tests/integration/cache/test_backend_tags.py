@@ -16,7 +16,7 @@ from resty_django.cache.backend import entries
 from resty_django.cache.backend.store import stores
 from resty_django.cache.mlcache import cache as cache_module
 from resty_django.cache.storage import records
-from resty_django.cache.tags.versions import ITEMS
+from resty_django.cache.tags.versions import TAG_PREFIX
 from tests.integration.cache.backends import Api, fresh
 
 TAGS = ("product:7", "shop:3")
@@ -148,7 +148,7 @@ def test_lost_version(kind: str) -> None:
     cache = caches["default"]
     cache.set("k", "old", tags=("x",))  # type: ignore[call-arg]
     store = cache.store  # type: ignore[attr-defined]
-    assert store.shm.delete(f"{ITEMS}{store.name}:x")
+    assert store.shm.delete(f"{TAG_PREFIX}{store.name}:x")
     forget_l1()
     assert cache.get("k") is None
 

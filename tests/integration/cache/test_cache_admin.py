@@ -24,7 +24,7 @@ from resty_django.cache.admin import items
 from resty_django.cache.circuit_breaker.breaker import StoreBreaker
 from resty_django.cache.inventory import all_caches
 from resty_django.cache.models import Cache
-from resty_django.cache.statistics.reporter import Counter
+from resty_django.cache.statistics.reporter import CacheCounter
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.integration.cache.conftest import value
@@ -115,7 +115,7 @@ def test_the_list_has_the_caches_of_the_settings_of_code_of_django_and_of_other_
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"products": {}}}
     coded = MLCache("coded", "counts", lru=LRU(9))
     coded.get("k", value(1))
-    elsewhere = Counter("elsewhere", shdicts["counts"])
+    elsewhere = CacheCounter("elsewhere", shdicts["counts"])
     elsewhere.now.l1 = 7
     run(elsewhere.flush())
     text = text_of(admin_client, LIST)

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from resty_django import health
 from resty_django.cache import LRU, CallbackFailed, EventChannel, MLCache, mlcaches
-from resty_django.cache.statistics.reporter import Counter
+from resty_django.cache.statistics.reporter import CacheCounter
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.integration.cache.conftest import raises, value
@@ -37,7 +37,7 @@ def test_all_is_well() -> None:
 
 
 def test_callbacks_that_failed_in_any_process_are_told() -> None:
-    counter = Counter("elsewhere", shdicts["default"])
+    counter = CacheCounter("elsewhere", shdicts["default"])
     callback_took(counter, "k", 0.1)
     callback_took(counter, "k", 0.1)
     counter.now.callback_errors = 1
@@ -51,7 +51,7 @@ def test_callbacks_that_failed_in_any_process_are_told() -> None:
 
 
 def test_calls_without_the_store_in_any_process_are_told() -> None:
-    counter = Counter("elsewhere", shdicts["default"])
+    counter = CacheCounter("elsewhere", shdicts["default"])
     counter.now.storeless = 1200
     run(counter.flush())
     message = "In the last 10 minutes 1,200 calls did without L2, because its store was down."

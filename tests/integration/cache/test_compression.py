@@ -22,9 +22,15 @@ from resty_django.cache.backend_options import faults
 from resty_django.cache.errors import BadOption
 from resty_django.cache.facts import CacheFacts
 from resty_django.cache.inventory import CacheInfo
-from resty_django.cache.statistics.counts import Stats, added, history
+from resty_django.cache.statistics.counts import CacheStats, added, history
 from resty_django.cache.storage import records
-from resty_django.cache.storage.compression import ALGORITHMS, LIMIT, Compressor, NotDecompressed, decompressed
+from resty_django.cache.storage.compression import (
+    ALGORITHMS,
+    MAX_DECOMPRESSED_BYTES,
+    Compressor,
+    NotDecompressed,
+    decompressed,
+)
 from resty_django.extras import MissingExtra
 from tests.integration.cache.backends import OURS, install
 
@@ -35,8 +41,8 @@ NAMES = [
 ]
 
 
-def compressor(name: str | None = "zlib", above: int = 1024, limit: int = LIMIT) -> Compressor:
-    stats = Stats()
+def compressor(name: str | None = "zlib", above: int = 1024, limit: int = MAX_DECOMPRESSED_BYTES) -> Compressor:
+    stats = CacheStats()
     return Compressor(name, above, limit, stats)
 
 
@@ -258,7 +264,7 @@ def test_the_backend_refuses_bad_options(settings):
 def test_the_admin_shows_the_share_saved():
     record = None
     for hour, size in enumerate((63, 37)):
-        stats = Stats(compressible_bytes=100, compressed_bytes=size)
+        stats = CacheStats(compressible_bytes=100, compressed_bytes=size)
         record = added(record, tuple(stats), hour * 3600)
     info = CacheInfo("c")
     assert Figures(CacheFacts(info, history(record, 3600))).compression == "63 % in the last hour, 50 % in total"

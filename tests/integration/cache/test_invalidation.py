@@ -25,7 +25,7 @@ from resty_django.cache import (
     UnknownCache,
     mlcaches,
 )
-from resty_django.cache.backend.store import Store
+from resty_django.cache.backend.store import BackendStore
 from resty_django.cache.broadcasts import events as channel_events
 from resty_django.cache.middleware import UpdateMiddleware
 from resty_django.cache.mlcache import cache as cache_module
@@ -361,7 +361,7 @@ def of_django(site: Any, *locations: str) -> list[Any]:
 
 def elsewhere(cache: Any, value: Any) -> None:
     """Another process sets `k`: it has the dictionary and the channel of the cache in common, and no L1."""
-    store = Store(cache.store.location, cache.store.options)
+    store = BackendStore(cache.store.location, cache.store.options)
     run(store.set(cache.make_key("k"), value, 0))
 
 

@@ -13,7 +13,7 @@ from django.core.cache import caches as django_caches
 
 from resty_django import events
 from resty_django.cache import LRU, ChannelFailed, MLCache
-from resty_django.cache.backend.store import Store
+from resty_django.cache.backend.store import BackendStore
 from resty_django.cache.broadcasts import journal_entries
 from resty_django.events import runtime
 from resty_django.sansio import run
@@ -183,7 +183,7 @@ def test_a_value_that_does_not_fit_into_djangos_cache_is_gone_everywhere(become:
     pages.update()
     assert pages.get("k") == "old"
     become("A")
-    elsewhere = Store("default", pages.store.options)
+    elsewhere = BackendStore("default", pages.store.options)
     run(elsewhere.set(pages.make_key("k"), "x" * 2 * MIB, 0))
     assert elsewhere.shm.get(pages.make_key("k")) is None
     become("B")

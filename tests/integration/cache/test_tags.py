@@ -21,7 +21,7 @@ from resty_django.cache import (
 )
 from resty_django.cache.storage import records
 from resty_django.cache.tags import names
-from resty_django.cache.tags.versions import ITEMS
+from resty_django.cache.tags.versions import TAG_PREFIX
 from resty_django.sansio import run
 from tests.dictionaries import Clock
 from tests.integration.cache.conftest import Make, Process, Shared, value
@@ -140,7 +140,7 @@ async def test_lost_version_makes_records_invalid(make: Make, shared: Shared) ->
     """An evicted version is created anew with another number, so that old records never become valid again."""
     a, b = make("A"), make("B")
     await filled(a)
-    assert shared("values").delete(f"{ITEMS}c:shop:3")
+    assert shared("values").delete(f"{TAG_PREFIX}c:shop:3")
     assert await b.lookup("k") == (None, None, -1)
     await filled(a, "other")
     assert await b.lookup("k") == (None, None, -1)
@@ -150,7 +150,7 @@ async def test_lost_version_makes_records_invalid(make: Make, shared: Shared) ->
 async def test_version_of_a_foreign_type(make: Make, shared: Shared) -> None:
     a = make()
     await filled(a)
-    shared("values").set(f"{ITEMS}c:shop:3", "foreign")
+    shared("values").set(f"{TAG_PREFIX}c:shop:3", "foreign")
     a.cache.lru.flush_all()
     assert await a.lookup("k") == (None, None, -1)
 

@@ -174,7 +174,7 @@ def test_no_memory_is_tried_again_but_not_for_ever(channel: MemoryChannel, monke
     assert len(tries) == 3
     tries.clear()
     full = 10**9
-    monkeypatch.setattr("resty_django.events.channels.memory.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("resty_django.events.channels.memory.APPEND_RETRY_SECONDS", 0.05)
     with pytest.raises(NoMemory):
         channel.append(b"b", 10**9)
     assert tries[-1] - tries[0] < 1

@@ -9,8 +9,8 @@ import pytest
 from redis import Redis
 
 from resty_django.shdict import Item, NoMemory, StoreOutcome, Update
+from resty_django.shdict.base import StreamEntry
 from resty_django.shdict.redis import RedisDict
-from resty_django.shdict.redis.wire import StreamEntry
 from tests import servers
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]

@@ -14,8 +14,8 @@ from resty_django.cache.statistics.counts import (
     LONGEST_KEY,
     MOST_MISSED,
     SLOWEST,
+    CacheStats,
     Slow,
-    Stats,
     added,
     history,
     shortened,
@@ -34,18 +34,18 @@ def stored(record: Any) -> Any:
 
 
 def add(record: Any, now: float, *slow: Slow, **counts: float) -> Any:
-    return stored(added(record, tuple(Stats(**counts)), now, slow))  # type: ignore[arg-type]
+    return stored(added(record, tuple(CacheStats(**counts)), now, slow))  # type: ignore[arg-type]
 
 
 def test_the_minute_and_the_hour_under_way_are_at_the_end() -> None:
     summary = history(add(add(None, NOW, l1=2), NOW + 1, l3=1), NOW + 59)
-    assert summary.total == Stats(l1=2, l3=1)
+    assert summary.total == CacheStats(l1=2, l3=1)
     assert len(summary.minutes) == MINUTES
     assert len(summary.hours) == HOURS
-    assert summary.minutes[-1] == (NOW, Stats(l1=2, l3=1))
-    assert summary.minutes[-2] == (NOW - 60, Stats())
-    assert summary.hours[-1] == (NOW, Stats(l1=2, l3=1))
-    assert summary.hours[-2] == (NOW - 3600, Stats())
+    assert summary.minutes[-1] == (NOW, CacheStats(l1=2, l3=1))
+    assert summary.minutes[-2] == (NOW - 60, CacheStats())
+    assert summary.hours[-1] == (NOW, CacheStats(l1=2, l3=1))
+    assert summary.hours[-2] == (NOW - 3600, CacheStats())
 
 
 def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
@@ -55,11 +55,11 @@ def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
     now = NOW + 60 * 199
     assert len(record["minutes"]) == MINUTES
     summary = history(record, now)
-    assert summary.hour == Stats(l1=60)
+    assert summary.hour == CacheStats(l1=60)
     assert [span.counts.l1 for span in summary.hours[-4:]] == [60, 60, 60, 20]
-    assert summary.total == Stats(l1=200)
+    assert summary.total == CacheStats(l1=200)
     late = history(record, now + 3600 * HOURS)
-    assert (late.hour, late.days, late.total) == (Stats(), Stats(), Stats(l1=200))
+    assert (late.hour, late.days, late.total) == (CacheStats(), CacheStats(), CacheStats(l1=200))
 
 
 def test_the_record_is_bounded() -> None:
@@ -90,18 +90,18 @@ def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tup
 def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
     summary = history(foreign, NOW)
     assert (summary.total, summary.hour, summary.days, summary.slow) == (
-        Stats(),
-        Stats(),
-        Stats(),
+        CacheStats(),
+        CacheStats(),
+        CacheStats(),
         [],
     )
-    assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].counts == Stats(l1=1)
+    assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].counts == CacheStats(l1=1)
 
 
 def test_a_record_of_sums_alone_is_gone_on_with() -> None:
-    summary = history(add({"total": list(Stats(l1=5))}, NOW, l1=1), NOW)
-    assert (summary.total, summary.hour) == (Stats(l1=6), Stats(l1=1))
-    assert history(None, NOW).total == Stats()
+    summary = history(add({"total": list(CacheStats(l1=5))}, NOW, l1=1), NOW)
+    assert (summary.total, summary.hour) == (CacheStats(l1=6), CacheStats(l1=1))
+    assert history(None, NOW).total == CacheStats()
 
 
 # --- slow keys ---
@@ -154,13 +154,13 @@ def missed(*keys: tuple[str, int]) -> list[FrequentKey]:
 
 
 def test_the_most_missed_keys_of_several_processes_and_of_two_hours() -> None:
-    record = added(None, tuple(Stats()), NOW, (), missed(("a", 5), ("b", 1)))
-    record = added(record, tuple(Stats()), NOW + 9, (), missed(("b", 7)))
+    record = added(None, tuple(CacheStats()), NOW, (), missed(("a", 5), ("b", 1)))
+    record = added(record, tuple(CacheStats()), NOW + 9, (), missed(("b", 7)))
     assert history(record, NOW + 9).missed == missed(("b", 8), ("a", 5))
-    record = added(record, tuple(Stats()), NOW + 3600, (), missed(("a", 4)))
+    record = added(record, tuple(CacheStats()), NOW + 3600, (), missed(("a", 4)))
     assert history(record, NOW + 3600).missed == missed(("a", 9), ("b", 8))
     assert history(record, NOW + 7200).missed == missed(("a", 4))
-    assert added(record, tuple(Stats()), NOW + 3 * 3600)["missed"] == []
+    assert added(record, tuple(CacheStats()), NOW + 3 * 3600)["missed"] == []
 
 
 def test_the_list_of_missed_keys_is_bounded() -> None:
@@ -168,7 +168,7 @@ def test_the_list_of_missed_keys_is_bounded() -> None:
     for hour in range(3):
         for part in range(5):
             keys = [(f"{'k' * 190}{hour}{part}{number}", 1 + number) for number in range(MOST_MISSED)]
-            record = added(record, tuple(Stats()), NOW + 3600 * hour, (), missed(*keys))
+            record = added(record, tuple(CacheStats()), NOW + 3600 * hour, (), missed(*keys))
     assert record is not None
     assert len(record["missed"]) == 2 * MOST_MISSED
     assert len(history(record, NOW + 7200).missed) == MOST_MISSED

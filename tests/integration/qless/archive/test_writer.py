@@ -133,7 +133,7 @@ def test_clients_with_slow_clocks_are_not_missed(site: Client, clock: Clock) -> 
     clock.skew = 0
     write(site)
     assert set(states()) == {"c1", "slow"}
-    clock.skew = writer.SWEEP_INTERVAL + 1
+    clock.skew = writer.SWEEP_SECONDS + 1
     write(site)
     assert set(states()) == {"c1", "slow", "very-slow"}
 
@@ -165,7 +165,7 @@ def test_jobs_that_redis_deletes_first_are_counted(site: Client, clock: Clock) -
 
 
 def test_old_rows_are_deleted_in_batches(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PRUNE_BATCH", 3)
+    monkeypatch.setattr(writer, "MAX_ROWS_PER_DELETE", 3)
     for n in range(7):
         complete(site, f"c{n}")
     write(site)
@@ -305,12 +305,12 @@ def test_a_killed_writer_loses_nothing_and_doubles_nothing(site: Client, valkey:
 
 def test_the_interval_respects_what_redis_keeps() -> None:
     for keeps, kept, per_second, expected in (
-        (604_800, 50_000, 1, runner.MAX_INTERVAL),
+        (604_800, 50_000, 1, runner.MAX_PASS_SECONDS),
         (604_800, 50_000, 500, 10.0),
-        (604_800, 50_000, 50_000, runner.MIN_INTERVAL),
+        (604_800, 50_000, 50_000, runner.MIN_PASS_SECONDS),
         (100, 50_000, 0, 10.0),
-        (0, 50_000, 1, runner.MIN_INTERVAL),
-        (604_800, -1, 50_000, runner.MAX_INTERVAL),
+        (0, 50_000, 1, runner.MIN_PASS_SECONDS),
+        (604_800, -1, 50_000, runner.MAX_PASS_SECONDS),
     ):
         assert runner.next_interval(keeps, kept, per_second) == expected, (keeps, kept, per_second)
 
@@ -327,8 +327,8 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
         return insert(batch)
 
     monkeypatch.setattr(writer, "_store", failing)
-    monkeypatch.setattr(runner, "MIN_INTERVAL", 0.05)
-    monkeypatch.setattr(runner, "MAX_INTERVAL", 0.1)
+    monkeypatch.setattr(runner, "MIN_PASS_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "MAX_PASS_SECONDS", 0.1)
     complete(site, "c1")
     archiver = runner.Archiver(site)
     archiver.start()
