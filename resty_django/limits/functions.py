@@ -14,7 +14,7 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
 
@@ -128,7 +128,7 @@ def limited(
                     run(admitting(call_key))
                 return function(*args, **kwargs)
 
-        return wrapper  # type: ignore[return-value]
+        return cast("F", wrapper)
 
     return decorate
 
@@ -138,7 +138,7 @@ def _buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBuc
     buckets = []
     for one in split_rates(rate):
         text, capacity = split_amount(one, "capacity")
-        own: LimiterOptions = {"prefix": f"function:{name}:{digest(one)}:", "name": name, **options}  # type: ignore[typeddict-item]
+        own = cast("LimiterOptions", {"prefix": f"function:{name}:{digest(one)}:", "name": name, **options})
         buckets.append(TokenBucket(text, capacity, max_wait=0, idle=IDLE, **own))
     return buckets
 
@@ -172,7 +172,7 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         refusal = yield from banning.refusing(key)
         banning.record(key, refusal)
         if refusal is not None:
-            refusal = refusal._replace(limit=limiters[0].shown_limit)
+            refusal = refusal.replace(limit=limiters[0].shown_limit)
             counters[0].record(key, refusal)
             raise Limited(refusal)
     try:
@@ -188,7 +188,7 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         if ban is None:
             raise
         seconds = max(decision.retry_after, ban.until - ban.since)
-        raise Limited(decision._replace(retry_after=seconds)) from None
+        raise Limited(decision.replace(retry_after=seconds)) from None
 
 
 def _overridden(
@@ -239,4 +239,4 @@ def _count_together(
     """
     for counter, decision in zip(counters, combined.decisions, strict=True):
         if decision is not None and decision.allowed == combined.allowed:
-            counter.record(key, decision._replace(delay=delay) if decision.allowed else decision)
+            counter.record(key, decision.replace(delay=delay) if decision.allowed else decision)

@@ -68,7 +68,7 @@ class LimitMiddleware:
         return response if check is None else await check.afinish(response)
 
     def _process_view(
-        self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
+        self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]
     ) -> HttpResponseBase | None:
         policies = registry.policies_for(request, request.resolver_match)
         check = enforcer_for(policies).check(request, kwargs) if policies else None
@@ -83,7 +83,7 @@ class LimitMiddleware:
         return None
 
     async def _aprocess_view(
-        self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
+        self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]
     ) -> HttpResponseBase | None:
         if not registry.is_loaded():
             await registry.aload_policies()

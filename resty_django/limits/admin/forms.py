@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib.auth import get_user_model
@@ -192,7 +192,7 @@ class TrialForm(forms.Form):
         if all(spec.algorithm != "concurrency" for spec in specs.values()):
             del self.fields["lasts"]
         if len(specs) > 1:
-            self.fields["limit"].choices = [(name, name) for name in specs]  # type: ignore[attr-defined]
+            cast("forms.ChoiceField", self.fields["limit"]).choices = [(name, name) for name in specs]
         else:
             del self.fields["limit"]
 

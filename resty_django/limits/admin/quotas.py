@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -79,7 +79,7 @@ class FirstGrantForm(GrantForm):
     def __init__(self, data: Any) -> None:
         super().__init__(data, None)
         names = [quota.name for quota in registry.all_quotas()]
-        self.fields["quota"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        cast("forms.ChoiceField", self.fields["quota"]).choices = [(name, name) for name in names]
 
 
 class QuotaFilter(admin.SimpleListFilter):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import SharedDictError
+from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text.localized import grouped
 
 from ..decision import Decision
@@ -19,6 +20,7 @@ from ..limiters.rate import FixedWindow
 from ..specs.ban import BanRule
 from ..statistics.catalog import BAN, add_limit, series_name
 from ..statistics.reporter import stats
+from ..stores import LocalStore
 from ..stores.circuit_breaker import BYPASS_SECONDS
 from . import registry
 from .registry import Ban
@@ -38,7 +40,7 @@ class Banning:
         name: str,
         *,
         prefix: str,
-        store: Any = None,
+        store: str | SharedDict | LocalStore | None = None,
         on_error: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
@@ -81,7 +83,7 @@ class Banning:
         """List the bans in the catalog. `location`: a dotted name in the code."""
         add_limit(BAN, self.name, self, location)
 
-    def record(self, key: str, refusal: Decision | None, request: Any = None) -> None:
+    def record(self, key: str, refusal: Decision | None, request: HttpRequest | None = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""
         decision = Decision.passed(limit=0, remaining=0) if refusal is None else refusal
         stats.record(self._series, key, decision, request=request)

@@ -111,7 +111,7 @@ class ClientResolver:
         self.direct_name_of = None if texts else lru_cache(MAX_CACHED_ADDRESSES)(self._direct_name_of)
         """Returns `name` for `REMOTE_ADDR`; None if there are proxies."""
 
-    def address(self, meta: Mapping[str, Any]) -> Address | None:
+    def address(self, meta: Mapping[str, str]) -> Address | None:
         """Return the client's address, or None for a Unix socket that is not trusted or has no address."""
         text = meta.get("REMOTE_ADDR") or ""
         text = "" if text == UNIX_ADDRESS else text
@@ -129,7 +129,7 @@ class ClientResolver:
                 break
         return client
 
-    def name(self, meta: Mapping[str, Any]) -> str:
+    def name(self, meta: Mapping[str, str]) -> str:
         """Return the client's name for keys: an IPv4 address, an IPv6 network ("2001:db8::/64"), or ""."""
         if self.direct_name_of:
             return self.direct_name_of(meta.get("REMOTE_ADDR") or "")
@@ -155,7 +155,7 @@ class ClientResolver:
             return str(address)
         return str(IPv6Address(int(address) >> self._shift << self._shift)) + self._suffix
 
-    def _entries(self, meta: Mapping[str, Any]) -> Iterator[str]:
+    def _entries(self, meta: Mapping[str, str]) -> Iterator[str]:
         """Yield the entries of the header from right to left.
 
         Split at every comma, even within quotes: an address has no comma, and a quote that a client leaves open must

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest
@@ -54,12 +54,12 @@ def scopes() -> dict[str, Scope]:
 on_change(scopes.cache_clear, SETTING)
 
 
-def plain_request(request: Any) -> HttpRequest | None:
+def plain_request(request: HttpRequest | None) -> HttpRequest | None:
     """Return Django's request; a request of Django REST framework wraps it."""
     return cast("HttpRequest | None", getattr(request, "_request", request))
 
 
-def name_in(credentials: Mapping[str, Any]) -> str:
+def name_in(credentials: Mapping[str, object]) -> str:
     """Return the name in the credentials, or "" if they contain none."""
     for field in (get_user_model().USERNAME_FIELD, "username", "email"):
         value = credentials.get(field)

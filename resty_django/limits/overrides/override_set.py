@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from ipaddress import ip_interface
 from math import inf
 from time import time_ns
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ..callers import request_settings
 from ..callers.client_address import parse_address, parse_network
@@ -54,6 +55,9 @@ class Override(NamedTuple):
 
 
 ByLimit = dict[str, Override]
+
+OverrideRow: TypeAlias = tuple[int, str, str, str, str, datetime | None, datetime | None]
+"""The values of a row, as `current.COLUMNS` lists them."""
 
 
 class OverrideSet:
@@ -191,12 +195,9 @@ def _parsed(name: str) -> tuple[int, int] | None:
     return address.version, int(address)
 
 
-def override_of(row: Sequence[object]) -> Override:
-    """Return the override of the values of a row, as `current.COLUMNS` lists them."""
+def override_of(row: OverrideRow) -> Override:
+    """Return the override of a row."""
     pk, kind, key, limit, rate, starts_at, ends_at = row
-    starts, ends = (_seconds(moment, default) for moment, default in ((starts_at, -inf), (ends_at, inf)))
-    return Override(pk, kind, key, limit, rate, starts, ends)  # type: ignore[arg-type]
-
-
-def _seconds(moment: object, default: float) -> float:
-    return default if moment is None else moment.timestamp()  # type: ignore[attr-defined]
+    starts = -inf if starts_at is None else starts_at.timestamp()
+    ends = inf if ends_at is None else ends_at.timestamp()
+    return Override(pk, kind, key, limit, rate, starts, ends)

@@ -31,7 +31,7 @@ _of_thread = threading.local()
 """`changed`: a dict with the names that the thread has changed in `changed_together`; None outside of it."""
 
 
-def _changed(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
+def _changed(sender: type[Model], instance: Model, using: str, **kwargs: object) -> None:
     name = instance.name if isinstance(instance, LimitPolicy) else OVERRIDES
     changed: dict[str, None] | None = getattr(_of_thread, "changed", None)
     if changed is None:

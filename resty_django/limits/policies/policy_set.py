@@ -74,11 +74,11 @@ class Policy:
         """Return the limit in words, with the limits of its tiers."""
         return describe(self.spec)
 
-    def record(self, key: str, decision: Decision, request: Any = None) -> None:
+    def record(self, key: str, decision: Decision, request: HttpRequest | None = None) -> None:
         """Count a decision in the statistics of this policy."""
         stats.record(self.name, key, decision, self.mode == "shadow", request)
 
-    def record_refusal(self, key: str, decision: Decision, request: Any = None) -> None:
+    def record_refusal(self, key: str, decision: Decision, request: HttpRequest | None = None) -> None:
         """Count a decision only if it is a refusal."""
         if not decision.allowed:
             self.record(key, decision, request)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from functools import partial
 from time import time_ns
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
 
 from asgiref.sync import sync_to_async
 from django.db import Error as DatabaseError
 from django.db import transaction
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from resty_django.callables import caller
@@ -123,7 +124,7 @@ class Quota:
                 raise TypeError(unknown_option("Quota()", option, Quota, QuotaOptions.__annotations__))
         self.name = checked_name(name)
         self.choice = choice_of(limit, options.get("tiers"), options.get("tier"))
-        self.limit: int | None = None if self.choice else checked_limit(limit)
+        self.limit: int | None = None if self.choice else checked_limit(cast("int", limit))
         self.per = options.get("per", "")
         self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
         on_error = options.get("on_error")
@@ -223,7 +224,7 @@ class Quota:
 
     # --- statistics ---
 
-    def record(self, key: object, decision: Decision, shadow: bool = False, request: Any = None) -> None:
+    def record(self, key: object, decision: Decision, shadow: bool = False, request: HttpRequest | None = None) -> None:
         """Count a decision in the statistics; `shadow`: it was not enforced."""
         stats.record(self.series, row_key(key), decision, shadow, request)
 
@@ -260,7 +261,7 @@ class Quota:
         return self._limit(None)
 
     @property
-    def numbers(self) -> tuple[int | None]:
+    def config(self) -> tuple[int | None]:
         """The numbers that header fields depend on."""
         return (self.limit,)
 
@@ -481,5 +482,5 @@ class Quota:
             return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
             taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
-            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)

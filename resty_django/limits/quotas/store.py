@@ -60,7 +60,7 @@ class BlockStore:
         owner: object,
     ) -> None:
         self._quota = quota
-        self._store = store
+        self._store_name = store if store is None or isinstance(store, str) else ""
         self._own_store = None if store is None or isinstance(store, str) else store_of(store)
         self._now = now
         self._owner = owner
@@ -70,7 +70,7 @@ class BlockStore:
     @property
     def store(self) -> Store:
         """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
-        return STORES[self._store] if self._own_store is None else self._own_store  # type: ignore[index]
+        return STORES[self._store_name] if self._own_store is None else self._own_store
 
     def changing(self, key: str, period: Period, change_of: BlockChange) -> Steps[Any]:
         """Change the block of a key in the store. Return the result; None if the store cannot be used."""

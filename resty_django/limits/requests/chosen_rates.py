@@ -89,11 +89,11 @@ class RequestEnforcer(Enforcer):
         """Return the enforcer for a request, or None if no limit applies."""
         raise NotImplementedError
 
-    def check(self, request: HttpRequest, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+    def check(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
         enforcer = run(self.choosing(request))
         return None if enforcer is None else enforcer.check(request, kwargs)
 
-    async def acheck(self, request: HttpRequest, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+    async def acheck(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
         enforcer = await arun(self.choosing(request))
         return None if enforcer is None else await enforcer.acheck(request, kwargs)
 

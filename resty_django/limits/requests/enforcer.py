@@ -70,7 +70,7 @@ class Enforcer:
             [(limit, cost) for limit in self._limits if type(cost := limit.options.cost) is int and cost != 1]
         )
 
-    def check(self, request: HttpRequest, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+    def check(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
         """Decide on a request, with `kwargs` of its view. Return None if no limit applies.
 
         Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
@@ -108,7 +108,7 @@ class Enforcer:
             raise
         return check
 
-    async def acheck(self, request: HttpRequest, kwargs: Mapping[str, Any]) -> LimitCheck | None:
+    async def acheck(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
         """Run `check` without blocking the event loop."""
         limits = self.applicable(request)
         if not limits:
@@ -215,7 +215,7 @@ class Enforcer:
             decision = yield from limit.ban.refusing(key)
             limit.ban.record(key, decision, check.request)
             if decision is not None:
-                check.add(limit, key, decision._replace(limit=limit.limiter.shown_limit))
+                check.add(limit, key, decision.replace(limit=limit.limiter.shown_limit))
                 check.banned = True
                 return
         yield from self._deciding_on_limits(check, keyed)
@@ -273,7 +273,7 @@ class EitherEnforcer(Enforcer):
             check.add(limit, key, decision)
 
 
-def _keyed(limits: Iterable[RequestLimit], request: HttpRequest, kwargs: Mapping[str, Any]) -> KeyedLimits:
+def _keyed(limits: Iterable[RequestLimit], request: HttpRequest, kwargs: Mapping[str, object]) -> KeyedLimits:
     """Return the limits with the keys of the request, without limits whose key function exempts it.
 
     Rates with a common key ask for it once.
