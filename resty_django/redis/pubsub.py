@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from redis import asyncio as aio
+from redis.client import PubSub
 
 from .clients import AsyncClient, Client
 from .errors import StoreDown
@@ -54,7 +55,8 @@ class Subscription(_Subscription):
     """A subscription for one thread. All calls raise `StoreDown` or `StoreError`; then create a new one."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client.pubsub())  # type: ignore[no-untyped-call]
+        pubsub: Callable[[], PubSub] = client.pubsub
+        super().__init__(pubsub())
 
     def change(self, added: Collection[bytes], dropped: Collection[bytes] = ()) -> None:
         """Subscribe to the channels in `added` and unsubscribe from those in `dropped`."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from redis import RedisCluster
 from redis import asyncio as aio
@@ -18,9 +18,9 @@ from .asynchronous import beginning_call
 from .clients import AsyncClient, Client
 from .faults import FAULTS, translated
 
-Arguments = tuple[bytes | str | int | float, ...]
+Arguments: TypeAlias = tuple[bytes | str | int | float, ...]
 """Arguments of a script. Numbers arrive as decimal text."""
-Keys = Iterable[bytes] | Mapping[bytes, Arguments]
+Keys: TypeAlias = Iterable[bytes] | Mapping[bytes, Arguments]
 """Keys of a script, or keys with separate arguments."""
 
 _CLUSTERS: Final = (RedisCluster, aio.RedisCluster)
@@ -90,7 +90,7 @@ class LuaScript:
         return await arun(self._after_errors(client, keys, calls, replies))
 
     def _after_errors(
-        self, client: Any, keys: Arguments, calls: Sequence[Arguments], replies: list[Any]
+        self, client: Client | AsyncClient, keys: Arguments, calls: Sequence[Arguments], replies: list[object]
     ) -> Steps[list[Any]]:
         """Repeat the calls whose node does not know the script. Return all replies, with each error as `StoreError`."""
         pending = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -126,7 +126,9 @@ class LuaScript:
         """Do the same as `each` for asyncio."""
         return await arun(self._each(client, keys, args, last_keys))
 
-    def _each(self, client: Any, keys: Keys, args: Arguments, last_keys: Arguments) -> Steps[dict[bytes, Any]]:
+    def _each(
+        self, client: Client | AsyncClient, keys: Keys, args: Arguments, last_keys: Arguments
+    ) -> Steps[dict[bytes, Any]]:
         replies: dict[bytes, Any] = dict.fromkeys(keys)
         pending = list(replies)
         own: Mapping[bytes, Arguments] = keys if isinstance(keys, Mapping) else {}
@@ -150,7 +152,7 @@ class LuaScript:
         return {key: (self._listed(reply) if self._listed else reply)[0] for key, reply in replies.items()}
 
 
-def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
+def _send(client: Client, commands: Sequence[Arguments]) -> list[object]:
     """Send commands in one pipeline and return their replies and errors."""
     with client.pipeline(transaction=False) as pipe:
         if isinstance(client, RedisCluster):
@@ -162,18 +164,18 @@ def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
         return pipe.execute(raise_on_error=False)
 
 
-def _target(client: RedisCluster, command: Arguments) -> dict[str, Any]:
+def _target(client: RedisCluster, command: Arguments) -> dict[str, object]:
     """Return the option that names the node for a script on a cluster.
 
     Without it, redis-py 8 asks a node for the keys of each command in a pipeline, one round trip per command.
     """
     try:
-        return {"target_nodes": client.get_node_from_key(command[3])}  # type: ignore[no-untyped-call]
+        return {"target_nodes": client.get_node_from_key(command[3])}
     except SlotNotCoveredError:
         return {}
 
 
-async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any]:
+async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[object]:
     """Do the same as `_send` for asyncio."""
     async with client.pipeline(transaction=False) as pipe:
         for command in commands:
@@ -182,7 +184,7 @@ async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any
             return await pipe.execute(raise_on_error=False)
 
 
-def _as_store_error(reply: Any) -> Any:
+def _as_store_error(reply: object) -> object:
     """Return the reply, or for a redis-py error the matching `StoreError` with it as the cause."""
     if not isinstance(reply, FAULTS):
         return reply
@@ -191,7 +193,7 @@ def _as_store_error(reply: Any) -> Any:
     return error
 
 
-def _keys_without_script(replies: Mapping[bytes, Any]) -> list[bytes]:
+def _keys_without_script(replies: Mapping[bytes, object]) -> list[bytes]:
     """Return the keys whose node does not know the script. Raise any other error."""
     for reply in replies.values():
         if isinstance(reply, FAULTS) and not isinstance(reply, NoScriptError):

@@ -261,7 +261,7 @@ class Quota:
         return self._limit(None)
 
     @property
-    def numbers(self) -> tuple[int | None]:
+    def config(self) -> tuple[int | None]:
         """The numbers that header fields depend on."""
         return (self.limit,)
 
@@ -482,5 +482,5 @@ class Quota:
             return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
             taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
-            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)

@@ -212,7 +212,7 @@ class Enforcer:
             decision = yield from limit.ban.refusing(key)
             limit.ban.record(key, decision, check.request)
             if decision is not None:
-                check.add(limit, key, decision._replace(limit=limit.limiter.shown_limit))
+                check.add(limit, key, decision.replace(limit=limit.limiter.shown_limit))
                 check.banned = True
                 return
         yield from self._deciding_on_limits(check, keyed)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from resty_django.redis import async_connection, connection
-from resty_django.redis.keys import Memory, amemory, ascan, memory, scan
+from resty_django.redis.keys import ServerMemory, amemory, ascan, memory, scan
 from resty_django.sansio import Step, Steps, arun, run
 
 from ..base import DictStats, Entry, Item, K, Keep, OnError, SharedDict, StoreOutcome, StreamEntry, Update, decode_many
@@ -348,20 +348,20 @@ class RedisDict(ScriptCaller, SharedDict):
         return freed
 
     def capacity(self) -> int:
-        return run(self._memory())[0]
+        return run(self._memory()).limit
 
     async def acapacity(self) -> int:
-        return (await arun(self._memory()))[0]
+        return (await arun(self._memory())).limit
 
     def free_space(self) -> int:
-        return run(self._memory())[1]
+        return run(self._memory()).free
 
     async def afree_space(self) -> int:
-        return (await arun(self._memory()))[1]
+        return (await arun(self._memory())).free
 
-    def _memory(self) -> Steps[Memory]:
+    def _memory(self) -> Steps[ServerMemory]:
         with self._faults():
-            figures: Memory = yield Step(memory, amemory, ((yield self._connected),))
+            figures: ServerMemory = yield Step(memory, amemory, ((yield self._connected),))
         return figures
 
     def stats(self) -> DictStats:
@@ -377,7 +377,8 @@ class RedisDict(ScriptCaller, SharedDict):
             _, next_batch = yield from self._scan()
             while batch := (yield next_batch):
                 keys += len(batch)
-        return DictStats(keys, *(yield from self._memory()), None)
+        server = yield from self._memory()
+        return DictStats(keys, server.limit, server.free, None)
 
     def close(self) -> None:
         """Do nothing: the connections belong to the cache."""

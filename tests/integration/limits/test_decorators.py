@@ -787,7 +787,7 @@ def test_the_numbers_of_a_bucket(rate: str | float, numbers: tuple[float, int, i
 def test_a_bucket_is_never_faster_than_its_rate_and_hardly_slower() -> None:
     for count in (1, 3, 7, 13, 60, 99, 128, 333, 600, 777, 999, 1001, 1024, 4321, 60_000):
         for capacity in (None, max(1, count // 1000)):
-            numbers = TokenBucket(f"{count}/s", capacity).numbers
+            numbers = TokenBucket(f"{count}/s", capacity).config
             assert numbers.quantum <= numbers.capacity
             rate = numbers.quantum * 1000 / numbers.interval
             assert 0.9997 * count <= rate <= count * (1 + 1e-9)
