@@ -66,10 +66,6 @@ class Tile:
     more: int = 0
 
 
-MOST_ROWS = 8
-"""Maximum number of rows in a tile; the linked page shows all of them."""
-
-
 def tile(
     figures: Sequence[Figure],
     rows: Sequence[TileRow] = (),
@@ -78,8 +74,8 @@ def tile(
     bars_label: str = "",
     notes: Sequence[str] = (),
 ) -> Tile:
-    """Return a tile with the figures and the first of the rows."""
-    return Tile(figures, rows[:MOST_ROWS], bars, bars_label, notes, max(0, len(rows) - MOST_ROWS))
+    """Return a tile with the figures and the first eight rows; the linked page shows all of them."""
+    return Tile(figures, rows[:8], bars, bars_label, notes, more=max(0, len(rows) - 8))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,14 +28,10 @@ from .formatting import number
 from .lists import PicksContext
 from .operations import Operation, OperationResult, Refused, UserForm
 
-MAX_SELECTED: Final = 500
-"""Maximum number of rows selected by check boxes."""
 MAX_ALL: Final = 1000
 """Maximum number of rows of a list that an operation changes in one step."""
 MAX_NAMED: Final = 25
 """Maximum number of objects that a confirmation names."""
-MAX_ERRORS: Final = 3
-"""Maximum number of errors in a message."""
 
 FactList = list[tuple[Any, Any]]
 StepResult = tuple[list[tuple[Any, OperationResult]], list[str]]
@@ -177,7 +173,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         back = self.list_address(request)
-        verb, picks = request.POST.get("verb", ""), request.POST.getlist("pick")[:MAX_SELECTED]
+        verb, picks = request.POST.get("verb", ""), request.POST.getlist("pick")[:500]
         operation = next((entry for entry in self.operations if entry.done and entry.name == verb), None)
         if operation is None or not (picks or "all" in request.POST):
             if request.method == "POST":
@@ -217,7 +213,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         progress = BulkProgress.from_post(request.POST)
         changes, errors = selection.step(operation, form.cleaned_data, progress)
         self.add_changes(request, changes)
-        errors = [printable(error, 300) for error in dict.fromkeys(errors)][:MAX_ERRORS]
+        errors = [printable(error, 300) for error in dict.fromkeys(errors)][:3]
         if not selection.is_finished():
             entered = [(key, request.POST[key]) for key in form.fields if request.POST.get(key)]
             text = _("%(seen)s of %(jobs)s")

@@ -14,16 +14,9 @@ from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import pgettext
 
 NONE: Final = "–"
-_FIRST_SECOND: Final = datetime(2, 1, 2, tzinfo=UTC).timestamp()
-_LAST_SECOND: Final = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
-_UNITS: Final = (
-    (86400, pgettext_lazy("unit of time", "d"), 3600, pgettext_lazy("unit of time", "h")),
-    (3600, pgettext_lazy("unit of time", "h"), 60, pgettext_lazy("unit of time", "min")),
-    (60, pgettext_lazy("unit of time", "min"), 1, pgettext_lazy("unit of time", "s")),
-)
 
 
 def percent(share: float) -> str:
@@ -54,16 +47,24 @@ def duration(value: float) -> str:
     if value < 0.995:
         milliseconds = value * 1000
         digits = _rounded(milliseconds) if milliseconds < 10 else _localized(milliseconds, 0)
-        return f"{digits} {pgettext_lazy('unit of time', 'ms')}"
+        return f"{digits} {pgettext('unit of time', 'ms')}"
     if value < 10:
-        return f"{_rounded(value)} {pgettext_lazy('unit of time', 's')}"
-    for length, unit, lower_length, lower_unit in _UNITS:
-        if value >= length:
-            count, remainder = divmod(int(value), length)
-            text = f"{_localized(count, 0)} {unit}"
-            lower_count = remainder // lower_length
-            return f"{text} {lower_count} {lower_unit}" if lower_count else text
-    return f"{_localized(value, 0)} {pgettext_lazy('unit of time', 's')}"
+        return f"{_rounded(value)} {pgettext('unit of time', 's')}"
+    if value < 60:
+        return f"{_localized(value, 0)} {pgettext('unit of time', 's')}"
+    if value < 3600:
+        return _in_units(value, 60, pgettext("unit of time", "min"), 1, pgettext("unit of time", "s"))
+    if value < 86_400:
+        return _in_units(value, 3600, pgettext("unit of time", "h"), 60, pgettext("unit of time", "min"))
+    return _in_units(value, 86_400, pgettext("unit of time", "d"), 3600, pgettext("unit of time", "h"))
+
+
+def _in_units(seconds: float, length: int, unit: str, lower_length: int, lower_unit: str) -> str:
+    """Return a duration in a unit of `length` seconds and the next lower unit, which is left out if it is 0."""
+    count, remainder = divmod(int(seconds), length)
+    lower_count = remainder // lower_length
+    text = f"{_localized(count, 0)} {unit}"
+    return f"{text} {lower_count} {lower_unit}" if lower_count else text
 
 
 def date(moment: datetime) -> str:
@@ -88,9 +89,11 @@ def date_time(moment: datetime | float | None) -> str:
 
 
 def local_time(epoch: float) -> datetime:
-    """Return epoch seconds in the current time zone. Times outside of the years 2 to 9998 become the nearest in them,
-    because stored numbers may be of any size."""
-    bounded = min(max(_FIRST_SECOND, epoch), _LAST_SECOND)
+    """Return epoch seconds in the current time zone.
+
+    Stored numbers may have any size, so times before the year 2 or after the year 9998 become the nearest valid time.
+    """
+    bounded = min(max(-62_103_974_400.0, epoch), 253_370_678_400.0)
     return datetime.fromtimestamp(bounded, timezone.get_current_timezone())
 
 

@@ -8,12 +8,12 @@ import socket
 from dataclasses import dataclass
 from datetime import datetime
 from pprint import pformat
-from typing import Any, Final
+from typing import Final
 
 from django.template.defaultfilters import filesizeformat
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import ngettext
 
 from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
@@ -23,24 +23,10 @@ from resty_django.text import printable
 
 from .formatting import NONE, duration, free_space_bar, local_time, number
 
-LONGEST_VALUE: Final = 4000
-LONGEST_KEY: Final = 200
-"""Maximum length of a shown value and of a shown key, in characters."""
-LONGEST_LINK: Final = 1000
-"""Maximum length in bytes of a key with a link; a longer key does not fit into a URL."""
+MAX_VALUE_CHARS: Final = 4000
+"""Maximum length of a shown value in characters."""
 MAX_SCANNED: Final = 10_000
-MAX_LISTED: Final = 100
-"""Maximum number of keys that a search examines, and that it shows."""
-
-TYPES: Final = {
-    str: gettext_lazy("text"),
-    int: gettext_lazy("whole number"),
-    float: gettext_lazy("number"),
-    bool: gettext_lazy("true or false"),
-    bytes: gettext_lazy("bytes"),
-    list: gettext_lazy("list, as msgpack"),
-    dict: gettext_lazy("dict, as msgpack"),
-}
+"""Maximum number of keys that a search examines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +85,7 @@ class DictionaryView:
 
 def why(error: Exception) -> str:
     """Return the message of an error, with the type unless it is a `SharedDictError`."""
-    text = printable(str(error), LONGEST_VALUE)
+    text = printable(str(error), MAX_VALUE_CHARS)
     return text if isinstance(error, SharedDictError) else f"{type(error).__name__}: {text}"
 
 
@@ -127,8 +113,9 @@ class KeyView:
     @classmethod
     def of(cls, key: str) -> KeyView:
         name = key.encode("utf-8", "surrogateescape")
-        token = base64.urlsafe_b64encode(name).decode() if len(name) <= LONGEST_LINK else ""
-        return cls(printable(key, LONGEST_KEY), token)
+        # A longer key does not fit into a URL, so it gets no link.
+        token = base64.urlsafe_b64encode(name).decode() if len(name) <= 1000 else ""
+        return cls(printable(key, 200), token)
 
 
 def key_of(token: str) -> str:
@@ -162,8 +149,21 @@ def find_item(dictionary: SharedDict, key: str) -> ItemView | None:
         return None
     value = item.value
     life = None if item.stale else dictionary.ttl(key)
-    kind = str(TYPES.get(type(value), type(value).__name__))
-    return ItemView(kind, size_of(value), life_text(life), value_text(value), item.flags, item.stale)
+    return ItemView(kind_of(value), size_of(value), life_text(life), value_text(value), item.flags, item.stale)
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value in words."""
+    kinds = {
+        str: _("text"),
+        int: _("whole number"),
+        float: _("number"),
+        bool: _("true or false"),
+        bytes: _("bytes"),
+        list: _("list, as msgpack"),
+        dict: _("dict, as msgpack"),
+    }
+    return kinds.get(type(value), type(value).__name__)
 
 
 def _list_view(length: int, life: float | None) -> ItemView:
@@ -179,7 +179,7 @@ def life_text(ttl: float | None) -> str:
     return duration(ttl)
 
 
-def size_of(value: Any) -> str:
+def size_of(value: object) -> str:
     if isinstance(value, str):
         return ngettext("%(count)s character", "%(count)s characters", len(value)) % {"count": number(len(value))}
     if isinstance(value, bytes):
@@ -189,16 +189,16 @@ def size_of(value: Any) -> str:
     return ""
 
 
-def value_text(value: Any) -> str:
-    """Return the value as text of at most about `LONGEST_VALUE` characters."""
+def value_text(value: object) -> str:
+    """Return the value as text of at most about `MAX_VALUE_CHARS` characters."""
     if isinstance(value, str):
-        return printable(value, LONGEST_VALUE)
+        return printable(value, MAX_VALUE_CHARS)
     if isinstance(value, bytes):
-        return printable(repr(value[:LONGEST_VALUE]), LONGEST_VALUE)
+        return printable(repr(value[:MAX_VALUE_CHARS]), MAX_VALUE_CHARS)
     text = repr(value)
-    if len(text) <= LONGEST_VALUE and isinstance(value, list | dict):
+    if len(text) <= MAX_VALUE_CHARS and isinstance(value, list | dict):
         text = pformat(value, width=100, sort_dicts=False)
-    return printable(text, LONGEST_VALUE)
+    return printable(text, MAX_VALUE_CHARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +216,6 @@ def search(dictionary: SharedDict, text: str) -> KeySearch:
     """Search the first keys of a dictionary. Raise `SharedDictError`."""
     keys = dictionary.get_keys(MAX_SCANNED)
     matches = [key for key in keys if text in key]
-    return KeySearch(
-        [KeyView.of(key) for key in matches[:MAX_LISTED]], len(matches) > MAX_LISTED, len(keys) >= MAX_SCANNED
-    )
+    max_listed = 100
+    listed = [KeyView.of(key) for key in matches[:max_listed]]
+    return KeySearch(listed, len(matches) > max_listed, len(keys) >= MAX_SCANNED)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 
 from resty_django.admin.formatting import duration, number
-from resty_django.admin.statistics import TYPES, KeyView, life_text, size_of, value_text
+from resty_django.admin.statistics import KeyView, kind_of, life_text, size_of, value_text
 from resty_django.sansio import run
 from resty_django.shdict import Item, SharedDict, Unreadable, WrongKind
 
@@ -106,7 +106,8 @@ def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
 def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
     item = _item(dictionary, name)
     life = life_text(dictionary.ttl(name))
-    size = "" if item is None else size_of(item.value) or str(TYPES.get(type(item.value), ""))
+    value = None if item is None else item.value
+    size = "" if value is None else size_of(value) or kind_of(value)
     return Row(KeyView.of(key), life, _levels(cache, key, item), size)
 
 
@@ -177,7 +178,7 @@ def _foreign(item: Item, size: str, life: str, levels: str, where: str) -> Detai
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else str(TYPES.get(type(value), type(value).__name__)).partition(",")[0]
+    return "None" if value is None else kind_of(value).partition(",")[0]
 
 
 def delete(cache: Cache, key: str) -> None:

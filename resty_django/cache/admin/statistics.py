@@ -11,8 +11,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
-from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
+from resty_django.admin.chart_axes import TimeUnit, Unit, time_axis
+from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.formatting import NONE, duration, local_time, number, percent
 from resty_django.admin.statistics import KeyView, why
 from resty_django.minute_series.records import PeriodCounts, summed
@@ -199,9 +199,9 @@ class Figures:
     def charts(self, period: str) -> list[Chart]:
         """Misses by reason, hit ratio and calls of the last hour by minute, or of the last two days by hour."""
         if period == "hour":
-            return span_charts(self.history.minutes, MINUTE, self.words)
+            return span_charts(self.history.minutes, "minute", self.words)
         summary = _("%(calls)s calls in the last two days") % {"calls": number(self.history.days.calls)}
-        return span_charts(self.history.hours, HOUR, summary)
+        return span_charts(self.history.hours, "hour", summary)
 
     @property
     def slow(self) -> list[SlowKey]:
@@ -237,12 +237,12 @@ def _bars(spans: Sequence[PeriodCounts[CacheStats]], labels: Mapping[str, Any]) 
     return [Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in labels.items()]
 
 
-def span_charts(spans: Sequence[PeriodCounts[CacheStats]], seconds: int, summary: str) -> list[Chart]:
+def span_charts(spans: Sequence[PeriodCounts[CacheStats]], unit: TimeUnit, summary: str) -> list[Chart]:
     """Return the charts of misses, hit ratio and calls for spans of a minute or an hour."""
-    axis = time_axis([span.start for span in spans], seconds)
+    axis = time_axis([span.start for span in spans], unit)
     ratios = [span.counts.hit_ratio if span.counts.calls else None for span in spans]
     calls = [span.counts.calls for span in spans]
-    by_minute = seconds == MINUTE
+    by_minute = unit == "minute"
     callback_times = [
         span.counts.callback_seconds / span.counts.callbacks if span.counts.callbacks else None for span in spans
     ]
@@ -262,10 +262,10 @@ def span_charts(spans: Sequence[PeriodCounts[CacheStats]], seconds: int, summary
         Chart(
             _("Hit ratio"),
             [
-                Series("hits", _("Hits"), ratios, LINE),
-                Series("calls", _("Calls"), calls, TABLE, Unit.COUNT),
-                Series("callbacks", _("Callbacks"), [span.counts.callbacks for span in spans], TABLE, Unit.COUNT),
-                Series("callback", _("Mean time"), callback_times, TABLE, Unit.SECONDS),
+                Series("hits", _("Hits"), ratios, "line"),
+                Series("calls", _("Calls"), calls, "table", Unit.COUNT),
+                Series("callbacks", _("Callbacks"), [span.counts.callbacks for span in spans], "table", Unit.COUNT),
+                Series("callback", _("Mean time"), callback_times, "table", Unit.SECONDS),
             ],
             axis,
             y_label=_("calls answered by L1, L2 or a stale value"),
@@ -278,8 +278,8 @@ def span_charts(spans: Sequence[PeriodCounts[CacheStats]], seconds: int, summary
         Chart(
             _("Calls"),
             [
-                Series("calls", _("Calls"), calls, TABLE),
-                Series("hits", _("Hits"), ratios, TABLE, Unit.SHARE),
+                Series("calls", _("Calls"), calls, "table"),
+                Series("hits", _("Hits"), ratios, "table", Unit.SHARE),
                 *levels_of(spans),
             ],
             axis,

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
+from resty_django.admin.chart_axes import time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.formatting import number
 from resty_django.admin.statistics import KeyView, OutageView, why
@@ -83,7 +83,7 @@ class LimitFigures:
         return Chart(
             _("Decisions"),
             series_of(self.history.minutes),
-            time_axis([minute.start for minute in self.history.minutes], MINUTE),
+            time_axis([minute.start for minute in self.history.minutes], "minute"),
             y_label=_("decisions per minute"),
             summary=self.words,
             table_label=_("By minute"),
@@ -95,7 +95,7 @@ class LimitFigures:
         return Chart(
             _("Decisions"),
             series_of(self.history.hours),
-            time_axis([hour.start for hour in self.history.hours], HOUR),
+            time_axis([hour.start for hour in self.history.hours], "hour"),
             y_label=_("decisions per hour"),
             summary=in_words(self.history.days),
             table_label=_("By hour"),

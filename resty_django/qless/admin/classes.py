@@ -28,14 +28,6 @@ COLUMNS: Final = (
     Column("ran_p50", gettext_lazy("Running time, p50"), number=True),
     Column("ran_p95", gettext_lazy("p95"), number=True),
 )
-GROUP_COLUMNS: Final = (
-    Column("group", gettext_lazy("Failure group")),
-    Column("count", gettext_lazy("Failed jobs"), number=True),
-)
-MAX_GROUPS: Final = 50
-"""Maximum number of failure groups, the largest first, whose latest jobs are examined for their class."""
-EXAMINED: Final = 2
-"""Number of latest jobs of a failure group that are examined."""
 
 
 class JobClassAdmin(JobsAdmin[JobClass]):
@@ -118,9 +110,10 @@ def _row(klass: str, totals: JobTotals) -> Row:
 
 
 def _failure_groups(request: HttpRequest, client: Client, klass: str) -> Table:
-    counts: dict[str, int] = client.jobs.failed()
-    largest = sorted(counts, key=lambda group: (-counts[group], group))[:MAX_GROUPS]
-    latest = latest_failures(client, largest, EXAMINED)
+    """Return the failure groups whose two latest jobs have this class, of the 50 largest groups."""
+    counts = client.jobs.failed()
+    largest = sorted(counts, key=lambda group: (-counts[group], group))[:50]
+    latest = latest_failures(client, largest, 2)
     rows = [
         Row(
             {"group": formatting.link("failuregroup", group), "count": formatting.number(counts[group])},
@@ -131,7 +124,7 @@ def _failure_groups(request: HttpRequest, client: Client, klass: str) -> Table:
     ]
     return table(
         request,
-        GROUP_COLUMNS,
+        [Column("group", _("Failure group")), Column("count", _("Failed jobs"), number=True)],
         rows,
         caption=_("Failure groups whose latest jobs have this class"),
         empty=_("None of the latest failed jobs has this class."),

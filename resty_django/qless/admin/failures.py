@@ -44,8 +44,6 @@ COLUMNS: Final = (
     Column("spark", gettext_lazy("Latest 25"), sorts=False),
     Column("says", gettext_lazy("Latest error"), sorts=False),
 )
-EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "spark")
-SPARKLINE_BARS: Final = 24
 
 
 class GroupContext(ListContext):
@@ -53,7 +51,7 @@ class GroupContext(ListContext):
 
     failure: FailureContext | None
     table: Table
-    paced: Mapping[str, Any] | None
+    paced: Mapping[str, object] | None
 
 
 def _pace(group: str, data: dict[str, Any]) -> OperationResult:
@@ -86,20 +84,20 @@ PACE: Final = Operation(
     },
     form=lambda data, group: PaceForm(data),
 )
-STOP_PACE: Final = Operation(
-    "stop_pace",
-    gettext_lazy("Stop the paced retry"),
-    "retry_job",
-    _stop_pace,
-    gettext_lazy("The jobs that are left stay failed."),
-)
 
 
 class FailureGroupAdmin(JobsAdmin[FailureGroup]):
     operations = (OPERATIONS["retry"], PACE, OPERATIONS["move"], OPERATIONS["cancel"])
 
     def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("bulk", self.bulk_view, "bulk/"), *self.operation_urls(PACE, STOP_PACE)]
+        stop_pace = Operation(
+            "stop_pace",
+            gettext_lazy("Stop the paced retry"),
+            "retry_job",
+            _stop_pace,
+            gettext_lazy("The jobs that are left stay failed."),
+        )
+        return [self.page_url("bulk", self.bulk_view, "bulk/"), *self.operation_urls(PACE, stop_pace)]
 
     def target(self, obj: FailureGroup) -> str:
         return obj.name
@@ -136,7 +134,9 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             empty=_("No matching groups. Remove the filter.") if groups else _("No failed jobs."),
             position=page,
             picks=True,
-            export=sheet_of("failure-groups", EXPORTED, lambda: _rows(client, rows)),
+            export=sheet_of(
+                "failure-groups", [column for column in COLUMNS if column.key != "spark"], lambda: _rows(client, rows)
+            ),
         )
         summary = _("%(jobs)s failed") % {"jobs": formatting.job_count(sum(groups.values()))}
         return self.list_page(
@@ -204,7 +204,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         ]
 
 
-def _paced_context(client: Client, group: str, failed: int) -> dict[str, Any] | None:
+def _paced_context(client: Client, group: str, failed: int) -> dict[str, object] | None:
     """Return the progress of a group's paced retry, until a day after its end. `failed`: the number of its jobs."""
     values = redis_command(client, "HMGET", f"paced:{group}", "id", "queue", "rate", "left", "stopped")
     id, queue, rate, left_text, stopped = (text(value) if isinstance(value, bytes) else value or "" for value in values)
@@ -213,7 +213,7 @@ def _paced_context(client: Client, group: str, failed: int) -> dict[str, Any] | 
         return None
     left = min(int(left_text or 0), failed)
     first = redis_command(client, "ZRANGE", f"q:{queue}-paced", 0, 0) if left else []
-    note: Any
+    note: str
     if left and any(counts.paused for counts in queue_counts(client, [queue])):
         note = format_html(_("Waits: the queue {} is paused."), formatting.link("queue", queue))
     elif first and first[0] != group:
@@ -273,16 +273,15 @@ def _last(latest: LatestFailures) -> float | None:
     return next(iter(latest.times), 0) or None
 
 
-def _sparkline(failed_at: Sequence[float], now: float) -> Any:
+def _sparkline(failed_at: Sequence[float], now: float) -> str:
     """Draw the times of the newest failures, from the earliest of them until now."""
     times = [timestamp for timestamp in failed_at if timestamp]
     if not times:
         return ""
-    first = min(times)
-    width = max(1.0, now - first) / SPARKLINE_BARS
-    counts = [0] * SPARKLINE_BARS
+    first, counts = min(times), [0] * 24
+    width = max(1.0, now - first) / len(counts)
     for timestamp in times:
-        counts[max(0, min(SPARKLINE_BARS - 1, int((timestamp - first) / width)))] += 1
+        counts[max(0, min(len(counts) - 1, int((timestamp - first) / width)))] += 1
     label = _("Latest %(count)s failures, the first %(time)s ago") % {
         "count": len(times),
         "time": formatting.duration(now - first),

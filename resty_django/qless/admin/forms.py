@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final
+from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -19,14 +19,6 @@ from ..clients.default import default_client
 from ..models import name_of, token
 from .formatting import name
 from .redis_reads import redis_command
-
-LONGEST: Final = 80
-"""Maximum characters of a value in a message."""
-
-CHANGED: Final = _(
-    "This was changed since you opened it, so nothing was saved. To overwrite those changes with your values, save "
-    "again."
-)
 
 
 class QueueField(forms.ChoiceField):
@@ -135,7 +127,11 @@ class SeenForm(forms.Form):
         cleaned = super().clean() or {}
         seen = cleaned.pop("seen", "")
         if seen and seen != self._present and (differences := self._differences(cleaned)):
-            self.add_error(None, ValidationError([CHANGED, *differences]))
+            message = _(
+                "This was changed since you opened it, so nothing was saved. To overwrite those changes with your "
+                "values, save again."
+            )
+            self.add_error(None, ValidationError([message, *differences]))
             data = self.data.copy()  # type: ignore[attr-defined]
             data[self.add_prefix("seen")] = self._present
             self.data = data
@@ -146,7 +142,7 @@ class SeenForm(forms.Form):
         for field in self.changed_data:
             theirs, ours = str(self.initial[field]), str(self.data.get(self.add_prefix(field), ""))
             if field != "seen" and theirs != ours and cleaned.get(field) != self.initial[field]:
-                shown = {"theirs": printable(theirs, LONGEST), "ours": printable(ours, LONGEST)}
+                shown = {"theirs": printable(theirs, 80), "ours": printable(ours, 80)}
                 lines.append(
                     _("%(label)s: the stored value is “%(theirs)s”, yours is “%(ours)s”.")
                     % {"label": self[field].label, **shown}

@@ -20,6 +20,7 @@ from .put_options import (
     JobOptions,
     JobSpec,
     RecurringOptions,
+    check_names,
     checked_options,
     class_name,
     list_text,
@@ -126,9 +127,7 @@ class Queue:
 
         `options`: see `RecurringOptions`. Raises `InvalidArgument`, and `TypeError` for a value of the wrong type.
         """
-        unknown = sorted(options.keys() - RecurringOptions.__annotations__.keys())
-        if unknown:
-            raise TypeError(f"recur() got an unexpected keyword argument {unknown[0]!r}.")
+        check_names("recur", options, RecurringOptions)
         defaults = {"jid": None, "offset": 0, "tags": (), "backlog": 0, "priority": 0, "retries": 5}
         given = checked_options(interval=interval, **(defaults | options))
         jid: str = self.client.generate_jid() if given["jid"] is None else given["jid"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from ...clients.job import Job
 from ...models import name_of
@@ -15,7 +15,7 @@ from .search import age_of, document_of, valued
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The filter of a list. `state` is one of `formatting.STATES` or empty. `terms`: of the search text; `inside`: also
+    """The filter of a list. `state`: a state of jobs, or empty. `terms`: of the search text; `inside`: also
     in the middle of words, without the index."""
 
     state: str = ""
@@ -29,7 +29,7 @@ class JobFilter:
     inside: bool = False
 
     @classmethod
-    def from_query(cls, query: Any) -> JobFilter:
+    def from_query(cls, query: Mapping[str, str]) -> JobFilter:
         """Return the filter of a URL query; names are tokens. Raises `QueryError` for a search text.
 
         Fields of the search text come before parameters of the same name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypedDict
+from typing import TypedDict
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
@@ -45,9 +45,6 @@ from .failure_report import FailureContext, failure_context
 from .history import JobHistory, history
 from .new_job import NewJob
 
-MAX_GROUPS: Final = 100
-"""Maximum number of dependencies that are recognized as groups."""
-
 
 class ProgressContext(TypedDict):
     """The progress bar of a job's page. `value`: 0 to 1."""
@@ -71,7 +68,7 @@ class JobContext(TypedDict):
     """The context of `job.html` for an existing job."""
 
     state: str
-    facts: Sequence[tuple[Any, Any]]
+    facts: Sequence[tuple[str, object]]
     data: str
     complete: bool
     links: Sequence[tuple[str, str]]
@@ -106,7 +103,7 @@ class JobAdmin(NewJob):
         except QueryError as error:
             search |= {"error": str(error), "tries": _searches(error.suggestions)}
             return self.list_page(request, None, filters={"q": text}, search=search)
-        if job_filter.state and job_filter.state not in formatting.STATES:
+        if job_filter.state and job_filter.state not in (*formatting.QUEUE_STATES, "failed", "complete"):
             job_filter = replace(job_filter, state="")
         job_list = JobList(client, job_filter)
         table = job_list_table(request, job_list, caption=_("Jobs"), empty=_empty_text(job_filter))
@@ -154,7 +151,7 @@ class JobAdmin(NewJob):
         data, complete = display_json(job.raw_data, job.klass)
         result = job.result()
         outcome = job.outcome() or JobOutcome()
-        groups = client.run(groups_of(client, job.dependencies[:MAX_GROUPS])) if job.dependencies else {}
+        groups = client.run(groups_of(client, job.dependencies[:100])) if job.dependencies else {}
         permissions = self.permissions_of(request)
         return {
             "state": formatting.state(state),
@@ -242,9 +239,9 @@ def _empty_text(job_filter: JobFilter) -> str:
 # --- page of a job ----------------------------------------------------------------------------------------------------
 
 
-def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tuple[Any, Any]]:
+def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tuple[str, object]]:
     """Return the facts about a job; its priority only for users without the form that changes it."""
-    facts: list[tuple[Any, Any]] = [
+    facts: list[tuple[str, object]] = [
         (_("Class"), formatting.link("jobclass", job.klass)),
         (_("Queue"), formatting.link("queue", job.queue_name)),
         *([] if permissions["edit_job"] else [(_("Priority"), formatting.number(job.priority))]),
