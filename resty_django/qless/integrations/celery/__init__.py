@@ -112,8 +112,7 @@ def put_task(
     check_names("put_task", options, PutTaskOptions)
     check(task, args, kwargs)
     client = default_client()
-    now = client.clock()
-    when, until = timing(now, options.get("countdown"), options.get("eta"), options.get("expires"))
+    when, until = timing(client.clock, options.get("countdown"), options.get("eta"), options.get("expires"))
     names = ("queue", "task_id", "priority", "tags", "retries", "depends")
     given = checked_options(**{name: options.get(name) for name in names})
     data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
@@ -141,6 +140,7 @@ class CeleryTask(Runnable):
     """Runs a Celery task in a worker of this package, with Celery's request, retries, signals and handlers."""
 
     keep_result = True
+    middleware: Sequence[Timeout] = ()
 
     def __init__(self, task: Task) -> None:
         self.task = task
