@@ -29,7 +29,7 @@ def user_of(request: Any, reader: str = "") -> Any:
     return user
 
 
-async def load_user(request: Any) -> None:
+async def load_user(request: HttpRequest) -> None:
     """Load the user without blocking the event loop, so that `user_of` needs no query."""
     if hasattr(request, "auser"):
         request.user = await request.auser()
@@ -37,7 +37,7 @@ async def load_user(request: Any) -> None:
         await sync_to_async(_user_of_view)(request)
 
 
-def _authenticates(request: Any) -> bool:
+def _authenticates(request: object) -> bool:
     """Return whether the request, as Django made it, is for a view of Django REST framework."""
     if not isinstance(request, HttpRequest):  # a view's request, whose attributes take long to read
         return False

@@ -23,9 +23,9 @@ class Conflict(exceptions.APIException):
     default_code = "conflict"
 
 
-def error_body(code: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def error_body(code: str, message: str, details: Mapping[str, object] | None = None) -> dict[str, object]:
     """Return the body of an error response."""
-    body: dict[str, Any] = {"code": code, "message": sendable(message)}
+    body: dict[str, object] = {"code": code, "message": sendable(message)}
     if details:
         body["details"] = sendable(dict(details))
     return body
@@ -35,7 +35,7 @@ def error_response(
     status: int,
     code: str,
     message: str,
-    details: Mapping[str, Any] | None = None,
+    details: Mapping[str, object] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
     """Return an error response; roll back the request's transaction."""
@@ -69,7 +69,7 @@ def _renamed(response: Response | None) -> Response | None:
     return response
 
 
-def first_message(fields: Any) -> str:
+def first_message(fields: object) -> str:
     """Return the first message of a tree of messages, with its path."""
     if isinstance(fields, Mapping):
         for name, inner in fields.items():
@@ -80,7 +80,7 @@ def first_message(fields: Any) -> str:
     return str(fields)
 
 
-def sendable(value: Any) -> Any:
+def sendable(value: object) -> object:
     """Return the value prepared for JSON: lone surrogates become question marks, NaN and infinities become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

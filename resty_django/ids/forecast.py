@@ -1,5 +1,8 @@
-"""Forecasts of when counters will be used up, from their pace so far. The database computes them, so that lists can be
-sorted by them; the admin, the overview, `resty_check` and the metrics all read that one number."""
+"""Forecasts: when counters will be used up, from their pace so far.
+
+The database computes them, so that lists can be sorted by them. The admin, the overview, `resty_check` and the metrics
+all use this module.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, Case, DateTimeField, F, FloatField, Func, Q, QuerySet, Value, When
 from django.db.models.functions import Cast, Floor, Least
+from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
 from .engine.wall_clock import wall_at
@@ -70,11 +75,15 @@ class SecondsBetween(Func):
     arg_joiner = " - "
     template = "EXTRACT(EPOCH FROM (%(expressions)s))"
 
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
         template = "((julianday(%(expressions)s)) * 86400.0)"
         return self.as_sql(compiler, connection, template=template, arg_joiner=") - julianday(", **context)
 
-    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
         template = "-TIMESTAMPDIFF(SECOND, %(expressions)s)"
         return self.as_sql(compiler, connection, template=template, arg_joiner=", ", **context)
 
@@ -82,9 +91,9 @@ class SecondsBetween(Func):
 def annotate_runs_out(counters: QuerySet[IdCounter], database: str) -> QuerySet[IdCounter]:
     """Return counters with `runs_out`: seconds until the last number is issued, at the pace of the window.
 
-    Numbers that processes have reserved and not issued yet do not count: neither as left, nor in the pace. Counters
-    that are used up have 0. Larger than any forecast are, in this order: counters that last until their cycle ends,
-    those without a forecast, and those whose cycle has ended, because the next ID begins a new one.
+    Numbers that are reserved but not issued yet count neither as left nor in the pace. The value is 0 for counters that
+    are used up. It is larger than any forecast for counters that last until their cycle ends, larger still for counters
+    whose window is shorter than an hour, and largest for counters whose next ID begins a new cycle.
     """
     now = timezone.now()
     step = Cast(F("step"), FloatField())

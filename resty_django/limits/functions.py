@@ -172,7 +172,7 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         refusal = yield from banning.refusing(key)
         banning.record(key, refusal)
         if refusal is not None:
-            refusal = refusal._replace(limit=limiters[0].shown_limit)
+            refusal = refusal.replace(limit=limiters[0].shown_limit)
             counters[0].record(key, refusal)
             raise Limited(refusal)
     try:
@@ -188,7 +188,7 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         if ban is None:
             raise
         seconds = max(decision.retry_after, ban.until - ban.since)
-        raise Limited(decision._replace(retry_after=seconds)) from None
+        raise Limited(decision.replace(retry_after=seconds)) from None
 
 
 def _overridden(
@@ -239,4 +239,4 @@ def _count_together(
     """
     for counter, decision in zip(counters, combined.decisions, strict=True):
         if decision is not None and decision.allowed == combined.allowed:
-            counter.record(key, decision._replace(delay=delay) if decision.allowed else decision)
+            counter.record(key, decision.replace(delay=delay) if decision.allowed else decision)

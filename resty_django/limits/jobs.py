@@ -7,7 +7,7 @@ from typing import Any, Final
 from resty_django.sansio import Step, Steps, arun, run
 
 from .callers.key_kinds import roles_of, stored_key
-from .decision import CombinedDecision, Decision
+from .decision import Decision
 from .errors import Limited
 from .limiters.base import Limiter
 from .limiters.combined import together
@@ -90,15 +90,15 @@ class JobLimit:
         """Return the limiters with the rate of an override. Raise `Limited` for a blocked key."""
         if override.blocks:
             decision = override.refusal(limiters[0].shown_limit, now())
-            decision = decision._replace(retry_after=min(decision.retry_after, RECHECK))
+            decision = decision.replace(retry_after=min(decision.retry_after, RECHECK))
             self._record(key, decision)
             raise Limited(decision)
         return tuple(overridden_limiter(limiter, override.rate) for limiter in limiters)
 
-    def _record(self, key: object, decision: Decision | CombinedDecision) -> None:
+    def _record(self, key: object, decision: Decision) -> None:
         if not self._series:
             return
-        stats.record(self._series, str(key), Decision._make(decision[: len(Decision._fields)]))
+        stats.record(self._series, str(key), decision)
 
 
 class JobSlot:

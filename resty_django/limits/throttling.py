@@ -272,7 +272,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Htt
     others = getattr(exc, "wait", None) or 0  # of throttles of other packages
     wait = max(longest.decision.retry_after, others)
     violated = dict.fromkeys(label for refusal in refusals for label in refusal.violated)
-    decision = longest.decision._replace(retry_after=wait)
+    decision = longest.decision.replace(retry_after=wait)
     return problem_response(longest._replace(decision=decision, status=exc.status_code, violated=tuple(violated)))
 
 

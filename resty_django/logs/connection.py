@@ -9,7 +9,6 @@ import ssl
 import struct
 import termios
 from contextlib import suppress
-from typing import Any
 
 from .options import BadOption, LogOptions
 
@@ -121,7 +120,7 @@ class Connection:
             sock.close()
             raise
 
-    def _opened(self, sock: socket.socket, address: str | tuple[Any, ...]) -> socket.socket:
+    def _opened(self, sock: socket.socket, address: str | tuple[object, ...]) -> socket.socket:
         try:
             sock.settimeout(self._timeout)
             sock.connect(address)

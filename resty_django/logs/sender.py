@@ -18,7 +18,7 @@ from .shipper import Shipper, ShippingCounts
 
 log = logger("resty_django.logs")
 
-RETRY_SECONDS: Final = 2.0
+FLUSH_RETRY_SECONDS: Final = 2.0
 """Time after a failed flush until the next one, unless a message triggers it earlier."""
 REPORT_SECONDS: Final = 10.0
 """Time between reports of messages that were dropped although the server accepts messages."""
@@ -56,7 +56,7 @@ class FlushTimer:
 
     def flushed(self, ok: bool, by_size: bool, now: float) -> None:
         """Note a flush."""
-        self._retry = None if ok else now + RETRY_SECONDS
+        self._retry = None if ok else now + FLUSH_RETRY_SECONDS
         self._by_size = self._by_size or by_size
 
     def must_flush(self, now: float) -> bool:

@@ -37,7 +37,7 @@ def disconnect() -> None:
         signal.disconnect(dispatch_uid="resty_django.txid")
 
 
-def _publish(headers: dict[str, Any], **kwargs: object) -> None:
+def _publish(headers: dict[str, object], **kwargs: object) -> None:
     headers.setdefault("txid", current() or new_txid())
     trace = current_trace()
     if trace is not None and "traceparent" not in headers:
@@ -45,7 +45,7 @@ def _publish(headers: dict[str, Any], **kwargs: object) -> None:
 
 
 def _begin(task: Any, **kwargs: object) -> None:
-    headers: dict[str, Any] = task.request.headers or {}
+    headers: dict[str, object] = task.request.headers or {}
     sent_txid = headers.get("txid")
     txid = sent_txid if isinstance(sent_txid, str) and is_txid(sent_txid) else current() or new_txid()
     trace = current_trace()

@@ -33,18 +33,16 @@ from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
 from resty_django.text.durations import Duration, parse_duration
 
-from ..backend_options import REVERSE, default_timeout, options_of
+from ..backend_options import REVERSE_OPTION, default_timeout, options_of
 from ..statistics.counts import CacheStats
 from ..storage.records import key_text
 from ..tags.names import Tags
-from .locks import CacheLock
+from .locks import MAX_TIMEOUT_SECONDS, CacheLock
 from .reading import BackendReader
 from .store import BackendStore, stores
 
-LONGEST: Final = 1e10
-"""Maximum timeout in seconds; longer ones are reduced to it."""
-BATCH: Final = 500
-"""Number of keys that `delete_pattern` deletes per step."""
+DELETED_KEYS_PER_STEP: Final = 500
+"""Number of keys that `delete_pattern` deletes at once."""
 R = TypeVar("R")
 
 _ABSENT: Final = object()
@@ -296,7 +294,7 @@ class MLCacheBackend(BaseCache):
         """Delete the keys of this cache and version that match a pattern of `iter_keys`. Return their number."""
         deleted = 0
         names = self.reader.keys(self._pattern(pattern, version))
-        while part := list(islice(names, BATCH)):
+        while part := list(islice(names, DELETED_KEYS_PER_STEP)):
             deleted += run(self.store.delete_many(part))
         return deleted
 
@@ -306,7 +304,7 @@ class MLCacheBackend(BaseCache):
         part: list[str] = []
         async for name in self.reader.akeys(self._pattern(pattern, version)):
             part.append(name)
-            if len(part) == BATCH:
+            if len(part) == DELETED_KEYS_PER_STEP:
                 deleted += await self.store.awrite(self.store.delete_many(part))
                 part = []
         return deleted + (await self.store.awrite(self.store.delete_many(part)))
@@ -375,13 +373,14 @@ class MLCacheBackend(BaseCache):
 
     def _reversing(self, version: int | None) -> Callable[[str], str]:
         """Return the function that converts a name in L2 to the key that the site uses."""
-        reverse = self._options.get(REVERSE)
+        reverse = self._options.get(REVERSE_OPTION)
         if reverse is not None:
-            return reverse if callable(reverse) else import_string(reverse)  # type: ignore[no-any-return]
+            key_of: Callable[[str], str] = reverse if callable(reverse) else import_string(reverse)
+            return key_of
         if self.key_func is not default_key_func:
             raise ImproperlyConfigured(
-                f"keys() and iter_keys() of a cache with a KEY_FUNCTION need OPTIONS[{REVERSE!r}]. Set it to the "
-                "dotted path of a function that takes the result of KEY_FUNCTION and returns the key."
+                f"keys() and iter_keys() of a cache with a KEY_FUNCTION need OPTIONS[{REVERSE_OPTION!r}]. Set it to "
+                "the dotted path of a function that takes the result of KEY_FUNCTION and returns the key."
             )
         start = len(self.make_key("", version))
         return lambda name: name[start:]
@@ -399,7 +398,7 @@ class MLCacheBackend(BaseCache):
             return 0
         if isinstance(timeout, str | timedelta):
             timeout = _seconds(timeout)
-        return min(timeout, LONGEST) if timeout > 0 else -1
+        return min(timeout, MAX_TIMEOUT_SECONDS) if timeout > 0 else -1
 
 
 def _seconds(timeout: str | timedelta) -> float:

@@ -29,7 +29,7 @@ from .levels import RecordLevels
 from .loading import Loader
 from .options import CacheOptions, CacheSetup, CallOptions, MLCacheOptions
 from .reading import CacheReader
-from .results import BulkResult, Callback, Hit, Peek
+from .results import Callback, GetResult, Hit, Peek
 from .writing import CacheWriter
 
 log = logger("resty_django.cache")
@@ -202,7 +202,7 @@ class MLCache:
         """Return an empty list of operations for `get_bulk`: `bulk.add(key, callback, *args, **options)`."""
         return Bulk()
 
-    def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[BulkResult]:
+    def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[GetResult]:
         """Execute the operations, and return their results in the same order.
 
         One call reads all values that are not in L1 from L2. Values that are in neither are fetched by `concurrency`
@@ -221,7 +221,7 @@ class MLCache:
         in_threads(chunks(results.missing(), concurrency), work)
         return results.all()
 
-    async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[BulkResult]:
+    async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[GetResult]:
         """Do the same as `get_bulk`, with tasks instead of threads."""
         check_concurrency(bulk, concurrency)
         operations = bulk.operations()

@@ -50,7 +50,7 @@ class GetCall(NamedTuple):
     unwrap: bool = False
 
 
-class BulkResult(NamedTuple):
+class GetResult(NamedTuple):
     """The result of one operation of `get_bulk`: a value and its level, or an error."""
 
     value: Any

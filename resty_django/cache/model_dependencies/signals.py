@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.db.models import (
     CASCADE,
@@ -20,10 +20,6 @@ from django.db.models.signals import m2m_changed, post_delete, post_save
 from . import registry
 from .changes import changed, names_of, rows_changed
 from .querysets import CacheInvalidatingQuerySet
-
-M2M_ACTIONS: Final = frozenset({"post_add", "post_remove", "post_clear"})
-SIGNALLED: Final = frozenset({CASCADE, PROTECT, RESTRICT, DO_NOTHING, SET_NULL})
-"""Kinds of `on_delete` that change no rows, send a signal for each row, or update rows by a queryset."""
 
 
 def connect(model: type[Model]) -> None:
@@ -45,10 +41,11 @@ def connect(model: type[Model]) -> None:
                 _connect_rows(through)
                 if through._meta.auto_created:
                     _connect_deletions(field.related_model, model, names_of(relation))
-        elif isinstance(field, ForeignKey) and (
-            model._meta.auto_created or field.remote_field.on_delete not in SIGNALLED
-        ):
-            _connect_deletions(field.related_model, model, None)
+        elif isinstance(field, ForeignKey):
+            # These change no rows, send a signal for each row, or update rows by a queryset.
+            signalled = (CASCADE, PROTECT, RESTRICT, DO_NOTHING, SET_NULL)
+            if model._meta.auto_created or field.remote_field.on_delete not in signalled:
+                _connect_deletions(field.related_model, model, None)
 
 
 def _connect_rows(model: type[Model]) -> None:
@@ -99,7 +96,7 @@ def _relation_changed(
     **kwargs: Any,
 ) -> None:
     """Handle a change of a relation, which is a change of the rows on both sides."""
-    if action not in M2M_ACTIONS or (pk_set is not None and not pk_set):
+    if action not in ("post_add", "post_remove", "post_clear") or (pk_set is not None and not pk_set):
         return
     owner = model if reverse else type(instance)
     for field in owner._meta.many_to_many:

@@ -16,9 +16,6 @@ from ..storage.tag_encoding import Versions
 
 TAG_PREFIX: Final = "mlcache:tags:"
 """Prefix of the versions' keys in a dictionary."""
-LIFE: Final = 30 * 86400.0
-"""Seconds that a version lives. When it expires, so do the records with the tag."""
-_BITS: Final = 62
 
 
 class TagSnapshot(NamedTuple):
@@ -45,8 +42,8 @@ class TagVersions:
             for tag, name in names.items():
                 version = stored.get(name)
                 if type(version) is not int:  # of two processes that create it, both receive the same number
-                    fresh = secrets.randbits(_BITS)
-                    version = yield Step(dictionary.incr, dictionary.aincr, (name, 0, fresh, LIFE))
+                    fresh, days = secrets.randbits(62), 30  # when the version expires, so do the records with the tag
+                    version = yield Step(dictionary.incr, dictionary.aincr, (name, 0, fresh, days * 86400.0))
                 versions[tag] = version
         return versions
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -15,6 +15,7 @@ from resty_django.admin.operations import OperationResult
 
 from .. import service, store
 from ..errors import IdError
+from ..models import IdRule
 
 
 class ServiceAdmin(PageAdmin[Model]):
@@ -29,7 +30,7 @@ class ServiceAdmin(PageAdmin[Model]):
         return super().get_queryset(request).using(store.database())
 
 
-def issue_one(rule: Any, app: str, salt: str) -> OperationResult:
+def issue_one(rule: IdRule, app: str, salt: str) -> OperationResult:
     """Issue an ID."""
     with transaction.atomic(using=store.database()) if rule.gapless else nullcontext():
         issued_id = service.next_id(rule.name, app=app, salt=salt)

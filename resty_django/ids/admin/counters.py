@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
+from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db.models import F, FloatField, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -39,11 +40,11 @@ from .statistics import CounterStatistics
 TEMPLATES: Final = "admin/resty_ids/idcounter"
 
 
-class RoomFilter(admin.SimpleListFilter):
+class RoomFilter(SimpleListFilter):
     title = gettext_lazy("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[IdCounter]) -> list[tuple[str, str]]:
         return [
             ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW_SHARE)}),
             ("used_up", _("used up")),
@@ -117,7 +118,7 @@ def _confirm(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     return _set(counter, entry, done, template, **values)
 
 
-def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **values: Any) -> OperationResult:
+def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **values: object) -> OperationResult:
     """Return the change. Its message begins with a word, because the admin capitalizes the first letter, and a rule's
     name must keep its case."""
     before, after = f"{counter.bound:,}", f"{done.bound:,}"
@@ -125,15 +126,17 @@ def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **value
     return OperationResult(f"{entry}: the next number was {before} and is now {after}.", message)
 
 
-def _explain(counter: IdCounter) -> dict[str, Any]:
+def _explain(counter: IdCounter) -> dict[str, object]:
     return {"statistics": CounterStatistics.of(counter), "ids": conf.ids}
 
 
-def _column(label: Any, ordering: Any, text: Callable[[CounterStatistics], str]) -> Callable[[Any, IdCounter], str]:
+def _column(
+    label: Any, ordering: str | Combinable, text: Callable[[CounterStatistics], str]
+) -> Callable[[IdCounterAdmin, IdCounter], str]:
     """Return a column that shows a text of the counter's statistics."""
 
     @admin.display(description=label, ordering=ordering)
-    def column(self: Any, counter: IdCounter) -> str:
+    def column(self: IdCounterAdmin, counter: IdCounter) -> str:
         return text(CounterStatistics.of(counter))
 
     return column
@@ -212,7 +215,7 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
         """Show the counter that runs out first in the first row."""
         return ["runs_out", "-used", "pk"]
 
-    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[IdCounter], Any]]:
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[IdCounter], object]]:
         statistics = CounterStatistics.of
         return {
             "app": lambda counter: counter.app_name,
@@ -310,7 +313,9 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
 
     # --- pages -----------------------------------------------------------------------------------------------------
 
-    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
         counter = context.get("original")
         if counter is not None:
             context |= {

@@ -151,7 +151,7 @@ class SampleForm(forms.Form):
     )
     prefix = "sample"
 
-    def __init__(self, data: Mapping[str, Any] | None, rule: IdRule | None) -> None:
+    def __init__(self, data: Mapping[str, object] | None, rule: IdRule | None) -> None:
         super().__init__(data)
         self.counters: dict[str, IdCounter] = {}
         if rule is not None and rule.pk is not None:
@@ -199,7 +199,7 @@ class IssueForm(forms.Form):
         help_text=gettext_lazy("Used only if the rule shows a salt."),
     )
 
-    def __init__(self, data: Mapping[str, Any] | None, obj: IdRule | IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, obj: IdRule | IdCounter) -> None:
         super().__init__(data)
         if isinstance(obj, IdCounter):
             del self.fields["app"]
@@ -215,7 +215,7 @@ class NumberForm(forms.Form):
         help_text=gettext_lazy("The counter continues at this number, or at the node’s next number after it."),
     )
 
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data)
         self.counter = counter
 
@@ -230,7 +230,7 @@ class _TypedForm(NumberForm):
 
     confirmation = _typed(gettext_lazy("Confirm"))
 
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
         self.fields["confirmation"].help_text = format_html(
             _("Type the counter’s name, a space and the number, as in <code>{} 123</code>"), self.name
@@ -248,7 +248,7 @@ class _TypedForm(NumberForm):
 class LowerForm(_TypedForm):
     cycle_back = forms.BooleanField(label=gettext_lazy("Also set the cycle back to now"), required=False)
 
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
         if not operations.is_ahead(counter):
             del self.fields["cycle_back"]
@@ -256,7 +256,7 @@ class LowerForm(_TypedForm):
 
 
 class StepForm(_TypedForm):
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
         self.fields["to"].label = _("Floor")
         self.fields["to"].initial = operations.highest_bound(counter)
@@ -271,7 +271,7 @@ class DeleteRuleForm(forms.Form):
 
     confirmation = _typed(gettext_lazy("Name"))
 
-    def __init__(self, data: Mapping[str, Any] | None, rule: IdRule) -> None:
+    def __init__(self, data: Mapping[str, object] | None, rule: IdRule) -> None:
         super().__init__(data)
         self.rule = rule
 

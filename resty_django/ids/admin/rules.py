@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django.contrib import admin
+from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
 from django.forms import ModelForm
@@ -40,10 +41,10 @@ class ResetFilter(admin.SimpleListFilter):
     title = gettext_lazy("reset")
     parameter_name = "reset"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[IdRule]) -> list[tuple[str, str]]:
         return [("never", _("never")), ("seconds", _("fixed interval")), ("calendar", _("month or year"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[IdRule]) -> QuerySet[IdRule]:
         match self.value():
             case "never":
                 return queryset.filter(reset_seconds=0, reset_calendar="")
@@ -154,17 +155,19 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     # --- form ------------------------------------------------------------------------------------------------------
 
     def get_form(self, request: HttpRequest, obj: IdRule | None = None, change: bool = False, **kwargs: Any) -> Any:
-        form = super().get_form(request, obj, change=change, **kwargs)
-        form.user = request.user  # type: ignore[attr-defined]
+        form = cast("type[IdRuleForm]", super().get_form(request, obj, change=change, **kwargs))
+        form.user = request.user
         return form
 
-    def save_model(self, request: HttpRequest, obj: IdRule, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: IdRule, form: ModelForm[IdRule], change: bool) -> None:
         if change:
             save_changes(obj, store.database())
         else:
             obj.save(using=store.database())
 
-    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
         form = context["adminform"].form
         rule = context.get("original")
         sample = SampleForm(request.POST if request.method == "POST" else None, rule)
@@ -221,7 +224,9 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         return deletions, count, needed, protected
 
     @method_decorator(csrf_protect)
-    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         rule = self.get_object(request, object_id)
         context = dict(extra_context or {})
         if rule is not None:

@@ -38,18 +38,18 @@ class IdRequestSerializer(KnownFieldsOnly):
     )
 
     @classmethod
-    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+    def openapi(cls) -> Mapping[str, Mapping[str, object]]:
         return {"app": NAME_SCHEMA, "count": {"minimum": 1, "maximum": conf.ids.max_count}}
 
 
-class IdsSerializer(serializers.Serializer[Any]):
+class IdsSerializer(serializers.Serializer[object]):
     """The issued IDs, as many as requested."""
 
     ids = serializers.ListField(child=serializers.CharField())
     count = serializers.IntegerField()
 
 
-class IdPositionSerializer(serializers.Serializer[Any]):
+class IdPositionSerializer(serializers.Serializer[object]):
     """The position of a counter."""
 
     counter = serializers.IntegerField(
@@ -58,7 +58,7 @@ class IdPositionSerializer(serializers.Serializer[Any]):
     node_offset = serializers.IntegerField()
 
 
-class AppQuerySerializer(serializers.Serializer[Any]):
+class AppQuerySerializer(serializers.Serializer[object]):
     app = serializers.CharField(
         required=False, allow_blank=True, trim_whitespace=False, help_text="Application name; empty by default."
     )
@@ -73,7 +73,7 @@ class CounterQuerySerializer(AppQuerySerializer):
     )
 
 
-class ConfirmQuerySerializer(serializers.Serializer[Any]):
+class ConfirmQuerySerializer(serializers.Serializer[object]):
     confirm_risks = serializers.CharField(
         required=False, default="", allow_blank=True, help_text="`true`: delete the rule even if it has counters."
     )
@@ -104,7 +104,7 @@ class _RuleFields(KnownFieldsOnly, serializers.ModelSerializer[IdRule]):
     serializer_choice_field = StrictChoiceField
 
     @classmethod
-    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+    def openapi(cls) -> Mapping[str, Mapping[str, object]]:
         return {
             "name": {**NAME_SCHEMA, "minLength": 1},
             "source": {"minLength": 1},
@@ -154,11 +154,11 @@ class IdPreviewSerializer(KnownFieldsOnly):
     draft = IdRuleDraftSerializer(required=False, partial=True, help_text="Unsaved changes to the rule.")
 
     @classmethod
-    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+    def openapi(cls) -> Mapping[str, Mapping[str, object]]:
         return {"app": NAME_SCHEMA}
 
 
-class IdPreviewedSerializer(serializers.Serializer[Any]):
+class IdPreviewedSerializer(serializers.Serializer[object]):
     """The next IDs, or the error that prevents them, with warnings and notes about the rule."""
 
     ids = serializers.ListField(child=serializers.CharField())

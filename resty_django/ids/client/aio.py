@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from resty_django.sansio import arun
 
@@ -55,7 +55,7 @@ class AsyncIdClient(BaseClient):
     ) -> None:
         await self.close()
 
-    async def _reply(self, fields: dict[str, Any]) -> UdpReply:
+    async def _reply(self, fields: dict[str, object]) -> UdpReply:
         return await arun(self._ask(fields), self._perform)
 
     async def _perform(self, step: float | Attempt) -> UdpReply | None:
@@ -134,7 +134,7 @@ class _Endpoint(asyncio.DatagramProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.DatagramTransport", transport)
 
-    def datagram_received(self, data: bytes, addr: Any) -> None:
+    def datagram_received(self, data: bytes, addr: object) -> None:
         reply = self._codec.reply(data)
         answer = self._waiting.get(reply.seq) if reply is not None else None
         if reply is not None and answer is not None and not answer.done():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import Unavailable
 from .nodes import Address, Node, NodesDown, order, read_nodes
@@ -50,7 +50,7 @@ class BaseClient:
         """Set the attributes for the sockets."""
         raise NotImplementedError
 
-    def _ask(self, fields: dict[str, Any]) -> Generator[float | Attempt, Any, UdpReply]:
+    def _ask(self, fields: dict[str, object]) -> Generator[float | Attempt, UdpReply, UdpReply]:
         """Yield pauses (seconds) and attempts, which return a reply or raise OSError. Return the reply of a node."""
         failures: dict[str, str] = {}
         ordered = order(self._nodes, time.monotonic())

@@ -6,7 +6,7 @@ import random
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import Unavailable
 
@@ -14,7 +14,7 @@ FIRST_REST_SECONDS, MAX_REST_SECONDS = 0.5, 30.0
 """The time for which a failed node is tried last: after one failure, and at most. It doubles with each failure."""
 
 Address = tuple[str, int]
-Infos = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
+Infos = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]]
 
 
 class NodesDown(Unavailable):

@@ -7,7 +7,7 @@ import socket
 import time
 from collections import deque
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from resty_django.sansio import run
 
@@ -64,7 +64,7 @@ class IdClient(BaseClient):
         if hasattr(self, "_idle"):
             self._drop_idle()
 
-    def _reply(self, fields: dict[str, Any]) -> UdpReply:
+    def _reply(self, fields: dict[str, object]) -> UdpReply:
         return run(self._ask(fields), self._perform)
 
     def _perform(self, step: float | Attempt) -> UdpReply | None:

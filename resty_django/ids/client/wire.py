@@ -6,7 +6,7 @@ import itertools
 import os
 import secrets
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +31,7 @@ class UdpReply(msgspec.Struct):
     code: int
     seq: str
     message: str = ""
-    data: Any = None
+    data: object = None
 
 
 class _Position(msgspec.Struct):
@@ -56,7 +56,7 @@ class Codec:
             self._series = (os.getpid(), prefix, numbers)
         return f"{prefix}-{next(numbers)}"
 
-    def request(self, fields: dict[str, Any], seq: str) -> bytes:
+    def request(self, fields: dict[str, object], seq: str) -> bytes:
         """Return the datagram of a request. Raise BadRequest if a string is not valid Unicode or it is too long."""
         fields = {**fields, "seq": seq}
         if self._key is not None:
@@ -89,7 +89,7 @@ class Codec:
 _decode = msgspec.json.Decoder(UdpReply).decode
 
 
-def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, Any]:
+def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, object]:
     """Return the fields of a request for IDs. Raise BadRequest or BadCount for values that no server accepts."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise BadCount(f"The count is {count!r:.20}. Use a whole number of at least 1.")
@@ -101,7 +101,7 @@ def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, Any]:
     return {**fields, "count": count} if count > 1 else fields
 
 
-def monitor_fields(rule: str, app: str) -> dict[str, Any]:
+def monitor_fields(rule: str, app: str) -> dict[str, object]:
     return {"action": "monitor", **_names(rule=rule, app=app)}
 
 
@@ -150,7 +150,7 @@ def _raise_for(reply: UdpReply) -> None:
         raise error
 
 
-def _names(*, rule: str, app: str) -> dict[str, Any]:
+def _names(*, rule: str, app: str) -> dict[str, object]:
     for name, value in (("rule", rule), ("app", app)):
         if not isinstance(value, str):
             raise BadRequest(f"The type of {name} is {type(value).__name__}. Pass a string.")

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from operator import call, length_hint
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import IdError, Unavailable
 from .cycle import Cycle
@@ -84,7 +84,7 @@ class Segment:
         return tail if ends and (ends[0], ends[-1]) == (tail[0], tail[-1]) else range(0)
 
 
-def _rest(state: tuple[Any, ...]) -> range:
+def _rest(state: tuple[object, tuple[range], int | None]) -> range:
     """Return the remaining numbers of a range iterator from the result of its `__reduce__`."""
     _, (numbers,), index = state
     remainder: range = numbers[index or 0 :]

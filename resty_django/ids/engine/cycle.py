@@ -13,8 +13,8 @@ from .wall_clock import datetime_of, wall_of
 
 DAY_SECONDS = 86_400
 WEEK_SECONDS = 7 * DAY_SECONDS
-FOREVER = 2**62
-"""The end of a cycle that never ends; its start is `-FOREVER`."""
+NO_END = 2**62
+"""The end of a cycle that never ends; its start is `-NO_END`."""
 
 
 class Cycle(NamedTuple):
@@ -24,7 +24,7 @@ class Cycle(NamedTuple):
     end: int
 
 
-ENDLESS = Cycle(-FOREVER, FOREVER)
+ENDLESS = Cycle(-NO_END, NO_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Reset:
             first_monday = 4 * DAY_SECONDS
             origin = first_monday if self.seconds % WEEK_SECONDS == 0 else 0
             start = (wall - origin) // self.seconds * self.seconds + origin
-            return Cycle(start, min(start + self.seconds, FOREVER))
+            return Cycle(start, min(start + self.seconds, NO_END))
         if not self.calendar:
             return ENDLESS
         start_of = datetime_of(wall).replace(day=1, hour=0, minute=0, second=0)

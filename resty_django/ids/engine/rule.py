@@ -19,7 +19,7 @@ MAX_NUMBER = 2**62
 MAX_SALT = 32
 MAX_TAKES = 100
 """The maximum count of numbers that a script may take for one ID."""
-KINDS = ("template", "lua", "python")
+RULE_KINDS = ("template", "lua", "python")
 
 # All bytes up to '#', and % & ' < >: id_server refuses them in an application name.
 _FORBIDDEN = frozenset([*map(chr, range(36)), *"%&'<>"])
@@ -174,8 +174,8 @@ class ScriptRule:
 
 def compile_rule(spec: RuleSpec) -> Compiled:
     """Return the compiled rule. Raise BadRule if it is not valid."""
-    if spec.kind not in KINDS:
-        raise BadRule(f"The kind is {spec.kind!r}. Choose one of {', '.join(KINDS)}.")
+    if spec.kind not in RULE_KINDS:
+        raise BadRule(f"The kind is {spec.kind!r}. Choose one of {', '.join(RULE_KINDS)}.")
     if not 0 <= spec.min_counter < spec.max_counter <= MAX_NUMBER:
         raise BadRule("A rule needs 0 <= min_counter < max_counter <= 2**62.")
     _ = spec.zone

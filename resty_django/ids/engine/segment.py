@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import Exhausted, StepChanged
-from .cycle import FOREVER, Cycle
+from .cycle import NO_END, Cycle
 from .rule import RuleSpec
 from .wall_clock import END, epoch_of
 
@@ -84,7 +84,7 @@ def _enter(row: CounterRow, cycle: Cycle, now: int, first: int) -> CounterRow:
     """Return the row as of `now`, which is in `cycle` according to the current rule."""
     if cycle.start >= row.cycle.end:
         return CounterRow(row.step, cycle, first, now)
-    if row.cycle.end >= FOREVER > cycle.end:
+    if row.cycle.end >= NO_END > cycle.end:
         return replace(row, cycle=Cycle(max(row.cycle.start, cycle.start), cycle.end), shown=now)
     return replace(row, cycle=Cycle(row.cycle.start, max(row.cycle.end, cycle.end)), shown=now)
 

@@ -38,7 +38,7 @@ BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAX_SOURCE_CHARS = 2048
 MAX_FIELDS = 64
 
-FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
+TEMPLATE_FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
 
 Write = Callable[[int, str, str], str]
 """A function that returns the text of one field from (number, salt, the text so far)."""
@@ -304,8 +304,8 @@ def parse_field(inside: str, at: int) -> _Part:
                 raise BadRule(f"{{{name}}} does not accept a format. Remove the colon and the text after it.", start)
             return _Part(name, at, width=WIDTHS.get(name, 0))
         case _:
-            hint = did_you_mean(name, FIELDS.split(", "))
-            raise BadRule(f"{{{name}}} is not a field. {hint}{' ' if hint else ''}Use {FIELDS}.", at)
+            hint = did_you_mean(name, TEMPLATE_FIELDS.split(", "))
+            raise BadRule(f"{{{name}}} is not a field. {hint}{' ' if hint else ''}Use {TEMPLATE_FIELDS}.", at)
 
 
 def _counter(argument: str, at: int, start: int) -> _Part:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -30,8 +31,6 @@ from .base import FAULTS, Limiter, is_foreign
 from .slots import Slot, aacquire, acquire
 
 States = list[float | None]
-
-_new_tuple = tuple.__new__
 
 
 def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: States | None = None) -> CombinedDecision:
@@ -126,11 +125,11 @@ def _noted(limiters: Sequence[Limiter[Any]], answers: Answers) -> Answers:
 
 
 def _combined(answers: Answers, states: States | None) -> CombinedDecision:
-    refused, decisions = answers
+    refused_by, decisions = answers
     if states is not None:
         states[:] = [None if decision is None else decision.state for decision in decisions]
-    if refused is not None:
-        refusal: Decision = decisions[refused]
+    if refused_by is not None:
+        refusal = cast("Decision", decisions[refused_by])
         return CombinedDecision(
             allowed=False,
             limit=refusal.limit,
@@ -138,25 +137,22 @@ def _combined(answers: Answers, states: States | None) -> CombinedDecision:
             reset_after=refusal.reset_after,
             retry_after=refusal.retry_after,
             failed=refusal.failed,
-            refused_by=refused,
+            refused_by=refused_by,
             decisions=tuple(decisions),
         )
-    if not decisions:
+    passed = [decision for decision in decisions if decision is not None]
+    if not passed:
         return CombinedDecision(True)
-    longest, slot, any_failed = 0.0, "", False
-    limit = least = reset = None
-    for _, delay, _, its_limit, remaining, reset_after, _, failed, token in decisions:
-        if delay > longest:
-            longest = delay
-        if least is None or remaining < least:
-            limit, least, reset = its_limit, remaining, reset_after
-        if failed:
-            any_failed = True
-        if token and not slot:
-            slot = token
-    return _new_tuple(
-        CombinedDecision,
-        (True, longest, None, limit, least, reset, 0.0, any_failed, slot, None, tuple(decisions)),
+    fewest = min(passed, key=attrgetter("remaining"))
+    return CombinedDecision(
+        allowed=True,
+        delay=max([decision.delay for decision in passed]),
+        limit=fewest.limit,
+        remaining=fewest.remaining,
+        reset_after=fewest.reset_after,
+        failed=any(decision.failed for decision in passed),
+        token=next((decision.token for decision in passed if decision.token), ""),
+        decisions=tuple(decisions),
     )
 
 
@@ -253,13 +249,13 @@ def together(limiters: Sequence[Limiter[Any]]) -> Limiter[Any] | CombinedLimiter
 
 
 def _single(combined: CombinedDecision) -> Decision:
-    """Return a combined decision in the form that one limiter returns, whose fields are its first ones."""
-    return Decision._make(combined[: len(Decision._fields)])
+    """Return a combined decision in the form that one limiter returns."""
+    return Decision(**{field: getattr(combined, field) for field in Decision.__struct_fields__})
 
 
 def _first_refusal(decisions: Iterator[Decision]) -> Decision:
     """Return the first refusal, or if all let the request pass, what is true for all of them."""
-    passed: list[Decision] = []
+    passed: list[Decision | None] = []
     for decision in decisions:
         if not decision.allowed:
             return decision

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, Unpack
 
 from resty_django.processes.forks import after_fork
 
-from ..algorithms import Algorithm, Decided, Operation, concurrency
-from ..algorithms.concurrency import incoming, numbers_from
+from ..algorithms import Algorithm, Outcome, StateOperation, concurrency
+from ..algorithms.concurrency import ConcurrencyConfig
 from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
@@ -25,7 +25,7 @@ _bits = _tokens.getrandbits
 after_fork(_tokens.seed)
 
 
-class Concurrency(Limiter[concurrency.Numbers]):
+class Concurrency(Limiter[ConcurrencyConfig]):
     """Limits to `max` concurrent requests, and `burst` more that must wait (`delay`), like nginx's `limit_conn`.
 
     `default_delay`: the assumed duration of a request in seconds, until `leaving` reports latencies to this object.
@@ -35,17 +35,15 @@ class Concurrency(Limiter[concurrency.Numbers]):
     """
 
     algorithm: ClassVar = Algorithm(
-        "concurrency",
-        concurrency.incoming,
-        concurrency.decide,
-        concurrency.SENT.pack,
-        concurrency.MEASURED.unpack,
-        concurrency.passable,
-        Operation(concurrency.uncommit, "uncommit"),
+        lua="concurrency",
+        incoming=concurrency.incoming,
+        decide=concurrency.decide,
+        can_pass=concurrency.can_pass,
+        uncommit=StateOperation(concurrency.uncommit, "uncommit"),
     )
-    _leaving: ClassVar = Operation(concurrency.leaving, "leaving")
-    give_back: ClassVar[Operation | None] = _leaving
-    _renew: ClassVar = Operation(concurrency.renew, "renew")
+    _leaving: ClassVar = StateOperation(concurrency.leaving, "leaving")
+    give_back: ClassVar[StateOperation[Any] | None] = _leaving
+    _renew: ClassVar = StateOperation(concurrency.renew, "renew")
 
     def __init__(
         self,
@@ -63,23 +61,25 @@ class Concurrency(Limiter[concurrency.Numbers]):
         self._committed = False
         super().__init__(**options)
 
-    def _numbers(self) -> concurrency.Numbers:
+    def _make_config(self) -> ConcurrencyConfig:
         positive("max", self.max)
         not_negative("burst", self.burst)
         whole("max", self.max)
         whole("burst", self.burst)
         positive("default_delay", self.unit_delay)
         lease = 0 if self.lease is None else milliseconds("lease", self.lease)
-        return concurrency.Numbers(self.max, self.burst, self.unit_delay, lease, b"")
+        return ConcurrencyConfig(self.max, self.burst, self.unit_delay, lease)
 
-    def call_numbers(self) -> concurrency.Numbers:
-        most, burst, _, lease, _ = self.numbers  # reported latencies change only `unit_delay`
-        token = _bits(64).to_bytes(8, "little") if lease else b""
-        return numbers_from((most, burst, self.unit_delay, lease, token))
+    def call_config(self, token: bytes | None = None) -> ConcurrencyConfig:
+        config = self.config
+        if token is None:
+            token = _bits(64).to_bytes(8, "little") if config.lease else b""
+        # since the last call, a latency may have changed the delay
+        return ConcurrencyConfig(config.max, config.burst, self.unit_delay, config.lease, token)
 
-    def _decide_hit(self, state: Any) -> Decided:
+    def decide_hit(self, data: bytes | None) -> Outcome[Decision]:
         now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
-        return incoming(state, now, self.call_numbers(), 1, True)
+        return concurrency.incoming(data, now, self.call_config(), 1, True)
 
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
         """Decide as in `Limiter`; the decision has the `token` of the slot."""
@@ -92,7 +92,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         """Decide as in `Limiter`; the decision has the `token` of the slot."""
         self._committed = False
         decision = Limiter.hit(self, key, cost)
-        self._committed = decision[0] if not decision[7] else holds_slot(decision)
+        self._committed = holds_slot(decision)
         return decision
 
     async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
@@ -129,7 +129,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
         return self._count_left(await self._aslot(operation, key, token, cost), key, latency)
 
-    def _leaving_operation(self, token: str, cost: int) -> tuple[Operation, int]:
+    def _leaving_operation(self, token: str, cost: int) -> tuple[StateOperation[ConcurrencyConfig], int]:
         """Return the operation that releases a slot, and its cost: a token stands for all slots of a request."""
         if token.removeprefix(LOCAL):
             return self._leaving, 1
@@ -152,7 +152,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         return bool(await self._aslot(self._renew, key, token))
 
     def on_combined(self, decision: Decision | None) -> None:
-        self._committed = decision is not None and decision[0]
+        self._committed = decision is not None and decision.allowed
 
     def undo(self, key: object, token: str) -> None:
         self.uncommit(key, token=token)
@@ -160,17 +160,17 @@ class Concurrency(Limiter[concurrency.Numbers]):
     async def aundo(self, key: object, token: str) -> None:
         await self.auncommit(key, token=token)
 
-    def _slot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
-        numbers = self._with_token(token)
+    def _slot(self, operation: StateOperation[ConcurrencyConfig], key: object, token: str, cost: int = 1) -> Any:
+        config = self._with_token(token)
         if LOCAL in token:
-            return self.local.change(self, operation, self.key(key), numbers, cost)
-        return self._change(operation, key, numbers, cost)
+            return self.local.change(self, operation, self.key(key), config, cost)
+        return self._change(operation, key, config, cost)
 
-    async def _aslot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
-        numbers = self._with_token(token)
+    async def _aslot(self, operation: StateOperation[ConcurrencyConfig], key: object, token: str, cost: int = 1) -> Any:
+        config = self._with_token(token)
         if LOCAL in token:
-            return self.local.change(self, operation, self.key(key), numbers, cost)
-        return await self._achange(operation, key, numbers, cost)
+            return self.local.change(self, operation, self.key(key), config, cost)
+        return await self._achange(operation, key, config, cost)
 
     def _count_left(self, result: int | None, key: object, latency: float | None) -> int:
         """Adjust delays to the latency, and return the number in progress. Raise `NotFound` if it is None."""
@@ -183,13 +183,12 @@ class Concurrency(Limiter[concurrency.Numbers]):
                 self._set(unit_delay=unit_delay)  # raises
         return count
 
-    def _with_token(self, token: str) -> concurrency.Numbers:
-        most, burst, _, lease, _ = self.numbers
+    def _with_token(self, token: str) -> ConcurrencyConfig:
         try:
             slot = bytes.fromhex(token.removeprefix(LOCAL))
         except ValueError:
             raise ValueError(f"token must be the token of a decision, not {token!r}.") from None
-        return numbers_from((most, burst, self.unit_delay, lease, slot))
+        return self.call_config(slot)
 
     def set_conn(self, max: int) -> None:
         """Change the maximum number of concurrent requests."""

@@ -103,7 +103,7 @@ def _acquiring(limiter: Any, key: object, wait: float | None, cost: int) -> Step
 
 def _refused(decision: Decision) -> Decision:
     """Return a decision that refuses what would have had to wait for too long."""
-    return decision._replace(allowed=False, delay=0.0, state=None, retry_after=decision.delay)
+    return decision.replace(allowed=False, delay=0.0, state=None, retry_after=decision.delay)
 
 
 class Slot:

@@ -13,7 +13,7 @@ from resty_django.conf import conf
 from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
-from ..decision import CombinedDecision, Decision
+from ..decision import Decision
 from ..errors import TooManyWaiting
 from .validation import whole
 
@@ -100,7 +100,7 @@ class Wait:
             self._waits = False
             self.counter.remove(self)
 
-    def refusal(self, decision: Decision | CombinedDecision) -> TooManyWaiting:
+    def refusal(self, decision: Decision) -> TooManyWaiting:
         """Return the error of a call that may not wait; `decision`: the one that refuses it for now."""
         return TooManyWaiting(decision, self.counter.most, self.counter.option)
 

@@ -114,7 +114,7 @@ class LimitCheck:
         """Report a longer time after a refusal, because it caused a ban."""
         refused = self.refused
         if refused is not None and refused.decision.retry_after < retry_after:
-            longer = refused._replace(decision=refused.decision._replace(retry_after=retry_after))
+            longer = refused._replace(decision=refused.decision.replace(retry_after=retry_after))
             self.refused = longer
             self.results = [longer if result is refused else result for result in self.results]
 
@@ -186,7 +186,7 @@ class LimitCheck:
     def _refuse_queued(self, queued: LimitResult) -> None:
         """Refuse the request because it may not wait for the limit of this result."""
         limit, key, decision = queued
-        refused = decision._replace(allowed=False, delay=0.0, state=None, remaining=0, retry_after=decision.delay)
+        refused = decision.replace(allowed=False, delay=0.0, state=None, remaining=0, retry_after=decision.delay)
         self._unrecorded = ()
         self._counted_later = [result for result in self._counted_later if result.limit.advises]
         self.results = [result for result in self.results if result.limit.advises]
@@ -235,7 +235,7 @@ class LimitCheck:
             cost = self.cost_of(limit)
             with contextlib.suppress(LimitError):
                 yield Step(limit.limiter.uncommit, limit.limiter.auncommit, (key, cost))
-                regained = decision._replace(remaining=decision.remaining + cost)
+                regained = decision.replace(remaining=decision.remaining + cost)
                 self.results = [
                     LimitResult(limit, key, regained) if other is result else other for other in self.results
                 ]

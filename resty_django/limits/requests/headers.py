@@ -29,17 +29,17 @@ MAX_FIELD_INTEGER: Final = 999_999_999_999_999
 class AdvertisedLimit:
     """A limiter with the name that clients see. `policy`: its item in `RateLimit-Policy`. `name`: quoted."""
 
-    __slots__ = ("limiter", "name", "numbers", "policy")
+    __slots__ = ("config", "limiter", "name", "policy")
 
     def __init__(self, name: str, limiter: Any) -> None:
         self.name = quoted(name)
         self.limiter = limiter
-        self.numbers: object = None  # until the first response: they may depend on settings
+        self.config: object = None  # until the first response: they may depend on settings
         self.policy = ""
 
     def refresh(self) -> None:
         """Read the numbers of the limiter again."""
-        self.numbers = self.limiter.numbers
+        self.config = self.limiter.config
         self.policy = self.name + policy_parameters(self.limiter)
 
 
@@ -58,7 +58,7 @@ def add_headers(
         units_left, seconds = 0, decision.retry_after if decision.retry_after < inf else decision.reset_after
     remaining, reset = str(min(units_left, MAX_FIELD_INTEGER)), str(ceil(seconds))
     if fields & DRAFT:
-        if advertised.numbers is not advertised.limiter.numbers:
+        if advertised.config is not advertised.limiter.config:
             advertised.refresh()
         item = f"{advertised.name};r={remaining};t={reset}"
         policy = advertised.policy

@@ -39,4 +39,4 @@ class DecisionCounter:
         """Counts a decision for a key; `request`: see `StatsReporter.record`."""
 
     def _record_without_delay(self, key: str, decision: Decision, request: Any = None) -> None:
-        self._record(key, decision._replace(delay=0.0) if decision.delay else decision, request=request)
+        self._record(key, decision.replace(delay=0.0) if decision.delay else decision, request=request)

@@ -144,7 +144,7 @@ class StatsReporter:
         tally = self.tallies.get(name)
         if tally is None:
             tally = self._start(name)
-        allowed, delay, _, _, _, _, _, failed, _ = decision
+        allowed, delay, failed = decision.allowed, decision.delay, decision.failed
         if allowed and not failed and delay < SHORTEST_DELAY:
             next(tally.passes)
             return

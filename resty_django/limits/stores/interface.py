@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from ..algorithms import Algorithm, Decided, Operation
+from msgspec import Struct
+
+from ..algorithms import Algorithm, Outcome, StateOperation
 from ..algorithms.protocol import Answers
 from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
+
+C = TypeVar("C", bound=Struct)
+R = TypeVar("R")
 
 
 class LimiterParts(Protocol):
     """The parts of a limiter that stores need; see `resty_django.limits.limiters.base`."""
 
-    algorithm: ClassVar[Algorithm]
-    give_back: ClassVar[Operation | None]
+    algorithm: ClassVar[Algorithm[Any]]
+    give_back: ClassVar[StateOperation[Any] | None]
     clock: Callable[[], float] | None
-    pure: Callable[..., Decided]
-    decide_hit: Callable[[Any], Decided]
 
     def now(self) -> int: ...
-    def call_numbers(self) -> Any: ...
-    def step(self, commit: bool, cost: int, state: Any) -> Decided: ...
+    def call_config(self) -> Any: ...
+    def step(self, commit: bool, cost: int, data: bytes | None) -> Outcome[Decision]: ...
+
+
+class Revise(Protocol):
+    """The method of a dictionary that changes the state of a key by a function, atomically, and returns its result."""
+
+    def __call__(self, key: object, function: Callable[[Any], Outcome[R]], /) -> R: ...
 
 
 class Store(Protocol):
@@ -36,15 +45,15 @@ class Store(Protocol):
     breaker: CircuitBreaker
 
     @property
-    def revise(self) -> Callable[..., Any] | None: ...
+    def revise(self) -> Revise | None: ...
 
     def decide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision: ...
-    def change(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any: ...
+    def change(self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int) -> Any: ...
     def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None: ...
     def forget(self, key: object) -> bool: ...
     async def adecide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision: ...
     async def achange(
-        self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float
+        self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int
     ) -> Any: ...
     async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None: ...
     async def aforget(self, key: object) -> bool: ...

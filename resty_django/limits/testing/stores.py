@@ -134,8 +134,8 @@ class _NoLimits(DirectStore):
         limit = limiter.shown_limit
         return Decision.passed(limit=limit, remaining=limit)
 
-    def change(self, limiter: Any, operation: Any, key: object, numbers: Any, cost: float) -> Any:
-        return operation.pure(None, limiter.now(), numbers, cost)[2] or 0
+    def change(self, limiter: Any, operation: Any, key: object, config: Any, cost: int) -> Any:
+        return operation.pure(None, limiter.now(), config, cost)[2] or 0
 
     def together(self, limiters: Any, keys: Any) -> Any:
         return None, [self.decide(limiter, key, True, 1) for limiter, key in zip(limiters, keys, strict=True)]

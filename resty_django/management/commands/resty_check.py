@@ -31,7 +31,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--only", action="append", metavar="PROBE", help="Run only this probe; may be repeated.")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         only: list[str] | None = options["only"]
         unknown = sorted(set(only or ()) - set(health.names()))
         if unknown:

@@ -20,7 +20,7 @@ class Command(BaseCommand):
         group.add_argument("--rules", action="store_true", help="Print alerting and recording rules for Prometheus.")
         group.add_argument("--dashboard", action="store_true", help="Print a dashboard for Grafana as JSON.")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         name = "rules.yml" if options["rules"] else "dashboard.json" if options["dashboard"] else None
         if name is not None:
             folder = files(metrics) / "monitoring"

@@ -31,7 +31,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="parse: print one JSON object per ID.")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         action, values = options["action"], options["values"]
         if options["json"] and action != "parse":
             raise CommandError(f"--json is only supported by parse; {action} prints IDs. Remove --json.")

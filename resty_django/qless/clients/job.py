@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -94,7 +94,7 @@ class Job(StoredJob[JobRecord]):
         """Whether this object has completed, failed, canceled, requeued or retried the job."""
 
     @classmethod
-    def build(cls, client: Client, klass: str, **attributes: Any) -> Job:
+    def build(cls, client: Client, klass: str, **attributes: Any) -> Self:
         """Return a job without a server, for tests of a job class. `attributes`: `data`, and fields of `JobRecord`."""
         data = attributes.pop("data", {})
         fields = {

@@ -122,6 +122,13 @@ _RULES: Final = {
 }
 
 
+def check_names(function: str, options: Mapping[str, object], known: type) -> None:
+    """Raise `TypeError` for an option that the TypedDict `known` does not have, like a call with a wrong keyword."""
+    unknown = sorted(options.keys() - known.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}.")
+
+
 def checked_options(where: str = "", /, **options: Any) -> dict[str, Any]:
     """Return the options, in the form in which they are sent. None stands for an option that is not set.
 

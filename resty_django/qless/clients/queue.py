@@ -20,13 +20,14 @@ from .put_options import (
     JobOptions,
     JobSpec,
     RecurringOptions,
+    check_names,
     checked_options,
     class_name,
     list_text,
     options_of,
     outcome_fields,
 )
-from .replies import QueueCounts, QueueStats, StuckJob, StuckPage
+from .replies import QUEUE_STATES, QueueCounts, QueueStats, StuckJob, StuckPage
 from .serialization import LuaList, as_list, encode, read, read_latency, texts
 from .transport import Steps, batches, checked, sync_and_async
 
@@ -126,9 +127,7 @@ class Queue:
 
         `options`: see `RecurringOptions`. Raises `InvalidArgument`, and `TypeError` for a value of the wrong type.
         """
-        unknown = sorted(options.keys() - RecurringOptions.__annotations__.keys())
-        if unknown:
-            raise TypeError(f"recur() got an unexpected keyword argument {unknown[0]!r}.")
+        check_names("recur", options, RecurringOptions)
         defaults = {"jid": None, "offset": 0, "tags": (), "backlog": 0, "priority": 0, "retries": 5}
         given = checked_options(interval=interval, **(defaults | options))
         jid: str = self.client.generate_jid() if given["jid"] is None else given["jid"]
@@ -290,10 +289,9 @@ class Queue:
     def _forget(self) -> Steps[None]:
         """Remove the queue from the list. Raises `QueueNotEmpty`."""
         counts = yield from self._counts()
-        kinds = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
-        nonzero = {kind: getattr(counts, kind) for kind in kinds if getattr(counts, kind)}
+        nonzero = {state: getattr(counts, state) for state in QUEUE_STATES if getattr(counts, state)}
         if nonzero:
-            summary = ", ".join(f"{count} {kind}" for kind, count in nonzero.items())
+            summary = ", ".join(f"{count} {state}" for state, count in nonzero.items())
             text = _("The queue %(queue)s has jobs: %(counts)s. Cancel or move them first.")
             raise QueueNotEmpty(text % {"queue": self.name, "counts": summary})
         yield "queue.forget", self.name

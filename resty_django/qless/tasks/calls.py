@@ -19,6 +19,7 @@ from ..redaction import HIDDEN, MARKS
 from .base import Task, all_tasks
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
+from .options import NO_OPTIONS
 
 FIELDS: Final = frozenset({"args", "kwargs", "expires", "allow_failure", "outcome", *SOURCES})
 """Fields in the data of a task's job, see message.py."""
@@ -42,9 +43,9 @@ def choices() -> list[Choice]:
         task.name: Choice(
             task.name,
             task.queue,
-            task.put_options.priority or 0,
-            DEFAULT_RETRIES if task.retries is None else task.retries,
-            tuple(task.tags),
+            task.options.priority,
+            DEFAULT_RETRIES if task.options.retries is None else task.options.retries,
+            tuple(task.options.tags),
         )
         for task in list(all_tasks)
         if is_allowed(task.path) and _task(task.name) is task
@@ -141,7 +142,7 @@ def put(
     jid = client.generate_jid()
     options = options_of(priority, tags, retries, ())
     task = _task(klass)
-    consequences = None if task is None else consequences_of(task, {}, False, None, client)
+    consequences = None if task is None else consequences_of(task, NO_OPTIONS, client)
     if consequences is not None:
         options = (*options, "outcome", encode(consequences.texts()))
     txid = current()

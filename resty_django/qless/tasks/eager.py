@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -22,10 +23,10 @@ from resty_django.callables import acall, completed
 from resty_django.txid import bound, current
 
 from ..clients.client import Client
-from ..clients.job import Job
 from ..clients.replies import Group, JobRecord
 from ..clients.serialization import decode, encode
 from ..errors import InvalidArgument, ResultGone
+from ..middleware.job import WorkerJob
 from ..outcomes import JobTimeout, RetryLater
 from ..outcomes.error_text import message_of
 from .consequences import ANY, Consequences
@@ -121,7 +122,7 @@ groups: Final[OrderedDict[str, EagerGroup]] = OrderedDict()
 """Groups by ID, the latest last."""
 
 
-class EagerJob(Job):
+class EagerJob(WorkerJob):
     """A job without a server. Its methods store what a task reports, or do nothing."""
 
     __slots__ = ("reported_progress",)
@@ -148,12 +149,11 @@ class EagerJob(Job):
     async def alog(self, message: str, data: dict[str, Any] | None = None) -> None:
         """There is no history."""
 
-    @property
-    def attempt(self) -> int:
-        return self.original_retries - self.retries_left + 1
+    def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
+        """Do nothing: `time_limit` limits the run."""
 
-    def check(self) -> None:
-        """Do nothing: an eager job is never lost."""
+    def retire_worker(self) -> None:
+        """Do nothing: there is no worker."""
 
 
 def run_all(planned: PlannedJobs, new_groups: Sequence[PlannedGroup], client: Client) -> None:
@@ -283,7 +283,7 @@ def run(task: Task[..., Any], message: Message, client: Client) -> None:
         return
 
     def perform(job: EagerJob) -> Any:
-        with time_limit(task.timeout):
+        with time_limit(task.options.timeout):
             return completed(task._perform(job))
 
     with bound(current()):
@@ -296,7 +296,7 @@ async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
         await acall(run, task, message, client)
         return
     with bound(current()):
-        await sansio.arun(_runs(task, message, client), lambda job: _within(task.timeout, task._aperform(job)))
+        await sansio.arun(_runs(task, message, client), lambda job: _within(task.options.timeout, task._aperform(job)))
 
 
 def _runs(task: Task[..., Any], message: Message, client: Client) -> Generator[EagerJob, Any, None]:
@@ -362,7 +362,7 @@ async def _within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
 def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
     options = message.options
     retries = DEFAULT_RETRIES if options.retries is None else options.retries
-    job = EagerJob.build(
+    return EagerJob.build(
         client,
         message.klass,
         jid=message.jid,
@@ -374,7 +374,6 @@ def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
         remaining=retries,
         txid=current(),
     )
-    return job  # type: ignore[return-value]
 
 
 def _note(task: Task[..., Any], job: EagerJob, value: Any) -> None:

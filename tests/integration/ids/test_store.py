@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connections, transaction
 from django.test.utils import override_settings
 
-from resty_django.ids.engine.cycle import DAY_SECONDS, FOREVER, Cycle
+from resty_django.ids.engine.cycle import DAY_SECONDS, NO_END, Cycle
 from resty_django.ids.engine.rule import MAX_NUMBER
 from resty_django.ids.engine.segment import Grant
 from resty_django.ids.errors import StepChanged, UnknownRule
@@ -50,7 +50,7 @@ def test_a_reservation_is_a_row_that_others_see(order: IdRule) -> None:
     assert grant.numbers == range(10)
     row = IdCounter.objects.get()
     assert (row.app_name, row.node_offset, row.step, row.bound) == ("", 0, 1, 10)
-    assert (row.cycle_start, row.cycle_end, row.cycle_first) == (-FOREVER, FOREVER, 0)
+    assert (row.cycle_start, row.cycle_end, row.cycle_first) == (-NO_END, NO_END, 0)
     assert row.endless
     assert reserve(order, want=5).numbers == range(10, 15)
     assert position(order.pk, "") == (14, 0)

@@ -139,7 +139,7 @@ class Player:
             return "cost too high"
         if isinstance(result, Decision) and result.token:
             self.slots[key].append(result.token)
-            result = result._replace(token="token")
+            result = result.replace(token="token")
         return result
 
 
@@ -198,7 +198,7 @@ class Watched(Pure):
         first, second = (int.from_bytes(self.states[key][at : at + 8], "little") for at in (FRAME, FRAME + 8))
         if isinstance(self.limiter, SlidingWindow):
             return first > self.limiter.now()
-        window = self.limiter.numbers.window if isinstance(self.limiter, FixedWindow) else 0
+        window = self.limiter.config.window if isinstance(self.limiter, FixedWindow) else 0
         return second > self.limiter.now() + window
 
     def passing(self, key: str) -> int:
@@ -226,8 +226,8 @@ class Watched(Pure):
             clock.milliseconds = before
 
     def decided(self, states: dict[str, bytes], key: str, cost: int) -> Decision:
-        algorithm, numbers = self.limiter.algorithm, self.limiter.numbers
-        state, _, decision = algorithm.incoming(states.get(key), self.limiter.now(), numbers, cost, True)
+        algorithm, config = self.limiter.algorithm, self.limiter.config
+        state, _, decision = algorithm.incoming(states.get(key), self.limiter.now(), config, cost, True)
         if state is not None:
             states[key] = state
         assert isinstance(decision, Decision)

@@ -76,10 +76,10 @@ def in_a_process_of_celery(start: Callable[[], InProcessWorker], name: str) -> s
 
 def sent_to_celery(start: Callable[[], InProcessWorker], name: str) -> str:
     """What a worker of Celery does after a task that was sent."""
-    site_client.call("put", "w", tracking.QUEUE, "sent", "celery-send:x", "{}", tracking.FAR)
+    site_client.call("put", "w", "default", "sent", "celery-send:x", "{}", tracking.FAR_SECONDS)
     celery_app.returns.push_request(headers={tracking.HEADER: "sent"})
     try:
-        tracking.on_postrun(celery_app.returns, "sent", tracking.SUCCESS, RETURNED[name])
+        tracking.on_postrun(celery_app.returns, "sent", "SUCCESS", RETURNED[name])
     finally:
         celery_app.returns.pop_request()
     return "sent"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.ids.engine.cycle import DAY_SECONDS, ENDLESS, FOREVER, WEEK_SECONDS, Cycle, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, ENDLESS, NO_END, WEEK_SECONDS, Cycle, Reset
 from resty_django.ids.engine.wall_clock import datetime_of, epoch_of, moment_of, wall_at, wall_of
 
 # Zone and a day (UTC) around which its clocks change: forward, back, by half an hour, by a whole day.
@@ -97,7 +97,7 @@ def test_whole_days_count_from_midnight_and_others_from_the_first_of_january_197
 
 @given(walls)
 def test_never_is_one_cycle(wall: int) -> None:
-    assert Reset().cycle(wall) == ENDLESS == Cycle(-FOREVER, FOREVER)
+    assert Reset().cycle(wall) == ENDLESS == Cycle(-NO_END, NO_END)
     assert Reset().never
 
 

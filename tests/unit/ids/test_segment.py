@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.ids.engine.cycle import DAY_SECONDS, ENDLESS, FOREVER, Cycle, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, ENDLESS, NO_END, Cycle, Reset
 from resty_django.ids.engine.rule import MAX_NUMBER, RuleSpec
 from resty_django.ids.engine.segment import CounterRow, confirm_step, first_number, give_back, reserve
 from resty_django.ids.engine.wall_clock import wall_of
@@ -218,7 +218,7 @@ def test_a_segment_ends_with_its_rules_cycle_even_if_the_row_continues() -> None
 def test_a_reset_switched_off_lets_the_counter_continue() -> None:
     row, _, _ = take(None, rule(DAILY), D)
     row, numbers, cycle = take(row, rule(NEVER), D + 5 * DAY_SECONDS)
-    assert (numbers.start, cycle) == (10, Cycle(D, FOREVER))
+    assert (numbers.start, cycle) == (10, Cycle(D, NO_END))
     _, later, _ = take(row, rule(NEVER), D + 50 * DAY_SECONDS)
     assert later.start == numbers.stop
 
@@ -245,7 +245,7 @@ resets = st.sampled_from(
 )
 def test_whatever_edits_and_clocks_do_no_cycle_holds_a_number_twice(steps: list[tuple[Reset, int, int]]) -> None:
     row: CounterRow | None = None
-    shown = -FOREVER
+    shown = -NO_END
     reserved: set[tuple[int, int]] = set()
     clock = D
     for reset, jump, want in steps:

@@ -70,7 +70,7 @@ def test_an_unreadable_file_of_certificates_is_reported(tmp_path: Path) -> None:
         SocketHandler(**SERVER, ssl=True, ca_file=tmp_path / "empty.pem")
 
 
-def test_the_defaults_equal_those_of_lua_resty_logger_socket() -> None:
+def test_the_defaults_equal_the_defaults_of_lua_resty_logger_socket() -> None:
     options = LogOptions.of(SERVER)
     assert (options.sock_type, options.flush_limit, options.drop_limit) == ("tcp", 4096, 1_048_576)
     assert (options.timeout, options.max_retry_times, options.retry_interval) == (1000, 3, 100)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from resty_django.logs.options import LogOptions
-from resty_django.logs.sender import REPORT_SECONDS, RETRY_SECONDS, FlushTimer, OutageLog
+from resty_django.logs.sender import FLUSH_RETRY_SECONDS, REPORT_SECONDS, FlushTimer, OutageLog
 from resty_django.logs.shipper import Shipper
 
 
@@ -214,9 +214,9 @@ def test_without_an_interval_there_is_no_flush_by_the_clock() -> None:
 def test_a_flush_that_failed_is_tried_again_until_one_works() -> None:
     schedule = FlushTimer(None, now=100.0)
     schedule.flushed(ok=False, by_size=True, now=101.0)
-    assert schedule.next == 101.0 + RETRY_SECONDS
+    assert schedule.next == 101.0 + FLUSH_RETRY_SECONDS
     assert not schedule.must_flush(101.0)
-    assert schedule.must_flush(101.0 + RETRY_SECONDS)
+    assert schedule.must_flush(101.0 + FLUSH_RETRY_SECONDS)
     schedule.flushed(ok=True, by_size=False, now=105.0)
     assert schedule.next is None
 

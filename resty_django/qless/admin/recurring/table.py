@@ -85,9 +85,9 @@ def cron_tasks() -> dict[str, CronTask]:
             task.name,
             task.queue,
             task.schedule.cron,
-            task.put_options.priority or 0,
-            DEFAULT_RETRIES if task.retries is None else task.retries,
-            task.tags,
+            task.options.priority,
+            DEFAULT_RETRIES if task.options.retries is None else task.options.retries,
+            task.put_options.tags,
         )
         for task in list(scheduled.values())
         if task.schedule is not None and task.schedule.cron is not None and is_allowed(task.path)

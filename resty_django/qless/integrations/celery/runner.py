@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from types import EllipsisType
-from typing import Any, Final
 
 from asgiref.sync import async_to_sync
 
@@ -27,11 +26,6 @@ from ...worker.running_job import RunningJob
 from .lease_keeper import extend, keeper
 
 log = logger("resty_django.qless.integrations.celery")
-
-PAUSE: Final = 0.25
-"""Seconds until a job's end is reported again to a server that did not answer."""
-SLICE: Final = 0.1
-"""Seconds for which a process runs jobs after one message."""
 
 
 def process_name() -> str:
@@ -57,18 +51,17 @@ class BorrowedJob(WorkerJob):
         """Do nothing: Celery limits its processes by `--max-memory-per-child`."""
 
 
-def begin(client: Client, record: JobRecord) -> tuple[RunningJob, float]:
-    """Return the run of a job whose lock this process has just taken, and the length of the lock in seconds."""
+def begin(client: Client, record: JobRecord) -> RunningJob:
+    """Return the run of a job whose lock this process has just taken."""
     now = time.monotonic()
-    length = max(0.1, record.expires - client.clock())
     job = BorrowedJob(client, record)
     handler = JobHandler(lambda job: None)  # until the job is run here
     running = job.running = RunningJob(job=job, queue=record.queue, handler=handler, started_at=now)
-    extend(running, length, now)
-    return running, length
+    extend(running, max(0.1, record.expires - client.clock()), now)
+    return running
 
 
-def run_borrowed(client: Client, jid: str, holder: str, seconds: float = SLICE) -> list[tuple[str, str]]:
+def run_borrowed(client: Client, jid: str, holder: str, seconds: float = 0.1) -> list[tuple[str, str]]:
     """Run the job that `holder` has dispatched; return the jids that ran, and how each ended.
 
     The job does not run if its message arrived twice, or so late that the lock was lost: then another process runs it.
@@ -119,10 +112,10 @@ def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> Job
 
 def _run(client: Client, record: JobRecord) -> RunningJob:
     """Run a job. If it has succeeded, its `command` is still to be reported."""
-    running, length = begin(client, record)
+    running = begin(client, record)
     running.handler = handler_of(record.klass, record.queue)
     try:
-        with keeper.keeps(client, running, length):
+        with keeper.keeps(client, running):
             if running.handler.is_async:
                 async_to_sync(execution.arun)(running)
             else:
@@ -136,9 +129,9 @@ def _run(client: Client, record: JobRecord) -> RunningJob:
     return running
 
 
-def _apply_reply(running: RunningJob, reply: Any) -> None:
+def _apply_reply(running: RunningJob, reply: object) -> None:
     """Apply the reply to the report of a job's end. After a refusal, `command` is the command to report instead."""
-    if is_refusal(reply):
+    if isinstance(reply, Exception) and is_refusal(reply):
         log.error("the server refused the end of job %s (%s): %s", running.jid, running.end, _printable(reply))
         if not execution.refuse(running, reply):
             running.end = "lost"
@@ -149,7 +142,7 @@ def _apply_reply(running: RunningJob, reply: Any) -> None:
         running.end = "lost"
 
 
-def _printable(reply: Any) -> str:
+def _printable(reply: object) -> str:
     return readable(str(reply), MAX_MESSAGE_CHARS)
 
 
@@ -170,4 +163,4 @@ def _report_end(client: Client, running: RunningJob) -> None:
                 raise
             if time.monotonic() > running.lease_end:
                 raise
-            time.sleep(PAUSE)
+            time.sleep(0.25)

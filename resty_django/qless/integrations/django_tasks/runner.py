@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from asgiref.sync import iscoroutinefunction
@@ -35,8 +36,14 @@ class DjangoTask(Runnable):
         parameters = [*signature.parameters.values()][1 if task.takes_context else 0 :]
         self.call_signature = signature.replace(parameters=parameters)
         self.names = [parameter.name for parameter in parameters]
-        self.perform = self._aperform if iscoroutinefunction(task.func) else self._perform
-        self.result_ttl = conf.qless.result_ttl
+
+    @property
+    def perform(self) -> Callable[[Job], object]:
+        return self._aperform if iscoroutinefunction(self.task.func) else self._perform
+
+    @property
+    def result_ttl(self) -> float | None:
+        return conf.qless.result_ttl
 
     def _perform(self, job: Job) -> dict[str, object]:
         run = _Run(self.task, job)
