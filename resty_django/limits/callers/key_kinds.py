@@ -16,7 +16,7 @@ from .client_address import parse_address
 from .keys import MISSING, hashed, plain
 
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {"user": ("user",), "address": ("ip",)}
-"""The roles of keys of each kind, see `resty_django.limits.callers.keys.Key`."""
+"""The roles of keys of each kind, see `resty_django.limits.callers.keys.RequestKey`."""
 
 
 def roles_of(key_kind: str | None, title: str) -> tuple[str, ...]:

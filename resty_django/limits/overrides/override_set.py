@@ -97,7 +97,7 @@ class OverrideSet:
     def find(self, series: str, key: str, roles: Sequence[str], at: float) -> Override | None:
         """Return the override in force for a key of a limit at a time in epoch seconds, or None.
 
-        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.callers.keys.Key`. An
+        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.callers.keys.RequestKey`. An
         override of this limit comes before one of all limits, then an override of a key before one of a user, an
         address, and a network, of which the smallest comes first.
         """

@@ -41,7 +41,7 @@ class Policy:
 
     spec: PolicySpec
     rates: tuple[Limiter[Any], ...]
-    key: keys.Key
+    key: keys.RequestKey
     match: Match
     stored: bool
     """Whether the policy is from the database, not declared in code."""
