@@ -153,7 +153,7 @@ class OverrideSet:
 def _forms(override: Override) -> Iterable[str]:
     """Return the forms in which keys of limits contain the key of an override."""
     if override.kind == _ADDRESS:
-        return (request_settings.current.clients.name_of(parse_address(override.key)),)
+        return (request_settings.current().clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
     if override.limit in LOGIN_SERIES.values():
