@@ -16,7 +16,8 @@ class ReportErrors:
     """Calls `report(error, facts)` for each exception that a job raises, and lets the exception pass.
 
     `facts`: a dict of the job's `jid`, `klass`, `queue`, `worker`, `tags`, `retries_left` and `txid`. If `report`
-    raises an exception, it is logged. List it outside `Retry` to report only failures, inside it to report each exception.
+    raises an exception, it is logged. List this outside `Retry` to report only failures, inside it to report each
+    exception.
     """
 
     def __init__(self, report: Callable[[BaseException, dict[str, object]], object]) -> None:

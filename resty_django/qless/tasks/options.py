@@ -99,7 +99,7 @@ class Reactions:
     """What follows from the end of a task.
 
     - `on_success`, `on_failure`, `on_complete`: tasks or signatures to enqueue when it has succeeded, has failed, or
-      has ended in any way. Their first argument is the `Outcome`; signatures made by `si` get no argument.
+      has ended in any way. Their first argument is the `TaskOutcome`; signatures made by `si` get no argument.
     - `if_failed`: what the next step of a chain does if this one fails: "fail", "skip", "release" (run nevertheless) or
       "wait" (for a retry). None: "fail".
     """

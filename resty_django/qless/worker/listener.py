@@ -18,7 +18,7 @@ PAUSE: Final = 5.0
 """Seconds until the next attempt if the server refuses the channels."""
 
 
-class Listener:
+class JobListener:
     """Calls `on_job_available(queue)`, `on_lock_lost(jid)`, `on_request()` when an operator has sent a request, and
     `on_reconnect()` after messages may have been missed.
 

@@ -30,7 +30,7 @@ from ..forks import HANDLED, terminate_forks_at_end
 from ..handlers import handler_of
 from ..reports import stacks
 from ..running_job import RunningJob
-from .channel import Channel, LimitRun, RunEnded, StartRun
+from .channel import JobPipe, LimitRun, RunEnded, StartRun
 from .fork_server import DUMP_STACK, INTERRUPT
 from .slot_memory import SlotMemory
 
@@ -50,7 +50,7 @@ class JobProcess:
     """
 
     def __init__(self, worker: str, memory: mmap.mmap, slot: int, connection: socket.socket, dump: int) -> None:
-        self.channel = Channel(connection)
+        self.channel = JobPipe(connection)
         self.memory = SlotMemory(memory, slot)
         self.run_number = 0
         self.retiring = False

@@ -23,7 +23,7 @@ from ..commands import EndCommand
 from ..executor import Pool
 from ..reports.stacks import of_dump
 from ..running_job import Inbox, RunningJob
-from .channel import Channel, LimitRun, RunEnded, StartRun
+from .channel import JobPipe, LimitRun, RunEnded, StartRun
 from .fork_server import ForkServer
 from .slot_memory import SlotMemory
 
@@ -33,7 +33,7 @@ CLOSE_SECONDS: Final = 2.0
 """Time that idle processes have to end before they are killed."""
 
 
-class Slot:
+class ProcessSlot:
     """A place for one job at a time, and its process, which is replaced when it dies. Used by one thread.
 
     Other threads call only `on_exit` and `on_gone`, and with the pool's lock `interrupt` and `kill`.
@@ -44,7 +44,7 @@ class Slot:
         self.run_number = 0
         self._index = index
         self._fork_server = fork_server
-        self._channel: Channel | None = None
+        self._channel: JobPipe | None = None
         self._dump = -1
         """The file to which the process writes its stack."""
         self._doomed = False
@@ -73,7 +73,7 @@ class Slot:
             self._discard()
             self._exited.clear()
             try:
-                self._channel = Channel(self._fork_server.fork(self._index, self._open_dump()))
+                self._channel = JobPipe(self._fork_server.fork(self._index, self._open_dump()))
             except (BrokenPipeError, ConnectionResetError):  # the fork server is dead
                 self.on_gone()
             except OSError as error:
@@ -180,7 +180,7 @@ class Slot:
         self._channel = None
 
 
-class ProcessPool(Pool):
+class JobProcessPool(Pool):
     """Runs jobs in up to `slots` processes, which are started on demand and reused. Call `listen` first."""
 
     kills = True
@@ -196,14 +196,14 @@ class ProcessPool(Pool):
     ) -> None:
         super().__init__(inbox)
         self.kill_after = kill_after
-        self._slots = [Slot(index, fork_server, memory) for index in range(slots)]
+        self._slots = [ProcessSlot(index, fork_server, memory) for index in range(slots)]
         self._free = self._slots[::-1]
         """Slots without a thread."""
         self._limit = slots
         """Number of threads, and so of processes, to keep."""
         self._fork_server = fork_server
         self._changing = threading.Lock()
-        self._active: dict[RunningJob, Slot] = {}
+        self._active: dict[RunningJob, ProcessSlot] = {}
         """The slots of the jobs that run, until their ends arrive."""
         self._workers: list[threading.Thread] = []
         self._closing = False
@@ -293,7 +293,7 @@ class ProcessPool(Pool):
 
     # --- in the thread of a slot ---
 
-    def _serve_slot(self, slot: Slot) -> None:
+    def _serve_slot(self, slot: ProcessSlot) -> None:
         while True:
             running = self._tasks.get()
             if running is None:
@@ -321,7 +321,7 @@ class ProcessPool(Pool):
             self._workers.remove(threading.current_thread())
             return True
 
-    def _run_in(self, slot: Slot, running: RunningJob) -> None:
+    def _run_in(self, slot: ProcessSlot, running: RunningJob) -> None:
         if not self._connect(slot, running):
             return
         reply = None
@@ -340,7 +340,7 @@ class ProcessPool(Pool):
         elif reply.end is not None:
             running.set_end(reply.end, None if reply.command is None else EndCommand.unpack(reply.command))
 
-    def _connect(self, slot: Slot, running: RunningJob) -> bool:
+    def _connect(self, slot: ProcessSlot, running: RunningJob) -> bool:
         """Connect the job with the slot. Return False if the job was interrupted before it started."""
         with self._changing:
             if running.cause is not None:

@@ -12,8 +12,8 @@ from resty_django.qless import (
     GroupOutcome,
     GroupResult,
     NoSuchJob,
-    Outcome,
     TaskExpired,
+    TaskOutcome,
     chain,
     chord,
     group,
@@ -137,7 +137,7 @@ def test_a_nested_function_is_refused() -> None:
 
 def test_callbacks() -> None:
     result = add.apply_async((1, 2), on_success=report, link=note.s("x"), on_failure=report, on_complete=note.si("y"))
-    outcome = Outcome(result.id, add.name, "complete", 3)
+    outcome = TaskOutcome(result.id, add.name, "complete", 3)
     assert [(outcome,), [3, "x", {}], ["y", {}]] == examples.TRAIL
     examples.TRAIL.clear()
     with pytest.raises(ValueError, match="bad"):
