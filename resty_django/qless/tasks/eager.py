@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from .base import Task
     from .message import PlannedGroup, PlannedJobs, TaskMessage
 
-_NOTHING: Final = Consequences()
-
 DEFAULT_RETRIES: Final = 5
 """Retries of a job that is put without the option."""
-KEPT: Final = 1000
-"""Number of ends kept, and of groups."""
+MAX_KEPT: Final = 1000
+"""Maximum number of ends to remember, and of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +199,7 @@ def _steps(planned: PlannedJobs, new_groups: Sequence[PlannedGroup]) -> Generato
 
 def _job_steps(task: Task[..., Any], message: TaskMessage) -> _Steps:
     """Run a task and its callbacks, unless one that it waits for has failed."""
-    consequences = message.consequences or _NOTHING
+    consequences = message.consequences or Consequences()
     cause = _cause(message, consequences)
     if cause is not None:
         policy, root = cause
@@ -392,7 +390,7 @@ def _remember(jid: str, outcome: EagerEnd) -> None:
 
 
 def _limit(kept: OrderedDict[str, Any]) -> None:
-    if len(kept) > KEPT:
+    if len(kept) > MAX_KEPT:
         kept.popitem(last=False)
 
 

@@ -20,7 +20,7 @@ from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import JobHandler
 from resty_django.qless.worker.in_flight import InFlightJobs
 from resty_django.qless.worker.middleware import Retry as RetryMiddleware
-from resty_django.qless.worker.processes.channel import JobPipe, LimitRun, PipeMessage, RunEnded, StartRun
+from resty_django.qless.worker.processes.pipe import JobPipe, LimitRun, PipeMessage, RunEnded, StartRun
 from resty_django.qless.worker.processes.slot_memory import SlotMemory, make_memory
 from resty_django.qless.worker.running_job import RunningJob
 
