@@ -83,7 +83,7 @@ class SharedJobs:
         self._memory[start + _JID_LENGTH.size : start + _JID_LENGTH.size + len(name)] = name
         _JID_LENGTH.pack_into(
             self._memory, start, len(name)
-        )  # written last, so that a reader sees a complete jid or none
+        )  # last, so that a reader sees a complete jid or none
 
     def remove(self, jid: str) -> None:
         slot = self._slots.pop(jid, None)
