@@ -113,7 +113,7 @@ def test_the_body_of_a_long_key(key: bytes, payload: bytes) -> None:
 
 
 def test_the_head_of_a_record() -> None:
-    head = records.RecordHead(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
+    head = records.ItemHead(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
     record = records.HEAD.pack(*head) + b"body"
     assert records.head_of(record) == head
     assert record[records.FORM_OFFSET] == head.form
