@@ -41,7 +41,7 @@ FactList = list[tuple[str | Promise, object]]
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a confirmation shows. `count`: the number of objects that the operation would change."""
+    """The content of a confirmation. `count`: the number of objects that the operation would change."""
 
     count: int
     facts: FactList
