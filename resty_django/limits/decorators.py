@@ -30,7 +30,7 @@ Decorators can be stacked in any order; each decides independently. For a class,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Literal, Unpack, cast
 
@@ -300,7 +300,7 @@ class LimiterSpec:
 
     limiter: Callable[..., Limiter[Any]]
     numbers: tuple[object, ...]
-    arguments: Mapping[str, object] | None = None
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -383,7 +383,7 @@ class DeclaredLimit:
             name, prefix = f"{view}:{self.kind}", f"view:{view}:{self.kind}:{state}:"
             label, series = f"{self.kind}-{key.label}", name
         common = {"prefix": prefix, "name": name, "store": self.store, "on_error": self.on_error}
-        limiter = spec.limiter(*spec.numbers, **(spec.arguments or {}), **common)
+        limiter = spec.limiter(*spec.numbers, **spec.arguments, **common)
         if not view:
             return RequestLimit(name, limiter, self.options, label=label)
         series = series if position <= 1 else f"{series}:{position}"

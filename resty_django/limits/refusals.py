@@ -102,7 +102,7 @@ def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
 
 def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
     """Log a refusal, or only the share LOG_REFUSALS of them."""
-    share = request_settings.current.section.log_refusals
+    share = request_settings.current().section.log_refusals
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     txid = getattr(request, "txid", None)
@@ -124,7 +124,7 @@ def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> No
 
 def _log_call(name: str, key: str, seconds: float) -> None:
     """Log a refusal, or only the share LOG_REFUSALS of them."""
-    share = request_settings.current.section.log_refusals
+    share = request_settings.current().section.log_refusals
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     outcome = "will not pass later either" if seconds == inf else f"would pass in {seconds:.3f} s"

@@ -121,7 +121,7 @@ class LimitThrottle(BaseThrottle):
         if check.holds_slots:
             _release_with(view, check)
         check.admit()
-        if request_settings.current.headers:
+        if request_settings.current().headers:
             _report_with(view, [result for result in check.results if not result.decision.failed])
         if check.refused is not None:
             _refuse(view, check.announce())
@@ -282,7 +282,7 @@ def _refuse(view: Any, refusal: Refusal) -> None:
 
     if isinstance(view, views.APIView):
         setattr(view, REFUSALS_ATTRIBUTE, (*getattr(view, REFUSALS_ATTRIBUTE, ()), refusal))
-        if request_settings.current.section.problem_json and view.get_exception_handler() is views.exception_handler:
+        if request_settings.current().section.problem_json and view.get_exception_handler() is views.exception_handler:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
@@ -302,7 +302,7 @@ def _report_with(view: Any, decisions: Iterable[LimitResult]) -> None:
 
 def _finalize(finalize: Callable[..., Any], reported: Iterable[LimitResult], *args: Any, **kwargs: Any) -> Any:
     response = finalize(*args, **kwargs)
-    fields = request_settings.current.headers
+    fields = request_settings.current().headers
     for result in reported:
         add_headers(response.headers, result.limit.advertised, result.decision, fields)
     return response

@@ -97,7 +97,7 @@ class OverrideSet:
     def find(self, series: str, key: str, roles: Sequence[str], at: float) -> Override | None:
         """Return the override in force for a key of a limit at a time in epoch seconds, or None.
 
-        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.callers.keys.Key`. An
+        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.callers.keys.RequestKey`. An
         override of this limit comes before one of all limits, then an override of a key before one of a user, an
         address, and a network, of which the smallest comes first.
         """
@@ -153,7 +153,7 @@ class OverrideSet:
 def _forms(override: Override) -> Iterable[str]:
     """Return the forms in which keys of limits contain the key of an override."""
     if override.kind == _ADDRESS:
-        return (request_settings.current.clients.name_of(parse_address(override.key)),)
+        return (request_settings.current().clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
     if override.limit in LOGIN_SERIES.values():

@@ -20,7 +20,7 @@ from ..specs.policy import POLICY_FIELDS, PolicySpec, build, describe, rate_spec
 from ..specs.policy_validation import BadPolicy, validate
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
-from .matching import Match, any_pattern
+from .matching import Match, TextTest, any_pattern
 
 log = logger("resty_django.limits")
 
@@ -41,7 +41,7 @@ class Policy:
 
     spec: PolicySpec
     rates: tuple[Limiter[Any], ...]
-    key: keys.Key
+    key: keys.RequestKey
     match: Match
     stored: bool
     """Whether the policy is from the database, not declared in code."""
@@ -91,7 +91,7 @@ class PolicySet:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     matching: tuple[Policy, ...] = ()
     rows: tuple[Any, ...] | None = None
-    paths: Any = None
+    paths: TextTest | None = None
     """Returns whether a path fits any policy in `matching`; None: test each of them instead."""
     faults: Mapping[str, str] = field(default_factory=dict)
     """Invalid policies in the database, with their problems."""

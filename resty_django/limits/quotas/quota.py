@@ -26,7 +26,7 @@ from resty_django.shdict import SharedDict
 from resty_django.text import logger
 from resty_django.text.localized import grouped
 
-from ..callers.keys import KeySpec, make
+from ..callers import keys
 from ..decision import Decision
 from ..errors import StoreFailed
 from ..limiters.validation import check_cost, check_on_error, positive, unknown_option, whole
@@ -40,7 +40,7 @@ from ..statistics.reporter import stats
 from ..stores import LocalStore
 from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from . import blocks, registry
-from .blocks import Block, Taken, decision_of
+from .blocks import Block, Reservation, RowCounts, Taken, decision_of
 from .calendar import Anchor, Calendar
 from .periods import Period
 from .store import (
@@ -105,7 +105,7 @@ class QuotaSettings(TypedDict, total=False):
 class QuotaOptions(QuotaSettings, total=False):
     """Options of a quota. `key`: how requests are grouped (default: "user")."""
 
-    key: KeySpec
+    key: keys.KeySpec
 
 
 class Quota:
@@ -132,7 +132,7 @@ class Quota:
         self.max_block = 100 if max_block is None else max_block
         whole("max_block", self.max_block)
         positive("max_block", self.max_block)
-        self.key = make(options.get("key", "user"))
+        self.key = keys.make(options.get("key", "user"))
         self.clock = options.get("clock")
         self._on_error = on_error
         self._store = options.get("store")
@@ -346,70 +346,70 @@ class Quota:
         if taken is None:
             taken = Taken(Block(), None)
         if DATABASE.down and self.on_error != "raise" and DATABASE.is_open():
-            counted = None
+            reservation = None
         else:
-            counted = yield from self._counted(text, period, cost - taken.held, limit, taken.refill)
-        if counted is None:
+            reservation = yield from self._reserving(text, period, cost - taken.held, limit, taken.refill)
+        if reservation is None:
             if taken.held or taken.refill:
                 yield from self.blocks.changing(text, period, returning(taken))
             return self._decide_without_database(text, period, cost, limit, now)
-        if counted.reserved is None:
-            change = refusing(now, cost, limit, taken, counted.numbers)
+        if reservation.units is None:
+            change = refusing(now, cost, limit, taken, reservation.row)
         else:
-            units = counted.reserved + taken.held - cost
-            change = depositing(units, counted.numbers, taken.refill)
+            units = reservation.units + taken.held - cost
+            change = depositing(units, reservation.row, taken.refill)
         block = yield from self.blocks.changing(text, period, change)
         if block is None:
-            block = Block(0, counted.used, counted.granted)
-        return decision_of(counted.reserved is not None, block, cost, limit, period, now)
+            block = Block(0, reservation.row.used, reservation.row.granted)
+        return decision_of(reservation.units is not None, block, cost, limit, period, now)
 
-    def _counted(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Any]:
+    def _reserving(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Reservation | None]:
         """Reserve units in the row. Return None if the database does not answer."""
         args = (key, period, need, limit, self.max_block if refill else 0)
         try:
-            counted = yield Step(self._reserve, sync_to_async(self._reserve), args)
+            reservation: Reservation = yield Step(self._reserve, sync_to_async(self._reserve), args)
         except DatabaseError as error:
             DATABASE.record_failure(error)
             if self.on_error == "raise":
                 raise StoreFailed(f"The quota {self.name!r} cannot be counted: {error}") from error
             return None
         DATABASE.reset()
-        return counted
+        return reservation
 
-    def _reserve(self, key: str, period: Period, need: int, limit: int, most: int) -> Any:
+    def _reserve(self, key: str, period: Period, need: int, limit: int, most: int) -> Reservation:
         from . import rows  # imports the models, which are not ready when views are imported
 
-        counted = rows.reserve(self.name, key, period, limit, need, most, conf.limits.quota_keep)
+        reservation = rows.reserve(self.name, key, period, limit, need, most, conf.limits.quota_keep)
         if most and rows.in_transaction():
             alias = rows.database()
             if transaction.get_connection(alias).in_atomic_block:  # else the caller manages transactions itself
                 transaction.on_commit(lambda: self._refill(key, period, limit, most), using=alias)
-        return counted
+        return reservation
 
     def _refill(self, key: str, period: Period, limit: int, most: int) -> None:
         """Reserve the next block, after the transaction in which its first unit was used."""
         from . import rows
 
         try:
-            counted = rows.reserve(self.name, key, period, limit, 0, most, conf.limits.quota_keep)
+            reservation = rows.reserve(self.name, key, period, limit, 0, most, conf.limits.quota_keep)
         except DatabaseError as error:
             log.warning("The next block of the quota %r was not reserved: %s", self.name, error)
             return
-        units = counted.reserved or 0
-        run(self.blocks.changing(key, period, depositing(units, counted.numbers, True)))
+        units = reservation.units or 0
+        run(self.blocks.changing(key, period, depositing(units, reservation.row, True)))
 
     def _check(self, key: str, period: Period) -> Steps[None]:
         """Compare a block in use with its row, which may have been changed where this store cannot be reached."""
         if DATABASE.down and DATABASE.is_open(reading=True):
             return
         try:
-            counted = yield Step(self._read, sync_to_async(self._read), (key, period))
+            row: RowCounts = yield Step(self._read, sync_to_async(self._read), (key, period))
         except DatabaseError as error:
             DATABASE.record_failure(error, reading=True)
             return
         if DATABASE.down:
             DATABASE.reset(reading=True)
-        yield from self.blocks.changing(key, period, syncing(counted.numbers))
+        yield from self.blocks.changing(key, period, syncing(row))
 
     def _grant(self, key: object, units: int) -> Steps[int]:
         from . import changes
@@ -459,15 +459,15 @@ class Quota:
         text = row_key(key)
         override, limit = yield from self._overridden(text, limit)
         period = yield from self._calendar.period(text, self._now())
-        counted = yield Step(self._read, sync_to_async(self._read), (text, period))
+        row: RowCounts = yield Step(self._read, sync_to_async(self._read), (text, period))
         block = (yield from self.blocks.changing(text, period, looking)) or Block()
-        used = max(counted.used - blocks.reserved(block, counted.resets), 0)
-        total = limit + counted.granted
+        used = max(row.used - blocks.reserved(block, row.resets), 0)
+        total = limit + row.granted
         starts_at, resets_at = (datetime.fromtimestamp(second, self._calendar.zone) for second in period)
         remaining = 0 if override is not None and override.blocks else max(total - used, 0)
         return Usage(self.name, text, total, used, remaining, starts_at, resets_at)
 
-    def _read(self, key: str, period: Period) -> Any:
+    def _read(self, key: str, period: Period) -> RowCounts:
         from . import rows
 
         return rows.read(self.name, key, period)

@@ -51,7 +51,7 @@ class CountedLimit:
     """A limit in the catalog. `series`: the name under which it is counted. `locations`: dotted names in the code.
 
     `described`: its limiters, or the quota or the rule of bans, by prefix. `limiters`: only the limiters, whose states
-    can be read. `roles`: of the parts of its keys, see `resty_django.limits.callers.keys.Key`; empty if its keys
+    can be read. `roles`: of the parts of its keys, see `resty_django.limits.callers.keys.RequestKey`; empty if its keys
     are any texts. `enforced`: whether it refuses requests anywhere.
     """
 

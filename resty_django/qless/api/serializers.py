@@ -8,17 +8,16 @@ from rest_framework import serializers
 
 from resty_django.api.fields import KnownFieldsOnly, StrictBooleanField, StrictCharField, StrictIntegerField
 
-MOST: Final = 100
-"""Maximum number of jobs on a page."""
-LARGEST: Final = 10**9
+from ..clients.replies import QUEUE_STATES
+
+MAX_JOBS_PER_PAGE: Final = 100
+MAX_NUMBER: Final = 10**9
 """The largest offset, delay (seconds, 31 years) and priority. The server uses floating-point numbers, which represent
 whole numbers up to a limit only."""
-QUEUE_STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
-STATES: Final = (*QUEUE_STATES, "recurring", "failed", "complete")
 
 
 def _seconds(help_text: str) -> StrictIntegerField:
-    return StrictIntegerField(required=False, default=0, min_value=0, max_value=LARGEST, help_text=help_text)
+    return StrictIntegerField(required=False, default=0, min_value=0, max_value=MAX_NUMBER, help_text=help_text)
 
 
 def _filter(help_text: str | None = None) -> serializers.CharField:
@@ -31,9 +30,9 @@ def _filter(help_text: str | None = None) -> serializers.CharField:
 class RecurringQuerySerializer(serializers.Serializer[Any]):
     queue = _filter("Only recurring jobs of this queue.")
     offset = serializers.IntegerField(
-        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Number of jobs to skip."
+        required=False, default=0, min_value=0, max_value=MAX_NUMBER, help_text="Number of jobs to skip."
     )
-    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
+    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MAX_JOBS_PER_PAGE)
 
 
 class DateQuerySerializer(serializers.Serializer[Any]):
@@ -41,12 +40,14 @@ class DateQuerySerializer(serializers.Serializer[Any]):
 
 
 class JobsQuerySerializer(serializers.Serializer[Any]):
-    state = serializers.ChoiceField(choices=STATES, required=False, help_text="`stalled` needs a queue.")
+    state = serializers.ChoiceField(
+        choices=(*QUEUE_STATES, "failed", "complete"), required=False, help_text="`stalled` needs a queue."
+    )
     klass = _filter()
     queue = _filter()
     tag = _filter("Jobs with this tag. Other filters are ignored.")
     group = _filter("Failed jobs of this failure group. Other filters are ignored.")
-    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
+    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MAX_JOBS_PER_PAGE)
     cursor = serializers.CharField(
         required=False,
         default="",
@@ -57,7 +58,8 @@ class JobsQuerySerializer(serializers.Serializer[Any]):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Add `offset` to the filters of a list, whose cursor is an offset; a search has other cursors."""
-        in_queue = "queue" in attrs and attrs.get("state") in QUEUE_STATES and "klass" not in attrs
+        lists_queue = attrs.get("state") in QUEUE_STATES and attrs["state"] != "recurring"
+        in_queue = "queue" in attrs and lists_queue and "klass" not in attrs
         if attrs.get("state") == "stalled" and not in_queue:
             raise serializers.ValidationError({"state": ["Pass a queue, and no class, with the state stalled."]})
         if "tag" in attrs or "group" in attrs or in_queue:
@@ -83,7 +85,7 @@ class NewJobSerializer(KnownFieldsOnly):
     data = ArgumentsField(  # type: ignore[assignment]
         required=False, default=dict, help_text='The arguments; for a task, {"args": [...], "kwargs": {...}}.'
     )
-    priority = StrictIntegerField(required=False, min_value=-LARGEST, max_value=LARGEST)
+    priority = StrictIntegerField(required=False, min_value=-MAX_NUMBER, max_value=MAX_NUMBER)
     retries = StrictIntegerField(required=False, min_value=0, max_value=1_000_000)
     delay = _seconds("Seconds before the job can run.")
     tags = serializers.ListField(required=False, child=StrictCharField(max_length=200), max_length=100)
@@ -116,7 +118,7 @@ class RetrySerializer(KnownFieldsOnly):
 class RetryGroupSerializer(KnownFieldsOnly):
     """Options for retrying the jobs of a group."""
 
-    count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=500)
+    count = StrictIntegerField(required=False, default=MAX_JOBS_PER_PAGE, min_value=1, max_value=500)
     delay = _seconds("Seconds before the first job can run.")
     spread = _seconds("Seconds between two jobs.")
 

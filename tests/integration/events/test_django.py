@@ -187,14 +187,14 @@ def test_a_store_that_is_down_fails_no_request_and_is_left_alone(
         for _ in range(5):
             assert page(ask).content == b"fine"  # type: ignore[union-attr]
         assert len(calls) == 1
-        now.advance(middleware.PAUSE)
+        now.advance(1.0)
         page(ask)
         assert len(calls) == 2
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     events.post("s", "e")
     page(ask)
     assert heard == ["started"]
-    now.advance(middleware.PAUSE)
+    now.advance(1.0)
     page(ask)
     assert heard == ["started", "missed", "e"]
 
@@ -216,7 +216,7 @@ def test_an_outage_after_one_that_a_listener_has_ended_is_logged_too(
             page(ask)
         assert len(caplog.records) == count
         events.poll()
-        now.advance(middleware.PAUSE)
+        now.advance(1.0)
         page(ask)
     assert heard == ["started", "missed", "missed"]
 

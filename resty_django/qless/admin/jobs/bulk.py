@@ -27,10 +27,9 @@ from ..job_lists.lists import JobList
 from ..job_lists.rows import state_of
 from ..redis_reads import fetch_jobs
 
-STEP: Final = 500
-"""Maximum number of jobs in one step."""
-SECONDS: Final = 1.0
-"""Time limit of one step in seconds."""
+JOBS_PER_STEP: Final = 500
+STEP_SECONDS: Final = 1.0
+"""Time limit of one step."""
 
 
 @dataclass(slots=True)
@@ -78,7 +77,7 @@ class JobLists:
             progress.done = sum(entry.total() for entry in self.lists if entry.job_filter.group in paced.changes)
             self.lists.clear()
             return [(FailureGroup.from_name(group), change) for group, change in paced.changes.items()], paced.errors
-        end, last = time.monotonic() + SECONDS, progress.seen + STEP
+        end, last = time.monotonic() + STEP_SECONDS, progress.seen + JOBS_PER_STEP
 
         def goes_on() -> bool:
             return progress.seen < last and time.monotonic() < end

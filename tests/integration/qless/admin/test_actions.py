@@ -262,7 +262,7 @@ def test_bulk_without_selection_changes_nothing(admin_client: Browser, jobs_site
 
 
 def test_a_group_is_retried_in_steps(admin_client: Browser, jobs_site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_module, "STEP", 30)
+    monkeypatch.setattr(bulk_module, "JOBS_PER_STEP", 30)
     for n in range(70):
         failed(jobs_site, f"f{n:02}")
     url = bulk(group="mail-Timeout")
@@ -296,7 +296,7 @@ def test_bulk_operation_reaches_every_job_once(
     argument: dict[str, str],
     waiting: int,
 ) -> None:
-    monkeypatch.setattr(bulk_module, "STEP", 25)
+    monkeypatch.setattr(bulk_module, "JOBS_PER_STEP", 25)
     jobs_site.queues["pdf"].put("K", {})
     jobs_site.queues["mail"].put_many([{"klass": "K", "data": {}, "jid": f"j{n}"} for n in range(60)])
     progress_texts = run_steps(

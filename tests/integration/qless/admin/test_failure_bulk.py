@@ -58,7 +58,7 @@ def test_all_jobs_of_the_groups_are_changed(admin_client: Browser, groups: Clien
 
 @pytest.fixture
 def steps_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "STEP", 2)
+    monkeypatch.setattr(bulk, "JOBS_PER_STEP", 2)
     monkeypatch.setattr(bulk, "PAGE_SIZE", 2)
 
 

@@ -306,8 +306,8 @@ def test_pages_continue_and_show_progress(admin_client: Browser, jobs_site: Clie
 
 def test_the_shorter_list_is_examined(admin_client: Browser, jobs_site: Client, monkeypatch: Any) -> None:
     """Few failed jobs of a class with many."""
-    monkeypatch.setattr(job_search, "FEW", 10)
-    monkeypatch.setattr("resty_django.qless.admin.job_lists.lists.FEW", 10)
+    monkeypatch.setattr(job_search, "FEW_ENTRIES", 10)
+    monkeypatch.setattr("resty_django.qless.admin.job_lists.lists.FEW_ENTRIES", 10)
     failed(jobs_site, "lost")
     jobs_site.queues["mail"].put_many([{"klass": "shop.jobs.Send", "data": {"order": 7}} for _ in range(100)])
     index_all(jobs_site)

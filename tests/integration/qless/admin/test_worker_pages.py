@@ -27,7 +27,7 @@ ACTIONS = ("quiet", "resume", "stop", "scale", "stacks")
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker answers here."""
-    monkeypatch.setattr(worker_stacks, "WAIT", 0.0)
+    monkeypatch.setattr(worker_stacks, "ANSWER_SECONDS", 0.0)
 
 
 def silence(client: Client, name: str, seconds: float) -> None:
