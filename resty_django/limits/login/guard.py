@@ -77,7 +77,7 @@ def keys_of(request: HttpRequest | None, name: str, form: Callable[[str], str] =
     name = form(name)
     address = ""
     if request is not None:
-        settings = request_settings.current
+        settings = request_settings.current()
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return {}
         address = settings.clients.name(request.META)
