@@ -51,11 +51,11 @@ def _is_of(name: str, limit: str) -> bool:
 def _bans_keys(series: str) -> bool:
     """Return whether a limit has the option `ban`."""
     kind, name = catalog.kind_and_name(series)
-    if kind == catalog.POLICY:
+    if kind == catalog.LimitKind.POLICY:
         policy = policies.get_policy(series)
         return policy is not None and policy.ban is not None
     return any(
-        other_kind == catalog.BAN and _is_of(name, other)
+        other_kind == catalog.LimitKind.BAN and _is_of(name, other)
         for other_kind, other in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
     )
 
@@ -105,7 +105,7 @@ def bans_of(key: str, refused: Sequence[tuple[str, str]]) -> KeyBans:
         names = dict.fromkeys(
             [
                 *((limit, form) for limit in _limits_with_bans() for form in forms),
-                *((limit, refused_key) for (kind, limit), refused_key in composed if kind == catalog.BAN),
+                *((limit, refused_key) for (kind, limit), refused_key in composed if kind == catalog.LimitKind.BAN),
             ]
         )
         in_force = registry.in_force(names)
@@ -117,5 +117,5 @@ def bans_of(key: str, refused: Sequence[tuple[str, str]]) -> KeyBans:
 def _limits_with_bans() -> list[str]:
     """Return the names of limits that may have bans: also those that other processes have counted."""
     series = dict.fromkeys((*catalog.counted_limits(), *stats.names()))
-    counted = (name for kind, name in map(catalog.kind_and_name, series) if kind == catalog.BAN)
+    counted = (name for kind, name in map(catalog.kind_and_name, series) if kind == catalog.LimitKind.BAN)
     return list(dict.fromkeys((ALL_LIMITS, *LOGIN_BANS.values(), *policies.all_policies(), *counted)))

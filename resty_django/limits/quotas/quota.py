@@ -29,14 +29,13 @@ from resty_django.text.localized import grouped
 from ..callers import keys
 from ..decision import Decision
 from ..errors import StoreFailed
-from ..limiters.base import ON_ERROR
-from ..limiters.validation import check_cost, positive, unknown_option, whole
+from ..limiters.validation import check_cost, check_on_error, positive, unknown_option, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
 from ..requests.chosen_rates import RateFunction, Tiers
 from ..requests.headers import MAX_FIELD_INTEGER
-from ..statistics.catalog import QUOTA, add_limit, series_name
+from ..statistics.catalog import LimitKind, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
 from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
@@ -128,8 +127,7 @@ class Quota:
         self.per = options.get("per", "")
         self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
         on_error = options.get("on_error")
-        if on_error is not None and on_error not in ON_ERROR:
-            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
+        check_on_error(on_error)
         max_block = options.get("max_block")
         self.max_block = 100 if max_block is None else max_block
         whole("max_block", self.max_block)
@@ -139,7 +137,7 @@ class Quota:
         self._on_error = on_error
         self._store = options.get("store")
         self.blocks = BlockStore(name, self._store, self._now, owner=self)
-        self.series = series_name(QUOTA, name)
+        self.series = series_name(LimitKind.QUOTA, name)
         """The name in the statistics, which overrides use."""
         registry.register(self)
         self.list_in_catalog(caller())
@@ -230,7 +228,7 @@ class Quota:
 
     def list_in_catalog(self, location: str) -> None:
         """List the quota in the catalog. `location`: a dotted name in the code."""
-        add_limit(QUOTA, self.name, self, location)
+        add_limit(LimitKind.QUOTA, self.name, self, location)
 
     # --- the interface of limiters, for decorators and throttles, which count the decisions ---
 
