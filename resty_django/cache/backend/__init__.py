@@ -89,7 +89,7 @@ class MLCacheBackend(BaseCache):
 
     # --- reading ---
 
-    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+    def get(self, key: object, default: object = None, version: int | None = None) -> Any:
         name = self.make_key(key, version)
         store = self._store or self.store
         try:
@@ -102,7 +102,7 @@ class MLCacheBackend(BaseCache):
             pass
         return (self._reader or self.reader).read(self._checked(name), default)
 
-    async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+    async def aget(self, key: object, default: object = None, version: int | None = None) -> Any:
         name = self.make_key(key, version)
         store = self._store or self.store
         try:
@@ -115,7 +115,7 @@ class MLCacheBackend(BaseCache):
             pass
         return await (self._reader or self.reader).aread(self._checked(name), default)
 
-    def _get_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[dict[Any, Any]]:
+    def _get_many(self, keys: Iterable[object], version: int | None = None) -> Steps[dict[Any, Any]]:
         names = {key: self.make_key(key, version) for key in keys}
         values = self.reader.find_many(names.values())
         missing = [self._checked(name) for name in dict.fromkeys(names.values()) if name not in values]
@@ -126,7 +126,7 @@ class MLCacheBackend(BaseCache):
     get_many, aget_many = twins(_get_many)
 
     def get_or_set(
-        self, key: Any, default: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+        self, key: object, default: object, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Return the value, or store and return `default`, or the return value of the function `default`.
 
@@ -149,7 +149,7 @@ class MLCacheBackend(BaseCache):
                 lock.__exit__(None, None, None)
 
     async def aget_or_set(
-        self, key: Any, default: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+        self, key: object, default: object, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Do the same as `get_or_set`. The function may be a coroutine function; a sync function runs in a thread."""
         value = await self.aget(key, _ABSENT, version)
@@ -177,15 +177,15 @@ class MLCacheBackend(BaseCache):
         if self.store.options.on_error == "raise":
             raise
 
-    def _ttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
+    def _ttl(self, key: object, version: int | None = None) -> Steps[int | None]:
         """Return the seconds until the key expires, rounded up; None if it never does, 0 if it does not exist."""
         return _rounded_up((yield from self._remaining(key, version)), 1)
 
-    def _pttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
+    def _pttl(self, key: object, version: int | None = None) -> Steps[int | None]:
         """Like `ttl`, in milliseconds."""
         return _rounded_up((yield from self._remaining(key, version)), 1000)
 
-    def _remaining(self, key: Any, version: int | None) -> Steps[float | None]:
+    def _remaining(self, key: object, version: int | None) -> Steps[float | None]:
         return self.store.or_else(0.0, self.store.remaining(self._name(key, version)))
 
     ttl, attl = twins(_ttl)
@@ -220,8 +220,8 @@ class MLCacheBackend(BaseCache):
 
     def _set(
         self,
-        key: Any,
-        value: Any,
+        key: object,
+        value: object,
         timeout: Duration | None = DEFAULT_TIMEOUT,
         version: int | None = None,
         *,
@@ -232,8 +232,8 @@ class MLCacheBackend(BaseCache):
 
     def _add(
         self,
-        key: Any,
-        value: Any,
+        key: object,
+        value: object,
         timeout: Duration | None = DEFAULT_TIMEOUT,
         version: int | None = None,
         *,
@@ -242,21 +242,25 @@ class MLCacheBackend(BaseCache):
         """Store a value if the key does not exist. `tags`: see `invalidate_tags`."""
         return self.store.or_else(False, self.store.add(self._name(key, version), value, self._life(timeout), tags))
 
-    def _touch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> Steps[bool]:
+    def _touch(
+        self, key: object, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Steps[bool]:
         return self.store.or_else(False, self.store.touch(self._name(key, version), self._life(timeout)))
 
-    def _delete(self, key: Any, version: int | None = None) -> Steps[bool]:
+    def _delete(self, key: object, version: int | None = None) -> Steps[bool]:
         return self.store.delete(self._name(key, version))
 
-    def _expire(self, key: Any, timeout: Duration | None, version: int | None = None) -> Steps[bool]:
+    def _expire(self, key: object, timeout: Duration | None, version: int | None = None) -> Steps[bool]:
         """Do the same as `touch`."""
         return self._touch(key, timeout, version)
 
-    def _persist(self, key: Any, version: int | None = None) -> Steps[bool]:
+    def _persist(self, key: object, version: int | None = None) -> Steps[bool]:
         """Remove the time to live. Return whether the key exists."""
         return self._touch(key, None, version)
 
-    def _incr(self, key: Any, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None) -> Steps[Any]:
+    def _incr(
+        self, key: object, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None
+    ) -> Steps[Any]:
         """Add to a number, keeping its time to live, and return the sum.
 
         `ttl`: if the key does not exist, it starts at 0 and lives for this number of seconds (0: forever). Without it,
@@ -277,7 +281,7 @@ class MLCacheBackend(BaseCache):
         failed = yield from self.store.set_many(values, self._life(timeout), tags)
         return [key for key, name in names.items() if name in failed]
 
-    def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[None]:
+    def _delete_many(self, keys: Iterable[object], version: int | None = None) -> Steps[None]:
         yield from self.store.delete_many(dict.fromkeys(self._name(key, version) for key in keys))
 
     set, aset = twins(_set, _awrite)
@@ -325,7 +329,7 @@ class MLCacheBackend(BaseCache):
 
     def lock(
         self,
-        key: Any,
+        key: object,
         version: int | None = None,
         timeout: Duration | None = None,
         sleep: float = 0.1,
@@ -357,11 +361,11 @@ class MLCacheBackend(BaseCache):
 
     # --- keys and times ---
 
-    def make_key(self, key: Any, version: int | None = None) -> str:
+    def make_key(self, key: object, version: int | None = None) -> str:
         name = self.key_func(key, self.key_prefix, self.version if version is None else version)
         return name if type(name) is str else key_text(name)
 
-    def _name(self, key: Any, version: int | None) -> str:
+    def _name(self, key: object, version: int | None) -> str:
         return self._checked(self.make_key(key, version))
 
     def _pattern(self, pattern: str, version: int | None) -> str:

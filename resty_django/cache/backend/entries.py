@@ -32,7 +32,7 @@ from ..storage.records import (
     SIGNED,
     TAGGED,
     UNREADABLE,
-    RecordHead,
+    StoredHead,
     packed_head,
     unpacked_head,
 )
@@ -48,7 +48,7 @@ _LARGE: Final = 2**63
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
-Make = Callable[[Any], Any]
+Make = Callable[[Any], object]
 
 
 class Foreign(Exception):
@@ -100,7 +100,7 @@ class Inspected(NamedTuple):
 
 def encode(
     context: bytes,
-    value: Any,
+    value: object,
     stored: float,
     ttl: float,
     versions: Versions | None = None,
@@ -181,7 +181,7 @@ def _bytes_of(raw: object) -> bytes:
     return raw
 
 
-def _head(entry: bytes) -> RecordHead:
+def _head(entry: bytes) -> StoredHead:
     """Return the head of an entry. Raise `Foreign`."""
     try:
         head = unpacked_head(entry)
@@ -209,7 +209,7 @@ def _verified(context: bytes, entry: bytes, end: int) -> bytes:
     return entry[start:]
 
 
-def _plain(value: Any) -> bytes | None:
+def _plain(value: object) -> bytes | None:
     """Return the value as msgpack; None if decoding would not return an equal value."""
     try:
         return _pack(value) if _is_plain(value) else None

@@ -168,7 +168,7 @@ def _heard(data: Any, event: str, source: str, pid: int | None) -> None:
 
 
 @events.on_event(events.events.source, events.events.started)
-def _started(data: Any, event: str, source: str, pid: int | None) -> None:
+def _started(data: object, event: str, source: str, pid: int | None) -> None:
     """Drop values stored before this process received events, because they may be outdated."""
     if pid == os.getpid():
         for channel in list(_channels):
@@ -176,7 +176,7 @@ def _started(data: Any, event: str, source: str, pid: int | None) -> None:
 
 
 @events.on_event(events.events.source, events.events.missed)
-def _missed(data: Any, event: str, source: str, pid: int | None) -> None:
+def _missed(data: object, event: str, source: str, pid: int | None) -> None:
     """Drop all values, because events that invalidated them may have been lost."""
     for channel in list(_channels):
         channel.forget()

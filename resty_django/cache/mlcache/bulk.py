@@ -25,7 +25,7 @@ class Bulk:
     def __init__(self) -> None:
         self._operations: list[GetCall] = []
 
-    def add(self, key: object, callback: Callable[..., Any], /, *args: Any, **options: Unpack[CallOptions]) -> Bulk:
+    def add(self, key: object, callback: Callable[..., Any], /, *args: object, **options: Unpack[CallOptions]) -> Bulk:
         """Add a `get` with these arguments; a callback is required. Raise `BadKey` or `BadOption`."""
         position = f"operation {len(self._operations) + 1}: "
         try:

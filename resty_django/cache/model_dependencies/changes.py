@@ -69,7 +69,7 @@ class Changes:
 def changed(
     model: type[Model],
     using: str,
-    rows: Iterable[Any] | None,
+    rows: Iterable[object] | None,
     fields: Collection[str] | None,
     new_or_deleted: bool = False,
 ) -> None:
@@ -91,7 +91,7 @@ def changed(
             rows_changed(side, using, pks, names_of(relation))
 
 
-def rows_changed(model: type[Model], using: str, rows: Iterable[Any] | None, fields: Collection[str] | None) -> None:
+def rows_changed(model: type[Model], using: str, rows: Iterable[object] | None, fields: Collection[str] | None) -> None:
     """Invalidate what depends on the rows after the commit of the current transaction; at once without one.
 
     `using`: the alias of the database. `rows`: instances, or primary keys (None: unknown rows). `fields`: the names of

@@ -58,7 +58,7 @@ def _connect_rows(model: type[Model]) -> None:
 def _connect_deletions(target: Any, model: type[Model], fields: tuple[str, ...] | None) -> None:
     """Listen to deletions in a model that change unknown rows of another one without a signal."""
 
-    def deleted(using: str, **kwargs: Any) -> None:
+    def deleted(using: str, **kwargs: object) -> None:
         rows_changed(model, using, None, fields)
 
     for sender in model._meta.apps.get_models():
@@ -76,12 +76,12 @@ def _saved(
     created: bool,
     using: str,
     update_fields: frozenset[str] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:
     changed(sender, using, (instance,), None if created else update_fields, new_or_deleted=created)
 
 
-def _deleted(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
+def _deleted(sender: type[Model], instance: Model, using: str, **kwargs: object) -> None:
     changed(sender, using, (instance,), None, new_or_deleted=True)
 
 
@@ -93,7 +93,7 @@ def _relation_changed(
     model: type[Model],
     pk_set: set[Any] | None,
     using: str,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:
     """Handle a change of a relation, which is a change of the rows on both sides."""
     if action not in ("post_add", "post_remove", "post_clear") or (pk_set is not None and not pk_set):

@@ -98,7 +98,7 @@ class CacheHistory(records.CountHistory[CacheStats]):
 
 
 def added(
-    stored: Any, news: Counts, now: float, slow: Iterable[Slow] = (), missed: Iterable[FrequentKey] = ()
+    stored: object, news: Counts, now: float, slow: Iterable[Slow] = (), missed: Iterable[FrequentKey] = ()
 ) -> dict[str, Any]:
     """Return the record with a process's new counts, slowest and most missed keys added at `now` (epoch seconds)."""
     keys = {slow_key.key: slow_key for slow_key in _slow(stored, now)}
@@ -116,7 +116,7 @@ def added(
     }
 
 
-def history(stored: Any, now: float) -> CacheHistory:
+def history(stored: object, now: float) -> CacheHistory:
     """Return the history in a record as of `now`; an empty one if it is not a record."""
     return CacheHistory(stored, CacheStats(), now)
 

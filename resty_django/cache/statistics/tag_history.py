@@ -56,7 +56,7 @@ class TagHistory:
         with self._writing:
             rows, self._pending = self._pending, {}
 
-        def change(stored: Any) -> Update:
+        def change(stored: object) -> Update:
             return Update([list(row) for row in summed(_rows(stored), rows.values())], LISTED_SECONDS)
 
         try:

@@ -29,11 +29,11 @@ class CompressionAlgorithm(NamedTuple):
 
     mark: int
     compress: Callable[[bytes], bytes]
-    decompress: Callable[[Any, int], bytes]
+    decompress: Callable[[memoryview, int], bytes]
     modules: tuple[str, ...] = ()
 
 
-def _zlib_decompress(data: Any, limit: int) -> bytes:
+def _zlib_decompress(data: memoryview, limit: int) -> bytes:
     stream = zlib.decompressobj()
     try:
         body = stream.decompress(data, limit + 1)
@@ -52,7 +52,7 @@ def _zstd_compress(body: bytes) -> bytes:
     return smaller
 
 
-def _zstd_decompress(data: Any, limit: int) -> bytes:
+def _zstd_decompress(data: memoryview, limit: int) -> bytes:
     try:
         zstandard: Any = importlib.import_module("zstandard")
     except ImportError:
@@ -120,7 +120,7 @@ def decompressed(data: bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     raise NotDecompressed("its compression is unknown")
 
 
-def option_faults(options: Mapping[str, Any]) -> Iterator[str]:
+def option_faults(options: Mapping[str, object]) -> Iterator[str]:
     """Yield the faults of the options `compress`, `compress_above` and `decompress_limit`, in either case."""
     for name, value in options.items():
         kind = name.lower()

@@ -48,7 +48,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     the versions of its tags before its source was called (None: no tags). `took`: seconds of its callback (0:
     unknown)."""
 
-    value: Any
+    value: object
     stored: float
     ttl: float
     stale: bool
@@ -60,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return self.ttl - max(0.0, now - self.stored)
 
 
-class RecordHead(msgspec.Struct, frozen=True, gc=False):
+class StoredHead(msgspec.Struct, frozen=True, gc=False):
     """What precedes a value in a record. `end`: the position of the value. Other fields: see `Record`."""
 
     bits: int
@@ -85,13 +85,13 @@ def packed_head(bits: int, stored: float, ttl: float, tags: Versions | None, too
     return _HEAD.pack(LAYOUT, bits, stored, ttl) + block
 
 
-def unpacked_head(raw: Any) -> RecordHead:
+def unpacked_head(raw: bytes) -> StoredHead:
     """Return the head of a record. Raise one of `UNREADABLE` for any other bytes."""
     layout, bits, stored, ttl = _read_head(raw)
     if layout != LAYOUT or not (0.0 <= ttl < math.inf and -math.inf < stored < math.inf):
         raise ValueError("it is not a record")
     if not bits & (TIMED | TAGGED):
-        return RecordHead(bits, stored, ttl, 0.0, None, _HEAD.size)
+        return StoredHead(bits, stored, ttl, 0.0, None, _HEAD.size)
     took, end = 0.0, _HEAD.size
     if bits & TIMED:
         (took,) = _TOOK.unpack_from(raw, end)
@@ -99,11 +99,11 @@ def unpacked_head(raw: Any) -> RecordHead:
         if not 0.0 <= took < math.inf:
             raise ValueError("the duration of its callback is invalid")
     tags, end = unpacked(raw, end) if bits & TAGGED else (None, end)
-    return RecordHead(bits, stored, ttl, took, tags, end)
+    return StoredHead(bits, stored, ttl, took, tags, end)
 
 
 def encode(
-    value: Any,
+    value: object,
     stored: float,
     ttl: float,
     stale: bool,
@@ -177,7 +177,7 @@ def plain(value: Any) -> Any:
         raise BadValue(f"A {kind.__name__} that contains itself or is too deep cannot be cached. Flatten it.") from None
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> Any:
     if type(value) in SCALARS:
         return value
     converted = base_value(value)
@@ -189,7 +189,7 @@ def _scalar(value: Any) -> Any:
     return converted
 
 
-def base_value(value: Any) -> Any:
+def base_value(value: object) -> Any:
     """Return a str, a number or bytes as its base type, and what contains bytes as bytes; None for anything else."""
     if isinstance(value, str):
         return str.__str__(value)

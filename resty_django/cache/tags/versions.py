@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import connections
 
@@ -50,13 +50,13 @@ class TagVersions:
     def are_current(self, versions: Versions) -> Steps[bool]:
         """Return whether no tag has been invalidated since, and no version was lost."""
         names = {self._prefix + tag: version for tag, version in versions.items()}
-        stored: Any = yield self._reading(list(names))
+        stored: Mapping[str, object] = yield self._reading(list(names))
         return len(stored) == len(names) and stored == names
 
     def revoked(self, versions: Mapping[str, Versions]) -> Steps[set[str]]:
         """Return the keys of which a tag has been invalidated, or a version was lost. One call reads all versions."""
         names = {self._prefix + tag for tags in versions.values() for tag in tags}
-        stored: Any = yield self._reading(list(names))
+        stored: Mapping[str, object] = yield self._reading(list(names))
         return {
             key
             for key, tags in versions.items()
