@@ -16,8 +16,6 @@ from .processes.forks import after_fork
 
 BYPASS_SECONDS: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
-READ_ONLY_PERIOD: Final = 10.0
-"""Seconds after a failed write in which a successful read does not end the outage: a replica answers reads only."""
 
 B = TypeVar("B", bound="CircuitBreaker")
 
@@ -73,7 +71,7 @@ class CircuitBreaker(ABC):
         with _lock:
             now = time.monotonic()
             if not reading:
-                self._read_only_until = now + READ_ONLY_PERIOD
+                self._read_only_until = now + 10.0  # seconds in which a read does not end it: a replica answers reads
             self._error = str(error)
             self.retry_at = now + BYPASS_SECONDS
             if self.down:

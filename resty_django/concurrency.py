@@ -31,7 +31,7 @@ class TimedCall(NamedTuple):
     """
 
     key: str
-    function: Callable[[], Any]
+    function: Callable[[], object]
     in_caller: bool = False
 
 
@@ -64,7 +64,7 @@ class _Worker:
 late_workers: Final[dict[str, _Worker]] = {}
 
 
-def reply_of(function: Callable[[], Any]) -> TimedReply:
+def reply_of(function: Callable[[], object]) -> TimedReply:
     """Call the function in this thread and return its reply. Never raise."""
     try:
         return TimedReply(function())

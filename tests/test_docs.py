@@ -1,7 +1,6 @@
-"""The documentation is true: its code runs, its links lead somewhere, and it tells all that the code has.
+"""The documentation is correct: its code runs, its links have targets, and its examples show the real results.
 
-What a page shows is compared with what the code does: IDs to the letter, under a clock that stands at the moment of
-the examples (21 November 2026, 14:05:09).
+IDs are compared exactly, with a clock that stands at the time of the examples (21 November 2026, 14:05:09).
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def frozen(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": dicts}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     call_command("demo_data", verbosity=0)
-    monkeypatch.setattr(registry, "_quotas", {})  # those of the demo, and those of other pages
+    monkeypatch.setattr(registry, "_quotas", {})  # quotas of the demo and of other pages
     services.stop()
     service = services.IdService(lambda: NOW)
     monkeypatch.setattr(services, "_service", service)
@@ -154,7 +153,7 @@ def test_python_blocks_run_with_the_results_that_they_show(
 ) -> None:
     if "127.0.0.1:1200" in doc_page.text:
         frozen.load()
-    # `invalidate_tags` reaches all caches of the process, also those of earlier tests that still live.
+    # `invalidate_tags` reaches all caches of the process, also caches of earlier tests that still exist.
     monkeypatch.setattr(cache_module, "_live", WeakSet())
     module = types.ModuleType("docs")
     monkeypatch.setitem(sys.modules, "docs", module)
@@ -171,7 +170,7 @@ def test_python_blocks_run_with_the_results_that_they_show(
         use_caches_of(new, settings, tmp_path)
         run_test_cases_of(new)
     if "next_id(" in doc_page.text and doc_page.name != "docs/architecture.md":
-        assert checked, f"no value is told in {doc_page.name}"
+        assert checked, f"no value is shown in {doc_page.name}"
 
 
 def check_settings_of(new: dict[str, Any], page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

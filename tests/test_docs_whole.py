@@ -1,4 +1,4 @@
-"""The documentation is whole: it tells all settings, errors, commands and modules, and names nothing else."""
+"""The documentation is complete: it lists all settings, errors, commands and modules, and no others."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ MODELS: Mapping[type[Model], str] = {
     Cache: "docs/cache.md",
     Job: "docs/qless/admin.md",
 }
-"""The page that tells of the permissions of each."""
+"""The page that documents the permissions of each app."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-# --- what the code has, the pages tell ---------------------------------------------------------------------------
+# --- the pages document everything in the code -------------------------------------------------------------------
 
 
 def test_settings_are_documented_with_their_defaults(settings: Any) -> None:
@@ -58,7 +58,7 @@ def test_settings_are_documented_with_their_defaults(settings: Any) -> None:
                 value = value["default"] if isinstance(key_part, Name) else getattr(value, key_part.lower())
             fragment = page_of(path).partition("#")[2]
             row = next((line for line in text.splitlines() if f'id="{fragment}"' in line), None)
-            assert row is not None, f"docs/settings.md does not tell {path}"
+            assert row is not None, f"docs/settings.md does not document {path}"
             if isinstance(value, str | int | float | tuple | None):
                 default = json.dumps(value) if isinstance(value, str) else "[]" if value == () else repr(value)
                 assert row.split("|")[3].strip() == f"`{default}`", path
@@ -75,7 +75,7 @@ def test_errors_are_documented_with_their_codes() -> None:
     for kind in kinds:
         _, word, udp, http, _ = rows[kind.__name__]
         assert (code(word), int(udp), int(http)) == (kind.code, kind.udp_code, kind.http_status)
-        assert kind.code in statuses, f"docs/ids/api.md does not tell {kind.code}"
+        assert kind.code in statuses, f"docs/ids/api.md does not document {kind.code}"
         assert str(kind.http_status) in statuses[kind.code], kind.code
 
 
@@ -122,7 +122,7 @@ def test_commands_are_documented_with_their_options() -> None:
         pages_of_it = [doc_page for doc_page in pages() if f"manage.py {name}" in doc_page.text]
         for option in options_of(command, name) - common:
             documented = any(f"| `{option}` |" in doc_page.text for doc_page in pages_of_it)
-            assert documented, f"no page that tells of manage.py {name} has a row for {option}"
+            assert documented, f"no page about manage.py {name} has a row for {option}"
 
 
 def test_addresses_of_the_api_are_documented() -> None:

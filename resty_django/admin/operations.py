@@ -52,7 +52,7 @@ class OperationResult:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkResult:
+class BulkOperationResult:
     """The results of an operation by the names of the changed objects, and errors."""
 
     changes: dict[str, OperationResult] = field(default_factory=dict)
@@ -89,13 +89,15 @@ class Operation(Generic[Target]):
     danger: bool = False
     partial: bool = False
     template: str = "admin/resty_django/action.html"
-    run_many: Callable[[Mapping[str, Target], dict[str, Any]], BulkResult] | None = None
+    run_many: Callable[[Mapping[str, Target], dict[str, Any]], BulkOperationResult] | None = None
 
-    def change(self, targets: Mapping[str, Target], data: dict[str, Any], *refusals: type[Exception]) -> BulkResult:
+    def change(
+        self, targets: Mapping[str, Target], data: dict[str, Any], *refusals: type[Exception]
+    ) -> BulkOperationResult:
         """Change several objects. If a store is down, stop; the result contains what is done until then."""
         if self.run_many is not None:
             return self.run_many(targets, data)
-        result = BulkResult()
+        result = BulkOperationResult()
         for name, target in targets.items():
             try:
                 result.changes[name] = self.run(target, data)

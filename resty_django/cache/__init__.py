@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .mlcache.bulk import Bulk
     from .mlcache.cache import MLCache
     from .mlcache.registry import mlcaches
-    from .mlcache.results import BulkResult, Fresh, Hit, Level, Peek, Serializer
+    from .mlcache.results import Fresh, GetResult, Hit, Level, Peek, Serializer
     from .model_dependencies.dependency import Dependency, invalidate_on
     from .model_dependencies.querysets import CacheInvalidatingManager, CacheInvalidatingQuerySet
     from .serialization.classes import register_type
@@ -53,7 +53,6 @@ __all__ = [
     "BadOption",
     "BadValue",
     "Bulk",
-    "BulkResult",
     "CacheError",
     "CacheInvalidatingManager",
     "CacheInvalidatingQuerySet",
@@ -63,6 +62,7 @@ __all__ = [
     "Dependency",
     "EventChannel",
     "Fresh",
+    "GetResult",
     "Hit",
     "InvalidationChannel",
     "Level",
@@ -107,7 +107,7 @@ __getattr__ = lazy.members(
         "mlcache.bulk": "Bulk",
         "mlcache.cache": "MLCache",
         "mlcache.registry": "mlcaches",
-        "mlcache.results": "BulkResult Fresh Hit Level Peek Serializer",
+        "mlcache.results": "Fresh GetResult Hit Level Peek Serializer",
         "model_dependencies.dependency": "Dependency invalidate_on",
         "model_dependencies.querysets": "CacheInvalidatingManager CacheInvalidatingQuerySet",
         "serialization.classes": "register_type",

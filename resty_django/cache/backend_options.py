@@ -20,13 +20,8 @@ from .storage.compression import ALGORITHMS, COMPRESS_ABOVE_BYTES, MAX_DECOMPRES
 BACKEND: Final = "resty_django.cache.backend.MLCacheBackend"
 
 
-DEFAULT_TIMEOUT: Final = 300
-"""Seconds, as in Django."""
-REVERSE: Final = "REVERSE_KEY_FUNCTION"
+REVERSE_OPTION: Final = "REVERSE_KEY_FUNCTION"
 """The option with a function that undoes `KEY_FUNCTION`. Each cache has its own."""
-
-
-ON_ERROR: Final = ("miss", "raise")
 
 
 class BackendOptions(NamedTuple):
@@ -44,11 +39,6 @@ class BackendOptions(NamedTuple):
     decompress_limit: int = MAX_DECOMPRESSED_BYTES
 
 
-NAMES: Final = (*(name.upper() for name in BackendOptions._fields), REVERSE)
-COMPRESSION: Final = ("COMPRESS", "COMPRESS_ABOVE", "DECOMPRESS_LIMIT")
-_KNOWN: Final = f"Options: {', '.join(NAMES)}."
-
-
 def options_of(location: str, options: Mapping[str, Any]) -> BackendOptions:
     """Return the OPTIONS of a cache. Raise `ImproperlyConfigured`."""
     for fault in faults(location, options):
@@ -58,7 +48,7 @@ def options_of(location: str, options: Mapping[str, Any]) -> BackendOptions:
 
 def common_options(options: Mapping[str, Any]) -> BackendOptions:
     """Return the valid OPTIONS that all caches with the same LOCATION share."""
-    shared = {name.lower(): value for name, value in options.items() if name != REVERSE}
+    shared = {name.lower(): value for name, value in options.items() if name != REVERSE_OPTION}
     if "lru_ttl" in shared:
         shared["lru_ttl"] = parse_duration(shared["lru_ttl"])
     return BackendOptions(**shared)
@@ -66,7 +56,7 @@ def common_options(options: Mapping[str, Any]) -> BackendOptions:
 
 def default_timeout(params: Mapping[str, Any]) -> float | None:
     """Return the TIMEOUT of a cache in seconds; None: forever. Raise `ImproperlyConfigured`."""
-    timeout = params.get("timeout", params.get("TIMEOUT", DEFAULT_TIMEOUT))
+    timeout = params.get("timeout", params.get("TIMEOUT", 300))
     for fault in timeout_faults(timeout):
         raise ImproperlyConfigured(f"A cache in CACHES with BACKEND {BACKEND!r}: {fault}")
     return timeout if timeout is None or isinstance(timeout, int | float) else _seconds(timeout)
@@ -100,17 +90,19 @@ def faults(location: object, options: Mapping[str, Any]) -> Iterator[str]:
             if seconds is None or seconds < 0:
                 yield f"LRU_TTL must be {DURATION} of at least 0, not {value!r}."
         elif name == "ON_ERROR":
-            if value not in ON_ERROR:
-                yield f"ON_ERROR must be {' or '.join(map(repr, ON_ERROR))}, not {value!r}."
-        elif name in COMPRESSION:
+            if value not in ("miss", "raise"):
+                yield f"ON_ERROR must be 'miss' or 'raise', not {value!r}."
+        elif name in ("COMPRESS", "COMPRESS_ABOVE", "DECOMPRESS_LIMIT"):
             yield from option_faults({name: value})
             if name == "COMPRESS":
                 yield from _missing_packages(value)
-        elif name == REVERSE:
+        elif name == REVERSE_OPTION:
             if not callable(value) and dotted_path(value):
-                yield f"{REVERSE} {dotted_path(value)}."
+                yield f"{REVERSE_OPTION} {dotted_path(value)}."
         else:
-            yield f"{name} is not an option of this cache. {did_you_mean(name, NAMES, _KNOWN, quote='')}"
+            names = (*map(str.upper, BackendOptions._fields), REVERSE_OPTION)
+            hint = did_you_mean(name, names, f"Options: {', '.join(names)}.", quote="")
+            yield f"{name} is not an option of this cache. {hint}"
 
 
 def _missing_packages(algorithm: object) -> Iterator[str]:

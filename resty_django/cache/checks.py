@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -26,7 +26,7 @@ SESSIONS: Final = "django.contrib.sessions.backends.cache"
 HINT: Final = see("docs/cache-backend.md").strip() or None
 
 
-def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return one message per problem. Problems of `RESTY_DJANGO` itself are reported elsewhere."""
     if all_problems():
         return []

@@ -58,7 +58,7 @@ def _configured() -> Iterator[tuple[str, Callable[[], Any]]]:
             yield DJANGO_CACHE_PREFIX + location, partial(_store, location, config.get("OPTIONS") or {})
 
 
-def _store(location: str, options: Mapping[str, Any]) -> BackendStore:
+def _store(location: str, options: Mapping[str, object]) -> BackendStore:
     return stores.of(location, options_of(location, options))
 
 

@@ -107,7 +107,7 @@ class Levels(ABC):
     # --- reading many keys ---
 
     @abstractmethod
-    def record(self, raw: Any, key: str) -> Any:
+    def record(self, raw: object, key: str) -> Any:
         """Decode an item in L2. If this cache has not written it, log that it counts as absent, and return None."""
 
     def unreadable(self, key: str, error: SharedDictError) -> None:
@@ -128,7 +128,7 @@ class Levels(ABC):
             values |= yield Step(self.miss.get_many, self.miss.aget_many, (missing, on_error))
         return {names[name]: raw for name, raw in values.items()} if self.prefix else values, errors
 
-    def valid(self, raws: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+    def valid(self, raws: Mapping[str, object]) -> Steps[dict[str, Any]]:
         """Return the records of these items by key, except for records with an invalidated tag."""
         records: dict[str, Any] = {}
         tags: dict[str, Versions] = {}

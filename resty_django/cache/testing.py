@@ -132,11 +132,11 @@ def _disable(stack: ExitStack, guarded: Any) -> None:
         stack.enter_context(mock.patch.object(guarded, name, substitute))
 
 
-def _store_nothing(self: LRU, *args: Any) -> None:
+def _store_nothing(self: LRU, *args: object) -> None:
     """Take the place of `LRU.put`."""
 
 
-def _only_delete(self: LRU, key: Hashable, *args: Any) -> None:
+def _only_delete(self: LRU, key: Hashable, *args: object) -> None:
     """Take the place of `LRU.replace`."""
     self.delete(key)
 
@@ -171,7 +171,7 @@ class _NoDict:
 
 
 def _twin(call: Callable[..., Any]) -> Callable[..., Any]:
-    async def awaited(*args: Any, **options: Any) -> Any:
+    async def awaited(*args: object, **options: Any) -> Any:
         return call(*args, **options)
 
     return awaited
@@ -185,7 +185,7 @@ def _incr(key: object, by: float = 1, init: float | None = None, init_ttl: float
     return by if init is None else init + by
 
 
-def _reply(value: Any) -> Callable[..., Any]:
+def _reply(value: object) -> Callable[..., Any]:
     return lambda *args, **options: value
 
 

@@ -7,7 +7,7 @@ entry follows the operation. If the database rejects the entry, the log repeats 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -22,7 +22,7 @@ MAX_MESSAGE_CHARS: Final = 2000
 """Length of an entry in characters."""
 
 
-def add_entries(user: Any, rows: Sequence[models.Model], text: str, flag: int | None = None) -> str:
+def add_entries(user: object, rows: Sequence[models.Model], text: str, flag: int | None = None) -> str:
     """Add an entry for each of `rows`. Return "", or the error of a database that rejects them. Log a warning then.
 
     `flag`: `ADDITION`, `CHANGE` (default) or `DELETION` of `django.contrib.admin.models`. None is added on sites
@@ -45,7 +45,7 @@ def add_entries(user: Any, rows: Sequence[models.Model], text: str, flag: int | 
     return ""
 
 
-def username(user: Any) -> str:
+def username(user: object) -> str:
     """Return the name of the user, of whatever type the site's authentication returns; also for no user."""
     get_username = getattr(user, "get_username", None)
     return str((get_username() if callable(get_username) else user) or "an unknown user")

@@ -24,15 +24,7 @@ from .service import FULL_POLL_SECONDS, EventService
 log = logger("resty_django.events")
 
 MAX_NAP_SECONDS: Final = 0.5
-"""Maximum pause (seconds) between checks for a stop or a changed interval."""
-SHORT: Final = 0.05
-"""Pause (seconds) that is short enough to delay the end of the process."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""First and maximum pause (seconds) after a failure of the store; the pause doubles in between."""
-COMMIT: Final = 0.001
-"""Seconds from a ring until the transaction that rang has usually committed its event."""
-SHUTDOWN_SECONDS: Final = 1.0
-"""Time limit (seconds) for the last event and the last poll of a cancelled task."""
+"""Maximum pause between checks for a stop or a changed interval."""
 
 
 class Starter(NamedTuple):
@@ -42,7 +34,7 @@ class Starter(NamedTuple):
     acall: Callable[[], Awaitable[None]]
 
 
-class Listener(Protocol):
+class EventListener(Protocol):
     """A running listener, created by `start`."""
 
     started: threading.Event
@@ -123,7 +115,7 @@ class PollLoop:
         started = time.monotonic()
         while not self.stopping.is_set():
             interval = self.service.interval
-            if 0 < interval <= SHORT:
+            if 0 < interval <= 0.05:  # short enough to delay the end of the process
                 yield from self._nap(interval)
                 if self.service.interval:
                     return
@@ -144,7 +136,7 @@ class PollLoop:
             if service.has_news() or self.stopping.is_set():
                 return
         if alert < FULL_POLL_SECONDS and (yield Step(watch.wait, watch.await_ring, (FULL_POLL_SECONDS,))):
-            yield Step(time.sleep, asyncio.sleep, (COMMIT,))
+            yield Step(time.sleep, asyncio.sleep, (0.001,))  # by then the transaction that rang has usually committed
 
     def _pause_for(self, seconds: float) -> Step:
         return Step(self.stopping.wait, asyncio.sleep, (seconds,))
@@ -154,7 +146,7 @@ class PollLoop:
         self.service.interrupted = self.service.configured
         if not self._pause:
             log.error("Events are not received until the store is back: %s: %s", type(error).__name__, error)
-        self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
+        self._pause = min(5.0, self._pause * 2 or 0.1)
         return self._pause
 
     def _recovered(self) -> None:
@@ -227,7 +219,7 @@ class TaskListener:
             await arun(self._poll_loop.steps())
         finally:
             with suppress(TimeoutError):
-                await asyncio.wait_for(arun(self._poll_loop.shutdown()), SHUTDOWN_SECONDS)
+                await asyncio.wait_for(arun(self._poll_loop.shutdown()), timeout=1.0)
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:

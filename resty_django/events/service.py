@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 from weakref import ReferenceType
 
 from resty_django.sansio import Step, Steps, arun, run
@@ -16,17 +16,17 @@ from resty_django.shdict.bell import Bell
 from resty_django.text import logger
 
 from .channels import Batch, Channel
+from .channels.base import Position
 from .errors import EventError, NoRoom, NotConfigured, Unavailable
 from .handlers import HandlerRunner
 from .names import events
 from .options import EventOptions
 from .registry import Registry
-from .wire import Event, check, decode, encode, encode_fields, failed
+from .wire import Event, check, decode, encode, failed
 
 log = logger("resty_django.events")
 
 PollResult = Literal["done", "recursive"]
-UNKNOWN: Final = object()
 FULL_POLL_SECONDS: Final = 1.0
 """Seconds between full polls, which check more than the counter."""
 
@@ -64,8 +64,8 @@ class EventService:
         self.pid = os.getpid() if pid is None else pid
         self.channel: Channel | None = None
         self.options: EventOptions | None = None
-        self.position: Any = UNKNOWN
-        self.handled: Any = UNKNOWN
+        self.position: Position | None = None
+        self.handled: Position | None = None
         """The ID of the last event whose handlers have finished; a forked child continues after it."""
         self._configured = configured_channel
         self._followers = followers
@@ -89,24 +89,24 @@ class EventService:
 
     # --- the start ---
 
-    def begin(self, channel: Channel, options: EventOptions, position: Any = UNKNOWN) -> None:
+    def begin(self, channel: Channel, options: EventOptions, position: Position | None = None) -> None:
         """Receive all events from now on (or from `position`), and post `started`.
 
         Does nothing if the service has started, or if another thread or task is starting it.
         """
         run(self._begin(channel, options, position))
 
-    async def abegin(self, channel: Channel, options: EventOptions, position: Any = UNKNOWN) -> None:
+    async def abegin(self, channel: Channel, options: EventOptions, position: Position | None = None) -> None:
         """As `begin`."""
         await arun(self._begin(channel, options, position))
 
-    def _begin(self, channel: Channel, options: EventOptions, position: Any) -> Steps[None]:
+    def _begin(self, channel: Channel, options: EventOptions, position: Position | None) -> Steps[None]:
         if not self._beginning.acquire(blocking=False):
             return
         try:
             if self.channel is not None:
                 return
-            if position is UNKNOWN:
+            if position is None:
                 position = yield Step(channel.last, channel.alast)
             record = encode(Event(events.source, events.started, pid=self.pid))
             yield Step(channel.append, channel.aappend, (record, options.retries))
@@ -124,7 +124,7 @@ class EventService:
 
     # --- posting ---
 
-    def post(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
+    def post(self, source: str, event: str, data: object = None, unique: object = None) -> None:
         record = self._record(source, event, data, unique)
         channel, options = self._target()
         try:
@@ -132,7 +132,7 @@ class EventService:
         except SharedDictError as error:
             raise _refusal(source, event, record, error) from error
 
-    async def apost(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
+    async def apost(self, source: str, event: str, data: object = None, unique: object = None) -> None:
         record = self._record(source, event, data, unique)
         channel, options = self._target()
         try:
@@ -140,16 +140,16 @@ class EventService:
         except SharedDictError as error:
             raise _refusal(source, event, record, error) from error
 
-    def _record(self, source: str, event: str, data: Any, unique: object) -> bytes:
+    def _record(self, source: str, event: str, data: object, unique: object) -> bytes:
         check(source, event)
-        return encode_fields(source, event, data, None if unique is None else str(unique), self.pid)
+        return encode(Event(source, event, data, None if unique is None else str(unique), self.pid))
 
     def _target(self) -> tuple[Channel, EventOptions]:
         if self.channel is not None and self.options is not None:
             return self.channel, self.options
         return self._configured()
 
-    def post_local(self, source: str, event: str, data: Any = None) -> None:
+    def post_local(self, source: str, event: str, data: object = None) -> None:
         check(source, event)
         self._local.append(Event(source, event, data))
         if not self.uses_local:

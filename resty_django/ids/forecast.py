@@ -1,5 +1,8 @@
-"""Forecasts of when counters will be used up, from their pace so far. The database computes them, so that lists can be
-sorted by them; the admin, the overview, `resty_check` and the metrics all read that one number."""
+"""Forecasts: when counters will be used up, from their pace so far.
+
+The database computes them, so that lists can be sorted by them. The admin, the overview, `resty_check` and the metrics
+all use this module.
+"""
 
 from __future__ import annotations
 
@@ -88,9 +91,9 @@ class SecondsBetween(Func):
 def annotate_runs_out(counters: QuerySet[IdCounter], database: str) -> QuerySet[IdCounter]:
     """Return counters with `runs_out`: seconds until the last number is issued, at the pace of the window.
 
-    Numbers that processes have reserved and not issued yet do not count: neither as left, nor in the pace. Counters
-    that are used up have 0. Larger than any forecast are, in this order: counters that last until their cycle ends,
-    those without a forecast, and those whose cycle has ended, because the next ID begins a new one.
+    Numbers that are reserved but not issued yet count neither as left nor in the pace. The value is 0 for counters that
+    are used up. It is larger than any forecast for counters that last until their cycle ends, larger still for counters
+    whose window is shorter than an hour, and largest for counters whose next ID begins a new cycle.
     """
     now = timezone.now()
     step = Cast(F("step"), FloatField())

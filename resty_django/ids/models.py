@@ -56,7 +56,7 @@ RULE_FIELDS: Final = (
 
 
 class AnchorField(_BigIntegerField):
-    """The minimum with which a rule was created, whatever the way of creation; it never changes afterwards.
+    """The minimum with which a rule was created, in any way; it never changes afterwards.
 
     Django calls `pre_save` of a field on every insert and update of a model instance, including `bulk_create` and the
     historical models in migrations, which do not have our `save`. Raw SQL may omit the column: it is then NULL until
@@ -66,7 +66,7 @@ class AnchorField(_BigIntegerField):
     def pre_save(self, model_instance: models.Model, add: bool) -> object:
         if not add:
             return F(self.attname)
-        anchor = model_instance.min_counter  # type: ignore[attr-defined]
+        anchor: object = vars(model_instance)["min_counter"]
         setattr(model_instance, self.attname, anchor)
         return anchor
 

@@ -226,8 +226,8 @@ def write_row(alias: str, stored: IdCounter, new: CounterRow, **others: object) 
 def _swap(alias: str, stored: IdCounter, new: CounterRow, first: int = 0, issued: int = 0) -> bool:
     """Write `new` if the row is unchanged since `stored` was read; `first` is the first number of a new cycle.
 
-    `issued` is added to the window of the forecast. It covers cycles that have ended, too, so that the first hours of a
-    new cycle are not all that a forecast knows; a long window is halved, so that its latest half counts most.
+    `issued` is added to the window of the forecast. The window spans ended cycles, because a forecast needs more than
+    the first hours of a new cycle; a long window is halved, so that its latest half counts most.
     """
     now = timezone.now()
     turned = new.cycle.start >= stored.cycle_end

@@ -17,10 +17,6 @@ from .forks import after_fork
 
 log = logger("resty_django.background")
 
-LONGEST_WAIT_SECONDS: Final = 60.0
-FAREWELL: Final = 2.0
-"""Seconds that the process waits for a running task when it exits."""
-
 
 class BackgroundTask:
     """`work` is called repeatedly on the thread; it returns the seconds until the next call."""
@@ -75,13 +71,16 @@ class Background:
                 self._thread.start()
 
     def stop(self, *, ended: bool = False) -> None:
-        """End the thread; it starts again on the next use unless the process has `ended`."""
+        """End the thread, after waiting at most 2 seconds for a running task.
+
+        The next use starts it again unless the process has `ended`.
+        """
         with self._lock:
             thread, self._thread, self._ended = self._thread, None, ended
             self.running = False
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
-            thread.join(FAREWELL)
+            thread.join(timeout=2.0)
 
     def _run(self) -> None:
         this_thread = threading.current_thread()
@@ -94,8 +93,9 @@ class Background:
                     self._do(task)
 
     def _nap(self) -> float:
-        due = [task.due for task in self._tasks if task.due is not None]
-        return max(0.0, min(LONGEST_WAIT_SECONDS, min(due) - time.monotonic())) if due else LONGEST_WAIT_SECONDS
+        """Return the seconds until the next task is due, at most 60."""
+        due = [task.due - time.monotonic() for task in self._tasks if task.due is not None]
+        return max(0.0, min([60.0, *due]))
 
     def _do(self, task: BackgroundTask) -> None:
         last = task.last

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from .clients.client import Client
 from .clients.figures import KEPT_SPANS, TimeSpan, completed_by_queue
@@ -13,8 +12,6 @@ from .clients.queue import PAUSE_REASON, PAUSED_BY, PAUSED_SINCE
 from .clients.replies import QueueCounts, QueueStats, WorkerCounts, WorkerLife
 from .clients.serialization import read, read_latency, text
 from .clients.transport import batches, checked
-
-QUEUE_STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
 
 
 @dataclass(frozen=True, slots=True)

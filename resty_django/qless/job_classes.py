@@ -34,10 +34,7 @@ log = logger("resty_django.qless.tasks")
 IN_APPS: Final = ("jobs", "tasks")
 """Modules of the site's apps, with their submodules, from which jobs may come."""
 
-_PACKAGE: Final = __name__.partition(".")[0]
-"""This package. It has no jobs: with its functions, a job could change how a worker behaves."""
-
-NAMES: Final = ("perform", "process")
+METHOD_NAMES: Final = ("perform", "process")
 """Methods of a job class that run its jobs, unless it has a method with the queue's name."""
 
 SOURCES: Final = ("from", "from_group", "pass")
@@ -143,7 +140,9 @@ discover_once: Final = functools.cache(discover)
 
 
 def _apps_of_site() -> list[AppConfig]:
-    return [config for config in apps.get_app_configs() if config.name.partition(".")[0] != _PACKAGE]
+    """Return the apps except this package's: with its functions, a job could change how a worker behaves."""
+    package = __name__.partition(".")[0]
+    return [config for config in apps.get_app_configs() if config.name.partition(".")[0] != package]
 
 
 def allowed() -> tuple[str, ...]:
@@ -179,7 +178,9 @@ def job_classes() -> list[str]:
 
 
 def _runs_jobs(member: type) -> bool:
-    return any(isinstance(inspect.getattr_static(member, name, None), staticmethod | classmethod) for name in NAMES)
+    return any(
+        isinstance(inspect.getattr_static(member, name, None), staticmethod | classmethod) for name in METHOD_NAMES
+    )
 
 
 def refusal_of(klass: str) -> str:
@@ -251,18 +252,18 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Any], Any]:
         return target
     if isinstance(target, Runnable):
         return target.perform
-    for name in (queue, *NAMES):
+    for name in (queue, *METHOD_NAMES):
         method = inspect.getattr_static(target, name, None) if not name.startswith("_") else None
         if isinstance(method, staticmethod | classmethod):
-            return getattr(target, name)  # type: ignore[no-any-return]
+            function: Callable[[Any], Any] = getattr(target, name)
+            return function
         if isinstance(method, FunctionType):
             raise MethodType(
                 f"{target.__module__}.{target.__qualname__}.{name} is not static. "
                 "Add @staticmethod or @classmethod to it."
             )
-    raise MethodMissing(
-        f"{target.__module__}.{target.__qualname__} has no static method {' or '.join(dict.fromkeys((queue, *NAMES)))}."
-    )
+    names = " or ".join(dict.fromkeys((queue, *METHOD_NAMES)))
+    raise MethodMissing(f"{target.__module__}.{target.__qualname__} has no static method {names}.")
 
 
 def perform(job: Any) -> Any:

@@ -141,7 +141,8 @@ def _some(names: Sequence[str]) -> str:
 
 def families() -> Iterator[Family]:
     """Yield the metrics of the job queue; none without redis-py on a site that has not configured jobs."""
-    from .facts import QUEUE_STATES, facts
+    from .clients.replies import QUEUE_STATES
+    from .facts import facts
 
     try:
         now = facts(_client(), of_today=True)

@@ -68,7 +68,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def seconds_of(value: object) -> float | None:
-    """Return an option in seconds, also a negative number; None if it is not a duration."""
+    """Return an option in seconds; None if it is not a duration. Numbers may be negative."""
     if is_number(value):
         return value
     try:

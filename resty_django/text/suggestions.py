@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that is most similar to `name`, whatever its case; None where none is similar.
+    """Return the name in `names` that is most similar to `name`, ignoring case; None if no name is similar.
 
-    A name with more than 80 characters is similar to none.
+    A name with more than 80 characters gets no suggestion.
     """
     if len(name) > 80:
         return None

@@ -69,7 +69,7 @@ def assign_ids(request: HttpRequest) -> CurrentIds:
         trace = None
     elif trace is None:
         trace = begin_trace(txid)
-    vars(request).update(txid=txid, trace=trace)
+    request.txid, request.trace = txid, trace  # type: ignore[attr-defined]
     return CurrentIds(txid, trace)
 
 

@@ -35,7 +35,7 @@ SLOW: Final = (
     Column("callbacks", _("Callbacks"), number=True, of="times"),
 )
 STORES: Final = (
-    Column("store", _("BackendStore")),
+    Column("store", _("Store")),
     Column("uses", _("Used for")),
     Column("status", _("Status"), of=lambda store: store.trouble.error if store.trouble else ""),
     Column("calls", _("Calls without it"), number=True, of="trouble.calls"),

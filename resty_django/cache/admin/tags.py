@@ -16,7 +16,7 @@ from resty_django.sansio import run
 
 from ..errors import BadOption
 from ..inventory import CacheInfo
-from ..tags.names import LONGEST, invalidated
+from ..tags.names import MAX_TAG_LENGTH, invalidated
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ def latest_tags(info: CacheInfo) -> list[TagRow]:
 class TagForm(forms.Form):
     """Form that names a tag. `initial_tag`: the tag in the URL."""
 
-    tag = forms.CharField(strip=False, max_length=LONGEST, label=_("Tag"), help_text=_("Case and spaces matter."))
+    tag = forms.CharField(
+        strip=False, max_length=MAX_TAG_LENGTH, label=_("Tag"), help_text=_("Case and spaces matter.")
+    )
 
     def __init__(self, data: Any, initial_tag: str) -> None:
         super().__init__(data, initial={"tag": initial_tag})

@@ -97,7 +97,7 @@ class BackendReader:
             yield from store.counter.flush()
         return values
 
-    def _settle(self, key: str, raw: Any, entry: Entry | None, version: int, moment: int) -> Steps[Entry | None]:
+    def _settle(self, key: str, raw: object, entry: Entry | None, version: int, moment: int) -> Steps[Entry | None]:
         """Return an entry if its tags are current. `raw`: the item in L2, or the error of its read."""
         store = self._store
         if entry is not None and (yield from store.tags.are_current(entry.tags or {})):
@@ -107,7 +107,7 @@ class BackendReader:
         yield from self._absent(key, raw)
         return None
 
-    def _absent(self, key: str, raw: Any) -> Steps[None]:
+    def _absent(self, key: str, raw: object) -> Steps[None]:
         """Count a miss. Delete an entry with an invalidated tag, and what this cache has not written, except a list."""
         store = self._store
         store.counts.misses += 1

@@ -82,7 +82,7 @@ class BackendStore(Levels):
 
     # --- entries ---
 
-    def record(self, raw: Any, key: str) -> Entry | None:
+    def record(self, raw: object, key: str) -> Entry | None:
         try:
             return entries.decode(self.context_of(key), raw, self.clock(), self.compressor.limit)
         except Foreign as error:
@@ -108,7 +108,7 @@ class BackendStore(Levels):
             else:
                 self.lru.put(key, item, version)
 
-    def _encoded(self, key: str, value: Any, ttl: float, versions: Versions) -> Any:
+    def _encoded(self, key: str, value: object, ttl: float, versions: Versions) -> Any:
         """Return the entry of a value. `versions`: of its tags."""
         return entries.encode(self.context_of(key), value, self.clock(), ttl, versions, self.compressor)
 
@@ -117,7 +117,7 @@ class BackendStore(Levels):
 
     # --- writing ---
 
-    def set(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[None]:
+    def set(self, key: str, value: object, ttl: float, tags: Tags = ()) -> Steps[None]:
         """Store a value. If there is no space, the key does not exist."""
         if ttl < 0:
             yield from self.delete(key)
@@ -134,7 +134,7 @@ class BackendStore(Levels):
                 raise
             yield from self.forget_unstored((key,), error)
 
-    def set_many(self, values: Mapping[str, Any], ttl: float, tags: Tags = ()) -> Steps[Sequence[str]]:
+    def set_many(self, values: Mapping[str, object], ttl: float, tags: Tags = ()) -> Steps[Sequence[str]]:
         """Store values. Return the keys that could not be stored; then they do not exist."""
         if ttl < 0:
             yield from self.delete_many(values)
@@ -157,7 +157,7 @@ class BackendStore(Levels):
             yield from self.delete_many(failed)
         return failed
 
-    def _set_part(self, raws: Mapping[str, Any], ttl: float) -> Steps[Sequence[str]]:
+    def _set_part(self, raws: Mapping[str, object], ttl: float) -> Steps[Sequence[str]]:
         def write(entry: JournalEntry) -> Steps[Sequence[str]]:
             failed: Sequence[str] = yield Step(self.shm.set_many, self.shm.aset_many, (raws, ttl, 0, entry))
             return failed
@@ -165,7 +165,7 @@ class BackendStore(Levels):
         event, forget = (self.many, keys_text(raws)), partial(self.lru.delete_many, raws)
         return (yield from self.change(write, event, forget)) or ()
 
-    def add(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
+    def add(self, key: str, value: object, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value if the key does not exist. Return whether it was stored."""
         raw = self._encoded(key, value, ttl, (yield from self._versions(tags)) if tags else {})
         if ttl < 0:
@@ -191,7 +191,7 @@ class BackendStore(Levels):
             return (yield from self.delete(key))
         stored, context = self.clock(), self.context_of(key)
 
-        def renew(raw: Any) -> Update | Keep:
+        def renew(raw: object) -> Update | Keep:
             try:
                 return Keep(False) if raw is None else Update(entries.renewed(context, raw, stored, ttl), ttl, True)
             except Foreign:
@@ -220,7 +220,7 @@ class BackendStore(Levels):
             self.missed(error)
             raise ValueError(f"Key {key!r} not found") from error
 
-    def _write(self, key: str, call: Call, acall: Call, args: tuple[Any, ...]) -> Steps[Any]:
+    def _write(self, key: str, call: Call, acall: Call, args: tuple[object, ...]) -> Steps[Any]:
         """Make a call of the dictionary that changes a key, and notify the other processes if it did."""
         if self.channel is None:  # there is no L1
             return (yield Step(call, acall, args))

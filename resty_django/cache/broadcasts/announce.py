@@ -7,7 +7,7 @@ from functools import partial
 from resty_django.events.errors import NoRoom, Unavailable
 from resty_django.sansio import Steps
 
-from ..circuit_breaker.breaker import FAULTS
+from ..circuit_breaker.breaker import WRITE_FAULTS
 from ..errors import ChannelFailed
 from .channel import InvalidationChannel, to_broadcast
 from .events import EventChannel, events_breaker
@@ -46,4 +46,4 @@ def announce(channel: InvalidationChannel, name: str, data: str, on_error: str) 
 
 def is_outage(failed: ChannelFailed) -> bool:
     """Whether a channel failed because the store of events, or of its journal, is down."""
-    return isinstance(failed.__cause__, FAULTS)
+    return isinstance(failed.__cause__, WRITE_FAULTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from resty_django.processes.forks import after_fork
 from resty_django.shdict import SharedDict, StoreOutcome
@@ -39,11 +39,11 @@ class ProcessLocks:
             del self._tokens[key]
         return True
 
-    async def aadd(self, *args: Any) -> StoreOutcome:
-        return self.add(*args)
+    async def aadd(self, key: object, token: bytes, ttl: float) -> StoreOutcome:
+        return self.add(key, token, ttl)
 
-    async def adelete_if(self, *args: Any) -> bool:
-        return self.delete_if(*args)
+    async def adelete_if(self, key: object, token: bytes) -> bool:
+        return self.delete_if(key, token)
 
 
 _locks: Final = ProcessLocks()

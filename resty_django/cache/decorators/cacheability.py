@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.http import parse_http_date_safe
@@ -32,7 +32,7 @@ class Rules:
     max_age: int | None = None
     statuses: tuple[int, ...] = DEFAULT_STATUSES
     allow: Collection[str] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         seconds = checked({"ttl": self.ttl, **self.options})

@@ -151,7 +151,8 @@ class Cached(Generic[P, R]):
         return list(result) if isinstance(result, QuerySet) else result
 
     async def _load_async(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        result: object = await self.__wrapped__(*args, **kwargs)  # type: ignore[misc]
+        coroutine: Any = self.__wrapped__(*args, **kwargs)
+        result: object = await coroutine
         return [row async for row in result] if isinstance(result, QuerySet) else result
 
     def __get__(self, instance: object, owner: type | None = None) -> Cached[P, R] | BoundCached:
@@ -174,7 +175,7 @@ class BoundCached:
         self.__func__ = cached
         self.__self__ = owner
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.__func__(self.__self__, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

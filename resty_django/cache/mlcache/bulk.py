@@ -16,7 +16,7 @@ from ..errors import BadKey, BadOption
 from ..statistics.counts import CacheStats
 from ..storage.records import key_text
 from .options import CallOptions, check
-from .results import L1, BulkResult, GetCall, Hit, Level
+from .results import L1, GetCall, GetResult, Hit, Level
 
 
 class Bulk:
@@ -25,7 +25,7 @@ class Bulk:
     def __init__(self) -> None:
         self._operations: list[GetCall] = []
 
-    def add(self, key: object, callback: Callable[..., Any], /, *args: Any, **options: Unpack[CallOptions]) -> Bulk:
+    def add(self, key: object, callback: Callable[..., Any], /, *args: object, **options: Unpack[CallOptions]) -> Bulk:
         """Add a `get` with these arguments; a callback is required. Raise `BadKey` or `BadOption`."""
         position = f"operation {len(self._operations) + 1}: "
         try:
@@ -49,14 +49,14 @@ class BulkResults:
     """Collects and counts the results of the operations."""
 
     def __init__(self, count: int, counts: CacheStats, count_level: Callable[[Level], object]) -> None:
-        self._results: list[BulkResult | None] = [None] * count
+        self._results: list[GetResult | None] = [None] * count
         self._counts = counts
         self._count_level = count_level
 
     def note(self, position: int, hit: Hit | None) -> None:
         """Record a value; None: still missing."""
         if hit is not None:
-            self._results[position] = BulkResult(hit.value, None, hit.level)
+            self._results[position] = GetResult(hit.value, None, hit.level)
             if hit.level is not L1:
                 self._count_level(hit.level)
 
@@ -69,13 +69,13 @@ class BulkResults:
             self.note_error(position, error)
 
     def note_error(self, position: int, error: Exception) -> None:
-        self._results[position] = BulkResult(None, error, None)
+        self._results[position] = GetResult(None, error, None)
         self._counts.errors += 1
 
     def missing(self) -> list[int]:
         return [position for position, result in enumerate(self._results) if result is None]
 
-    def all(self) -> list[BulkResult]:
+    def all(self) -> list[GetResult]:
         return [result for result in self._results if result is not None]
 
 

@@ -29,7 +29,7 @@ from .levels import RecordLevels
 from .loading import Loader
 from .options import CacheOptions, CacheSetup, CallOptions, MLCacheOptions
 from .reading import CacheReader
-from .results import BulkResult, Callback, Hit, Peek
+from .results import Callback, GetResult, Hit, Peek
 from .writing import CacheWriter
 
 log = logger("resty_django.cache")
@@ -67,10 +67,11 @@ class MLCache:
         clock: Callable[[], float] | None = None,
         **options: Unpack[MLCacheOptions],
     ) -> None:
-        fixed = {field.name: options.pop(field.name) for field in fields(CacheSetup) if field.name in options}  # type: ignore[misc]
+        changes: dict[str, Any] = {**options}
+        fixed = {field.name: changes.pop(field.name) for field in fields(CacheSetup) if field.name in changes}
         self.name = name
         self.setup = setup = CacheSetup(name=name, **fixed)
-        self.options = CacheOptions().changed(options)
+        self.options = CacheOptions().changed(changes)
         shm = _dictionary(name, "dictionary", dictionary)
         self.dictionaries: tuple[SharedDict, ...] = (shm,)
         """The L2 dictionaries: for values, and for cached None if it is a separate one."""
@@ -104,7 +105,9 @@ class MLCache:
 
     # --- reading ---
 
-    def get(self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CallOptions]) -> Any:
+    def get(
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
+    ) -> Any:
         """Return the value of the key from L1, from L2, or from `callback(*args)`, which one process at a time runs.
 
         Return None if the key is in no level and no callback was passed. The callback may return `Fresh` to set a
@@ -125,13 +128,13 @@ class MLCache:
         return self._get_beyond_l1(key, callback, args, options).value
 
     def lookup(
-        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CallOptions]
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Hit:
         """Like `get`, with the level that the value came from."""
         return self._get_from_l1(key_text(key)) or self._get_beyond_l1(key, callback, args, options)
 
     async def aget(
-        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CallOptions]
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Any:
         """Do the same as `get`. The callback may be a coroutine function; a sync function runs in a thread."""
         try:
@@ -145,12 +148,12 @@ class MLCache:
         return (await self._aget_beyond_l1(key, callback, args, options)).value
 
     async def alookup(
-        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CallOptions]
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Hit:
         """Do the same as `lookup`."""
         return self._get_from_l1(key_text(key)) or await self._aget_beyond_l1(key, callback, args, options)
 
-    def get_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    def get_with(self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]) -> Any:
         """Like `get`, for decorators: the arguments and the options are one object each, and the key is a str.
 
         Raise the callback's own error instead of `CallbackFailed`.
@@ -166,7 +169,9 @@ class MLCache:
                 return item.value
         return self._get_beyond_l1(key, callback, args, options, unwrap=True).value
 
-    async def aget_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    async def aget_with(
+        self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]
+    ) -> Any:
         """Do the same as `get_with`."""
         hit = self._get_from_l1(key) or await self._aget_beyond_l1(key, callback, args, options, unwrap=True)
         return hit.value
@@ -187,14 +192,14 @@ class MLCache:
 
     # --- reading many keys ---
 
-    def get_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+    def get_many(self, keys: Iterable[object]) -> dict[Any, Any]:
         """Return the values of the keys that are in L1 or L2, by key as passed; one call reads all others from L2.
 
         Raise `SerializerFailed`, `BadKey`, and `resty_django.shdict.SharedDictError` if L2 fails.
         """
         return run(self._reader.get_many(keys))
 
-    async def aget_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+    async def aget_many(self, keys: Iterable[object]) -> dict[Any, Any]:
         """Do the same as `get_many`."""
         return await arun(self._reader.get_many(keys))
 
@@ -202,7 +207,7 @@ class MLCache:
         """Return an empty list of operations for `get_bulk`: `bulk.add(key, callback, *args, **options)`."""
         return Bulk()
 
-    def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[BulkResult]:
+    def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[GetResult]:
         """Execute the operations, and return their results in the same order.
 
         One call reads all values that are not in L1 from L2. Values that are in neither are fetched by `concurrency`
@@ -221,7 +226,7 @@ class MLCache:
         in_threads(chunks(results.missing(), concurrency), work)
         return results.all()
 
-    async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[BulkResult]:
+    async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[GetResult]:
         """Do the same as `get_bulk`, with tasks instead of threads."""
         check_concurrency(bulk, concurrency)
         operations = bulk.operations()
@@ -237,7 +242,7 @@ class MLCache:
 
     # --- writing ---
 
-    def set(self, key: object, value: Any, /, **options: Unpack[CallOptions]) -> None:
+    def set(self, key: object, value: object, /, **options: Unpack[CallOptions]) -> None:
         """Store a value in L2 and L1, and notify the other processes.
 
         `options`: fields of `CacheOptions` for this call. If L2 cannot store it and `on_error` is "source", store it
@@ -248,7 +253,7 @@ class MLCache:
         """
         run(self._writer.set(key, value, options))
 
-    async def aset(self, key: object, value: Any, /, **options: Unpack[CallOptions]) -> None:
+    async def aset(self, key: object, value: object, /, **options: Unpack[CallOptions]) -> None:
         """Do the same as `set`. Like all async writes, it is completed even if the task is cancelled."""
         await self.levels.awrite(self._writer.set(key, value, options))
 
@@ -263,7 +268,7 @@ class MLCache:
         """Do the same as `set_many`."""
         return await self.levels.awrite(self._writer.set_many(values, options))
 
-    def refresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CallOptions]) -> Any:
+    def refresh(self, key: object, callback: Callback, /, *args: object, **options: Unpack[CallOptions]) -> Any:
         """Call the callback now, regardless of the levels, `set` its result, and return it.
 
         Takes no lock. If the callback fails, the levels are not changed. Raise the errors of `set`, `CallbackFailed`
@@ -271,16 +276,18 @@ class MLCache:
         """
         return run(self._writer.refresh(key, callback, args, options))
 
-    async def arefresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CallOptions]) -> Any:
+    async def arefresh(self, key: object, callback: Callback, /, *args: object, **options: Unpack[CallOptions]) -> Any:
         """Do the same as `refresh`."""
         return await arun(self._writer.refresh(key, callback, args, options))
 
-    def refresh_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    def refresh_with(
+        self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]
+    ) -> Any:
         """Like `refresh`, for decorators; see `get_with`."""
         return run(self._writer.refresh(key, callback, args, options, unwrap=True))
 
     async def arefresh_with(
-        self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]
+        self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]
     ) -> Any:
         """Do the same as `refresh_with`."""
         return await arun(self._writer.refresh(key, callback, args, options, unwrap=True))
@@ -297,11 +304,11 @@ class MLCache:
         """Do the same as `delete`."""
         await self.levels.awrite(self._writer.delete(key, on_error))
 
-    def delete_many(self, keys: Iterable[Any], *, on_error: str | None = None) -> None:
+    def delete_many(self, keys: Iterable[object], *, on_error: str | None = None) -> None:
         """Delete keys in L2 and L1, with one call and one event for all. Errors and `on_error` as in `delete`."""
         run(self._writer.delete_many(keys, on_error))
 
-    async def adelete_many(self, keys: Iterable[Any], *, on_error: str | None = None) -> None:
+    async def adelete_many(self, keys: Iterable[object], *, on_error: str | None = None) -> None:
         """Do the same as `delete_many`."""
         await self.levels.awrite(self._writer.delete_many(keys, on_error))
 

@@ -38,7 +38,7 @@ from .results import L1, STALE, Hit
 
 log = logger("resty_django.cache")
 
-Function = Callable[[Any], Any]
+Function = Callable[[Any], object]
 STORED_IN_OUTAGE: Final = 1
 """The flags of a value in L1 that was stored while the store was down. It is not served after its expiry."""
 
@@ -59,7 +59,7 @@ class NewValue(NamedTuple):
     """A value to be stored. `ttl`: seconds; `version`: the key's version in L1 before L2 is written, see
     `LRU.versions`."""
 
-    value: Any
+    value: object
     record: bytes
     ttl: float
     version: int
@@ -96,7 +96,7 @@ class RecordLevels(Levels):
 
     # --- from L2 to L1 ---
 
-    def record(self, raw: Any, key: str) -> Record | None:
+    def record(self, raw: object, key: str) -> Record | None:
         """Decode the bytes in L2. If no cache has written them, return None and log it."""
         record = records.decode(raw, unpack, self.compressor.limit)
         if record is None:
@@ -140,7 +140,7 @@ class RecordLevels(Levels):
     def keep(
         self,
         key: str,
-        value: Any,
+        value: object,
         ttl: float,
         serialize: Function | None,
         version: int,
@@ -184,7 +184,13 @@ class RecordLevels(Levels):
     # --- L1 without the store ---
 
     def keep_in_outage(
-        self, key: str, value: Any, ttl: float, options: CacheOptions, version: int | None, tagged: TagSnapshot | None
+        self,
+        key: str,
+        value: object,
+        ttl: float,
+        options: CacheOptions,
+        version: int | None,
+        tagged: TagSnapshot | None,
     ) -> Any:
         """Store a value in L1 for at most `outage_ttl`, and return it as stored there.
 
@@ -285,7 +291,7 @@ class RecordLevels(Levels):
         return {**errors, **{key: L2Record(record, versions[key], moment) for key, record in valid.items()}}
 
     def encoded(
-        self, value: Any, ttl: float, stale: bool = False, tagged: TagSnapshot | None = None, took: float = 0.0
+        self, value: object, ttl: float, stale: bool = False, tagged: TagSnapshot | None = None, took: float = 0.0
     ) -> tuple[Any, bytes]:
         """Return a value as all levels return it, and its record. `took`: seconds of its callback, if it is to be
         replaced early. Raise `BadValue`."""
@@ -305,7 +311,7 @@ class RecordLevels(Levels):
         return value, records.encode(stored, self.clock(), ttl, stale, tags, self.compressor, took if ttl else 0.0)
 
     def add(
-        self, key: str, value: Any, record: bytes, ttl: float, replaceable: Mapping[SharedDict, bytes], tries: int
+        self, key: str, value: object, record: bytes, ttl: float, replaceable: Mapping[SharedDict, bytes], tries: int
     ) -> Steps[StoreOutcome]:
         """Store a value in L2, unless it has another one than those that are `replaceable`. Raise `NoMemory`."""
         dictionary = self.shm if value is not None or self.miss is None else self.miss
@@ -323,7 +329,7 @@ class RecordLevels(Levels):
             outcome = yield from _again(step, tries - 1, error)
         return outcome
 
-    def set(self, key: str, value: Any, record: bytes, ttl: float, tries: int, entry: Entry = None) -> Steps[None]:
+    def set(self, key: str, value: object, record: bytes, ttl: float, tries: int, entry: Entry = None) -> Steps[None]:
         """Store a value in L2, replacing any existing one. `entry`: the journal entry that invalidates it elsewhere.
 
         Raise `NoMemory`.
@@ -371,11 +377,11 @@ class RecordLevels(Levels):
             raise
         return [name.removeprefix(self.prefix) for name in failed]
 
-    def _dictionary_for(self, value: Any) -> SharedDict:
+    def _dictionary_for(self, value: object) -> SharedDict:
         return self.shm if value is not None or self.miss is None else self.miss
 
 
-def serialized(value: Any, serialize: Function | None) -> Any:
+def serialized(value: object, serialize: Function | None) -> Any:
     """Return a value converted for L1. Raise `SerializerFailed`."""
     if serialize is None or value is None:
         return value
@@ -400,6 +406,6 @@ def _again(step: Step, tries: int, error: NoMemory) -> Steps[StoreOutcome]:
     raise error
 
 
-def _replaced(raw: bytes, record: bytes, ttl: float, stored: Any) -> Update | Keep:
+def _replaced(raw: bytes, record: bytes, ttl: float, stored: object) -> Update | Keep:
     """Return the change of a key from `raw`, if it still has this value, to `record`."""
     return Update(record, ttl, StoreOutcome.STORED) if stored is None or stored == raw else Keep(StoreOutcome.EXISTS)

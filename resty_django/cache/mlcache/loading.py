@@ -66,7 +66,7 @@ class LoadRequest:
 
     key: str
     callback: Callback
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
     options: CacheOptions
     unwrap: bool = False
     stale: Record | None = None
@@ -83,7 +83,7 @@ class LoadRequest:
 class Fetched(NamedTuple):
     """A value from the source. `ttl`: its time to live in seconds; 0: forever, negative: not stored."""
 
-    value: Any
+    value: object
     ttl: float
 
 
@@ -353,7 +353,7 @@ class Loader:
         return Fetched(value.value, lifetime(value.value, options) if ttl is None else ttl)
 
     def _add(
-        self, request: LoadRequest, value: Any, ttl: float, tagged: TagSnapshot | None, stale: bool = False
+        self, request: LoadRequest, value: object, ttl: float, tagged: TagSnapshot | None, stale: bool = False
     ) -> Steps[Any]:
         """Store a value from the source in L2 and L1, and return it as stored in L1.
 
@@ -392,7 +392,7 @@ def unwrapped(steps: Steps[R]) -> Steps[R]:
     raise error
 
 
-def lifetime(value: Any, options: CacheOptions) -> float:
+def lifetime(value: object, options: CacheOptions) -> float:
     """Return the time to live of a value from the source in seconds; 0: forever."""
     ttl = options.neg_ttl if value is None else options.ttl
     return ttl * (1 - options.jitter * random.random()) if options.jitter else ttl  # noqa: S311

@@ -49,7 +49,7 @@ class CacheOptions:
     stale_while_revalidate: float = 0.0
     jitter: float = 0.0
     shm_set_tries: int = 3
-    l1_serializer: Callable[[Any], Any] | None = None
+    l1_serializer: Callable[[Any], object] | None = None
     lock_options: Mapping[str, float] = field(default_factory=dict)
     failures: tuple[type[Exception], ...] = ()
     tags: Tags = ()
@@ -58,7 +58,7 @@ class CacheOptions:
     stale_if_outage: float = 60.0
     early: float | None = None
 
-    def changed(self, changes: Mapping[str, Any]) -> CacheOptions:
+    def changed(self, changes: Mapping[str, object]) -> CacheOptions:
         """Return a copy with some options changed. Raise `BadOption`."""
         return dataclasses.replace(self, **checked(changes)) if changes else self
 
@@ -122,7 +122,7 @@ class CallOptions(ViewOptions, total=False):
 
     ttl: Duration
     error_ttl: Duration
-    l1_serializer: Callable[[Any], Any] | None
+    l1_serializer: Callable[[Any], object] | None
 
 
 class MLCacheOptions(CallOptions, total=False):
@@ -139,7 +139,7 @@ class MLCacheOptions(CallOptions, total=False):
     decompress_limit: int
 
 
-def checked(options: Mapping[str, Any]) -> dict[str, Any]:
+def checked(options: Mapping[str, object]) -> dict[str, Any]:
     """Return the options with times in seconds. Raise `BadOption` as `check`."""
     check(options)
     return {
@@ -148,7 +148,7 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check(options: Mapping[str, Any]) -> None:
+def check(options: Mapping[str, object]) -> None:
     """Raise `BadOption` for the first option that is unknown or invalid."""
     for name, value in options.items():
         if name not in _CHECKS:
@@ -177,11 +177,11 @@ def _on_error(value: object) -> str:
     return "" if type(value) is str and value in ("source", "raise") else "'source' or 'raise'"
 
 
-def _share(value: Any) -> str:
+def _share(value: object) -> str:
     return "" if is_number(value) and 0 <= value < 1 else "a number of at least 0 and less than 1"
 
 
-def _factor(value: Any) -> str:
+def _factor(value: object) -> str:
     return "" if value is None or (is_number(value) and value >= 0) else "None or a number of at least 0"
 
 

@@ -56,8 +56,8 @@ class CacheReader:
         self,
         key: object,
         callback: Callback | None,
-        args: tuple[Any, ...],
-        options: Mapping[str, Any],
+        args: tuple[object, ...],
+        options: Mapping[str, object],
         unwrap: bool = False,
     ) -> Hit:
         """Return the value from L2 or the callback, after an L1 miss. `unwrap`: as in `GetCall`."""
@@ -95,8 +95,8 @@ class CacheReader:
         self,
         key: object,
         callback: Callback | None,
-        args: tuple[Any, ...],
-        options: Mapping[str, Any],
+        args: tuple[object, ...],
+        options: Mapping[str, object],
         unwrap: bool = False,
     ) -> Hit:
         text = key if type(key) is str and key else key_text(key)
@@ -164,13 +164,13 @@ class CacheReader:
         yield from self._levels.count_miss(call.key, revoked=record is not None)
         return Hit(None, MISS)
 
-    def _down(self, options: Mapping[str, Any]) -> Hit:
+    def _down(self, options: Mapping[str, object]) -> Hit:
         """Return `_STORE_DOWN` while an error of L2 is handled, or reraise it."""
         if self._raises(options):
             raise
         return _STORE_DOWN
 
-    def _raises(self, options: Mapping[str, Any]) -> bool:
+    def _raises(self, options: Mapping[str, object]) -> bool:
         """Return whether an outage of L2 is to be raised."""
         return bool(options.get("on_error", self._options.on_error) == "raise")
 
@@ -248,7 +248,7 @@ class CacheReader:
                     if isinstance(l2_record, L2Record):
                         yield from self._replace_early(operation, l2_record.record)
 
-    def get_many(self, keys: Iterable[Any]) -> Steps[dict[Any, Any]]:
+    def get_many(self, keys: Iterable[object]) -> Steps[dict[Any, Any]]:
         texts = {key: key_text(key) for key in keys}
         hits = {text: self.get_from_l1(text) for text in texts.values()}
         missing = [text for text, hit in hits.items() if hit is None]
@@ -284,7 +284,7 @@ class CacheReader:
                 hits[text] = self._levels.from_l1(text, self._options)
             return {}
 
-    def _promote_one(self, key: str, l2_record: L2Record | SharedDictError, options: Mapping[str, Any]) -> Hit:
+    def _promote_one(self, key: str, l2_record: L2Record | SharedDictError, options: Mapping[str, object]) -> Hit:
         if isinstance(l2_record, SharedDictError):
             raise l2_record
         return self._promote_record(key, l2_record.record, options, l2_record.version, l2_record.moment)

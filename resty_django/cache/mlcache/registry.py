@@ -55,7 +55,7 @@ class MLCaches(dict[str, MLCache]):
     @overload
     def get(self, name: str, default: T, /) -> MLCache | T: ...
 
-    def get(self, name: str, default: Any = None, /) -> Any:
+    def get(self, name: str, default: object = None, /) -> Any:
         """Return the cache, or `default` if no cache has this name."""
         return self[name] if name in self else default  # noqa: SIM401 - this is what get() is
 

@@ -45,12 +45,12 @@ class GetCall(NamedTuple):
 
     key: str
     callback: Callback | None
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
     options: Mapping[str, Any]
     unwrap: bool = False
 
 
-class BulkResult(NamedTuple):
+class GetResult(NamedTuple):
     """The result of one operation of `get_bulk`: a value and its level, or an error."""
 
     value: Any
@@ -81,8 +81,8 @@ class Fresh(NamedTuple):
 class Serializer(Protocol):
     """Converts objects to types that L2 supports, and back. It never receives None."""
 
-    def encode(self, value: Any, /) -> Any:
+    def encode(self, value: object, /) -> Any:
         """Return a str, number, bool, bytes, or lists and dicts of these."""
 
-    def decode(self, data: Any, /) -> Any:
+    def decode(self, data: object, /) -> Any:
         """Return the object. After an error the record counts as a miss, and the error is logged."""

@@ -37,8 +37,8 @@ class CacheWriter:
         self,
         key: object,
         callback: Callback,
-        args: tuple[Any, ...],
-        options: Mapping[str, Any],
+        args: tuple[object, ...],
+        options: Mapping[str, object],
         unwrap: bool = False,
     ) -> Steps[Any]:
         self.require_channel("refresh")
@@ -57,8 +57,8 @@ class CacheWriter:
     def set(
         self,
         key: object,
-        value: Any,
-        changes: Mapping[str, Any],
+        value: object,
+        changes: Mapping[str, object],
         tagged: TagSnapshot | None = None,
         took: float = 0.0,
     ) -> Steps[Any]:
@@ -97,7 +97,7 @@ class CacheWriter:
             yield from announce(channel, levels.invalidations, text, options.on_error)
         return l1_value
 
-    def set_many(self, values: Mapping[Any, Any], changes: Mapping[str, Any]) -> Steps[list[Any]]:
+    def set_many(self, values: Mapping[Any, Any], changes: Mapping[str, object]) -> Steps[list[Any]]:
         channel = self.require_channel("set_many")
         options = self._options.changed(changes)
         texts = {key: key_text(key) for key in values}
@@ -150,7 +150,7 @@ class CacheWriter:
         self.require_channel("delete")
         return self._levels.delete(key_text(key), _checked(on_error))
 
-    def delete_many(self, keys: Iterable[Any], on_error: str | None) -> Steps[int]:
+    def delete_many(self, keys: Iterable[object], on_error: str | None) -> Steps[int]:
         self.require_channel("delete_many")
         return self._levels.delete_many(dict.fromkeys(map(key_text, keys)), _checked(on_error))
 

@@ -25,9 +25,9 @@ from resty_django.text import logger
 
 from ..circuit_breaker.guarded import guarded
 from .counts import (
-    LONGEST_KEY,
-    MOST_MISSED,
-    SLOWEST,
+    MAX_LISTED_KEY_LENGTH,
+    MAX_MISSED_KEYS,
+    MAX_SLOW_KEYS,
     CacheHistory,
     CacheStats,
     Slow,
@@ -47,7 +47,7 @@ STATISTICS_PREFIX: Final = "mlcache:stats"
 
 
 class SlowKeys:
-    """The slowest keys of one process in bounded memory: at most eight times `SLOWEST`.
+    """The slowest keys of one process in bounded memory: at most eight times `MAX_SLOW_KEYS`.
 
     Beyond that, all but the slowest are dropped together; a dropped key that returns is counted from zero.
     """
@@ -64,7 +64,7 @@ class SlowKeys:
             figures = self.figures.get(key)
             if figures is None:
                 self.figures[key] = [seconds, when, times]
-                if len(self.figures) > 8 * SLOWEST:
+                if len(self.figures) > 8 * MAX_SLOW_KEYS:
                     self.figures = {slow.key: list(slow[1:]) for slow in self._slowest()}
                 return
             figures[2] += times
@@ -115,7 +115,7 @@ class CacheCounter:
         self.runs: deque[tuple[str, float, float]] = deque()
         """Callbacks since the last `fold`: key, seconds, and end in epoch seconds. At most about `MAX_RUNS`."""
         self._slow = SlowKeys()
-        self._missed = TopKeys(MOST_MISSED, LONGEST_KEY)
+        self._missed = TopKeys(MAX_MISSED_KEYS, MAX_LISTED_KEY_LENGTH)
         self._unsent: list[FrequentKey] = []
         """The most missed keys of flushes that failed."""
         self._flushing = threading.Lock()
@@ -166,8 +166,8 @@ class CacheCounter:
         self.fold()
         slow = self._slow.take()
         with self._counting:
-            latest, self._missed = self._missed.most(), TopKeys(MOST_MISSED, LONGEST_KEY)
-        missed, self._unsent = merged(self._unsent, latest, MOST_MISSED), []
+            latest, self._missed = self._missed.most(), TopKeys(MAX_MISSED_KEYS, MAX_LISTED_KEY_LENGTH)
+        missed, self._unsent = merged(self._unsent, latest, MAX_MISSED_KEYS), []
         try:
             yield from self._series.flush(self.name, sums, partial(added, slow=slow, missed=missed))
         except BaseException:

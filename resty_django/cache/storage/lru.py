@@ -70,7 +70,7 @@ class LRU:
         self._writing = threading.RLock()  # a signal handler may interrupt a writer
         _all.add(self)
 
-    def get(self, key: Hashable, default: Any = None) -> Any:
+    def get(self, key: Hashable, default: object = None) -> Any:
         """Return the value, or `default` if the key is absent or expired. Mark the item as most recent."""
         try:
             item = self.items[key]
@@ -88,7 +88,7 @@ class LRU:
             return None
         return StaleItem(item.value, item.flags, item.expires < self.clock())
 
-    def set(self, key: Hashable, value: Any, ttl: float | None = None, flags: int = 0) -> None:
+    def set(self, key: Hashable, value: object, ttl: float | None = None, flags: int = 0) -> None:
         """Store a value for `ttl` seconds (None: forever). If full, evict the least recently used item."""
         if ttl is not None and not ttl >= 0:
             raise ValueError(f"ttl must be None (forever) or a number of seconds of at least 0, not {ttl!r}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import connections
 
@@ -16,9 +16,6 @@ from ..storage.tag_encoding import Versions
 
 TAG_PREFIX: Final = "mlcache:tags:"
 """Prefix of the versions' keys in a dictionary."""
-LIFE: Final = 30 * 86400.0
-"""Seconds that a version lives. When it expires, so do the records with the tag."""
-_BITS: Final = 62
 
 
 class TagSnapshot(NamedTuple):
@@ -45,21 +42,21 @@ class TagVersions:
             for tag, name in names.items():
                 version = stored.get(name)
                 if type(version) is not int:  # of two processes that create it, both receive the same number
-                    fresh = secrets.randbits(_BITS)
-                    version = yield Step(dictionary.incr, dictionary.aincr, (name, 0, fresh, LIFE))
+                    fresh, days = secrets.randbits(62), 30  # when the version expires, so do the records with the tag
+                    version = yield Step(dictionary.incr, dictionary.aincr, (name, 0, fresh, days * 86400.0))
                 versions[tag] = version
         return versions
 
     def are_current(self, versions: Versions) -> Steps[bool]:
         """Return whether no tag has been invalidated since, and no version was lost."""
         names = {self._prefix + tag: version for tag, version in versions.items()}
-        stored: Any = yield self._reading(list(names))
+        stored: Mapping[str, object] = yield self._reading(list(names))
         return len(stored) == len(names) and stored == names
 
     def revoked(self, versions: Mapping[str, Versions]) -> Steps[set[str]]:
         """Return the keys of which a tag has been invalidated, or a version was lost. One call reads all versions."""
         names = {self._prefix + tag for tags in versions.values() for tag in tags}
-        stored: Any = yield self._reading(list(names))
+        stored: Mapping[str, object] = yield self._reading(list(names))
         return {
             key
             for key, tags in versions.items()

@@ -21,12 +21,8 @@ FIELD: Final = b"e"
 NOTHING: Final = b"0-0"
 MAX_REPLY_EVENTS: Final = 500
 """Maximum number of events per reply."""
-LATE: Final = 0.2
-"""Maximum delay (seconds) of a blocking call's timeout: the server checks its clock ten times per second."""
 POLL_SECONDS: Final = 0.05
 """Polling interval (seconds) if the client's timeout is too short for a blocking call."""
-CHECK_SECONDS: Final = 5.0
-"""Maximum seconds until a stream that restarted below the position is noticed."""
 
 
 class StreamChannel(Channel):
@@ -112,10 +108,11 @@ class StreamChannel(Channel):
         return StreamEntry(self.key, FIELD, record, self._keep)
 
     def _must_check(self) -> bool:
+        """Return True once in 5 seconds, to notice a stream that restarted below the position."""
         now = time.monotonic()
         if now < self.check_at:
             return False
-        self.check_at = now + CHECK_SECONDS
+        self.check_at = now + 5.0
         return True
 
 
@@ -153,4 +150,6 @@ def _parts(number: bytes) -> tuple[int, int]:
 def _patience(client: Any, seconds: float) -> float:
     """Return how many seconds the server may block without exceeding the client's timeout."""
     timeout = client.get_connection_kwargs().get("socket_timeout")
-    return seconds if timeout is None else min(seconds, timeout - LATE)
+    return (
+        seconds if timeout is None else min(seconds, timeout - 0.2)
+    )  # the server checks its clock ten times per second

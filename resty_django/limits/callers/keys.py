@@ -30,7 +30,7 @@ T = TypeVar("T")
 RequestFunction: TypeAlias = Callable[[Any], T]
 """A function of a request: of an `HttpRequest`, or of the request that a framework such as DRF or Ninja passes on."""
 Part: TypeAlias = Callable[[HttpRequest, Mapping[str, object]], str | None]
-KeySpec: TypeAlias = "Key | str | RequestFunction[object] | Sequence[str | RequestFunction[object]]"
+KeySpec: TypeAlias = "RequestKey | str | RequestFunction[object] | Sequence[str | RequestFunction[object]]"
 
 MISSING: Final = "-"
 
@@ -55,7 +55,7 @@ def digest(value: object) -> str:
     return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()
 
 
-class Key:
+class RequestKey:
     """A function of a request that returns its key.
 
     `text`: the definition. `label`: the definition as clients see it. `needs_user`, `needs_session`: whether the user
@@ -78,7 +78,7 @@ class Key:
         """Return the key for a request and the arguments of its view, or None if the limit does not apply."""
 
     def __repr__(self) -> str:
-        return f"<Key {self.text}>"
+        return f"<RequestKey {self.text}>"
 
     def __call__(self, request: HttpRequest, kwargs: Mapping[str, object] | None = None) -> str | None:
         """Return the key like `of`; `kwargs` default to the arguments in the URL."""
@@ -97,17 +97,17 @@ class Key:
         return "|".join(values)
 
 
-def parse(text: str) -> Key:
+def parse(text: str) -> RequestKey:
     """Parse a key as entered by operators, without dotted paths. Raise `ValueError`."""
     return make(text, dotted=False)
 
 
-def make(spec: KeySpec, dotted: bool = True) -> Key:
+def make(spec: KeySpec, dotted: bool = True) -> RequestKey:
     """Return the key for a string, a callable, a dotted path (if `dotted`) or a sequence of these.
 
     Raise `ValueError` or `TypeError` if `spec` is not a key.
     """
-    if isinstance(spec, Key):
+    if isinstance(spec, RequestKey):
         return spec
     if isinstance(spec, str):
         pieces: Sequence[str | RequestFunction[object]] = spec.split("+")
@@ -131,7 +131,7 @@ def make(spec: KeySpec, dotted: bool = True) -> Key:
             roles.append("")
         else:
             raise TypeError(f"The key of a limit must consist of strings and callables, not {piece!r}.")
-    return Key("+".join(texts), "+".join(labels), parts, frozenset(names), tuple(roles))
+    return RequestKey("+".join(texts), "+".join(labels), parts, frozenset(names), tuple(roles))
 
 
 def _role(text: str) -> str:
@@ -200,7 +200,7 @@ def _imported(path: str) -> Part:
 
 
 def _ip(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
-    clients = request_settings.current.clients
+    clients = request_settings.current().clients
     direct_name_of = clients.direct_name_of
     if direct_name_of is None:
         return clients.name(request.META) or MISSING
@@ -216,7 +216,7 @@ def client_address(source: HttpRequest | Mapping[str, Any]) -> str:
 
         await limiter.ahit(client_address(self.scope))
     """
-    clients = request_settings.current.clients
+    clients = request_settings.current().clients
     return clients.name(clients.meta(source) if isinstance(source, Mapping) else source.META) or MISSING
 
 

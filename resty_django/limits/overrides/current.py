@@ -98,7 +98,7 @@ class Current:
             self.active = self._last = overrides if overrides.size else None
 
     def _is_valid(self, row: OverrideRow) -> bool:
-        """Return whether a row can be used. One that cannot is logged once."""
+        """Return whether a row is valid. Log an invalid row once."""
         try:
             OverrideSet([override_of(row)], False)
         except ROW_ERRORS as error:

@@ -40,10 +40,25 @@ class Block(NamedTuple):
     checked_until: int = 0
 
 
+class RowCounts(NamedTuple):
+    """The counts in the row of a key: used and granted units, and how often the row was reset."""
+
+    used: int = 0
+    granted: int = 0
+    resets: int = 0
+
+
+class Reservation(NamedTuple):
+    """The units that a call has reserved (None: the limit does not allow them), and the counts of the row after it."""
+
+    units: int | None
+    row: RowCounts
+
+
 class Taken(NamedTuple):
     """The result of `take`. `allowed`: True, False, or None if the database has to decide, with `held` units taken
     from the block. `refill`: whether the caller reserves the next block. `check`: whether the caller reads the row,
-    and passes its numbers to `sync`.
+    and passes its counts to `sync`.
     """
 
     block: Block
@@ -101,51 +116,51 @@ def reserved(block: Block, resets: int) -> int:
     return block.available if block.resets == resets else 0
 
 
-def sync(block: Block, used: int, granted: int, resets: int) -> Block:
-    """Take over the numbers of the row. Drop the units that were reserved before it was reset.
+def sync(block: Block, row: RowCounts) -> Block:
+    """Take over the counts of the row. Drop the units that were reserved before it was reset.
 
-    Numbers that are older than the last reset are ignored.
+    Counts that are older than the last reset are ignored.
     """
-    if resets < block.resets:
+    if row.resets < block.resets:
         return block
-    if resets > block.resets:
-        return Block(0, used, granted, resets=resets, checked_until=block.checked_until)
-    refused_until = block.refused_until if (used, granted) == (block.used, block.granted) else 0
-    return block._replace(used=used, granted=granted, refused_until=refused_until)
+    if row.resets > block.resets:
+        return Block(0, row.used, row.granted, resets=row.resets, checked_until=block.checked_until)
+    unchanged = (row.used, row.granted) == (block.used, block.granted)
+    return block._replace(used=row.used, granted=row.granted, refused_until=block.refused_until if unchanged else 0)
 
 
-def deposit(block: Block, units: int, used: int, granted: int, resets: int, refill: bool) -> Block:
-    """Add reserved units, and what the row counts. `refill`: whether the caller was to reserve the next block.
+def deposit(block: Block, units: int, row: RowCounts, refill: bool) -> Block:
+    """Add reserved units, and the counts of the row. `refill`: whether the caller was to reserve the next block.
 
     Units that were reserved before the row was reset are dropped, because the row no longer counts them.
     """
     refill_until = 0 if refill else block.refill_until
-    if resets < block.resets:
+    if row.resets < block.resets:
         return block._replace(refill_until=refill_until)
-    if resets > block.resets:
-        block = sync(block, used, granted, resets)
+    if row.resets > block.resets:
+        block = sync(block, row)
     available = block.available + units
     return block._replace(
         available=available,
-        used=used if refill else max(used, block.used),
-        granted=granted,
+        used=row.used if refill else max(row.used, block.used),
+        granted=row.granted,
         refill_until=refill_until,
         refused_until=0 if available >= block.refused_cost else block.refused_until,
     )
 
 
-def refuse(block: Block, now: int, cost: int, limit: int, taken: Taken, used: int, granted: int, resets: int) -> Block:
+def refuse(block: Block, now: int, cost: int, limit: int, taken: Taken, row: RowCounts) -> Block:
     """Return the units held, and remember that the database has refused `cost` more."""
     refill_until = 0 if taken.refill else block.refill_until
-    if resets < block.resets:
+    if row.resets < block.resets:
         return block._replace(refill_until=refill_until)
-    if resets > block.resets:
-        block = sync(block, used, granted, resets)
-    available = block.available + (taken.held if taken.block.resets == resets else 0)
+    if row.resets > block.resets:
+        block = sync(block, row)
+    available = block.available + (taken.held if taken.block.resets == row.resets else 0)
     return block._replace(
         available=available,
-        used=used,
-        granted=granted,
+        used=row.used,
+        granted=row.granted,
         refill_until=refill_until,
         refused_until=now + REFUSAL_MS if available < cost else 0,
         refused_cost=cost,

@@ -67,7 +67,7 @@ def _spread(quota: Quota | str, key: str, period: Period) -> None:
 
 
 def _update_block(quota: Quota | str, key: str, period: Period) -> None:
-    _changed(quota, key, period, syncing(rows.read(_name(quota), key, period).numbers))
+    _changed(quota, key, period, syncing(rows.read(_name(quota), key, period)))
 
 
 def _changed(quota: Quota | str, key: str, period: Period, change: BlockChange) -> Any:

@@ -26,22 +26,21 @@ from resty_django.shdict import SharedDict
 from resty_django.text import logger
 from resty_django.text.localized import grouped
 
-from ..callers.keys import KeySpec, make
+from ..callers import keys
 from ..decision import Decision
 from ..errors import StoreFailed
-from ..limiters.base import ON_ERROR
-from ..limiters.validation import check_cost, positive, unknown_option, whole
+from ..limiters.validation import check_cost, check_on_error, positive, unknown_option, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
 from ..requests.chosen_rates import RateFunction, Tiers
 from ..requests.headers import MAX_FIELD_INTEGER
-from ..statistics.catalog import QUOTA, add_limit, series_name
+from ..statistics.catalog import LimitKind, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
 from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from . import blocks, registry
-from .blocks import Block, Taken, decision_of
+from .blocks import Block, Reservation, RowCounts, Taken, decision_of
 from .calendar import Anchor, Calendar
 from .periods import Period
 from .store import (
@@ -106,7 +105,7 @@ class QuotaSettings(TypedDict, total=False):
 class QuotaOptions(QuotaSettings, total=False):
     """Options of a quota. `key`: how requests are grouped (default: "user")."""
 
-    key: KeySpec
+    key: keys.KeySpec
 
 
 class Quota:
@@ -128,18 +127,17 @@ class Quota:
         self.per = options.get("per", "")
         self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
         on_error = options.get("on_error")
-        if on_error is not None and on_error not in ON_ERROR:
-            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
+        check_on_error(on_error)
         max_block = options.get("max_block")
         self.max_block = 100 if max_block is None else max_block
         whole("max_block", self.max_block)
         positive("max_block", self.max_block)
-        self.key = make(options.get("key", "user"))
+        self.key = keys.make(options.get("key", "user"))
         self.clock = options.get("clock")
         self._on_error = on_error
         self._store = options.get("store")
         self.blocks = BlockStore(name, self._store, self._now, owner=self)
-        self.series = series_name(QUOTA, name)
+        self.series = series_name(LimitKind.QUOTA, name)
         """The name in the statistics, which overrides use."""
         registry.register(self)
         self.list_in_catalog(caller())
@@ -230,7 +228,7 @@ class Quota:
 
     def list_in_catalog(self, location: str) -> None:
         """List the quota in the catalog. `location`: a dotted name in the code."""
-        add_limit(QUOTA, self.name, self, location)
+        add_limit(LimitKind.QUOTA, self.name, self, location)
 
     # --- the interface of limiters, for decorators and throttles, which count the decisions ---
 
@@ -337,81 +335,82 @@ class Quota:
         return decision
 
     def _use(self, key: object, cost: int, limit: int) -> Steps[Decision]:
+        """Use units of the key's block in the shared store. If it has too few, reserve units in the database."""
         text = row_key(key)
         period = yield from self._calendar.period(text, self._now())
-        now = int(self._now() * 1000)
-        taken = yield from self.blocks.changing(text, period, taking(now, cost, limit))
+        now_ms = int(self._now() * 1000)
+        taken: Taken | None = yield from self.blocks.changing(text, period, taking(now_ms, cost, limit))
         if taken is not None and taken.allowed is not None:
             if taken.check:
                 yield from self._check(text, period)
-            return decision_of(taken.allowed, taken.block, cost, limit, period, now)
-        if taken is None:
+            return decision_of(taken.allowed, taken.block, cost, limit, period, now_ms)
+        if taken is None:  # the store cannot be used
             taken = Taken(Block(), None)
         if DATABASE.down and self.on_error != "raise" and DATABASE.is_open():
-            counted = None
+            reservation = None
         else:
-            counted = yield from self._counted(text, period, cost - taken.held, limit, taken.refill)
-        if counted is None:
+            reservation = yield from self._reserving(text, period, cost - taken.held, limit, taken.refill)
+        if reservation is None:
             if taken.held or taken.refill:
                 yield from self.blocks.changing(text, period, returning(taken))
-            return self._decide_without_database(text, period, cost, limit, now)
-        if counted.reserved is None:
-            change = refusing(now, cost, limit, taken, counted.numbers)
+            return self._decide_without_database(text, period, cost, limit, now_ms)
+        if reservation.units is None:
+            change = refusing(now_ms, cost, limit, taken, reservation.row)
         else:
-            units = counted.reserved + taken.held - cost
-            change = depositing(units, counted.numbers, taken.refill)
+            units = reservation.units + taken.held - cost
+            change = depositing(units, reservation.row, taken.refill)
         block = yield from self.blocks.changing(text, period, change)
-        if block is None:
-            block = Block(0, counted.used, counted.granted)
-        return decision_of(counted.reserved is not None, block, cost, limit, period, now)
+        if block is None:  # the store cannot be used
+            block = Block(0, reservation.row.used, reservation.row.granted)
+        return decision_of(reservation.units is not None, block, cost, limit, period, now_ms)
 
-    def _counted(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Any]:
+    def _reserving(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Reservation | None]:
         """Reserve units in the row. Return None if the database does not answer."""
         args = (key, period, need, limit, self.max_block if refill else 0)
         try:
-            counted = yield Step(self._reserve, sync_to_async(self._reserve), args)
+            reservation: Reservation = yield Step(self._reserve, sync_to_async(self._reserve), args)
         except DatabaseError as error:
             DATABASE.record_failure(error)
             if self.on_error == "raise":
                 raise StoreFailed(f"The quota {self.name!r} cannot be counted: {error}") from error
             return None
         DATABASE.reset()
-        return counted
+        return reservation
 
-    def _reserve(self, key: str, period: Period, need: int, limit: int, most: int) -> Any:
+    def _reserve(self, key: str, period: Period, need: int, limit: int, most: int) -> Reservation:
         from . import rows  # imports the models, which are not ready when views are imported
 
-        counted = rows.reserve(self.name, key, period, limit, need, most, conf.limits.quota_keep)
+        reservation = rows.reserve(self.name, key, period, limit, need, most, conf.limits.quota_keep)
         if most and rows.in_transaction():
             alias = rows.database()
             if transaction.get_connection(alias).in_atomic_block:  # else the caller manages transactions itself
                 transaction.on_commit(lambda: self._refill(key, period, limit, most), using=alias)
-        return counted
+        return reservation
 
     def _refill(self, key: str, period: Period, limit: int, most: int) -> None:
         """Reserve the next block, after the transaction in which its first unit was used."""
         from . import rows
 
         try:
-            counted = rows.reserve(self.name, key, period, limit, 0, most, conf.limits.quota_keep)
+            reservation = rows.reserve(self.name, key, period, limit, 0, most, conf.limits.quota_keep)
         except DatabaseError as error:
             log.warning("The next block of the quota %r was not reserved: %s", self.name, error)
             return
-        units = counted.reserved or 0
-        run(self.blocks.changing(key, period, depositing(units, counted.numbers, True)))
+        units = reservation.units or 0
+        run(self.blocks.changing(key, period, depositing(units, reservation.row, True)))
 
     def _check(self, key: str, period: Period) -> Steps[None]:
         """Compare a block in use with its row, which may have been changed where this store cannot be reached."""
         if DATABASE.down and DATABASE.is_open(reading=True):
             return
         try:
-            counted = yield Step(self._read, sync_to_async(self._read), (key, period))
+            row: RowCounts = yield Step(self._read, sync_to_async(self._read), (key, period))
         except DatabaseError as error:
             DATABASE.record_failure(error, reading=True)
             return
         if DATABASE.down:
             DATABASE.reset(reading=True)
-        yield from self.blocks.changing(key, period, syncing(counted.numbers))
+        yield from self.blocks.changing(key, period, syncing(row))
 
     def _grant(self, key: object, units: int) -> Steps[int]:
         from . import changes
@@ -461,26 +460,26 @@ class Quota:
         text = row_key(key)
         override, limit = yield from self._overridden(text, limit)
         period = yield from self._calendar.period(text, self._now())
-        counted = yield Step(self._read, sync_to_async(self._read), (text, period))
+        row: RowCounts = yield Step(self._read, sync_to_async(self._read), (text, period))
         block = (yield from self.blocks.changing(text, period, looking)) or Block()
-        used = max(counted.used - blocks.reserved(block, counted.resets), 0)
-        total = limit + counted.granted
+        used = max(row.used - blocks.reserved(block, row.resets), 0)
+        total = limit + row.granted
         starts_at, resets_at = (datetime.fromtimestamp(second, self._calendar.zone) for second in period)
         remaining = 0 if override is not None and override.blocks else max(total - used, 0)
         return Usage(self.name, text, total, used, remaining, starts_at, resets_at)
 
-    def _read(self, key: str, period: Period) -> Any:
+    def _read(self, key: str, period: Period) -> RowCounts:
         from . import rows
 
         return rows.read(self.name, key, period)
 
     # --- the database does not answer ---
 
-    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
+    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now_ms: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
             return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
-            taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
-            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)
+            taken = self.blocks.change_locally(key, period, taking_locally(now_ms, cost, limit), now_ms)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now_ms).replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)

@@ -22,12 +22,11 @@ from django.utils.translation import gettext
 from resty_django.text.localized import grouped
 
 from ..models import QuotaUsage
-from .blocks import block_size
+from .blocks import Reservation, RowCounts, block_size
 from .periods import Period
 
 T = TypeVar("T")
 
-COUNT_FIELDS: Final = ("used", "granted", "resets")
 MAX_GRANTED_UNITS: Final = 10**15
 """The maximum number of units that can be granted in addition to the limit, and subtracted from it."""
 
@@ -37,23 +36,6 @@ class Granted(NamedTuple):
 
     before: int
     after: int
-
-
-class Counted(NamedTuple):
-    """The numbers of a row. `reserved`: units that this call has reserved; None: the limit does not allow them.
-
-    `resets`: how often an operator or the site's code has reset the row.
-    """
-
-    reserved: int | None
-    used: int
-    granted: int
-    resets: int
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        """The used and granted units, and the number of resets."""
-        return self.used, self.granted, self.resets
 
 
 def database() -> str:
@@ -76,12 +58,17 @@ def rows_of(quota: str, key: str, period: Period) -> QuerySet[QuotaUsage]:
     return QuotaUsage.objects.using(database()).filter(quota=quota, key=key, starts_at=period.start)
 
 
-def read(quota: str, key: str, period: Period) -> Counted:
-    """Return the numbers of the row; 0 if there is none."""
-    return Counted(None, *(rows_of(quota, key, period).values_list(*COUNT_FIELDS).first() or (0, 0, 0)))
+def read(quota: str, key: str, period: Period) -> RowCounts:
+    """Return the counts of the row; 0 if there is none."""
+    return _counts(rows_of(quota, key, period)) or RowCounts()
 
 
-def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
+def _counts(rows: QuerySet[QuotaUsage]) -> RowCounts | None:
+    counts = rows.values_list(*RowCounts._fields).first()
+    return None if counts is None else RowCounts(*counts)
+
+
+def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Reservation:
     """Reserve at least `need` units, and a block outside of a transaction if `most`, its maximum size, is not 0.
 
     With `need=0`, only a block. `keep`: seconds for which rows are kept after their period. Raise `django.db.Error`.
@@ -96,25 +83,24 @@ def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: i
     return _again(lambda: _reserve(quota, key, period, limit, need, most, keep))
 
 
-def _reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
+def _reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Reservation:
     rows = rows_of(quota, key, period)
-    numbers = rows.values_list(*COUNT_FIELDS).first()
-    if numbers is None:
+    row = _counts(rows)
+    if row is None:
         insert(quota, key, period, limit, keep)
-        numbers = 0, 0, 0
-    used, granted, resets = numbers
-    left = limit + granted - used
+        row = RowCounts()
+    left = limit + row.granted - row.used
     sizes = [need]
     if most and left > need:
         sizes.insert(0, min(left, max(need, block_size(limit, left, most))))
     for units in dict.fromkeys(size for size in sizes if size):
         room = rows.filter(used__lte=F("granted") + (limit - units))
         if units > need:  # the rest goes to a block, which is marked with the number of resets
-            room = room.filter(resets=resets)
+            room = room.filter(resets=row.resets)
         if room.update(used=F("used") + units, limit=limit, updated_at=timezone.now()):
-            now = Counted(units, *rows.values_list(*COUNT_FIELDS).get())
-            return now._replace(resets=resets) if units > need else now
-    return Counted(None if need else 0, *(rows.values_list(*COUNT_FIELDS).first() or (0, 0, 0)))
+            now = RowCounts(*rows.values_list(*RowCounts._fields).get())
+            return Reservation(units, now._replace(resets=row.resets) if units > need else now)
+    return Reservation(None if need else 0, _counts(rows) or RowCounts())
 
 
 def give_back(quota: str, key: str, period: Period, units: int) -> bool:

@@ -12,16 +12,13 @@ from resty_django.text import logger
 
 from ..algorithms import FRAME
 from ..callers.keys import hashed
-from ..limiters.base import FAULTS, is_foreign
+from ..limiters.base import STORE_ERRORS, is_foreign
 from ..stores import STORES, LocalStore, Store, store_of
 from . import blocks
-from .blocks import Block, Taken
+from .blocks import Block, RowCounts, Taken
 from .periods import Period
 
 log = logger("resty_django.limits")
-
-Numbers: TypeAlias = tuple[int, int, int]
-"""The numbers of a row: used and granted units, and the number of resets."""
 
 BlockChange: TypeAlias = Callable[[Block], tuple[Block, Any]]
 """Takes a block, and returns the new one and the result. It may be called again, so it has no side effects."""
@@ -80,7 +77,7 @@ class BlockStore:
         ttl = max(period.end - self._now(), 0) + 60.0  # kept for a minute after its period
         try:
             result = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             if not is_foreign(error):
                 store.breaker.record_failure(error)
             elif not self._foreign:
@@ -163,14 +160,14 @@ def taking_locally(now: int, cost: int, limit: int) -> BlockChange:
     return function
 
 
-def depositing(units: int, numbers: Numbers, refill: bool) -> BlockChange:
+def depositing(units: int, row: RowCounts, refill: bool) -> BlockChange:
     """Add reserved units; the result is the block."""
-    return _returned(lambda block: blocks.deposit(block, units, *numbers, refill))
+    return _returned(lambda block: blocks.deposit(block, units, row, refill))
 
 
-def refusing(now: int, cost: int, limit: int, taken: Taken, numbers: Numbers) -> BlockChange:
+def refusing(now: int, cost: int, limit: int, taken: Taken, row: RowCounts) -> BlockChange:
     """Remember a refusal of the database, and return the units held; the result is the block."""
-    return _returned(lambda block: blocks.refuse(block, now, cost, limit, taken, *numbers))
+    return _returned(lambda block: blocks.refuse(block, now, cost, limit, taken, row))
 
 
 def returning(taken: Taken) -> BlockChange:
@@ -184,9 +181,9 @@ def returning(taken: Taken) -> BlockChange:
     return function
 
 
-def syncing(numbers: Numbers) -> BlockChange:
-    """Take over the numbers of the row; the result is the block."""
-    return _returned(lambda block: blocks.sync(block, *numbers))
+def syncing(row: RowCounts) -> BlockChange:
+    """Take over the counts of the row; the result is the block."""
+    return _returned(lambda block: blocks.sync(block, row))
 
 
 def _returned(change: Callable[[Block], Block]) -> BlockChange:

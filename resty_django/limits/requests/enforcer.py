@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from django.http import HttpRequest
 
@@ -60,15 +60,11 @@ class Enforcer:
         self._holding = any(limit.holds_slot for limit in self._limits)
         self._priced = any(limit.options.cost != 1 for limit in self._limits)
         self._banning = any(limit.ban and not limit.options.shadow for limit in self._limits)
-        self._together = not (self._advising or self._priced or self._banning)
-        decides_all = len(self._limits) == 1 and not (
-            self._selecting or self._exempting or self._priced or self._banning
-        )
-        self._single = self._limits[0] if decides_all else None
+        costs = [(limit, limit.options.cost) for limit in self._limits]
+        self._check_costs([(limit, cost) for limit, cost in costs if isinstance(cost, int) and cost != 1])
+        simple = not (self._selecting or self._exempting or self._priced or self._banning)
+        self._single = self._limits[0] if simple and len(self._limits) == 1 else None
         """The only limit, if just its key determines whether it applies, and each request costs 1; else None."""
-        self._check_costs(
-            [(limit, cost) for limit in self._limits if type(cost := limit.options.cost) is int and cost != 1]
-        )
 
     def check(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
         """Decide on a request, with `kwargs` of its view. Return None if no limit applies.
@@ -76,7 +72,7 @@ class Enforcer:
         Raise `StoreFailed` if the store is down and the limiter's `on_error` is "raise".
         """
         single = self._single  # skips the general steps below, which take 11 to 21 % of a decorated call
-        if single is not None and request_settings.current.exempt is None:
+        if single is not None and request_settings.current().exempt is None:
             only_key = single.key.of(request, kwargs)
             if only_key is None:
                 return None
@@ -99,10 +95,7 @@ class Enforcer:
         if self._priced:
             keyed = self._payable(check, keyed)
         try:
-            if self._together and len(keyed) > 1:
-                _add_combined(check, keyed, combine(*_limiters_and_keys(keyed)))
-            else:
-                run(self._deciding(check, keyed))
+            run(self._deciding(check, keyed))
         except BaseException:
             check.release()
             raise
@@ -151,7 +144,7 @@ class Enforcer:
 
     def applicable(self, request: HttpRequest) -> Sequence[RequestLimit]:
         """Return the limits that apply to the request's network, method and `when`."""
-        settings = request_settings.current
+        settings = request_settings.current()
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return ()
         if not self._selecting:
@@ -199,14 +192,18 @@ class Enforcer:
         return payable
 
     def _deciding(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        """Decide, and add the decisions to the check."""
         if self._banning:
             return self._deciding_with_bans(check, keyed)
         return self._deciding_on_limits(check, keyed)
 
     def _deciding_on_limits(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+        """Decide without bans: first the limits that refuse nothing, so that a refusal does not change their counts."""
         if self._advising:
-            return self._deciding_advice_first(check, keyed)
-        return self._deciding_together(check, keyed)
+            for rates in _advising(keyed):
+                yield from self._deciding_together(check, rates)
+            keyed = [keyed_limit for keyed_limit in keyed if not keyed_limit.limit.advises]
+        yield from self._deciding_together(check, keyed)
 
     def _deciding_with_bans(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
         """Refuse a banned key without a decision of the limits, else decide, and count a refusal for its ban."""
@@ -225,13 +222,6 @@ class Enforcer:
             if ban is not None:
                 check.extend_refusal(ban.until - ban.since)
 
-    def _deciding_advice_first(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
-        for rates in _advising(keyed):
-            yield from self._deciding_together(check, rates)
-        yield from self._deciding_together(
-            check, [keyed_limit for keyed_limit in keyed if not keyed_limit.limit.advises]
-        )
-
     def _deciding_together(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
         if len(keyed) == 1:
             limit, key = keyed[0]
@@ -239,7 +229,12 @@ class Enforcer:
         elif self._priced and any(check.cost_of(limit) != 1 for limit, _ in keyed):
             yield from _deciding_in_turn(check, keyed)
         elif keyed:
-            _add_combined(check, keyed, (yield Step(combine, acombine, _limiters_and_keys(keyed))))
+            limiters, texts = [limit.limiter for limit, _ in keyed], [key for _, key in keyed]
+            combined: CombinedDecision = yield Step(combine, acombine, (limiters, texts))
+            for (limit, key), decision in zip(keyed, combined.decisions, strict=True):
+                # After a refusal, add only the refusal: the other decisions were undone.
+                if decision is not None and (combined.allowed or not decision.allowed):
+                    check.add(limit, key, decision)
 
 
 class EitherEnforcer(Enforcer):
@@ -247,24 +242,19 @@ class EitherEnforcer(Enforcer):
 
     _one_suffices = True
 
-    def __init__(self, limits: Iterable[RequestLimit]) -> None:
-        super().__init__(limits)
-        self._advising = False  # a limit that refuses nothing is decided together with the other one
-        self._together = False
-
     @staticmethod
     def _check_costs(priced: Sequence[tuple[RequestLimit, int]]) -> None:
         if priced and not any(_can_pass(limit, cost) for limit, cost in priced):
             Enforcer._check_costs(priced[:1])
 
     def _payable(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
-        payable = [one for one in keyed if _can_pass(one.limit, check.cost_of(one.limit))]
+        payable = [KeyedLimit(limit, key) for limit, key in keyed if _can_pass(limit, check.cost_of(limit))]
         if not payable:
             for limit, key in keyed:
                 check.add(limit, key, _never(limit))
         return payable
 
-    def _deciding_together(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
+    def _deciding_on_limits(self, check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
         results: list[LimitResult] = []
         for limit, key in keyed:
             results.append(LimitResult(limit, key, (yield _hit(limit, key, check.cost_of(limit)))))
@@ -279,7 +269,7 @@ def _keyed(limits: Iterable[RequestLimit], request: HttpRequest, kwargs: Mapping
     Rates with a common key ask for it once.
     """
     keyed: KeyedLimits = []
-    asked: keys.Key | None = None
+    asked: keys.RequestKey | None = None
     key: str | None = None
     for limit in limits:
         if limit.key is not asked:
@@ -335,39 +325,28 @@ def _never(limit: RequestLimit) -> Decision:
     return Decision.refused(limit=limit.limiter.shown_limit, retry_after=inf)
 
 
-def _limiters_and_keys(keyed: KeyedLimits) -> tuple[list[Any], list[str]]:
-    return [limit.limiter for limit, _ in keyed], [key for _, key in keyed]
-
-
-def _add_combined(check: LimitCheck, keyed: KeyedLimits, combined: CombinedDecision) -> None:
-    """Add the decisions; after a refusal only the refusing one, because the other records were undone."""
-    for (limit, key), decision in zip(keyed, combined.decisions, strict=True):
-        if decision is not None and (combined.allowed or not decision.allowed):
-            check.add(limit, key, decision)
-
-
 def _deciding_in_turn(check: LimitCheck, keyed: KeyedLimits) -> Steps[None]:
     """Decide one limit after the other, because `combine` does not support costs. A refusal undoes earlier records.
 
     After a refusal, add only the refusal.
     """
-    recorded: list[tuple[RequestLimit, str, int, Decision]] = []
+    recorded: list[LimitResult] = []
     for limit, key in keyed:
-        cost = check.cost_of(limit)
-        decision = yield _hit(limit, key, cost)
+        decision = yield _hit(limit, key, check.cost_of(limit))
         if not decision.allowed:
             for undone in reversed(recorded):
                 with contextlib.suppress(LimitError):
-                    yield _undo(*undone)
+                    yield _undo(undone, check.cost_of(undone.limit))
             recorded = []
-        recorded.append((limit, key, cost, decision))
+        recorded.append(LimitResult(limit, key, decision))
         if not decision.allowed:
             break
-    for limit, key, _, decision in recorded:
+    for limit, key, decision in recorded:
         check.add(limit, key, decision)
 
 
-def _undo(limit: RequestLimit, key: str, cost: int, decision: Decision) -> Step:
+def _undo(result: LimitResult, cost: int) -> Step:
+    limit, key, decision = result
     limiter = limit.limiter
     if limit.holds_slot:
         return Step(limiter.leaving, limiter.aleaving, (key, None, decision.token, cost))

@@ -15,7 +15,7 @@ from resty_django.callables import plain_function, plain_value
 
 from ..bans.banning import Banning
 from ..callers.exemptions import Exemption, limited_methods
-from ..callers.keys import Key, RequestFunction
+from ..callers.keys import RequestFunction, RequestKey
 from ..decision import Decision
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
@@ -43,7 +43,7 @@ class LimitOptions:
     Raise `TypeError` or `ValueError` for wrong values.
     """
 
-    key: Key
+    key: RequestKey
     cost: int | RequestFunction[int] = 1
     methods: Collection[str] = ()
     when: RequestFunction[object] | None = None

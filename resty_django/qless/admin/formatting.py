@@ -27,7 +27,8 @@ from resty_django.text import printable
 
 from ..models import token
 
-QUEUE_STATES: Final = ("running", "waiting", "scheduled", "stalled", "depends")
+TAB_STATES: Final = ("running", "waiting", "scheduled", "stalled", "depends")
+"""The states of jobs in a queue, in the order of columns and tabs."""
 STATE_NAMES: Final = {
     "waiting": pgettext_lazy("state", "waiting"),
     "running": pgettext_lazy("state", "running"),
@@ -201,7 +202,7 @@ def tag_links(values: Iterable[str]) -> SafeString | str:
     return format_html_join(" ", '<a class="resty-tag" href="{}">{}</a>', links) or NONE
 
 
-def joined(links: Iterable[tuple[str, str]]) -> SafeString | str:
+def joined(links: Iterable[tuple[str, str | Promise]]) -> SafeString | str:
     """Return links, each given as URL and text."""
     return format_html_join(" · ", '<a href="{}">{}</a>', links) or NONE
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -50,12 +51,6 @@ COLUMNS: Final = (
     Column("left", gettext_lazy("Left"), number=True, sorts=False),
     Column("created", gettext_lazy("Created"), time=True),
 )
-GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
-    "open": gettext_lazy("Members are still being added."),
-    "running": gettext_lazy("Not all members have ended."),
-    "complete": gettext_lazy("All members are complete or were skipped."),
-    "failed": gettext_lazy("All members have ended. At least one of them has failed or was canceled."),
-}
 MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
 
@@ -168,7 +163,7 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         return groups
 
 
-def progress_bar(group: Group) -> Any:
+def progress_bar(group: Group) -> SafeString:
     """Return a bar with the share of members that have ended."""
     ended = group.total - group.left
     return format_html(
@@ -214,10 +209,16 @@ def _tiles(group: Group) -> list[FigureTile]:
     ]
 
 
-def _facts(group: Group, now: float) -> list[tuple[Any, Any]]:
-    facts: list[tuple[Any, Any]] = [
+def _facts(group: Group, now: float) -> list[tuple[str, object]]:
+    state_help = {
+        "open": _("Members are still being added."),
+        "running": _("Not all members have ended."),
+        "complete": _("All members are complete or were skipped."),
+        "failed": _("All members have ended. At least one of them has failed or was canceled."),
+    }
+    facts: list[tuple[str, object]] = [
         (_("ID"), formatting.name(group.id)),
-        (_("State"), format_html("{} {}", formatting.state(group.state), GROUP_STATE_HELP.get(group.state, ""))),
+        (_("State"), format_html("{} {}", formatting.state(group.state), state_help.get(group.state, ""))),
         (_("Ended"), progress_bar(group)),
         (_("Created"), formatting.relative_time(group.created_at, now)),
     ]

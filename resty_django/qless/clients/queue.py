@@ -27,7 +27,7 @@ from .put_options import (
     options_of,
     outcome_fields,
 )
-from .replies import QueueCounts, QueueStats, StuckJob, StuckPage
+from .replies import QUEUE_STATES, QueueCounts, QueueStats, StuckJob, StuckPage
 from .serialization import LuaList, as_list, encode, read, read_latency, texts
 from .transport import Steps, batches, checked, sync_and_async
 
@@ -289,10 +289,9 @@ class Queue:
     def _forget(self) -> Steps[None]:
         """Remove the queue from the list. Raises `QueueNotEmpty`."""
         counts = yield from self._counts()
-        kinds = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
-        nonzero = {kind: getattr(counts, kind) for kind in kinds if getattr(counts, kind)}
+        nonzero = {state: getattr(counts, state) for state in QUEUE_STATES if getattr(counts, state)}
         if nonzero:
-            summary = ", ".join(f"{count} {kind}" for kind, count in nonzero.items())
+            summary = ", ".join(f"{count} {state}" for state, count in nonzero.items())
             text = _("The queue %(queue)s has jobs: %(counts)s. Cancel or move them first.")
             raise QueueNotEmpty(text % {"queue": self.name, "counts": summary})
         yield "queue.forget", self.name

@@ -21,15 +21,12 @@ from resty_django.text import logger
 from ..worker.heartbeat import StandIn
 from ..worker.loop import ABORT_SECONDS, MAX_JOBS_PER_POP, ExitCode
 from ..worker.options import WorkerOptions
-from .worker_process import NOW, PAUSE, QUIT, RESUME, STOP, serve
+from .worker_process import ParentCommand, serve
 
 log = logger("resty_django.qless.worker")
 
-TICK: Final = 0.5
-MAX_DEAD: Final = 100
-"""Maximum number of dead processes whose names are remembered, for the next processes to deregister."""
-KILL_AFTER: Final = ABORT_SECONDS + 5.0
-"""Seconds after the grace period until a process is killed."""
+KILL_AFTER_SECONDS: Final = ABORT_SECONDS + 5.0
+"""Time after the grace period until a process is killed."""
 
 
 class Supervisor:
@@ -47,7 +44,8 @@ class Supervisor:
         self._code: int = ExitCode.OK
         self._kill_at: dict[int, float] = {}
         """When to kill each process, by pid."""
-        self._dead: deque[int] = deque(maxlen=MAX_DEAD)
+        self._dead: deque[int] = deque(maxlen=100)
+        """Processes that have died, for the next ones to deregister."""
         self._kept: dict[int, dict[str, Any]] = {}
         """By index: the state that an operator gave a process, and in which its successor starts."""
         self._stopped: set[int] = set()
@@ -64,7 +62,7 @@ class Supervisor:
         connections.close_all()
         caches.close_all()
         watched = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
-        self._children.run(*watched, on_signal=self._handle_signal, on_tick=self._on_tick, tick=TICK)
+        self._children.run(*watched, on_signal=self._handle_signal, on_tick=self._on_tick, tick=0.5)
         return self._code
 
     def _on_tick(self) -> None:
@@ -78,27 +76,27 @@ class Supervisor:
             self._display(self)
 
     def _handle_signal(self, number: int) -> None:
-        tell = self._children.send
+        send = self._children.send
         if number in (signal.SIGTERM, signal.SIGINT):
             grace = 0.0 if self.stopping else self.options.grace
-            tell(NOW if self.stopping else STOP)
+            send(ParentCommand.NOW if self.stopping else ParentCommand.STOP)
             self._stop(grace)
         elif number == signal.SIGQUIT:
-            tell(QUIT)
+            send(ParentCommand.QUIT)
             self._stop(None)
         elif number == signal.SIGUSR1:
-            tell(NOW)
-            self._kill_in(KILL_AFTER)
+            send(ParentCommand.NOW)
+            self._kill_in(KILL_AFTER_SECONDS)
         elif number in (signal.SIGUSR2, signal.SIGCONT):
             self.paused = number == signal.SIGUSR2
             for kept in self._kept.values():
                 kept["paused"] = self.paused
-            tell(PAUSE if self.paused else RESUME)
+            send(ParentCommand.PAUSE if self.paused else ParentCommand.RESUME)
 
     def _stop(self, grace: float | None) -> None:
         self.stopping = self._children.stopping = True
         if grace is not None:
-            self._kill_in(grace + KILL_AFTER)
+            self._kill_in(grace + KILL_AFTER_SECONDS)
 
     def _kill_in(self, seconds: float) -> None:
         """Kill the current processes if they have not ended in `seconds`."""
@@ -134,7 +132,7 @@ class Supervisor:
         if code == ExitCode.CONFIG:  # another process would stop for the same reason
             self._code = ExitCode.CONFIG
             if not self.stopping:
-                self._children.send(STOP)
+                self._children.send(ParentCommand.STOP)
                 self._stop(self.options.grace)
             return None
         if self.stopping:

@@ -8,9 +8,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 from django.core.cache import caches
 from django.db import connections
@@ -40,10 +41,18 @@ from ..worker.reports.remote_control import RemoteControl
 
 log = logger("resty_django.qless.worker")
 
-STOP, QUIT, NOW, PAUSE, RESUME = b"S", b"Q", b"N", b"P", b"R"
-"""Commands from the parent: stop within the grace period, stop after the jobs, stop now, pause, resume."""
-REPORT_INTERVAL: Final = 0.5
-"""Seconds between two reports to the parent."""
+
+class ParentCommand(bytes, Enum):
+    """A command from the parent: one byte in the pipe."""
+
+    STOP = b"S"
+    """Stop within the grace period."""
+    QUIT = b"Q"
+    """Stop after the running jobs."""
+    NOW = b"N"
+    """Stop now."""
+    PAUSE = b"P"
+    RESUME = b"R"
 
 
 def serve(
@@ -157,26 +166,26 @@ def _pool(options: WorkerOptions) -> tuple[Callable[[Any], Pool], Callable[[Work
     return Pool, lambda loop: lambda jid: loop.inbox.put(partial(loop.in_flight.verify_lease, jid))
 
 
-def _actions(loop: WorkerLoop, options: WorkerOptions) -> dict[bytes, Callable[[], object]]:
+def _actions(loop: WorkerLoop, options: WorkerOptions) -> dict[ParentCommand, Callable[[], object]]:
     return {
-        STOP: partial(loop.stop, options.grace),
-        QUIT: partial(loop.stop, None),
-        NOW: partial(loop.stop, 0.0),
-        PAUSE: partial(loop.pause, True),
-        RESUME: partial(loop.pause, False),
+        ParentCommand.STOP: partial(loop.stop, options.grace),
+        ParentCommand.QUIT: partial(loop.stop, None),
+        ParentCommand.NOW: partial(loop.stop, 0.0),
+        ParentCommand.PAUSE: partial(loop.pause, True),
+        ParentCommand.RESUME: partial(loop.pause, False),
     }
 
 
-def _handle_signals(loop: WorkerLoop, actions: dict[bytes, Callable[[], object]]) -> None:
+def _handle_signals(loop: WorkerLoop, actions: dict[ParentCommand, Callable[[], object]]) -> None:
     """Handle signals sent to this process or its group. Ctrl-C also reaches the parent, which passes it on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, action in (
-        (signal.SIGTERM, actions[STOP]),
-        (signal.SIGQUIT, actions[QUIT]),
-        (signal.SIGUSR1, actions[NOW]),
-        (signal.SIGUSR2, actions[PAUSE]),
-        (signal.SIGCONT, actions[RESUME]),
+        (signal.SIGTERM, actions[ParentCommand.STOP]),
+        (signal.SIGQUIT, actions[ParentCommand.QUIT]),
+        (signal.SIGUSR1, actions[ParentCommand.NOW]),
+        (signal.SIGUSR2, actions[ParentCommand.PAUSE]),
+        (signal.SIGCONT, actions[ParentCommand.RESUME]),
     ):
 
         def handler(number: int, frame: FrameType | None, action: Callable[[], object] = action) -> None:
@@ -185,16 +194,16 @@ def _handle_signals(loop: WorkerLoop, actions: dict[bytes, Callable[[], object]]
         signal.signal(number, handler)
 
 
-def _read_commands(commands: int, loop: WorkerLoop, actions: dict[bytes, Callable[[], object]]) -> None:
+def _read_commands(commands: int, loop: WorkerLoop, actions: dict[ParentCommand, Callable[[], object]]) -> None:
     while command := os.read(commands, 1):
-        loop.inbox.put(actions[command])
+        loop.inbox.put(actions[ParentCommand(command)])
     log.warning("the parent of worker %s is gone", loop.name)
-    loop.inbox.put(actions[STOP])
+    loop.inbox.put(actions[ParentCommand.STOP])
 
 
 def _send_snapshots(parent: ReportPipe, loop: WorkerLoop) -> None:
     while parent.send(loop.snapshot()):
-        time.sleep(REPORT_INTERVAL)
+        time.sleep(0.5)
 
 
 class ReportPipe:

@@ -108,7 +108,7 @@ async def test_an_old_pickle_that_is_brought_back_after_its_time(
     await api.set("k", Bomb(), 60)
     raw, store = shm.get(KEY), api.cache.store
     now = store.clock()
-    monkeypatch.setattr(store, "clock", lambda: now + 60 + entries.SKEW + 1)
+    monkeypatch.setattr(store, "clock", lambda: now + 60 + entries.MAX_CLOCK_SKEW_SECONDS + 1)
     shm.set(KEY, raw)
     await is_a_miss(api, caplog, "it had expired before it was read")
 
@@ -117,7 +117,7 @@ async def test_the_clocks_of_two_machines_may_differ(api: Api, monkeypatch: pyte
     await api.set("k", {1, 2}, 1)
     store = api.cache.store
     now = store.clock()
-    for shift in (-entries.SKEW, entries.SKEW - 1):
+    for shift in (-entries.MAX_CLOCK_SKEW_SECONDS, entries.MAX_CLOCK_SKEW_SECONDS - 1):
         store.lru.flush_all()
         monkeypatch.setattr(store, "clock", lambda shift=shift: now + shift)
         assert await api.get("k") == {1, 2}
@@ -264,7 +264,7 @@ async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> No
 async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is too large is not stored, nor is what was there before it; that is no error."""
     if api.kind == "redis":
-        pytest.skip("the room of Redis is that of its server")
+        pytest.skip("Redis has the space of its server")
     settings.RESTY_DJANGO = {
         "SHARED_DICTS": {
             "pages": {"PATH": str(tmp_path / "small"), "SIZE": 1024 * 1024},

@@ -162,7 +162,7 @@ def test_hidden_in_lists_of_keys(kind: str) -> None:
 def test_signature_covers_the_tags() -> None:
     raw: Any = entries.encode(b"context", {1, 2}, 0.0, 60.0, {"x": 1})
     assert entries.decode(b"context", raw, 1.0).value == {1, 2}
-    *_, end = records.unpacked_head(raw)
+    end = records.unpacked_head(raw).end
     for tags in ({"y": 1}, {}):
         head = records.packed_head(records.ENTRY | records.SIGNED, 0.0, 60.0, tags)
         with pytest.raises(entries.Foreign):

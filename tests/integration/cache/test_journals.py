@@ -153,7 +153,7 @@ def test_an_unavailable_dictionary_is_told_once_and_keeps_nothing_else_waiting(
     assert [record.getMessage() for record in caplog.records] == [
         "Invalidations in <LmdbDict 'default'> are not received until it is back: no answer"
     ]
-    monkeypatch.setattr("resty_django.cache.broadcasts.follower.PAUSE", 0)
+    monkeypatch.setattr("resty_django.cache.broadcasts.follower.RETRY_SECONDS", 0)
     for follower in (broken[1].channel._follower,):  # type: ignore[union-attr]
         follower._retry_at = 0
     broken[1].update()

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from resty_django.cache import LRU, BadKey, BadValue, MLCache, NoChannel, SerializerFailed
-from resty_django.cache.broadcasts.channel import PART
+from resty_django.cache.broadcasts.channel import MAX_KEYS_PER_BROADCAST
 from resty_django.shdict import Unavailable, WrongKind
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import Clock
@@ -58,11 +58,11 @@ async def test_one_event_for_up_to_500_keys(make: Make, hub: Hub) -> None:
     a, b = make("A"), make("B")
     await a.do("set_many", VALUES)
     await a.do("delete_many", ["a", "a", "\udcff"])
-    many = [f"k{number}" for number in range(PART + 1)]
+    many = [f"k{number}" for number in range(MAX_KEYS_PER_BROADCAST + 1)]
     await a.do("delete_many", many)
     assert {name for _, name, _ in hub.broadcasts} == {"mlcache:many:c"}
     keys = [json.loads(data) for _, _, data in hub.broadcasts]
-    assert keys == [["a", "b", "7"], ["a", "\udcff"], many[:PART], many[PART:]]
+    assert keys == [["a", "b", "7"], ["a", "\udcff"], many[:MAX_KEYS_PER_BROADCAST], many[MAX_KEYS_PER_BROADCAST:]]
     b.cache.lru.set("\udcff", 1)
     assert await b.update() is None
     assert b.cache.lru.get("\udcff") is None

@@ -28,7 +28,7 @@ from resty_django.cache import (
     invalidate_on,
 )
 from resty_django.cache.model_dependencies import registry
-from resty_django.cache.model_dependencies.changes import MOST_ROWS
+from resty_django.cache.model_dependencies.changes import MAX_CHANGED_ROWS
 from resty_django.shdict import SharedDict
 from tests.integration.cache.conftest import Shared
 
@@ -157,7 +157,7 @@ def test_row_that_did_not_exist(counted: Counted) -> None:
 
 def test_changes_of_more_rows_than_have_tags_of_their_own(counted: Counted, groups: Groups) -> None:
     with transaction.atomic():
-        for number in range(MOST_ROWS + 1):
+        for number in range(MAX_CHANGED_ROWS + 1):
             Group.objects.create(name=f"group {number}")
     assert f"row {groups[0].pk}" in counted.again(groups[0].pk)
 

@@ -18,7 +18,7 @@ import pytest
 from django.test import override_settings
 
 from resty_django.cache import LRU, BadOption, CallbackFailed, MLCache, SourceError, cached, current_outages
-from resty_django.cache.circuit_breaker.breaker import MOST, breaker_of
+from resty_django.cache.circuit_breaker.breaker import MAX_PENDING_WRITES, breaker_of
 from resty_django.cache.circuit_breaker.process_locks import ProcessLocks
 from resty_django.lock import LockTimeout
 from resty_django.shdict import BadKey, Unavailable
@@ -515,7 +515,7 @@ async def test_a_bypassed_store_that_is_full(site: Site) -> None:
 @pytest.mark.redis
 async def test_more_deletions_than_can_be_remembered(site: Site) -> None:
     site.stop()
-    for number in range(MOST):
+    for number in range(MAX_PENDING_WRITES):
         site.cache.delete(number)
     site.cache.delete(0)
     with pytest.raises(Unavailable, match="10,000 writes wait for the store redis:default already"):

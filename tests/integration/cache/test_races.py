@@ -11,7 +11,7 @@ import pytest
 from resty_django import events
 from resty_django.cache import LRU, MLCache
 from resty_django.cache.broadcasts.channel import INVALIDATIONS
-from resty_django.cache.broadcasts.events import SOURCE
+from resty_django.cache.broadcasts.events import EVENT_SOURCE
 from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.conftest import Make, Process, Shared, value
 from tests.integration.cache.tools import Hub
@@ -165,7 +165,7 @@ def test_who_reads_while_the_thread_of_the_events_hears(site: Any, after: After)
     def meddle() -> None:
         writer.set("k", "new")
         before = reader.lru.version("k")
-        events.post(SOURCE, f"{INVALIDATIONS}c", ["another process", "k"])
+        events.post(EVENT_SOURCE, f"{INVALIDATIONS}c", ["another process", "k"])
         assert eventually(lambda: reader.lru.version("k") > before)
 
     after(shdicts["default"], "get", meddle)

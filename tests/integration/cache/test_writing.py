@@ -13,9 +13,9 @@ from resty_django.cache import (
     LRU,
     BadOption,
     Bulk,
-    BulkResult,
     CacheStats,
     CallbackFailed,
+    GetResult,
     Level,
     MLCache,
     NoChannel,
@@ -176,7 +176,7 @@ async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
     for number in range(9):
         bulk.add(number, (ameet if a.twins else meet) if number % 3 == 0 else (lambda own: own), number)
     results = await a.do("get_bulk", bulk)
-    assert results == [BulkResult(number, None, Level.L3) for number in range(9)]
+    assert results == [GetResult(number, None, Level.L3) for number in range(9)]
 
 
 async def test_wrong_arguments_of_a_bulk(make: Make) -> None:

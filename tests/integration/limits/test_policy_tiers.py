@@ -102,7 +102,7 @@ def test_each_tier_has_its_rate(statuses: Statuses, algorithm: str) -> None:
         assert passed(statuses(plan="pro")) == 0
     assert passed(statuses(plan="staff")) == 6
     assert passed(statuses(plan="unknown")) == 1
-    assert passed(statuses()) == 0  # requests without a tier share the state of those of unknown ones
+    assert passed(statuses()) == 0  # requests without a tier, and with an unknown tier, share a state
 
 
 def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Statuses) -> None:
@@ -381,7 +381,7 @@ def test_refusals_ban_a_key_in_all_tiers(statuses: Statuses) -> None:
     assert passed(statuses(plan="many", count=2)) == 2
 
 
-def test_shadow_mode_bans_nobody(statuses: Statuses) -> None:
+def test_policies_in_shadow_mode_do_not_ban(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", mode="shadow", ban="15m")
     assert passed(statuses()) == 6
     assert bans.current_bans() == []
@@ -412,7 +412,7 @@ def test_code_declares_tiers_as_a_dict_and_exemptions_as_lists() -> None:
 
 
 def form(**fields: Any) -> dict[str, Any]:
-    """What the browser sends for a policy's form."""
+    """Return the fields that a browser sends for a policy's form."""
     numbers = {"algorithm": "fixed_window", "limit": "2", "window": "1h"}
     return {"name": "api", "key": "ip", "cost": "1", "mode": "enforce", "order": "0", **numbers, **fields}
 

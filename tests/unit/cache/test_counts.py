@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resty_django.cache.statistics.counts import (
-    LIFE,
-    LONGEST_KEY,
-    MOST_MISSED,
-    SLOWEST,
+    MAX_LISTED_KEY_LENGTH,
+    MAX_MISSED_KEYS,
+    MAX_SLOW_KEYS,
     CacheStats,
     Slow,
     added,
@@ -65,11 +64,11 @@ def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
 def test_the_record_is_bounded() -> None:
     record = None
     for hour in range(3 * HOURS):
-        slow = [Slow(f"{'k' * LONGEST_KEY}{hour}{number}", 1.0, NOW + 3600 * hour, 1) for number in range(30)]
+        slow = [Slow(f"{'k' * MAX_LISTED_KEY_LENGTH}{hour}{number}", 1.0, NOW + 3600 * hour, 1) for number in range(30)]
         record = add(record, NOW + 3600 * hour, *slow, l1=2**40)
     assert record is not None
     assert len(record["hours"]) == HOURS
-    assert len(record["slow"]) == SLOWEST
+    assert len(record["slow"]) == MAX_SLOW_KEYS
     assert len(msgspec.msgpack.encode(record)) < 16_000
 
 
@@ -115,18 +114,18 @@ def test_the_slowest_keys_of_several_processes() -> None:
 
 def test_a_slow_key_is_forgotten_after_two_days() -> None:
     record = add(None, NOW, Slow("old", 9.0, NOW, 1), Slow("later", 1.0, NOW + 60, 1), l3=1)
-    assert [slow.key for slow in history(record, NOW + LIFE).slow] == ["later"]
-    assert [row[0] for row in add(record, NOW + LIFE, l1=1)["slow"]] == ["later"]
+    assert [slow.key for slow in history(record, NOW + HOURS * 3600).slow] == ["later"]
+    assert [row[0] for row in add(record, NOW + HOURS * 3600, l1=1)["slow"]] == ["later"]
 
 
 def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
     keys = SlowKeys()
     for number in range(5000):
         keys.add(f"k{number}", float(number % 1000), NOW)
-        assert len(keys.figures) <= 8 * SLOWEST
+        assert len(keys.figures) <= 8 * MAX_SLOW_KEYS
     slowest = keys.take()
     assert [slow.seconds for slow in slowest] == sorted((slow.seconds for slow in slowest), reverse=True)
-    assert len(slowest) == SLOWEST
+    assert len(slowest) == MAX_SLOW_KEYS
     assert {f"k{number}" for number in (999, 1999, 2999, 3999, 4999)} <= {slow.key for slow in slowest}
     assert keys.take() == []
 
@@ -141,7 +140,7 @@ def test_a_key_that_is_slow_again_keeps_its_longest_time() -> None:
 @pytest.mark.parametrize("key", ["k" * 5000, "a\ud800b", "\udcff", "ü…"])
 def test_keys_that_are_listed_can_be_stored(key: str) -> None:
     text = shortened(key)
-    assert len(text) <= LONGEST_KEY + 4
+    assert len(text) <= MAX_LISTED_KEY_LENGTH + 4
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
     assert shortened("ü…") == "ü…"
 
@@ -167,11 +166,11 @@ def test_the_list_of_missed_keys_is_bounded() -> None:
     record = None
     for hour in range(3):
         for part in range(5):
-            keys = [(f"{'k' * 190}{hour}{part}{number}", 1 + number) for number in range(MOST_MISSED)]
+            keys = [(f"{'k' * 190}{hour}{part}{number}", 1 + number) for number in range(MAX_MISSED_KEYS)]
             record = added(record, tuple(CacheStats()), NOW + 3600 * hour, (), missed(*keys))
     assert record is not None
-    assert len(record["missed"]) == 2 * MOST_MISSED
-    assert len(history(record, NOW + 7200).missed) == MOST_MISSED
+    assert len(record["missed"]) == 2 * MAX_MISSED_KEYS
+    assert len(history(record, NOW + 7200).missed) == MAX_MISSED_KEYS
     assert len(msgspec.msgpack.encode(record)) < 10_000
 
 

@@ -54,7 +54,7 @@ def fields(text: str) -> list[tuple[str, dict[str, str]]]:
         (Concurrency(100, 20), ';q=120;qu="concurrent-requests"'),
     ],
 )
-def test_a_policy_tells_quota_and_window(limiter: Any, expected: str) -> None:
+def test_a_policy_reports_quota_and_window(limiter: Any, expected: str) -> None:
     assert policy_parameters(limiter) == expected
 
 
@@ -90,7 +90,7 @@ def test_one_limit(headers: ResponseHeaders) -> None:
     }
 
 
-def test_a_refusal_tells_when_the_next_would_pass(headers: ResponseHeaders) -> None:
+def test_a_refusal_reports_when_the_next_request_would_pass(headers: ResponseHeaders) -> None:
     add_headers(
         headers,
         AdvertisedLimit("count", FixedWindow(10, 60)),
@@ -101,7 +101,7 @@ def test_a_refusal_tells_when_the_next_would_pass(headers: ResponseHeaders) -> N
     assert headers["X-RateLimit-Reset"] == "13"
 
 
-def test_several_limits_are_all_told_and_the_tightest_apart(headers: ResponseHeaders) -> None:
+def test_all_limits_are_reported_and_the_tightest_separately(headers: ResponseHeaders) -> None:
     loose, tight, same = (
         AdvertisedLimit(name, FixedWindow(limit, 60)) for name, limit in (("a", 100), ("b", 5), ("c", 7))
     )
@@ -149,7 +149,7 @@ def test_numbers_stay_within_the_integers_of_structured_fields(headers: Response
     assert fields(headers["RateLimit-Policy"]) == [("x", {"q": str(MAX_FIELD_INTEGER), "w": "60"})]
 
 
-def test_headers_of_a_site_that_are_no_numbers_do_no_harm(headers: ResponseHeaders) -> None:
+def test_header_fields_of_the_site_may_contain_text(headers: ResponseHeaders) -> None:
     headers["RateLimit"], headers["RateLimit-Policy"] = '"theirs";r=1', '"theirs";q=1'
     headers["X-RateLimit-Remaining"] = "many"
     add_headers(headers, AdvertisedLimit("ours", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
@@ -169,7 +169,7 @@ def test_the_policy_follows_the_numbers_of_the_limiter() -> None:
     assert response.headers["RateLimit-Policy"] == '"x";q=5;w=5'
 
 
-def test_what_is_written_reads_as_any_header_of_a_response() -> None:
+def test_the_fields_are_read_like_any_header_of_a_response() -> None:
     response = HttpResponse()
     add_headers(response.headers, AdvertisedLimit("x", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
     assert response["ratelimit"] == response["RateLimit"] == '"x";r=3;t=10'

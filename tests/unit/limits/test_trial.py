@@ -1,4 +1,4 @@
-"""Trying a policy: the decisions are those of the algorithm, on a clock of its own."""
+"""Simulations of a policy: the algorithm decides, on a separate clock."""
 
 from __future__ import annotations
 

@@ -63,14 +63,14 @@ def test_a_wrong_option_is_reported_by_the_constructor(options: dict[str, Any], 
 
 
 def test_an_unreadable_file_of_certificates_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match=r"^ca_file \(.*absent\.pem\) is not a readable file of certificates: "):
+    with pytest.raises(BadOption, match=r"ca_file .*absent\.pem"):
         SocketHandler(**SERVER, ssl=True, ca_file=tmp_path / "absent.pem")
     (tmp_path / "empty.pem").touch()
-    with pytest.raises(BadOption, match=r"^ca_file \(.*empty\.pem\) is not a readable file of certificates: "):
+    with pytest.raises(BadOption, match=r"ca_file .*empty\.pem"):
         SocketHandler(**SERVER, ssl=True, ca_file=tmp_path / "empty.pem")
 
 
-def test_the_defaults_equal_those_of_lua_resty_logger_socket() -> None:
+def test_the_defaults_equal_the_defaults_of_lua_resty_logger_socket() -> None:
     options = LogOptions.of(SERVER)
     assert (options.sock_type, options.flush_limit, options.drop_limit) == ("tcp", 4096, 1_048_576)
     assert (options.timeout, options.max_retry_times, options.retry_interval) == (1000, 3, 100)

@@ -17,10 +17,8 @@ from ...clients.job import Job
 from ...search.terms import Fragment
 from ..redis_reads import fetch_jobs
 from .filters import JobFilter
-from .search import FEW, MAX_EXAMINED, IndexLookup, is_index_cursor
+from .search import FEW_ENTRIES, MAX_EXAMINED, IndexLookup, is_index_cursor
 from .sources import ListOrder, ListSource, source_of
-
-_SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)
 
 NO_LIST: Final = ListSource((), ListOrder("", ""), lambda: 0, lambda start, count: [], countable=False)
 """Stands for the list of a filter that only a search over all jobs can answer."""
@@ -115,7 +113,7 @@ class JobList:
             return None
         state = {"stalled": ""}.get(wanted.state, wanted.state)  # jobs with lost locks are in two states
         lookup = IndexLookup.build(self.client, wanted.terms, wanted.klass, state, wanted.queue)
-        if lookup is None or cursor or lookup.total <= FEW:
+        if lookup is None or cursor or lookup.total <= FEW_ENTRIES:
             return lookup
         total = self._list_total()
         return None if total is not None and total < lookup.total else lookup
@@ -141,7 +139,9 @@ class JobList:
             queue=self.job_filter.queue or None,
             count=PAGE_SIZE,
             scan=MAX_SCANNED // 2,
-            cursor=cursor if _SCAN_CURSOR.fullmatch(cursor) else "",  # another one, if the index was turned off
+            cursor=cursor
+            if re.fullmatch(r"\d{1,9}:\d{1,15}", cursor, re.ASCII)
+            else "",  # another one, if the index was turned off
         )
         bounded = bool(self.job_filter.klass or self.job_filter.queue)
         return (

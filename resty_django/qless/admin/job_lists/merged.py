@@ -57,10 +57,6 @@ while #jids < tonumber(ARGV[2]) do
 end
 return jids
 """
-SUFFIXES: Final = {
-    **{"waiting": "work", "running": "locks", "stalled": "locks"},
-    **{"scheduled": "scheduled", "depends": "depends"},
-}
 
 
 def max_merged(lists: int) -> int:
@@ -81,7 +77,8 @@ def most_urgent(client: Client, state: str, queues: Sequence[str], count: int, r
     )
     descending = (state == "waiting") != reverse  # the score of a waiting job is its priority
     bounds = ("ZREVRANGEBYSCORE", high, low) if descending else ("ZRANGEBYSCORE", low, high)
-    keys = [f"{client.prefix}q:{queue}-{SUFFIXES[state]}" for queue in queues]
+    suffix = {"waiting": "work", "running": "locks", "stalled": "locks"}.get(state, state)
+    keys = [f"{client.prefix}q:{queue}-{suffix}" for queue in queues]
     replies = _evaluate(client, QUEUES, keys, *bounds, count)
     lists = [
         [(float(score), text(jid)) for jid, score in zip(reply[::2], reply[1::2], strict=True)] for reply in replies

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from django.http import HttpRequest
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -46,10 +47,6 @@ COLUMNS: Final = (
     Column("match", _("Match"), sorts=False),
 )
 """`match`: where a search has found the job, if not in its arguments."""
-SHARED: Final = ("klass", "state", "queue", "priority", "tags", "about", "match")
-"""Columns that a table shows once, above it, if they are the same in all rows."""
-MAX_ARGUMENTS: Final = 4
-"""Maximum number of arguments in a cell."""
 URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
 """The order of states by urgency."""
 STOPPED: Final = "worker stopped"
@@ -122,8 +119,8 @@ def _argument_html(path: str, text: str, place: Fragment | None) -> SafeString:
 
 
 def _first_arguments(arguments: Sequence[SafeString]) -> SafeString:
-    more = ["…"] if len(arguments) > MAX_ARGUMENTS else []
-    return format_html_join(", ", "{}", ((cell,) for cell in [*arguments[:MAX_ARGUMENTS], *more]))
+    shown = [*arguments[:4], *(["…"] if len(arguments) > 4 else [])]
+    return format_html_join(", ", "{}", ((cell,) for cell in shown))
 
 
 def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> float | None:
@@ -149,11 +146,12 @@ def table_of_jobs(
     group = first["group"] if all(job["group"] == first["group"] for job in jobs) else ""
     shown = [_row_without(row, common, group) for row in rows]
     links = {"queue": formatting.link("queue", first["queue"]), "tags": formatting.tag_links(first["tags"])}
+    sharable = ("klass", "state", "queue", "priority", "tags", "about", "match")
     columns: list[Column] = []
-    shared: list[tuple[Any, Any]] = []
+    shared: list[tuple[str | Promise, object]] = []
     for column in COLUMNS:
         cells = {str(row.cells.get(column.key, "")) or NONE for row in shown}
-        is_shared = len(rows) > 1 == len(cells) and column.key in SHARED
+        is_shared = len(rows) > 1 == len(cells) and column.key in sharable
         if column.key in ("job", kept) or not (is_shared or cells == {NONE}):
             columns.append(column)
         elif cells != {NONE}:
@@ -196,7 +194,7 @@ def state_of(job: Job, now: float) -> str:
     return "stalled" if job.state == "running" and 0 < job.expires_at <= now else job.state
 
 
-def detail_of(job: Job, state: str, now: float, due: float | None = None) -> Any:
+def detail_of(job: Job, state: str, now: float, due: float | None = None) -> object:
     """Return details for the state: the error, the lease, the time at which it can run, or the dependencies."""
     if state == "scheduled" and due is not None:
         return format_html("{} {}", _("can run"), formatting.relative_time(due, now))

@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -30,12 +30,8 @@ MAX_INDEXED: Final = 200
 """Maximum number of new jobs that a search indexes first."""
 MAX_EXAMINED: Final = 1000
 """Maximum number of entries of the index that a search examines for one page: about 5 ms of the server's time."""
-FEW: Final = 1000
+FEW_ENTRIES: Final = 1000
 """A number of entries for which no other list is considered."""
-CONTEXT: Final = 30
-"""Characters before and after a match."""
-MAX_SUGGESTIONS: Final = 300
-
 _CURSOR: Final = re.compile(r"i(\d{1,2})\.([\w=-]*)", re.ASCII)
 
 EXAMPLES: Final = (
@@ -163,15 +159,16 @@ def fragments_html(fragments: Sequence[Fragment]) -> SafeString:
 
 
 def _fragment_html(fragment: Fragment) -> SafeString:
-    text, start, end = fragment.text, fragment.start, min(fragment.end, fragment.start + 2 * CONTEXT)
-    first, last = max(0, start - CONTEXT), end + CONTEXT
+    context = 30  # characters before and after the match
+    text, start, end = fragment.text, fragment.start, min(fragment.end, fragment.start + 2 * context)
+    first, last = max(0, start - context), end + context
     return format_html(
         '<span class="resty-quiet">{}:</span> {}{}<mark>{}</mark>{}{}',
-        formatting.name(fragment.label, CONTEXT * 2),
+        formatting.name(fragment.label, 2 * context),
         "…" if first else "",
-        printable(text[first:start], CONTEXT),
-        printable(text[start:end], 2 * CONTEXT),
-        printable(text[end:last], CONTEXT),
+        printable(text[first:start], context),
+        printable(text[start:end], 2 * context),
+        printable(text[end:last], context),
         "…" if last < len(text) else "",
     )
 
@@ -184,10 +181,10 @@ def suggestions(client: Client, queues: Sequence[str]) -> list[str]:
         *valued("class", sorted(index.classes(client))),
         *valued("tag", client.tags(0, 50)),
     ]
-    return values[:MAX_SUGGESTIONS]
+    return values[:300]
 
 
-def valued(name: str, values: Sequence[Any], *, exact: bool = False) -> list[str]:
+def valued(name: str, values: Sequence[object], *, exact: bool = False) -> list[str]:
     """Return `name:value` for values that the search box can hold. `exact`: with quotation marks."""
     return [
         f'{name}:"{value}"' if exact or re.search(r"\s", value) else f"{name}:{value}"

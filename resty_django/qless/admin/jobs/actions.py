@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -58,30 +57,24 @@ def _clone(job: Job, data: dict[str, Any]) -> OperationResult:
     return OperationResult(f"Run again as {jid}.", formatting.enqueued(jid), others=others)
 
 
-CLONE: Final = Operation(
-    "clone",
-    gettext_lazy("New job like this one"),
-    "start_job",
-    _clone,
-    gettext_lazy(
-        "Creates a new job of the same class with these values and its own jid. It waits for no other job. The first "
-        "job does not change."
-    ),
-    form=_clone_form,
-    button=gettext_lazy("Enqueue the job"),
-)
-
-
 class JobActions(JobsAdmin[JobRow]):
     operations = (*OPERATIONS.values(), *OPERATIONS_ON_GRAPHS)
     missing = gettext_lazy("This job does not exist: it was canceled or has expired.")
 
     def extra_urls(self) -> list[URLPattern]:
-        return [
-            *super().extra_urls(),
-            self.page_url("undepend", self.undepend_view),
-            self.page_url("clone", partial(self.operation_view, operation=CLONE)),
-        ]
+        clone = Operation(
+            "clone",
+            gettext_lazy("New job like this one"),
+            "start_job",
+            _clone,
+            gettext_lazy(
+                "Creates a new job of the same class with these values and its own jid. It waits for no other job. "
+                "The first job does not change."
+            ),
+            form=_clone_form,
+            button=gettext_lazy("Enqueue the job"),
+        )
+        return [*super().extra_urls(), self.page_url("undepend", self.undepend_view), *self.operation_urls(clone)]
 
     # --- many jobs ----------------------------------------------------------------------------------------------------
 

@@ -103,7 +103,7 @@ class JobAdmin(NewJob):
         except QueryError as error:
             search |= {"error": str(error), "tries": _searches(error.suggestions)}
             return self.list_page(request, None, filters={"q": text}, search=search)
-        if job_filter.state and job_filter.state not in (*formatting.QUEUE_STATES, "failed", "complete"):
+        if job_filter.state and job_filter.state not in (*formatting.TAB_STATES, "failed", "complete"):
             job_filter = replace(job_filter, state="")
         job_list = JobList(client, job_filter)
         table = job_list_table(request, job_list, caption=_("Jobs"), empty=_empty_text(job_filter))

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.operations import BulkResult, Operation, OperationResult
+from resty_django.admin.operations import BulkOperationResult, Operation, OperationResult
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
@@ -31,7 +31,7 @@ class JobCommand:
     """A command of the core that changes a job, as an operation of the admin.
 
     `command`: returns the request to the core, given a job and the form's data. `field`: the field of the form, ""
-    without a form. The other fields are those of `Operation`.
+    without a form. For the other fields, see `Operation`.
     """
 
     name: str
@@ -69,9 +69,9 @@ class JobCommand:
         message = format_html("{} {}{}.", self.done, formatting.short(job.jid), detail)
         return replace(self._result(data), message=message)
 
-    def run_many(self, jobs: Mapping[str, Job], data: dict[str, Any]) -> BulkResult:
+    def run_many(self, jobs: Mapping[str, Job], data: dict[str, Any]) -> BulkOperationResult:
         """Change several jobs, one page of them per call."""
-        client, result = default_client(), BulkResult()
+        client, result = default_client(), BulkOperationResult()
         all_jobs = [*jobs.values()]
         for start in range(0, len(all_jobs), PAGE_SIZE):
             batch = all_jobs[start : start + PAGE_SIZE]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
@@ -29,22 +29,10 @@ COLUMNS: Final = (
     Column("reason", gettext_lazy("Reason")),
     Column("actions", gettext_lazy("Actions"), sorts=False),
 )
-REASONS: Final = {
-    "failed": gettext_lazy("It waits for a job or a group that has failed. Retry that, or release this job."),
-    "gone": gettext_lazy("It waits for a job that does not exist, because another client deleted it."),
-    "complete": gettext_lazy("It waits for a job that is complete, but did not release it."),
-    "itself": gettext_lazy("It waits for itself."),
-    "nothing": gettext_lazy("It waits for no job, but is not in the list of waiting jobs."),
-}
-EXPORTED: Final = ("job", "klass", "queue", "reason", "other")
 STUCK: Final = "stuck"
 """Parameter of a bulk operation's URL: return to the list of stuck jobs."""
-EXAMINED: Final = 100
+JOBS_PER_CALL: Final = 100
 """Maximum number of jobs that one call examines."""
-MAX_CALLS: Final = 10
-"""Maximum number of calls for one page of a queue."""
-MAX_EXPORT_CALLS: Final = 1000
-"""Maximum number of calls for an export of a queue."""
 MAX_QUEUES: Final = 100
 """Maximum number of queues in the list of all queues."""
 
@@ -79,7 +67,7 @@ class StuckList(JobActions):
                 note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
             ),
             picks=True,
-            export=Sheet("stuck", EXPORTED, lambda: _exported(client, queue)),
+            export=Sheet("stuck", ("job", "klass", "queue", "reason", "other"), lambda: _exported(client, queue)),
         )
         query = formatting.query_of({STUCK: 1, "queue": request.GET.get("queue")})
         shortcuts = [(stuck_url(), _("All queues")), (formatting.url("queue", queue), _("The queue"))] if queue else []
@@ -93,6 +81,13 @@ class StuckList(JobActions):
         )
 
     def _stuck_row(self, request: HttpRequest, job: StuckJob, klass: str) -> Row:
+        reasons = {
+            "failed": _("It waits for a job or a group that has failed. Retry that, or release this job."),
+            "gone": _("It waits for a job that does not exist, because another client deleted it."),
+            "complete": _("It waits for a job that is complete, but did not release it."),
+            "itself": _("It waits for itself."),
+            "nothing": _("It waits for no job, but is not in the list of waiting jobs."),
+        }
         actions = []
         if self.may(request, "edit_job"):
             dependency = token(job.other) if job.other else None
@@ -105,7 +100,7 @@ class StuckList(JobActions):
                 "job": formatting.job_link(job.jid),
                 "klass": formatting.name(klass),
                 "queue": formatting.link("queue", job.queue),
-                "reason": format_html("{} {}", REASONS.get(job.reason, job.reason), other),
+                "reason": format_html("{} {}", reasons.get(job.reason, job.reason), other),
                 "actions": formatting.joined(actions),
             },
             {"job": job.jid, "klass": klass, "queue": job.queue, "reason": job.reason},
@@ -133,11 +128,14 @@ def stuck_notice(client: Client, queue: str) -> tuple[str, str] | None:
 
 
 def _in_queue(client: Client, name: str, cursor: str) -> tuple[list[StuckJob], int, str]:
-    """Return stuck jobs of a queue from `cursor` on, the number of jobs examined, and the next cursor."""
+    """Return stuck jobs of a queue from `cursor` on, the number of jobs examined, and the next cursor.
+
+    Ten calls examine 1000 jobs at most.
+    """
     queue = client.queues[name]
     stuck: list[StuckJob] = []
     first = position = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 12 else 0
-    for _call in range(MAX_CALLS):
+    for _call in range(10):
         page = queue.stuck(str(position))
         stuck += page.jobs
         if not page.cursor:
@@ -148,13 +146,13 @@ def _in_queue(client: Client, name: str, cursor: str) -> tuple[list[StuckJob], i
     return stuck, position - first, str(position)
 
 
-def _exported(client: Client, name: str) -> Iterator[tuple[Any, ...]]:
+def _exported(client: Client, name: str) -> Iterator[Sequence[object]]:
     """Yield stuck jobs of a queue, or of the first `MAX_QUEUES` queues if `name` is empty."""
     names = [name] if name else [counts.name for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]
     for queue in names:
         cursor = ""
-        for _call in range(MAX_EXPORT_CALLS):
-            page = client.queues[queue].stuck(cursor, EXAMINED)
+        for _call in range(1000):
+            page = client.queues[queue].stuck(cursor, JOBS_PER_CALL)
             jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in page.jobs])[0]}
             for job in page.jobs:
                 if job.jid in jobs:
@@ -169,6 +167,6 @@ def _in_all_queues(client: Client) -> tuple[list[StuckJob], int, str]:
     stuck: list[StuckJob] = []
     examined = 0
     for counts in [counts for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]:
-        stuck += client.queues[counts.name].stuck("", EXAMINED).jobs
-        examined += min(EXAMINED, counts.depends)
+        stuck += client.queues[counts.name].stuck("", JOBS_PER_CALL).jobs
+        examined += min(JOBS_PER_CALL, counts.depends)
     return stuck, examined, ""

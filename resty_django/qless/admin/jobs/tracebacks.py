@@ -17,25 +17,10 @@ from typing import Final
 
 import resty_django
 
-LONGEST_ERROR: Final = 500
-"""Maximum characters of an error line."""
-
 _HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(
     r'^(?P<indent>[\s|+-]*)File "(?P<path>[^"]+)", line (?P<number>\d+)(?:, in (?P<function>.+))?$'
 )
-_NESTED: Final = re.compile(r"^[\s|+]*")
-"""The beginning of a line: spaces, and the bars of an exception group."""
-_LIBRARY: Final = re.compile(
-    r"""/(?:site|dist)-packages/          # installed packages
-    | /lib(?:64)?/python\d[\d.]*/         # the standard library
-    | /python\d[\d.]*/lib/                # the same on Windows
-    | \.zip/                              # the same in a file
-    | ^<                                  # frozen modules, generated code
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_PACKAGE: Final = Path(resty_django.__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +86,15 @@ def report_of(message: str) -> FailureReport:
 def is_library(path: str) -> bool:
     """Return whether a file is a library's: the standard library, an installed package or `resty_django`."""
     normal = path.replace("\\", "/")
-    return bool(_LIBRARY.search(normal)) or normal.startswith(_standard_library()) or _is_ours(normal)
+    library = r"""
+        /(?:site|dist)-packages/       # installed packages
+        | /lib(?:64)?/python\d[\d.]*/  # the standard library
+        | /python\d[\d.]*/lib/         # the same on Windows
+        | \.zip/                       # the same in a file
+        | ^<                           # frozen modules, generated code
+    """
+    is_found = re.search(library, normal, re.VERBOSE | re.IGNORECASE) is not None
+    return is_found or normal.startswith(_standard_library()) or _is_ours(normal)
 
 
 def _last_own(locations: Sequence[tuple[int, Location]], last_header: int) -> Location | None:
@@ -118,14 +111,16 @@ def _location(frame: re.Match[str]) -> Location:
 
 
 def _error_of(texts: Sequence[str]) -> str:
-    """Return the line of a message that names the error: the first one, or if a traceback comes first, the one after
-    its last frame."""
+    """Return the line of a message that names the error, at most 500 characters.
+
+    It is the first line or, if a traceback comes first, the line after its last frame.
+    """
     first = next((index for index, text in enumerate(texts) if text.strip()), None)
     if first is None:
         return ""
     if _HEADER not in texts[first] and not _FRAME.match(texts[first]):
-        return texts[first].strip()[:LONGEST_ERROR]
-    return next(_after_last_frame(texts), texts[first]).strip()[:LONGEST_ERROR]
+        return texts[first].strip()[:500]
+    return next(_after_last_frame(texts), texts[first]).strip()[:500]
 
 
 def _after_last_frame(texts: Sequence[str]) -> Iterator[str]:
@@ -143,7 +138,8 @@ def _is_of_frame(text: str, depth: int) -> bool:
 
 
 def _depth(text: str) -> int:
-    match = _NESTED.match(text)
+    """Return the length of the beginning of a line: spaces, and the bars of an exception group."""
+    match = re.match(r"[\s|+]*", text)
     return 0 if match is None else match.end()
 
 
@@ -160,7 +156,7 @@ def _standard_library() -> tuple[str, ...]:
 @cache
 def _our_names() -> frozenset[str]:
     """Return the names of the modules at the top of `resty_django`."""
-    return frozenset(path.name for path in _PACKAGE.iterdir())
+    return frozenset(path.name for path in Path(resty_django.__file__).parent.iterdir())
 
 
 def _is_ours(path: str) -> bool:

@@ -6,7 +6,8 @@ How a page is made:
 2. The view reads the data with the client of the job queue. If Redis is down, `JobsAdmin` shows an error page instead.
 3. The data become a table, tiles and charts; `list_page` or `page` renders them, in `listing.html` or `queue.html`.
 
-Nothing changes by GET. Pausing, resuming and forgetting a queue are operations (`operations.py`) on pages of their own.
+Nothing changes by GET: pausing, resuming and forgetting a queue are operations (`operations.py`), each with its own
+page and permission.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from .operations import OPERATIONS_ON_QUEUES
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
-    *(Column(state, formatting.state_title(state), number=True) for state in formatting.QUEUE_STATES),
+    *(Column(state, formatting.state_title(state), number=True) for state in formatting.TAB_STATES),
     Column("recurring", formatting.state_title("recurring"), number=True),
     Column("failed", gettext_lazy("Failed in 24 h"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
@@ -143,7 +144,7 @@ class QueueAdmin(JobsAdmin[Queue]):
     ) -> Row:
         """Return a queue as a row. `completed`: jobs in each minute of the last hour; `failed`: in the last day."""
         name, completed_count = queue.name, sum(completed)
-        counts = {state: getattr(queue.counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
+        counts = {state: getattr(queue.counts, state) for state in (*formatting.TAB_STATES, "recurring")}
         latency: str = formatting.age(queue.latency)
         if queue.pause:
             text = pause_text(queue.pause, queue.counts.waiting, queue.latency)
@@ -174,7 +175,7 @@ class QueueAdmin(JobsAdmin[Queue]):
     def change_view(self, request: HttpRequest, row: Queue) -> HttpResponse:
         """Show a queue. URL parameters: `tab` ("stats", a state of jobs, or "recurring"), and `period` for "stats"."""
         client, name = self.client(), row.name
-        tabs = ("stats", *formatting.QUEUE_STATES, "recurring")
+        tabs = ("stats", *formatting.TAB_STATES, "recurring")
         tab = request.GET.get("tab")
         tab = tab if tab in tabs else "stats"
         tab_context: StatisticsTab | JobsTab
@@ -231,7 +232,7 @@ def _overview_tiles(client: Client, state: JobQueueFacts) -> list[FigureTile]:
                 alarm=name == "stalled" and stalled > 0,
                 url=formatting.list_url("job", state=name),
             )
-            for name in formatting.QUEUE_STATES
+            for name in formatting.TAB_STATES
         ),
         FigureTile(_("Failed"), formatting.number(failed), failed > 0, formatting.list_url("failuregroup")),
         FigureTile(_("Tracked"), formatting.number(tracked), url=formatting.list_url("job", tracked="1")),
@@ -300,7 +301,7 @@ def _queue_context(client: Client, row: Queue, tabs: Sequence[str], current_tab:
         "reason": formatting.name(pause.reason) if pause and pause.reason else "",
         "stuck": stuck_notice(client, name) if counts.depends else None,
         "exists": redis_command(client, "ZSCORE", "queues", name) is not None
-        or any(getattr(counts, state) for state in formatting.QUEUE_STATES),
+        or any(getattr(counts, state) for state in formatting.TAB_STATES),
     }
 
 

@@ -34,7 +34,7 @@ def _forget(counts: QueueCounts, data: dict[str, Any]) -> OperationResult:
 
 
 def _is_empty(counts: QueueCounts) -> bool:
-    return not any(getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring"))
+    return not any(getattr(counts, state) for state in (*formatting.TAB_STATES, "recurring"))
 
 
 OPERATIONS_ON_QUEUES: Final = (

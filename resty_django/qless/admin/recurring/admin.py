@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -32,12 +32,10 @@ from ..redis_reads import fetch_jobs
 from .operations import EDIT, OPERATIONS_ON_RECURRING, RecurringTarget, edit_form, targets_of
 from .table import CronTask, cron_tasks, declared_by_text, jobs_of, queue_jids, recurring_table, results, spawned_jids
 
-TIMES: Final = 5
-"""Number of next times shown."""
-LATEST: Final = 20
-"""Number of latest jobs whose state is shown."""
-ROW_LINKS: Final = ("run_now", "pause", "resume")
-"""Operations that a row of the list links to."""
+NEXT_TIMES: Final = 5
+"""Number of next times on the page of a recurring job."""
+LATEST_JOBS: Final = 20
+"""Number of latest jobs whose state the page shows."""
 
 
 class RecurringContext(TypedDict):
@@ -49,7 +47,7 @@ class RecurringContext(TypedDict):
     exists: bool
     cron: bool
     paused: bool
-    facts: Sequence[tuple[Any, Any]]
+    facts: Sequence[tuple[str, object]]
     times: Sequence[str]
     results: str
     data: str
@@ -76,8 +74,10 @@ def _recurring_context(client: Client, job: RecurringJob) -> RecurringContext:
             (_("Last job"), formatting.job_link(last) if last else NONE),
             (_("Declared by"), declared_by_text(declared)),
         ],
-        "times": [] if due is None else [formatting.relative_time(due + n * job.interval, now) for n in range(TIMES)],
-        "results": _results(client, spawned_jids(job, LATEST), now),
+        "times": []
+        if due is None
+        else [formatting.relative_time(due + n * job.interval, now) for n in range(NEXT_TIMES)],
+        "results": _results(client, spawned_jids(job, LATEST_JOBS), now),
         "data": data,
         "complete": complete,
         "tags": [(formatting.name(str(tag)), token(str(tag)), "") for tag in job.tags],
@@ -86,7 +86,7 @@ def _recurring_context(client: Client, job: RecurringJob) -> RecurringContext:
 
 def _cron_context(client: Client, task: CronTask) -> RecurringContext:
     now, paused = client.clock(), is_cron_paused(client, task.klass)
-    times = [] if paused else next_times(task.klass, now, TIMES)
+    times = [] if paused else next_times(task.klass, now, NEXT_TIMES)
     return {
         "exists": True,
         "cron": True,
@@ -100,7 +100,7 @@ def _cron_context(client: Client, task: CronTask) -> RecurringContext:
             (_("Declared by"), _("a task")),
         ],
         "times": [formatting.relative_time(time, now) for time in times],
-        "results": _results(client, latest_jids(task.klass, now, LATEST), now),
+        "results": _results(client, latest_jids(task.klass, now, LATEST_JOBS), now),
         "data": display_json(encode(task.data).decode(), task.klass)[0],
         "complete": True,
         "tags": [(formatting.name(tag), token(tag), "") for tag in task.tags],
@@ -132,7 +132,11 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             if entry.abandoned
         ]
         offered = self.offered(request)
-        actions = [(operation.name, operation.label) for operation in offered if operation.name in ROW_LINKS]
+        actions = [
+            (operation.name, operation.label)
+            for operation in offered
+            if operation.name in ("run_now", "pause", "resume")
+        ]
         recurring = recurring_table(request, client, queues, declared, cron=[*cron_tasks().values()], actions=actions)
         picks = self.picks_context(request, None if request.GET.get("name") else recurring.pager.total)
         return self.list_page(request, recurring, hints=abandoned, form=NameForm(request.GET), **picks)

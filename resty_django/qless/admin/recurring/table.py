@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.http import HttpRequest
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -52,10 +53,8 @@ COLUMNS: Final = (
     Column("by", gettext_lazy("Declared by")),
     Column("tags", gettext_lazy("Tags"), sorts=False),
 )
-EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "results")
-ACTIONS: Final = Column("actions", gettext_lazy("Actions"), sorts=False)
-RESULTS: Final = 3
-"""Number of latest jobs whose state is shown in a row."""
+JOBS_PER_ROW: Final = 3
+"""Number of latest jobs whose state a row shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def recurring_table(
     declared: Sequence[Declared] | None = None,
     *,
     cron: Sequence[CronTask] = (),
-    actions: Sequence[tuple[str, Any]] = (),
+    actions: Sequence[tuple[str, str | Promise]] = (),
 ) -> Table:
     """Return a table of the queues' recurring jobs, sorted by queue and next time, followed by cron tasks.
 
@@ -137,7 +136,7 @@ def recurring_table(
         rows = list(page.rows_of(sort(rows, order)))
     recurring = table(
         request,
-        (*COLUMNS, ACTIONS) if actions else COLUMNS,
+        (*COLUMNS, Column("actions", _("Actions"), sorts=False)) if actions else COLUMNS,
         _completed(client, rows, now, actions),
         caption=_("Recurring jobs"),
         empty=_("No matching recurring jobs. Remove the filter.")
@@ -148,7 +147,7 @@ def recurring_table(
         picks=True,
         export=sheet_of(
             "recurring",
-            EXPORTED,
+            [column for column in COLUMNS if column.key != "results"],
             lambda: (row for row in _all_rows(client, queues, cron, now, declared_by_jid) if _contains(row, text)),
         ),
     )
@@ -219,7 +218,9 @@ def _changed(job: Job, now: float) -> str:
     return _("%(time)s ago") % {"time": formatting.duration(now - float(when))}
 
 
-def _completed(client: Client, rows: Sequence[Row], now: float, actions: Sequence[tuple[str, Any]]) -> list[Row]:
+def _completed(
+    client: Client, rows: Sequence[Row], now: float, actions: Sequence[tuple[str, str | Promise]]
+) -> list[Row]:
     """Return the rows of a page with the results of their jobs and with their actions."""
     jids = [jid for row in rows for jid in row.values["jids"]]
     jobs = {job.jid: job for job in fetch_jobs(client, jids)[0]}
@@ -252,7 +253,7 @@ def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -
         "interval": job.interval,
         "next": due % PAUSE_SECONDS,
         "count": job.count,
-        "jids": spawned_jids(job, RESULTS),
+        "jids": spawned_jids(job, JOBS_PER_ROW),
     }
     return _row_of(job, cells, values, paused, declared_by(declared), job.jid)
 
@@ -266,12 +267,17 @@ def _cron_row(client: Client, task: CronTask, now: float) -> Row:
         "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
         "count": NONE,
     }
-    values = {"next": due, "jids": latest_jids(task.klass, now, RESULTS)}
+    values = {"next": due, "jids": latest_jids(task.klass, now, JOBS_PER_ROW)}
     return _row_of(task, cells, values, paused, _("a task"), task.klass)
 
 
 def _row_of(
-    job: RecurringJob | CronTask, cells: Mapping[str, Any], values: Mapping[str, Any], paused: bool, by: str, title: str
+    job: RecurringJob | CronTask,
+    cells: Mapping[str, object],
+    values: Mapping[str, object],
+    paused: bool,
+    by: str,
+    title: str,
 ) -> Row:
     """Return a row with the columns that recurring jobs and cron tasks fill alike. `cells`, `values`: the others."""
     shared_cells = {

@@ -33,8 +33,8 @@ from .operations import OPERATIONS_ON_WORKERS
 from .rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row, stopped_text
 from .stacks import stacks_section
 
-MOST_JOBS: Final = 200
-"""Maximum number of jobs listed on a worker's page."""
+MAX_LISTED_JOBS: Final = 200
+"""Maximum number of jobs on a worker's page."""
 
 
 class WorkerAdmin(JobsAdmin[Worker]):
@@ -82,7 +82,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         now = client.clock()
         held = client.workers[row.name]
         jids = list(dict.fromkeys((*held.stalled, *held.jobs)))
-        jobs, _gone = fetch_jobs(client, jids[:MOST_JOBS])
+        jobs, _gone = fetch_jobs(client, jids[:MAX_LISTED_JOBS])
         counts = WorkerCounts(name=row.name, jobs=len(held.jobs), stalled=len(held.stalled))
         (worker,) = self._infos(client, [counts])
         sheet = jobs_sheet(client, lambda: jobs_of(JobList(client, JobFilter(worker=row.name))))
@@ -98,8 +98,8 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "facts": list(facts(worker, now)),
             "controllable": worker.report is not None,
             "table": jobs_table(request, jobs, worker.report, now, sheet),
-            "more": _("Only the first %(count)s jobs are shown.") % {"count": formatting.number(MOST_JOBS)}
-            if len(jids) > MOST_JOBS
+            "more": _("Only the first %(count)s jobs are shown.") % {"count": formatting.number(MAX_LISTED_JOBS)}
+            if len(jids) > MAX_LISTED_JOBS
             else "",
             "stacks": stacks_section(client, row.name, worker.report, now),
         }
@@ -112,7 +112,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         counts = [worker for worker in client.workers.counts() if worker.name in names]
         return {worker.name: worker for worker in self._infos(client, counts)}
 
-    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> FactList:
+    def named_facts(self, operation: Operation[Any], targets: Mapping[str, WorkerInfo]) -> FactList:
         """Name also the processes and the running jobs that a stop concerns."""
         facts, client = super().named_facts(operation, targets), self.client()
         if operation.name == "stop":

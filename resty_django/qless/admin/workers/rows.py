@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
@@ -40,29 +40,8 @@ LIST_COLUMNS: Final = (
     Column("seen", gettext_lazy("Last seen"), time=True),
 )
 CONTROL_COLUMN: Final = Column("control", gettext_lazy("Control"), sorts=False)
-JOB_COLUMNS: Final = (
-    Column("job", gettext_lazy("Job")),
-    Column("klass", gettext_lazy("Class")),
-    Column("queue", gettext_lazy("Queue")),
-    Column("running", gettext_lazy("Running for"), number=True),
-    Column("usual", gettext_lazy("Usually"), number=True),
-    Column("lease", gettext_lazy("Lease left"), number=True),
-)
-MOST_QUEUES: Final = 5
-"""Maximum number of queues listed for a worker."""
-LONGEST_KLASS: Final = 60
-MOST_NAMED: Final = 10
-"""Maximum number of running jobs that the confirmation of a stop names for a worker."""
-LIFE_HELP: Final = {
-    "alive": gettext_lazy("The worker reports every 10 seconds."),
-    "silent": gettext_lazy("No report for 30 seconds: the worker is blocked, stopped, or cut off from the server."),
-    "gone": gettext_lazy("No report for two minutes. After ten minutes the worker is removed from the list."),
-}
-STATE_LABELS: Final = {
-    "running": gettext_lazy("running"),
-    "quiet": gettext_lazy("quiet: takes no new jobs"),
-    "stopping": gettext_lazy("stopping"),
-}
+MAX_CLASS_CHARS: Final = 60
+"""Maximum length of the name of a class in a cell."""
 REQUEST_LABELS: Final = {
     QUIET: gettext_lazy("Quiet"),
     RESUME: gettext_lazy("Resume"),
@@ -94,7 +73,7 @@ class WorkerInfo:
         if job is None or self.report is None:
             return ""
         return _("stuck: %(class)s has been running for %(time)s") % {
-            "class": formatting.name(job.klass, LONGEST_KLASS),
+            "class": formatting.name(job.klass, MAX_CLASS_CHARS),
             "time": formatting.duration(job.seconds + self.report.age),
         }
 
@@ -103,9 +82,15 @@ def state_cell(info: WorkerInfo, now: float, *, with_reason: bool = True) -> Saf
     """Return life, state, reason for being stuck and unconfirmed requests; empty for workers of other clients."""
     if info.life is None:
         return ""
-    parts: list[Any] = [format_html('<span title="{}">{}</span>', LIFE_HELP[info.life.state], info.life.state)]
+    help_text = {
+        "alive": _("The worker reports every 10 seconds."),
+        "silent": _("No report for 30 seconds: the worker is blocked, stopped, or cut off from the server."),
+        "gone": _("No report for two minutes. After ten minutes the worker is removed from the list."),
+    }[info.life.state]
+    parts: list[str] = [format_html('<span title="{}">{}</span>', help_text, info.life.state)]
     if info.report is not None and info.report.state != "running":
-        parts.append(STATE_LABELS.get(info.report.state, formatting.name(info.report.state, 40)))
+        labels = {"quiet": _("quiet: takes no new jobs"), "stopping": _("stopping")}
+        parts.append(labels.get(info.report.state) or formatting.name(info.report.state, 40))
     if with_reason and info.stuck_reason:
         parts.append(format_html('<strong class="resty-alarm">{}</strong>', info.stuck_reason))
     parts += requests_pending(info.report, now)
@@ -139,7 +124,7 @@ def list_row(info: WorkerInfo, now: float, control: SafeString | str = "") -> Ro
             "state": state_cell(info, now),
             "process": "" if report is None else process_text(report),
             "version": "" if report is None else version_cell(report),
-            "queues": queue_links(info.life, MOST_QUEUES),
+            "queues": queue_links(info.life, 5),
             "slots": "" if report is None else slots_text(report),
             "jobs": formatting.number(info.counts.jobs),
             "stalled": formatting.number(info.counts.stalled),
@@ -192,7 +177,7 @@ def queue_links(life: WorkerLife | None, most: int) -> SafeString | str:
     return format_html("{}, …", links) if len(names) > most else links
 
 
-def facts(info: WorkerInfo, now: float) -> Iterator[tuple[Any, Any]]:
+def facts(info: WorkerInfo, now: float) -> Iterator[tuple[str, object]]:
     """Yield the facts of a worker's page."""
     report = info.report
     yield _("State"), state_cell(info, now, with_reason=False) or _("unknown: this worker does not report")
@@ -216,8 +201,16 @@ def jobs_table(
     """Return the jobs of a worker, those that have run longest first, with the export of all of them."""
     usual = {} if report is None else {job.klass: job.usual for job in report.jobs}
     rows = sorted((_job_row(job, usual.get(job.klass), now) for job in jobs), key=_by_duration)
+    columns = (
+        Column("job", _("Job")),
+        Column("klass", _("Class")),
+        Column("queue", _("Queue")),
+        Column("running", _("Running for"), number=True),
+        Column("usual", _("Usually"), number=True),
+        Column("lease", _("Lease left"), number=True),
+    )
     empty = _("The worker has no running jobs, or is no longer known.")
-    return table(request, JOB_COLUMNS, rows, caption=_("Jobs of the worker"), empty=empty, export=sheet)
+    return table(request, columns, rows, caption=_("Jobs of the worker"), empty=empty, export=sheet)
 
 
 def _job_row(job: Job, usual: float | None, now: float) -> Row:
@@ -252,20 +245,20 @@ def _by_duration(row: Row) -> float:
 
 
 def stopped_text(client: Client, info: WorkerInfo) -> SafeString:
-    """Return what a stop concerns: the process, its grace period, and its running jobs, the first ones by name."""
+    """Return what a stop concerns: the process, its grace period, and its running jobs, the first ten by name."""
     report = info.report
     process = [] if report is None else [process_text(report)]
     if report is not None and report.grace is not None:
         process.append(_("grace period %(time)s") % {"time": formatting.duration(report.grace)})
     jids = client.workers[info.name].jobs
-    jobs = fetch_jobs(client, jids[:MOST_NAMED])[0]
+    jobs = fetch_jobs(client, jids[:10])[0]
     process.append(_("%(jobs)s running") % {"jobs": formatting.job_count(len(jids))})
-    names = [(formatting.name(job.klass, LONGEST_KLASS), formatting.job_link(job.jid)) for job in jobs]
-    if jids[MOST_NAMED:]:
+    names = [(formatting.name(job.klass, MAX_CLASS_CHARS), formatting.job_link(job.jid)) for job in jobs]
+    if jids[10:]:
         names.append((_("and %(count)s more") % {"count": formatting.number(len(jids) - len(jobs))}, ""))
     return format_html("{}{}{}", ", ".join(process), ": " if names else "", format_html_join(", ", "{} {}", names))
 
 
 def _longest_cell(job: ReportedJob, age: float) -> SafeString:
-    link = formatting.link("job", job.jid, formatting.name(job.klass, LONGEST_KLASS))
+    link = formatting.link("job", job.jid, formatting.name(job.klass, MAX_CLASS_CHARS))
     return format_html("{} {}", link, formatting.duration(job.seconds + age))

@@ -244,10 +244,13 @@ def make_dispatcher(inbox: SimpleQueue[Any]) -> CeleryDispatcher:
     return CeleryDispatcher(inbox, send_message)
 
 
-@shared_task(name=RUN_TASK_NAME, ignore_result=True)  # type: ignore[untyped-decorator]
-def run(jid: str, holder: str) -> list[str]:
+def _run(jid: str, holder: str) -> list[str]:
     """Run a job that a worker of this package dispatched, and a few more; return how they ended."""
     return [end for _, end in run_borrowed(tracking.own_client(), jid, holder)]
+
+
+run: Task = shared_task(name=RUN_TASK_NAME, ignore_result=True)(_run)
+"""The Celery task that runs jobs."""
 
 
 def _shut_down(**kwargs: object) -> None:

@@ -301,7 +301,7 @@ class Sweep:
     server."""
 
     def __init__(self) -> None:
-        self._failures: dict[str, _Failure] = {}
+        self.failures: dict[str, _Failure] = {}
         """Failures to report, by the ID of the task."""
         self._changed = threading.Condition()
         self._stopped = False
@@ -329,26 +329,26 @@ class Sweep:
             fail_job(own_client(), jid, group, message)
             return
         with self._changed:
-            if len(self._failures) < 10_000:  # so that memory is bounded while the server is down
-                self._failures[jid] = _Failure(group, message)
+            if len(self.failures) < 10_000:  # so that memory is bounded while the server is down
+                self.failures[jid] = _Failure(group, message)
             self._changed.notify()
 
     def _run(self) -> None:
         next_search = time.monotonic() + SWEEP_SECONDS / 3
         while True:
             with self._changed:
-                if not self._failures and not self._stopped:
+                if not self.failures and not self._stopped:
                     self._changed.wait(max(0.0, next_search - time.monotonic()))
-                if self._stopped and not self._failures:
+                if self._stopped and not self.failures:
                     return
-                failures = dict(self._failures)
+                failures = dict(self.failures)
             try:
                 client = own_client()
                 for jid, failure in failures.items():
                     with skipping_refusals(log, "the end of task %s cannot be reported", jid):
                         fail_job(client, jid, failure.group, failure.message)
                     with self._changed:
-                        self._failures.pop(jid, None)
+                        self.failures.pop(jid, None)
                 if time.monotonic() >= next_search:
                     next_search = time.monotonic() + SWEEP_SECONDS
                     fail_abandoned(client)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -17,10 +17,7 @@ from ...clients.transport import batches
 from ...errors import QlessError
 from ...tasks.abandoned import ABANDONED_SECONDS, Declared, of_tasks
 from .. import tables
-from ..tables import named
-
-EXIT_DOWN: Final = 2
-BATCH: Final = 500
+from ..tables import EXIT_DOWN, named
 
 
 class Command(BaseCommand):
@@ -88,7 +85,7 @@ def _recurring_jobs(client: Client) -> list[RecurringJob]:
     jobs: list[RecurringJob | None] = []
     for queue in client.queues.counts():
         jids = client.queues[queue.name].jobs.recurring(0, -1) if queue.recurring else []
-        for batch in batches(jids, BATCH):
+        for batch in batches(jids, 500):
             replies = client.call_many([("recur.get", jid) for jid in batch])
             jobs += [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
     return sorted((job for job in jobs if job is not None), key=lambda job: (job.queue_name, job.jid))

@@ -236,7 +236,7 @@ def test_a_task_whose_job_cannot_be_read_stops_no_other(client: Client, caplog: 
         for jid in ("broken", third):
             sweep.report(jid, "celery-group", "message")
         assert failure(third).group == "celery-group"
-        wait_for(lambda: not sweep._ends)
+        wait_for(lambda: not sweep.failures)
     finally:
         sweep.stop()
     assert "task broken cannot be examined: StoreError" in caplog.text

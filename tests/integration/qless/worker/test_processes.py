@@ -16,7 +16,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from resty_django.qless import Client
-from resty_django.qless.management.supervisor import KILL_AFTER
+from resty_django.qless.management.supervisor import KILL_AFTER_SECONDS
 from resty_django.txid import is_txid
 from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker.conftest import (
@@ -131,7 +131,7 @@ def test_usr1_replaces_all_processes_and_gives_the_jobs_back(either: Start, clie
     )
     until(client, jid, "complete")
     assert job_of(client, jid).retries_left == 5
-    time.sleep(max(0.0, began + KILL_AFTER + 1 - time.monotonic()))
+    time.sleep(max(0.0, began + KILL_AFTER_SECONDS + 1 - time.monotonic()))
     assert run.children() == after
 
 
