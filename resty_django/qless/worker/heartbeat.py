@@ -81,9 +81,7 @@ class SharedJobs:
         slot = self._slots[jid] = self._free.pop()
         start = slot * SLOT_BYTES
         self._memory[start + _JID_LENGTH.size : start + _JID_LENGTH.size + len(name)] = name
-        _JID_LENGTH.pack_into(
-            self._memory, start, len(name)
-        )  # last, so that a reader sees a complete jid or none
+        _JID_LENGTH.pack_into(self._memory, start, len(name))  # last, so that a reader sees a complete jid or none
 
     def remove(self, jid: str) -> None:
         slot = self._slots.pop(jid, None)
