@@ -31,7 +31,7 @@ from .errors import Limited, TooManyWaiting
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
 from .limiters.descriptions import in_english
-from .limiters.rate import IDLE, TokenBucket
+from .limiters.rate import IDLE_SECONDS, TokenBucket
 from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
 from .limiters.waiting import Wait, WaitingCounter, counter_of_calls
@@ -41,7 +41,7 @@ from .refusals import announcing
 from .requests.chosen_rates import Rate
 from .requests.wrapper import view_name
 from .specs.ban import BanOptions, ban_rule
-from .statistics.catalog import FUNCTION
+from .statistics.catalog import LimitKind
 from .statistics.counting import DecisionCounter
 from .stores import LocalStore
 
@@ -117,7 +117,7 @@ def limited(
 
         def admitting(call_key: object) -> Steps[None]:
             stored = stored_key(plain_value(call_key, "key of @limited()"), key_kind)
-            return announcing(_admitting(limit, stored), FUNCTION, full_name, TokenBucket, stored)
+            return announcing(_admitting(limit, stored), LimitKind.FUNCTION, full_name, TokenBucket, stored)
 
         if iscoroutinefunction(function):
 
@@ -144,10 +144,10 @@ def limited(
 def _buckets_of(rate: Rate, name: str, options: LimiterOptions) -> list[TokenBucket]:
     """Return the token buckets of a rate, or of several in one text. Raise `ValueError` or `TypeError`."""
     buckets = []
-    for one in split_rates(rate):
-        text, capacity = split_amount(one, "capacity")
-        own: LimiterOptions = {**options, "prefix": f"function:{name}:{digest(one)}:", "name": name}
-        buckets.append(TokenBucket(text, capacity, max_wait=0, idle=IDLE, **own))
+    for text in split_rates(rate):
+        number, capacity = split_amount(text, "capacity")
+        bucket_options: LimiterOptions = {**options, "prefix": f"function:{name}:{digest(text)}:", "name": name}
+        buckets.append(TokenBucket(number, capacity, max_wait=0, idle=IDLE_SECONDS, **bucket_options))
     return buckets
 
 
@@ -156,7 +156,7 @@ def _counters_of(buckets: Sequence[TokenBucket], location: str, roles: tuple[str
     counters = []
     for position, bucket in enumerate(buckets, 1):
         counted = bucket.name if position == 1 else f"{bucket.name}:{position}"
-        counters.append(DecisionCounter(FUNCTION, counted, bucket, location, roles=roles))
+        counters.append(DecisionCounter(LimitKind.FUNCTION, counted, bucket, location, roles=roles))
     return counters
 
 

@@ -16,7 +16,7 @@ from ..decision import Decision
 from ..limiters.base import Limiter
 from ..limiters.combined import CombinedLimiter, together
 from ..specs.ban import BanRule, ban_rule
-from ..specs.policy import FIELDS, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs
+from ..specs.policy import POLICY_FIELDS, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs
 from ..specs.policy_validation import BadPolicy, validate
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
@@ -123,7 +123,7 @@ def build_policy_set(old: PolicySet, rows: tuple[Any, ...] | None, declared: Map
     policies: dict[str, Policy] = {}
     faults: dict[str, str] = {}
     for row in rows or ():
-        spec = PolicySpec(**dict(zip(FIELDS, row, strict=True)))
+        spec = PolicySpec(**dict(zip(POLICY_FIELDS, row, strict=True)))
         try:
             if (previous := old.policies.get(spec.name)) is None or previous.spec != spec:
                 validate(spec)

@@ -264,7 +264,7 @@ async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> No
 async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is too large is not stored, nor is what was there before it; that is no error."""
     if api.kind == "redis":
-        pytest.skip("the room of Redis is that of its server")
+        pytest.skip("Redis has the space of its server")
     settings.RESTY_DJANGO = {
         "SHARED_DICTS": {
             "pages": {"PATH": str(tmp_path / "small"), "SIZE": 1024 * 1024},
