@@ -30,8 +30,6 @@ from .callers.names import LOGIN_GUARD
 
 LIMIT_MIDDLEWARE: Final = "resty_django.limits.middleware.LimitMiddleware"
 LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"
-TIER_HINT: Final = see_key(("LIMITS", "TIER")).strip() or None
-HINT: Final = see_key(("LIMITS", "RULES")).strip() or None
 
 
 def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -61,7 +59,7 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
 
         problem = tier_problem()
         if problem:
-            messages.append(Error(f"A rule has rates for tiers. {problem}", hint=TIER_HINT, id="resty_limits.E003"))
+            messages.append(Error(f"A rule has rates for tiers. {problem}", hint=_hint("TIER"), id="resty_limits.E003"))
     if any(spec.matches_requests for spec in specs.values()) and not _has_middleware(LIMIT_MIDDLEWARE):
         messages.append(
             Warning(
@@ -145,7 +143,11 @@ def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
 
 
 def _error(text: str) -> Error:
-    return Error(f'RESTY_DJANGO["LIMITS"]["RULES"]: {text}', hint=HINT, id="resty_limits.E001")
+    return Error(f'RESTY_DJANGO["LIMITS"]["RULES"]: {text}', hint=_hint("RULES"), id="resty_limits.E001")
+
+
+def _hint(key: str) -> str | None:
+    return see_key(("LIMITS", key)).strip() or None
 
 
 def _has_middleware(wanted: str) -> bool:

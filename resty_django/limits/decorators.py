@@ -18,8 +18,8 @@ A limit handles a request in three steps:
 
 1. Its key is found (`callers/keys.py`): by default the client's address, so each address has a separate count. A limit
    whose `methods`, `when` or exemptions leave the request out, or whose key function returns None, is skipped.
-2. The limiter looks up the key's state in its store and decides (`requests/enforcer.py`): the request passes, passes
-   after a delay, or is refused. A request that passes is counted.
+2. The limiter reads and changes the key's state in its store, which all processes share, and so decides: the request
+   passes, passes after a delay, or is refused, which does not count it (`requests/enforcer.py`).
 3. A refused request gets a 429 with `Retry-After`, as a page or as JSON (`requests/response.py`), and the view does not
    run. A delayed request sleeps before the view, at most `max_delay` seconds (`requests/wrapper.py`). The response
    reports the limit in `RateLimit` header fields.
@@ -43,7 +43,7 @@ from .callers.exemptions import Exemption
 from .callers.keys import RequestFunction
 from .limiters.base import Limiter
 from .limiters.concurrency import Concurrency
-from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters.rate import IDLE_SECONDS, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, refill_of, split_amount, split_rates
 from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
@@ -52,7 +52,7 @@ from .requests.enforcer import EitherEnforcer, Enforcer
 from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .specs.ban import BanOptions, ban_rule
-from .statistics.catalog import DECORATOR, limits_by_user
+from .statistics.catalog import LimitKind, limits_by_user
 from .statistics.counting import DecisionCounter
 from .stores import LocalStore
 
@@ -213,7 +213,7 @@ def limit_rate(
     most MAX_WAITING requests of a process wait at the same time, except with "unlimited". `rate`, `tiers`,
     `tier`: as in `limit_req`. A rate may contain its capacity: "10/s capacity=50".
     """
-    max_wait_ms: float | Literal["site"] = SITE
+    max_wait_ms: float | Literal["site"] = "site"
     if max_wait == "unlimited":
         max_wait_ms = inf
     elif max_wait is not None:
@@ -222,7 +222,7 @@ def limit_rate(
     def bucket(text: Rate) -> LimiterSpec:
         number, own_capacity = split_amount(text, "capacity")
         refill = refill_of(number, capacity if own_capacity is None else own_capacity)
-        return LimiterSpec(TokenBucket.from_interval, (*refill, max_wait_ms), {"idle": IDLE})
+        return LimiterSpec(TokenBucket.from_interval, (*refill, max_wait_ms), {"idle": IDLE_SECONDS})
 
     rates = _only_rate(limit_rate, limit, rate, tiers, tier, example='"10/s"')
     return DeclaredLimit.of(limit_rate, "rate", options).by_rate(rates, bucket)
@@ -242,7 +242,9 @@ def limit_rate_either(
     """
 
     def bucket(rate: str | float, capacity: int | None) -> LimiterSpec:
-        return LimiterSpec(TokenBucket.from_interval, refill_of(rate, capacity), {"max_wait_ms": 0, "idle": IDLE})
+        return LimiterSpec(
+            TokenBucket.from_interval, refill_of(rate, capacity), {"max_wait_ms": 0, "idle": IDLE_SECONDS}
+        )
 
     buckets = bucket(total, total_capacity), bucket(each, each_capacity)
     per_key = DeclaredLimit.of(limit_rate_either, "each", options)
@@ -393,7 +395,7 @@ def counted_limit(
 ) -> RequestLimit:
     """Return a limit whose decisions are counted under `series`. `location`: its dotted name in the code."""
     counter = DecisionCounter(
-        DECORATOR,
+        LimitKind.DECORATOR,
         series,
         limiter,
         location,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -18,11 +18,8 @@ from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
 from .policies import registry
 from .refusals import announcing
-from .statistics.catalog import JOB, add_limit
+from .statistics.catalog import LimitKind, add_limit
 from .statistics.reporter import stats
-
-RECHECK: Final = 60.0
-"""Seconds after which a blocked job is tried again: somebody may have lifted the block."""
 
 
 def job_limit(source: Any, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
@@ -49,7 +46,7 @@ class JobLimit:
             self._series = source
         elif isinstance(source, Limiter):
             name = source.name or source.prefix.rstrip(":") or location
-            self._series = add_limit(JOB, name, source, location, self._roles)
+            self._series = add_limit(LimitKind.JOB, name, source, location, self._roles)
 
     def slot(self, key: object, wait: float | None) -> JobSlot:
         """Return a slot. Entering it raises `LookupError` for a wrong name."""
@@ -59,7 +56,7 @@ class JobLimit:
         """Enter a slot and return it; None: there is no limit for this key."""
         limiters = self._limiters()
         steps = self._entering(limiters, key, wait)
-        return announcing(steps, JOB, self._series, type(limiters[0]), key) if self._series else steps
+        return announcing(steps, LimitKind.JOB, self._series, type(limiters[0]), key) if self._series else steps
 
     def _entering(self, limiters: tuple[Any, ...], key: object, wait: float | None) -> Steps[Any]:
         if current.active is not None and self._series:
@@ -90,7 +87,8 @@ class JobLimit:
         """Return the limiters with the rate of an override. Raise `Limited` for a blocked key."""
         if override.blocks:
             decision = override.refusal(limiters[0].shown_limit, now())
-            decision = decision.replace(retry_after=min(decision.retry_after, RECHECK))
+            # A blocked job is tried again after a minute: somebody may have lifted the block.
+            decision = decision.replace(retry_after=min(decision.retry_after, 60.0))
             self._record(key, decision)
             raise Limited(decision)
         return tuple(overridden_limiter(limiter, override.rate) for limiter in limiters)

@@ -77,7 +77,7 @@ class LimitMiddleware:
         if check.refused is not None:
             return check.refuse()
         setattr(request, _CHECK, check)
-        if check.delay and not check.wait_turn(request_settings.current.max_delay):
+        if check.delay and not check.wait_turn(request_settings.current().max_delay):
             _pop_check(request)
             return check.refuse()
         return None

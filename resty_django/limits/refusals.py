@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from math import inf
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.dispatch import Signal
 
@@ -14,16 +14,11 @@ from resty_django.text import logger, one_line
 from .callers import request_settings
 from .decision import Decision
 from .errors import Limited, TooManyWaiting
-from .statistics.catalog import JOB
+from .statistics.catalog import LimitKind
 
 log = logger("resty_django.limits")
 
 R = TypeVar("R")
-
-NOT_LOGGED: Final = frozenset({JOB})
-"""Kinds of limits whose refusals are normal: the worker postpones the job."""
-LONGEST_KEY: Final = 200
-"""Maximum number of characters of a key in a log line."""
 
 request_refused = Signal()
 """A request was refused.
@@ -86,7 +81,8 @@ def announcing(steps: Steps[R], kind: str, name: str, sender: type[Any], key: ob
     try:
         return (yield from steps)
     except Limited as error:
-        if kind not in NOT_LOGGED and not isinstance(error, TooManyWaiting):  # the latter logs itself
+        # The worker only postpones a refused job; too many waiting calls have been logged.
+        if kind != LimitKind.JOB and not isinstance(error, TooManyWaiting):
             _log_call(name, str(key), error.decision.retry_after)
         if call_refused.has_listeners(sender):
             named = {"sender": sender, "decision": error.decision, "kind": kind, "name": name, "key": str(key)}
@@ -106,7 +102,7 @@ def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
 
 def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
     """Log a refusal, or only the share LOG_REFUSALS of them."""
-    share = request_settings.current.section.log_refusals
+    share = request_settings.current().section.log_refusals
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     txid = getattr(request, "txid", None)
@@ -128,9 +124,9 @@ def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> No
 
 def _log_call(name: str, key: str, seconds: float) -> None:
     """Log a refusal, or only the share LOG_REFUSALS of them."""
-    share = request_settings.current.section.log_refusals
+    share = request_settings.current().section.log_refusals
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     outcome = "will not pass later either" if seconds == inf else f"would pass in {seconds:.3f} s"
-    shown = f" of {one_line(key, LONGEST_KEY)}" if key else ""
+    shown = f" of {one_line(key, 200)}" if key else ""
     log.warning("refused by %s: a call%s; %s", name, shown, outcome, extra={"limit": name, "key": key})

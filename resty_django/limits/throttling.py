@@ -49,7 +49,7 @@ with extras.needed("Throttles for Django REST framework need"):
 from .callers import keys, request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
-from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters.rate import IDLE_SECONDS, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_amount, split_rates
 from .refusals import Refusal
 from .requests.check import LimitCheck
@@ -60,7 +60,7 @@ from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.response import problem_response
 from .requests.results import LimitResult
 from .specs.ban import BanOptions, ban_rule
-from .statistics.catalog import THROTTLE
+from .statistics.catalog import LimitKind
 from .statistics.counting import DecisionCounter
 
 if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THROTTLE_CLASSES
@@ -121,7 +121,7 @@ class LimitThrottle(BaseThrottle):
         if check.holds_slots:
             _release_with(view, check)
         check.admit()
-        if request_settings.current.headers:
+        if request_settings.current().headers:
             _report_with(view, [result for result in check.results if not result.decision.failed])
         if check.refused is not None:
             _refuse(view, check.announce())
@@ -174,13 +174,13 @@ class LimitThrottle(BaseThrottle):
         rates = split_rates(str(rate))
         options = {option: getattr(cls, option) for option in BanOptions.__annotations__}
         ban = ban_rule({option: value for option, value in options.items() if value is not None}, "A throttle")
-        for position, one in enumerate(rates, 1):
-            text, amount = split_amount(str(one), self.amount)
-            own = "" if alone and len(rates) == 1 else f"{one}:"
-            limiter = self.limiter(str(text), amount, prefix=f"throttle:{name}:{self.kind}:{own}", name=name)
+        for position, text in enumerate(rates, 1):
+            number, amount = split_amount(str(text), self.amount)
+            state = "" if alone and len(rates) == 1 else f"{text}:"
+            limiter = self.limiter(str(number), amount, prefix=f"throttle:{name}:{self.kind}:{state}", name=name)
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
             location = f"{cls.__module__}.{cls.__qualname__}"
-            counter = DecisionCounter(THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)
+            counter = DecisionCounter(LimitKind.THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)
             limit = RequestLimit(
                 name,
                 limiter,
@@ -234,7 +234,7 @@ class TokenBucketThrottle(LimitThrottle):
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> TokenBucket:
-        return TokenBucket(rate, burst, max_wait=0, idle=IDLE, **options)
+        return TokenBucket(rate, burst, max_wait=0, idle=IDLE_SECONDS, **options)
 
 
 class ConcurrencyThrottle(LimitThrottle):
@@ -282,7 +282,7 @@ def _refuse(view: Any, refusal: Refusal) -> None:
 
     if isinstance(view, views.APIView):
         setattr(view, REFUSALS_ATTRIBUTE, (*getattr(view, REFUSALS_ATTRIBUTE, ()), refusal))
-        if request_settings.current.section.problem_json and view.get_exception_handler() is views.exception_handler:
+        if request_settings.current().section.problem_json and view.get_exception_handler() is views.exception_handler:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
@@ -302,7 +302,7 @@ def _report_with(view: Any, decisions: Iterable[LimitResult]) -> None:
 
 def _finalize(finalize: Callable[..., Any], reported: Iterable[LimitResult], *args: Any, **kwargs: Any) -> Any:
     response = finalize(*args, **kwargs)
-    fields = request_settings.current.headers
+    fields = request_settings.current().headers
     for result in reported:
         add_headers(response.headers, result.limit.advertised, result.decision, fields)
     return response

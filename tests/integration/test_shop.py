@@ -272,7 +272,7 @@ def test_parcels_are_packed_except_large_ones_of_cocoa(
         assert tasks.pack(order.pk) == "2 x Tea"
         assert tasks.count_sales() == {"Tea": 2}
     else:
-        with pytest.raises(tasks.OutOfStock, match="20 x Cocoa were ordered, but only 4 are in stock"):
+        with pytest.raises(tasks.OutOfStock, match="Cocoa"):
             tasks.pack(order.pk)
         assert tasks.reorder(Outcome("parcel-1", "pack", "failed"), item) == "Cocoa is ordered"
 

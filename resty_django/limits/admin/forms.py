@@ -22,9 +22,9 @@ from resty_django.text.localized import grouped, translated
 from ..models import LimitOverride, LimitPolicy
 from ..policies import simulation
 from ..requests.chosen_rates import tier_problem
-from ..specs.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
+from ..specs.lines import LINE_FIELDS, USER_PREFIX, lines_of, shown
 from ..specs.override import is_known
-from ..specs.policy import ALL_NUMBERS, LONGEST_NAME, NUMBERS, PolicySpec
+from ..specs.policy import ALL_NUMBER_FIELDS, MAX_NAME_CHARS, NUMBER_FIELDS, PolicySpec
 
 
 class LimitPolicyForm(VersionedForm):
@@ -53,18 +53,18 @@ class LimitPolicyForm(VersionedForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if cleaned.get("name") == "":
-            cleaned["name"] = re.sub(r"[^A-Za-z0-9]+", "-", cleaned.get("route", "")).strip("-")[:LONGEST_NAME]
+            cleaned["name"] = re.sub(r"[^A-Za-z0-9]+", "-", cleaned.get("route", "")).strip("-")[:MAX_NAME_CHARS]
             if not cleaned["name"]:
                 self.add_error("name", self.fields["name"].error_messages["required"])
-        used = NUMBERS.get(cleaned.get("algorithm", ""))
+        used = NUMBER_FIELDS.get(cleaned.get("algorithm", ""))
         if used is not None:
-            for name in ALL_NUMBERS:
+            for name in ALL_NUMBER_FIELDS:
                 if name not in used and name in self.fields:
                     self.errors.pop(name, None)
                     cleaned[name] = getattr(self.fields[name], "empty_value", None)
-        problem = tier_problem() if cleaned.get(TIERS) else ""
+        problem = tier_problem() if cleaned.get("tiers") else ""
         if problem:
-            self.add_error(TIERS, problem)
+            self.add_error("tiers", problem)
         self._check_names("exempt_users", _unknown_users(lines_of(cleaned.get("exempt_users", ""))))
         self._check_names("exempt_groups", _unknown_groups(lines_of(cleaned.get("exempt_groups", ""))))
         return cleaned
@@ -85,7 +85,7 @@ class LimitPolicyForm(VersionedForm):
 
 def _unknown_users(entries: tuple[str, ...]) -> list[str]:
     """Return the user names that no user has. Primary keys are not looked up: their type depends on the model."""
-    names = [entry for entry in entries if not entry.startswith(USER)]
+    names = [entry for entry in entries if not entry.startswith(USER_PREFIX)]
     model = get_user_model()
     field = model.USERNAME_FIELD
     known = set(model._default_manager.filter(**{f"{field}__in": names}).values_list(field, flat=True))

@@ -27,7 +27,7 @@ def forms_of(key: str) -> frozenset[str]:
     """Return the forms in which a key may be stored: unchanged, as a hash, as a name, an address as its network."""
     address = parse_address(key)
     forms = {key, plain(key), normalized(key) or key}
-    return frozenset(forms if address is None else {*forms, request_settings.current.clients.name_of(address)})
+    return frozenset(forms if address is None else {*forms, request_settings.current().clients.name_of(address)})
 
 
 def stored_forms(key: str) -> list[str]:

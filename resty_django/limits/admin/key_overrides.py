@@ -20,7 +20,7 @@ from ..callers.keys import MISSING
 from ..models import LimitOverride
 from ..overrides.current import current
 from ..overrides.override_set import identifying_parts
-from ..specs.override import EVERYWHERE, LONGEST_KEY
+from ..specs.override import EVERYWHERE, MAX_KEY_CHARS
 from ..statistics import catalog
 from .columns import KEY_OVERRIDE_COLUMNS, MAX_KEY_ROWS, MAX_SHOWN_CHARACTERS
 from .key_forms import stored_forms
@@ -28,8 +28,8 @@ from .key_forms import stored_forms
 
 def add_query(series: str, kind: str, key: str) -> str:
     """Return the query that prefills the form of an override; "" if an override cannot apply."""
-    is_policy = catalog.kind_and_name(series)[0] == catalog.POLICY
-    if len(key) > LONGEST_KEY or not (is_policy or conf.limits.overrides == EVERYWHERE):
+    is_policy = catalog.kind_and_name(series)[0] == catalog.LimitKind.POLICY
+    if len(key) > MAX_KEY_CHARS or not (is_policy or conf.limits.overrides == EVERYWHERE):
         return ""
     return urlencode({"kind": kind, "key": key, "limit": series})
 

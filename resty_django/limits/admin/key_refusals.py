@@ -14,7 +14,7 @@ from resty_django.admin.statistics import KeyView
 from resty_django.text import one_line, printable
 
 from ..statistics import catalog
-from ..statistics.events import SHADOWED, Event
+from ..statistics.events import EventOutcome, RefusalEvent
 from ..statistics.reporter import stats
 from .all_limits import KIND_LABELS
 from .columns import MAX_SHOWN_CHARACTERS
@@ -68,7 +68,7 @@ def refusals_of(key: str) -> KeyRefusals:
     return KeyRefusals(listed, len(events), list(keys)[:500])
 
 
-def _shown(event: Event, series: str) -> KeyRefusal:
+def _shown(event: RefusalEvent, series: str) -> KeyRefusal:
     kind, name = catalog.kind_and_name(series)
     return KeyRefusal(
         local_time(event.time / 1000),
@@ -78,5 +78,5 @@ def _shown(event: Event, series: str) -> KeyRefusal:
         urlencode({"key": event.key}, errors="replace"),
         one_line(event.request),
         event.txid,
-        _("would have been refused") if event.outcome == SHADOWED else _("refused"),
+        _("would have been refused") if event.outcome == EventOutcome.SHADOWED else _("refused"),
     )

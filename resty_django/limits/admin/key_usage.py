@@ -52,7 +52,7 @@ class KeyQuota:
     @classmethod
     def of(cls, row: QuotaUsage) -> Self:
         counted = registry.find_quota(row.quota)
-        series = catalog.series_name(catalog.QUOTA, row.quota)
+        series = catalog.series_name(catalog.LimitKind.QUOTA, row.quota)
         roles = () if counted is None else counted.key.roles
         return cls(
             pk=row.pk,
@@ -139,7 +139,9 @@ def _viewable(site: AdminSite, request: HttpRequest, model: Any) -> Any:
 
 def _quotas_of(key: str, refused: Sequence[tuple[str, str]]) -> list[KeyQuota]:
     """Return rows of the current periods: one query, which uses the index of the keys."""
-    composed = (own for series, own in refused if catalog.kind_and_name(series)[0] == catalog.QUOTA)
+    composed = (
+        refused_key for series, refused_key in refused if catalog.kind_and_name(series)[0] == catalog.LimitKind.QUOTA
+    )
     keys = dict.fromkeys(row_key(form) for form in (*stored_forms(key), *composed))
     rows = QuotaUsage.objects.using(router.db_for_write(QuotaUsage)).filter(key__in=keys, ends_at__gt=time.time())
     return [KeyQuota.of(row) for row in rows.order_by("quota", "key")[: MAX_KEY_ROWS + 1]]

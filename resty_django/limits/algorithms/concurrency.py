@@ -26,7 +26,7 @@ MIN_KEEP_MS: Final = 60_000
 SPARE_KEEP_MS: Final = 60_000
 """Additional time for which a state is kept, so that most leases do not change its time to live."""
 LEASE_BYTES: Final = 16
-MIN_ROOM: Final = 4 * LEASE_BYTES
+MIN_LEASES_BYTES: Final = 4 * LEASE_BYTES
 """The bytes for leases in a state as soon as there is one; doubled if necessary."""
 
 
@@ -105,7 +105,7 @@ def _read(data: bytes, now: int) -> ConcurrencyState:
     except (struct.error, TypeError):
         raise foreign_data("number of requests in progress") from None
     room = len(data) - _START
-    if room % MIN_ROOM or not 0 <= count * LEASE_BYTES <= room:
+    if room % MIN_LEASES_BYTES or not 0 <= count * LEASE_BYTES <= room:
         raise foreign_data("number of requests in progress")
     if not count:
         return ConcurrencyState(in_progress, keep_until, b"", room)
@@ -133,8 +133,8 @@ def _write(data: bytes | None, state: ConcurrencyState, now: int, lease: int) ->
     if not room and not size:
         return head, ttl
     while size > room:
-        room = max(2 * room, MIN_ROOM)
-    if 4 * size < room > MIN_ROOM:
+        room = max(2 * room, MIN_LEASES_BYTES)
+    if 4 * size < room > MIN_LEASES_BYTES:
         room //= 2
     return head + leases.ljust(room, b"\0"), ttl
 

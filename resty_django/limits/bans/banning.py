@@ -18,7 +18,7 @@ from ..errors import StoreFailed
 from ..limiters.descriptions import duration
 from ..limiters.rate import FixedWindow
 from ..specs.ban import BanRule
-from ..statistics.catalog import BAN, add_limit, series_name
+from ..statistics.catalog import LimitKind, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
 from ..stores.circuit_breaker import BYPASS_SECONDS
@@ -47,7 +47,7 @@ class Banning:
         self.rule = rule
         self.name = name
         self.prefix = prefix
-        self._series = series_name(BAN, name)
+        self._series = series_name(LimitKind.BAN, name)
         self._on_error = on_error
         self._clock = clock
         self._counter = FixedWindow(
@@ -81,7 +81,7 @@ class Banning:
 
     def list_in_catalog(self, location: str) -> None:
         """List the bans in the catalog. `location`: a dotted name in the code."""
-        add_limit(BAN, self.name, self, location)
+        add_limit(LimitKind.BAN, self.name, self, location)
 
     def record(self, key: str, refusal: Decision | None, request: HttpRequest | None = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""

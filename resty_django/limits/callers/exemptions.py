@@ -68,7 +68,7 @@ class Exemption:
 
     def _exempts(self, request: HttpRequest) -> bool:
         """Return whether the request is exempt regardless of the permissions of its user."""
-        if self.networks and request_settings.current.clients.address(request.META) in self.networks:
+        if self.networks and request_settings.current().clients.address(request.META) in self.networks:
             return True
         return self.function is not None and bool(plain_value(self.function(request), "exempt of a limit"))
 

@@ -200,7 +200,7 @@ def _imported(path: str) -> Part:
 
 
 def _ip(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
-    clients = request_settings.current.clients
+    clients = request_settings.current().clients
     direct_name_of = clients.direct_name_of
     if direct_name_of is None:
         return clients.name(request.META) or MISSING
@@ -216,7 +216,7 @@ def client_address(source: HttpRequest | Mapping[str, Any]) -> str:
 
         await limiter.ahit(client_address(self.scope))
     """
-    clients = request_settings.current.clients
+    clients = request_settings.current().clients
     return clients.name(clients.meta(source) if isinstance(source, Mapping) else source.META) or MISSING
 
 

@@ -1,7 +1,8 @@
-"""The settings of request limits, prepared for use; rebuilt when a setting changes."""
+"""The settings of request limits, prepared for use."""
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from resty_django.conf import conf, on_change
@@ -38,21 +39,10 @@ class RequestSettings:
         self.exempt = Networks(section.exempt_networks) or None
 
 
-current: RequestSettings
-"""The settings in force. Read for every request, so it is an attribute of this module."""
+@functools.cache
+def current() -> RequestSettings:
+    """Return the settings in force. They are prepared again after a change."""
+    return RequestSettings()
 
 
-def __getattr__(name: str) -> RequestSettings:
-    """Prepare the settings when `current` is first read, and after they have changed."""
-    global current
-    if name != "current":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    settings = current = RequestSettings()
-    return settings
-
-
-def _forget() -> None:
-    globals().pop("current", None)
-
-
-on_change(_forget, SETTING)
+on_change(current.cache_clear, SETTING)

@@ -22,20 +22,17 @@ from ..errors import CostTooHigh, ForeignData, NotFound, StoreFailed
 from ..stores import STORES, LocalStore, Store, store_of
 from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from .slots import Slot, aacquire, acquire
-from .validation import check_cost, unknown_option
+from .validation import check_cost, check_on_error, unknown_option
 
 log = logger("resty_django.limits")
 
 C = TypeVar("C", bound=Struct)
 """The configuration of an algorithm."""
 
-ON_ERROR: Final = ("open", "closed", "local", "raise")
-LOCAL: Final = "local:"
+LOCAL_PREFIX: Final = "local:"
 """The prefix of tokens of slots that were taken only in this process, while the store was down."""
-FAULTS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
+STORE_ERRORS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
 """Errors that indicate that a store, or one of its keys, cannot be used."""
-LOG_PAUSE: Final = 60.0
-"""Seconds between two log lines about foreign data."""
 
 
 class LimiterOptions(TypedDict, total=False):
@@ -73,8 +70,7 @@ class Limiter(ABC, Generic[C]):
                 cls = type(self)
                 raise TypeError(unknown_option(f"{cls.__name__}()", option, cls, LimiterOptions.__annotations__))
         on_error = options.get("on_error")
-        if on_error is not None and on_error not in ON_ERROR:
-            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
+        check_on_error(on_error)
         store = options.get("store")
         self.prefix = options.get("prefix", "")
         self.stored_prefix = f"{self.algorithm.lua}:{self.prefix}"
@@ -106,7 +102,7 @@ class Limiter(ABC, Generic[C]):
 
     @property
     def on_error(self) -> str:
-        """The behaviour while the store cannot be used: one of `ON_ERROR`."""
+        """The behaviour while the store cannot be used: "open", "closed", "local" or "raise"."""
         return self._on_error or conf.limits.on_error
 
     # --- decisions ---
@@ -125,7 +121,7 @@ class Limiter(ABC, Generic[C]):
             return self._decide_without_store(breaker, key, commit, cost)
         try:
             decision = store.decide(self, self.key(key), commit, cost)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             self._failed(breaker, error, reading=not commit)
             return self._decide_without_store(breaker, key, commit, cost)
         if breaker.down:
@@ -140,7 +136,7 @@ class Limiter(ABC, Generic[C]):
             return self.incoming(key, True, cost)
         try:
             return revise(self.stored_prefix + key if type(key) is str else self.key(key), self.decide_hit)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             self._failed(store.breaker, error)
             return self._decide_without_store(store.breaker, key, True, 1)
 
@@ -160,7 +156,7 @@ class Limiter(ABC, Generic[C]):
             return self._decide_without_store(breaker, key, commit, cost)
         try:
             decision = await store.adecide(self, self.key(key), commit, cost)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             self._failed(breaker, error, reading=not commit)
             return self._decide_without_store(breaker, key, commit, cost)
         if breaker.down:
@@ -287,7 +283,7 @@ class Limiter(ABC, Generic[C]):
         try:
             name = self.stored_prefix + key if type(key) is str else self.key(key)
             result = store.change(self, operation, name, config, cost)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             self._failed(store.breaker, error)
             return self._change_without_store(operation, key, config, cost)
         if store.breaker.down:
@@ -300,7 +296,7 @@ class Limiter(ABC, Generic[C]):
             return self._change_without_store(operation, key, config, cost)
         try:
             result = await store.achange(self, operation, self.key(key), config, cost)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             self._failed(store.breaker, error)
             return self._change_without_store(operation, key, config, cost)
         if store.breaker.down:
@@ -316,7 +312,7 @@ class Limiter(ABC, Generic[C]):
         if not foreign:
             breaker.record_failure(error, reading=reading)
         elif time.monotonic() >= self._log_after:
-            self._log_after = time.monotonic() + LOG_PAUSE
+            self._log_after = time.monotonic() + 60
             log.error("%r in the store %r: %s", self, breaker.name, error)
         if self.on_error == "raise":
             if isinstance(error, StoreFailed):
@@ -334,7 +330,7 @@ class Limiter(ABC, Generic[C]):
         if on_error == "local":
             decision = self.local.decide(self, self.key(key), commit, cost)
             holds_slot = commit and decision.allowed and self.give_back is not None
-            return decision.replace(failed=True, token=LOCAL + decision.token if holds_slot else "")
+            return decision.replace(failed=True, token=LOCAL_PREFIX + decision.token if holds_slot else "")
         limit = self.shown_limit
         if on_error == "closed":
             return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)

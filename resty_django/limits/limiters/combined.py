@@ -27,7 +27,7 @@ from ..decision import CombinedDecision, Decision
 from ..errors import LimitError
 from ..stores import Store
 from . import descriptions
-from .base import FAULTS, Limiter, is_foreign
+from .base import STORE_ERRORS, Limiter, is_foreign
 from .slots import Slot, aacquire, acquire
 
 States = list[float | None]
@@ -44,7 +44,7 @@ def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: St
     if store is not None:
         try:
             answers = store.together(limiters, names)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             _fault(store, error)
             answers = None
         if answers is not None:
@@ -60,7 +60,7 @@ async def acombine(
     if store is not None:
         try:
             answers = await store.atogether(limiters, names)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             _fault(store, error)
             answers = None
         if answers is not None:

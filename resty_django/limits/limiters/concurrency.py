@@ -14,7 +14,7 @@ from ..algorithms.concurrency import ConcurrencyConfig
 from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
-from .base import LOCAL, Limiter, LimiterOptions
+from .base import LOCAL_PREFIX, Limiter, LimiterOptions
 from .validation import check_cost, milliseconds, not_negative, positive, whole
 
 MAX_LEASES: Final = 2**16
@@ -131,7 +131,7 @@ class Concurrency(Limiter[ConcurrencyConfig]):
 
     def _leaving_operation(self, token: str, cost: int) -> tuple[StateOperation[ConcurrencyConfig], int]:
         """Return the operation that releases a slot, and its cost: a token stands for all slots of a request."""
-        if token.removeprefix(LOCAL):
+        if token.removeprefix(LOCAL_PREFIX):
             return self._leaving, 1
         return self.algorithm.uncommit, check_cost(cost)
 
@@ -162,13 +162,13 @@ class Concurrency(Limiter[ConcurrencyConfig]):
 
     def _slot(self, operation: StateOperation[ConcurrencyConfig], key: object, token: str, cost: int = 1) -> Any:
         config = self._with_token(token)
-        if LOCAL in token:
+        if LOCAL_PREFIX in token:
             return self.local.change(self, operation, self.key(key), config, cost)
         return self._change(operation, key, config, cost)
 
     async def _aslot(self, operation: StateOperation[ConcurrencyConfig], key: object, token: str, cost: int = 1) -> Any:
         config = self._with_token(token)
-        if LOCAL in token:
+        if LOCAL_PREFIX in token:
             return self.local.change(self, operation, self.key(key), config, cost)
         return await self._achange(operation, key, config, cost)
 
@@ -185,7 +185,7 @@ class Concurrency(Limiter[ConcurrencyConfig]):
 
     def _with_token(self, token: str) -> ConcurrencyConfig:
         try:
-            slot = bytes.fromhex(token.removeprefix(LOCAL))
+            slot = bytes.fromhex(token.removeprefix(LOCAL_PREFIX))
         except ValueError:
             raise ValueError(f"token must be the token of a decision, not {token!r}.") from None
         return self.call_config(slot)

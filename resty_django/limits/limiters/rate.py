@@ -34,11 +34,9 @@ from ..decision import Decision
 from . import descriptions
 from .base import Limiter, LimiterOptions
 from .units import passing_rate, refill_of, slower
-from .validation import LONGEST, MOST, check_cost, not_negative, positive, whole_limit, window_ms
+from .validation import MAX_NUMBER, MAX_SECONDS, check_cost, not_negative, positive, whole_limit, window_ms
 
-SITE: Final = "site"
-"""The `max_wait` of a token bucket that uses the setting LIMITS MAX_WAIT."""
-IDLE: Final = 60.0
+IDLE_SECONDS: Final = 60.0
 """The `idle` in seconds of leaky buckets, and of the token buckets of decorators, policies and throttles."""
 
 
@@ -68,7 +66,7 @@ class LeakyBucket(Limiter[leaky_bucket.LeakyBucketConfig]):
         burst: float = 0,
         *,
         clamp: bool = False,
-        idle: float | None = IDLE,
+        idle: float | None = IDLE_SECONDS,
         **options: Unpack[LimiterOptions],
     ) -> None:
         self.rate = rate
@@ -240,7 +238,7 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
         self.interval_ms = interval_ms
         self.capacity = capacity
         self.quantum = quantum
-        self.max_wait_ms: float | str | None = 0 if max_wait_ms == SITE else max_wait_ms
+        self.max_wait_ms: float | str | None = 0 if max_wait_ms == "site" else max_wait_ms
         self.clamp = clamp
         self.idle = idle
         super().__init__(**options)
@@ -248,8 +246,8 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
             rate = quantum * 1000 / interval_ms
             title = f"TokenBucket({rate:g}, capacity={capacity!r}, max_wait=0)"
             _warn_if_slower(title, rate, 1000 * capacity if interval_ms < 1 else rate, "capacity", 4)
-        if max_wait_ms == SITE:  # the settings are read on the first call
-            self.max_wait_ms = SITE
+        if max_wait_ms == "site":  # the settings are read on the first call
+            self.max_wait_ms = "site"
             del self.config
             _reading_settings.add(self)
 
@@ -274,7 +272,7 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
         positive("interval_ms", self.interval_ms)
         not_negative("capacity", self.capacity)
         positive("quantum", self.quantum)
-        if self.max_wait_ms not in (None, SITE, math.inf):
+        if self.max_wait_ms not in (None, "site", math.inf):
             not_negative("max_wait", self.max_wait_ms)
         if self.idle is not None:
             not_negative("idle", self.idle)
@@ -291,7 +289,7 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
             max_wait=max_wait,
             clamp=self.clamp,
             keep=_keep_seconds(self.idle, fill_time / 1000),
-            min_tokens=max(token_bucket.min_tokens(interval, self.quantum, max_wait), -1000 * MOST),
+            min_tokens=max(token_bucket.min_tokens(interval, self.quantum, max_wait), -1000 * MAX_NUMBER),
             fill_time=max(fill_time, interval),
             keep_tokens=keep_tokens,
         )
@@ -312,14 +310,14 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
         """
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = self._change(self._take_available, key, self.config, min(count, MOST))
+        tokens: float = self._change(self._take_available, key, self.config, min(count, MAX_NUMBER))
         return tokens
 
     async def atake_available(self, key: object, count: int) -> float:
         """Run `take_available` without blocking the event loop."""
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = await self._achange(self._take_available, key, self.config, min(count, MOST))
+        tokens: float = await self._achange(self._take_available, key, self.config, min(count, MAX_NUMBER))
         return tokens
 
     def _change_without_store(
@@ -334,7 +332,7 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
 
     def with_numbers(self, **numbers: Any) -> Self:
         other = super().with_numbers(**numbers)
-        if other.max_wait_ms == SITE:
+        if other.max_wait_ms == "site":
             _reading_settings.add(other)
         return other
 
@@ -354,7 +352,7 @@ def _keep_seconds(idle: float | None, seconds: float) -> int:
     if idle is None:
         return 0
     keep = idle + KEEP_SLOT_MS / 1000 + seconds
-    return math.ceil(keep) if keep < LONGEST else 0
+    return math.ceil(keep) if keep < MAX_SECONDS else 0
 
 
 def _warn_if_slower(title: str, rate: float, passing: float, option: str, stacklevel: int) -> None:
@@ -369,12 +367,12 @@ def _warn_if_slower(title: str, rate: float, passing: float, option: str, stackl
 
 def _wait_ms(max_wait: str | float | timedelta | None) -> float | str | None:
     """Return a `max_wait` in milliseconds. Raise `TypeError` or `ValueError`."""
-    if max_wait is None or max_wait == SITE:
-        return None if max_wait is None else SITE
+    if max_wait is None or max_wait == "site":
+        return None if max_wait is None else "site"
     if isinstance(max_wait, str | timedelta):
         return round(parse_duration(max_wait) * 1000, 6)
     if max_wait != math.inf:
-        not_negative("max_wait", max_wait, LONGEST)
+        not_negative("max_wait", max_wait, MAX_SECONDS)
     return round(max_wait * 1000, 6)
 
 

@@ -28,10 +28,8 @@ from .waiting import waiting_calls
 
 log = logger("resty_django.limits")
 
-SHORTEST: Final = 0.002
-LONGEST: Final = 0.25
-"""The minimum and maximum seconds between two attempts to get a slot that another holder must release; doubled each
-time."""
+MIN_PAUSE_SECONDS: Final = 0.002
+"""The minimum time between two attempts."""
 
 
 class _Deadline:
@@ -43,7 +41,7 @@ class _Deadline:
         limiter.check(cost)
         self._end = inf if wait is None else time.monotonic() + wait
         self._polls = hasattr(limiter, "leaving")
-        self._pause = SHORTEST
+        self._pause = MIN_PAUSE_SECONDS
 
     def allows(self, decision: Decision) -> bool:
         """Return whether the delay of a decision ends before the deadline."""
@@ -54,10 +52,10 @@ class _Deadline:
         remaining = self._remaining()
         pause = decision.retry_after
         if self._polls:
-            pause, self._pause = min(self._pause, remaining), min(self._pause * 2, LONGEST)
+            pause, self._pause = min(self._pause, remaining), min(self._pause * 2, 0.25)
         if pause > remaining or remaining <= 0:
             raise Limited(decision)
-        return max(pause, SHORTEST)
+        return max(pause, MIN_PAUSE_SECONDS)
 
     def _remaining(self) -> float:
         return max(0.0, self._end - time.monotonic())

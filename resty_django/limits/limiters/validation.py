@@ -10,13 +10,12 @@ from resty_django.text.suggestions import did_you_mean
 
 from ..errors import CostTooHigh
 
-LEAST: Final = 1e-9
+MIN_NUMBER: Final = 1e-9
 """The minimum of rates, intervals and other numbers above 0, in their unit."""
-MOST: Final = 10**15
+MAX_NUMBER: Final = 10**15
 """The maximum of requests, tokens, rates and milliseconds."""
-LONGEST: Final = 10**9
-"""The maximum of times, in seconds."""
-_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+MAX_SECONDS: Final = 10**9
+"""The maximum of times."""
 
 
 def unknown_option(title: str, name: str, call: Callable[..., Any], options: Iterable[str]) -> str:
@@ -25,28 +24,35 @@ def unknown_option(title: str, name: str, call: Callable[..., Any], options: Ite
     `title`: the call as users write it. `options`: the accepted names in addition to the parameters of `call`.
     """
     parameters = inspect.signature(call).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind not in _UNNAMED] + sorted(options)
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [parameter.name for parameter in parameters if parameter.kind in by_name] + sorted(options)
     hint = did_you_mean(name, names, f"Use {', '.join(names)}.")
     return f"{title} has no option {name!r}. {hint}"
 
 
 def check_cost(cost: int) -> int:
-    """Return the cost. Raise `ValueError` if it is not a whole number of at least 1, `CostTooHigh` if above `MOST`."""
+    """Return the cost. Raise `ValueError` for one below 1 or with a fraction, `CostTooHigh` above `MAX_NUMBER`."""
     if type(cost) is not int or cost < 1:
         raise ValueError(f"cost must be a whole number of at least 1, not {cost!r}.")
-    if cost > MOST:
-        raise CostTooHigh(f"cost must be at most {MOST:,}, not {cost!r}. Lower the cost.")
+    if cost > MAX_NUMBER:
+        raise CostTooHigh(f"cost must be at most {MAX_NUMBER:,}, not {cost!r}. Lower the cost.")
     return cost
 
 
-def positive(name: str, value: Any, most: int = MOST) -> None:
-    """Raise `TypeError` or `ValueError` if the argument `name` is not a number from `LEAST` to `most`."""
+def check_on_error(on_error: str | None) -> None:
+    """Raise `ValueError` if this is not a value of the option `on_error`."""
+    if on_error not in (None, "open", "closed", "local", "raise"):
+        raise ValueError(f"on_error must be one of open, closed, local, raise, not {on_error!r}.")
+
+
+def positive(name: str, value: Any, most: int = MAX_NUMBER) -> None:
+    """Raise `TypeError` or `ValueError` if the argument `name` is not a number from `MIN_NUMBER` to `most`."""
     _number(name, value)
-    if not LEAST <= value <= most:
-        raise ValueError(f"{name} must be greater than 0, from {LEAST:g} to {most:,}, not {value!r}.")
+    if not MIN_NUMBER <= value <= most:
+        raise ValueError(f"{name} must be greater than 0, from {MIN_NUMBER:g} to {most:,}, not {value!r}.")
 
 
-def not_negative(name: str, value: Any, most: int = MOST) -> None:
+def not_negative(name: str, value: Any, most: int = MAX_NUMBER) -> None:
     """Raise `TypeError` or `ValueError` if the argument `name` is not a number from 0 to `most`."""
     _number(name, value)
     if value > most:
@@ -80,7 +86,7 @@ def window_ms(window: float) -> int:
 
 def milliseconds(name: str, seconds: float) -> int:
     """Return the argument `name` in whole milliseconds, at least one. Raise `TypeError` or `ValueError`."""
-    positive(name, seconds, LONGEST)
+    positive(name, seconds, MAX_SECONDS)
     if round(seconds * 1000) < 1:
         raise ValueError(f"{name} must be at least 0.001 seconds, not {seconds!r}.")
     return round(seconds * 1000)

@@ -19,9 +19,6 @@ from .validation import whole
 
 log = logger("resty_django.limits")
 
-LOG_PAUSE: Final = 60.0
-"""Seconds between two log lines about a reached maximum."""
-
 _counters: Final[WeakSet[WaitingCounter]] = WeakSet()
 
 
@@ -64,7 +61,7 @@ class WaitingCounter:
                 return True
             logs = time.monotonic() >= self._log_after
             if logs:
-                self._log_after = time.monotonic() + LOG_PAUSE
+                self._log_after = time.monotonic() + 60
         if logs:
             log.warning("%d %s of this process wait; further ones are refused: see %s", most, self.what, self.option)
         return False

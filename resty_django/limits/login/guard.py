@@ -37,7 +37,7 @@ class Scope(NamedTuple):
 def scopes() -> dict[str, Scope]:
     """Return the scopes that the settings do not turn off."""
     section = conf.limits.login
-    found = {}
+    active = {}
     for setting, name in LOGIN_BANS.items():
         text = getattr(section, setting)
         if text is not None:
@@ -47,8 +47,8 @@ def scopes() -> dict[str, Scope]:
             )
             banning = Banning(rule, name, prefix=f"{name}:")
             banning.list_in_catalog(LOGIN_GUARD)
-            found[setting] = Scope(banning, failures, text)
-    return found
+            active[setting] = Scope(banning, failures, text)
+    return active
 
 
 on_change(scopes.cache_clear, SETTING)
@@ -77,7 +77,7 @@ def keys_of(request: HttpRequest | None, name: str, form: Callable[[str], str] =
     name = form(name)
     address = ""
     if request is not None:
-        settings = request_settings.current
+        settings = request_settings.current()
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return {}
         address = settings.clients.name(request.META)

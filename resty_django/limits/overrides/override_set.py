@@ -15,12 +15,12 @@ from ..callers.client_address import parse_address, parse_network
 from ..callers.keys import MISSING, plain
 from ..callers.names import counted_key
 from ..decision import Decision
-from ..specs.override import ALL_LIMITS, KINDS, LOGIN_SERIES
+from ..specs.override import ALL_LIMITS, LOGIN_SERIES, OVERRIDE_KINDS
 from ..specs.rates import BLOCKED, NONE
 from ..statistics import catalog
 
 _BITS: Final = {4: 32, 6: 128}
-_USER, _ADDRESS, _NETWORK, _KEY = KINDS
+_USER, _ADDRESS, _NETWORK, _KEY = OVERRIDE_KINDS
 
 
 class Override(NamedTuple):
@@ -83,7 +83,7 @@ class OverrideSet:
                 for form in _forms(override):
                     self._exact.setdefault((override.kind, form), {})[override.limit] = override
         self._networks = {
-            version: [(shift, networks[version, shift]) for own, shift in sorted(networks) if own == version]
+            version: [(shift, networks[version, shift]) for other, shift in sorted(networks) if other == version]
             for version in _BITS
         }
 
@@ -105,7 +105,7 @@ class OverrideSet:
 
     def find_for(self, series: str, key: str, parts: Iterable[tuple[str, str]], at: float) -> Override | None:
         """Run `find` for a key whose parts are known. `parts`: the kinds and values of those that identify a client."""
-        if self._policies_only and catalog.kind_and_name(series)[0] != catalog.POLICY:
+        if self._policies_only and catalog.kind_and_name(series)[0] != catalog.LimitKind.POLICY:
             return None
         candidates = list(self._candidates(key, parts))
         for limit in (series, ALL_LIMITS) if candidates else ():
@@ -133,11 +133,11 @@ class OverrideSet:
             yield by_limit
         parts = [(kind, value) for kind, value in identifying if value != MISSING]
         for kind in (_KEY, _USER, _ADDRESS):
-            for own, value in parts:
-                if own == kind and (by_limit := exact.get((kind, value))) is not None:
+            for part_kind, value in parts:
+                if part_kind == kind and (by_limit := exact.get((kind, value))) is not None:
                     yield by_limit
-        for own, value in parts:
-            if own == _ADDRESS:
+        for part_kind, value in parts:
+            if part_kind == _ADDRESS:
                 yield from self._containing(value)
 
     def _containing(self, name: str) -> Iterator[ByLimit]:
@@ -153,7 +153,7 @@ class OverrideSet:
 def _forms(override: Override) -> Iterable[str]:
     """Return the forms in which keys of limits contain the key of an override."""
     if override.kind == _ADDRESS:
-        return (request_settings.current.clients.name_of(parse_address(override.key)),)
+        return (request_settings.current().clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
     if override.limit in LOGIN_SERIES.values():

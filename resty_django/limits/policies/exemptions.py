@@ -15,7 +15,7 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.users import user_of
 
 from ..callers.exemptions import Exemption
-from ..specs.lines import USER, lines_of
+from ..specs.lines import USER_PREFIX, lines_of
 from ..specs.policy import PolicySpec
 from .matching import combined_pattern
 
@@ -39,8 +39,10 @@ class PolicyExemption(Exemption):
     ) -> None:
         super().__init__(networks)
         entries = frozenset(users)
-        self._keys = frozenset(entry.removeprefix(USER).strip() for entry in entries if entry.startswith(USER))
-        self._names = frozenset(entry for entry in entries if not entry.startswith(USER))
+        self._keys = frozenset(
+            entry.removeprefix(USER_PREFIX).strip() for entry in entries if entry.startswith(USER_PREFIX)
+        )
+        self._names = frozenset(entry for entry in entries if not entry.startswith(USER_PREFIX))
         self.groups = frozenset(groups)
         self._path = combined_pattern(tuple(paths))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 from django.db.models import Model
@@ -77,7 +77,7 @@ def announce(name: str) -> None:
 
 
 @on_event(names.source, names.policy_changed)
-def _on_policy_changed(data: Any, event: str, source: str, pid: int | None) -> None:
+def _on_policy_changed(data: object, event: str, source: str, pid: int | None) -> None:
     registry.refresh_soon()
 
 

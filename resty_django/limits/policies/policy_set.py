@@ -16,11 +16,11 @@ from ..decision import Decision
 from ..limiters.base import Limiter
 from ..limiters.combined import CombinedLimiter, together
 from ..specs.ban import BanRule, ban_rule
-from ..specs.policy import FIELDS, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs
+from ..specs.policy import POLICY_FIELDS, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs
 from ..specs.policy_validation import BadPolicy, validate
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
-from .matching import Match, any_pattern
+from .matching import Match, TextTest, any_pattern
 
 log = logger("resty_django.limits")
 
@@ -91,7 +91,7 @@ class PolicySet:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     matching: tuple[Policy, ...] = ()
     rows: tuple[Any, ...] | None = None
-    paths: Any = None
+    paths: TextTest | None = None
     """Returns whether a path fits any policy in `matching`; None: test each of them instead."""
     faults: Mapping[str, str] = field(default_factory=dict)
     """Invalid policies in the database, with their problems."""
@@ -123,7 +123,7 @@ def build_policy_set(old: PolicySet, rows: tuple[Any, ...] | None, declared: Map
     policies: dict[str, Policy] = {}
     faults: dict[str, str] = {}
     for row in rows or ():
-        spec = PolicySpec(**dict(zip(FIELDS, row, strict=True)))
+        spec = PolicySpec(**dict(zip(POLICY_FIELDS, row, strict=True)))
         try:
             if (previous := old.policies.get(spec.name)) is None or previous.spec != spec:
                 validate(spec)

@@ -32,9 +32,9 @@ from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..overrides.current import COLUMNS, current
-from ..specs.policy import FIELDS, PolicySpec
+from ..specs.policy import POLICY_FIELDS, PolicySpec
 from ..specs.policy_validation import from_values
-from ..statistics.catalog import POLICY, register_finder
+from ..statistics.catalog import LimitKind, register_finder
 from .policy_set import Policy, PolicySet, build_policy_set
 
 log = logger("resty_django.limits")
@@ -170,7 +170,7 @@ def forget_policies() -> None:
 def _rows() -> tuple[Any, ...]:
     from ..models import LimitPolicy
 
-    return tuple(LimitPolicy.objects.newest().order_by("order", "name").values_list(*FIELDS))
+    return tuple(LimitPolicy.objects.newest().order_by("order", "name").values_list(*POLICY_FIELDS))
 
 
 def _override_rows() -> tuple[Any, ...]:
@@ -261,4 +261,4 @@ def _after_fork() -> None:
 _task = background.add(_work)
 after_fork(_after_fork)
 on_change(forget_policies, SETTING)
-register_finder(POLICY, _limiters)
+register_finder(LimitKind.POLICY, _limiters)

@@ -29,14 +29,13 @@ from resty_django.text.localized import grouped
 from ..callers import keys
 from ..decision import Decision
 from ..errors import StoreFailed
-from ..limiters.base import ON_ERROR
-from ..limiters.validation import check_cost, positive, unknown_option, whole
+from ..limiters.validation import check_cost, check_on_error, positive, unknown_option, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
 from ..requests.chosen_rates import RateFunction, Tiers
 from ..requests.headers import MAX_FIELD_INTEGER
-from ..statistics.catalog import QUOTA, add_limit, series_name
+from ..statistics.catalog import LimitKind, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
 from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
@@ -128,8 +127,7 @@ class Quota:
         self.per = options.get("per", "")
         self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
         on_error = options.get("on_error")
-        if on_error is not None and on_error not in ON_ERROR:
-            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
+        check_on_error(on_error)
         max_block = options.get("max_block")
         self.max_block = 100 if max_block is None else max_block
         whole("max_block", self.max_block)
@@ -139,7 +137,7 @@ class Quota:
         self._on_error = on_error
         self._store = options.get("store")
         self.blocks = BlockStore(name, self._store, self._now, owner=self)
-        self.series = series_name(QUOTA, name)
+        self.series = series_name(LimitKind.QUOTA, name)
         """The name in the statistics, which overrides use."""
         registry.register(self)
         self.list_in_catalog(caller())
@@ -230,7 +228,7 @@ class Quota:
 
     def list_in_catalog(self, location: str) -> None:
         """List the quota in the catalog. `location`: a dotted name in the code."""
-        add_limit(QUOTA, self.name, self, location)
+        add_limit(LimitKind.QUOTA, self.name, self, location)
 
     # --- the interface of limiters, for decorators and throttles, which count the decisions ---
 
@@ -337,15 +335,16 @@ class Quota:
         return decision
 
     def _use(self, key: object, cost: int, limit: int) -> Steps[Decision]:
+        """Use units of the key's block in the shared store. If it has too few, reserve units in the database."""
         text = row_key(key)
         period = yield from self._calendar.period(text, self._now())
-        now = int(self._now() * 1000)
-        taken = yield from self.blocks.changing(text, period, taking(now, cost, limit))
+        now_ms = int(self._now() * 1000)
+        taken: Taken | None = yield from self.blocks.changing(text, period, taking(now_ms, cost, limit))
         if taken is not None and taken.allowed is not None:
             if taken.check:
                 yield from self._check(text, period)
-            return decision_of(taken.allowed, taken.block, cost, limit, period, now)
-        if taken is None:
+            return decision_of(taken.allowed, taken.block, cost, limit, period, now_ms)
+        if taken is None:  # the store cannot be used
             taken = Taken(Block(), None)
         if DATABASE.down and self.on_error != "raise" and DATABASE.is_open():
             reservation = None
@@ -354,16 +353,16 @@ class Quota:
         if reservation is None:
             if taken.held or taken.refill:
                 yield from self.blocks.changing(text, period, returning(taken))
-            return self._decide_without_database(text, period, cost, limit, now)
+            return self._decide_without_database(text, period, cost, limit, now_ms)
         if reservation.units is None:
-            change = refusing(now, cost, limit, taken, reservation.row)
+            change = refusing(now_ms, cost, limit, taken, reservation.row)
         else:
             units = reservation.units + taken.held - cost
             change = depositing(units, reservation.row, taken.refill)
         block = yield from self.blocks.changing(text, period, change)
-        if block is None:
+        if block is None:  # the store cannot be used
             block = Block(0, reservation.row.used, reservation.row.granted)
-        return decision_of(reservation.units is not None, block, cost, limit, period, now)
+        return decision_of(reservation.units is not None, block, cost, limit, period, now_ms)
 
     def _reserving(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Reservation | None]:
         """Reserve units in the row. Return None if the database does not answer."""
@@ -476,11 +475,11 @@ class Quota:
 
     # --- the database does not answer ---
 
-    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
+    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now_ms: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
             return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
-            taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
-            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)
+            taken = self.blocks.change_locally(key, period, taking_locally(now_ms, cost, limit), now_ms)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now_ms).replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)

@@ -12,7 +12,7 @@ from resty_django.text import logger
 
 from ..algorithms import FRAME
 from ..callers.keys import hashed
-from ..limiters.base import FAULTS, is_foreign
+from ..limiters.base import STORE_ERRORS, is_foreign
 from ..stores import STORES, LocalStore, Store, store_of
 from . import blocks
 from .blocks import Block, RowCounts, Taken
@@ -77,7 +77,7 @@ class BlockStore:
         ttl = max(period.end - self._now(), 0) + 60.0  # kept for a minute after its period
         try:
             result = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             if not is_foreign(error):
                 store.breaker.record_failure(error)
             elif not self._foreign:

@@ -29,7 +29,7 @@ from .request_limit import MIN_SLEEP_SECONDS, RequestLimit
 from .response import response_to
 from .results import HeldSlot, LimitResult, limits_of
 
-waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: request_settings.current.max_waiting)
+waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: request_settings.current().max_waiting)
 
 
 class LimitCheck:
@@ -161,7 +161,7 @@ class LimitCheck:
                 limit.obeys_max_wait
                 and not limit.advises
                 and limit.delay_of(decision)
-                and decision.delay > request_settings.current.max_wait
+                and decision.delay > request_settings.current().max_wait
             ):
                 return result
         return None
@@ -273,7 +273,7 @@ class LimitCheck:
 
     def _set_headers(self, headers: ResponseHeaders) -> None:
         """Report all decisions in the header fields of a response."""
-        fields = request_settings.current.headers
+        fields = request_settings.current().headers
         if fields:
             for limit, _, decision in self.results:
                 if not (limit.options.shadow or decision.failed):

@@ -25,7 +25,7 @@ PROBLEM_JSON: Final = "application/problem+json"
 
 def response_to(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     """Return a page if the client prefers HTML, else a problem in JSON (RFC 9457)."""
-    section = request_settings.current.section
+    section = request_settings.current().section
     # The first content type is for clients that accept any.
     types = (PROBLEM_JSON, "application/json", "text/html", "application/xhtml+xml")
     kind = request.get_preferred_type(types) or PROBLEM_JSON
@@ -53,7 +53,7 @@ def problem_response(refusal: Refusal, content_type: str = PROBLEM_JSON) -> Http
     problem = {
         "type": f"https://iana.org/assignments/http-problem-types#{kind}",
         "title": title,
-        "status": refusal.status or request_settings.current.section.status,
+        "status": refusal.status or request_settings.current().section.status,
         "detail": gettext("This request can never pass.") if seconds is None else _advice(seconds),
         "retry_after": seconds,
         "violated-policies": list(map(shown_name, refusal.violated or (refusal.label,))),

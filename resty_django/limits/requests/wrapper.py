@@ -84,7 +84,7 @@ class ViewDecorator:
             return check.refuse()
         try:
             if check.delay:
-                longest = request_settings.current.max_delay if self._max_delay is None else self._max_delay
+                longest = request_settings.current().max_delay if self._max_delay is None else self._max_delay
                 if not check.wait_turn(longest):
                     return check.refuse()
             response = view()

@@ -27,7 +27,7 @@ def _filter(help_text: str | None = None) -> serializers.CharField:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-class RecurringQuerySerializer(serializers.Serializer[Any]):
+class RecurringQuerySerializer(serializers.Serializer[object]):
     queue = _filter("Only recurring jobs of this queue.")
     offset = serializers.IntegerField(
         required=False, default=0, min_value=0, max_value=MAX_NUMBER, help_text="Number of jobs to skip."
@@ -35,11 +35,11 @@ class RecurringQuerySerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MAX_JOBS_PER_PAGE)
 
 
-class DateQuerySerializer(serializers.Serializer[Any]):
+class DateQuerySerializer(serializers.Serializer[object]):
     date = serializers.DateField(required=False, help_text="A day (UTC), such as 2026-11-21. Default: today.")
 
 
-class JobsQuerySerializer(serializers.Serializer[Any]):
+class JobsQuerySerializer(serializers.Serializer[object]):
     state = serializers.ChoiceField(
         choices=(*QUEUE_STATES, "failed", "complete"), required=False, help_text="`stalled` needs a queue."
     )
@@ -126,7 +126,7 @@ class RetryGroupSerializer(KnownFieldsOnly):
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-class QueueSerializer(serializers.Serializer[Any]):
+class QueueSerializer(serializers.Serializer[object]):
     """The jobs of a queue by state."""
 
     name = serializers.CharField()
@@ -139,11 +139,11 @@ class QueueSerializer(serializers.Serializer[Any]):
     paused = serializers.BooleanField()
 
 
-class QueuesSerializer(serializers.Serializer[Any]):
+class QueuesSerializer(serializers.Serializer[object]):
     queues = QueueSerializer(many=True)
 
 
-class SeriesSerializer(serializers.Serializer[Any]):
+class SeriesSerializer(serializers.Serializer[object]):
     """Durations in seconds."""
 
     count = serializers.IntegerField()
@@ -154,7 +154,7 @@ class SeriesSerializer(serializers.Serializer[Any]):
     )
 
 
-class ThroughputSerializer(serializers.Serializer[Any]):
+class ThroughputSerializer(serializers.Serializer[object]):
     """Jobs completed; the current minute, hour and day come last."""
 
     minutes = serializers.ListField(child=serializers.IntegerField(), help_text="The last 60 minutes.")
@@ -162,7 +162,7 @@ class ThroughputSerializer(serializers.Serializer[Any]):
     days = serializers.ListField(child=serializers.IntegerField(), help_text="The last 30 days.")
 
 
-class QueueStatsSerializer(serializers.Serializer[Any]):
+class QueueStatsSerializer(serializers.Serializer[object]):
     """A queue on one day (UTC), and its throughput until now."""
 
     retries = serializers.IntegerField()
@@ -173,7 +173,7 @@ class QueueStatsSerializer(serializers.Serializer[Any]):
     throughput = ThroughputSerializer()
 
 
-class JobSerializer(serializers.Serializer[Any]):
+class JobSerializer(serializers.Serializer[object]):
     """A job in a list. Times are seconds since the epoch."""
 
     jid = serializers.CharField()
@@ -206,35 +206,35 @@ class WholeJobSerializer(JobSerializer):
     progress_message = serializers.CharField(allow_blank=True)
 
 
-class JobsSerializer(serializers.Serializer[Any]):
+class JobsSerializer(serializers.Serializer[object]):
     """A page of jobs."""
 
     jobs = JobSerializer(many=True)
     cursor = serializers.CharField(allow_blank=True, help_text="For the next request; empty at the end.")
 
 
-class GroupSerializer(serializers.Serializer[Any]):
+class GroupSerializer(serializers.Serializer[object]):
     group = serializers.CharField()
     count = serializers.IntegerField()
 
 
-class GroupsSerializer(serializers.Serializer[Any]):
+class GroupsSerializer(serializers.Serializer[object]):
     """Failed jobs by group, the largest first."""
 
     groups = GroupSerializer(many=True)
 
 
-class WorkerSerializer(serializers.Serializer[Any]):
+class WorkerSerializer(serializers.Serializer[object]):
     name = serializers.CharField()
     jobs = serializers.IntegerField(help_text="Number of jobs that it runs.")
     stalled = serializers.IntegerField()
 
 
-class WorkersSerializer(serializers.Serializer[Any]):
+class WorkersSerializer(serializers.Serializer[object]):
     workers = WorkerSerializer(many=True)
 
 
-class RecurringJobSerializer(serializers.Serializer[Any]):
+class RecurringJobSerializer(serializers.Serializer[object]):
     """A recurring job."""
 
     jid = serializers.CharField()
@@ -250,14 +250,14 @@ class RecurringJobSerializer(serializers.Serializer[Any]):
     data = serializers.JSONField()  # type: ignore[assignment]
 
 
-class RecurringJobsSerializer(serializers.Serializer[Any]):
+class RecurringJobsSerializer(serializers.Serializer[object]):
     """Recurring jobs, sorted by queue, then by due time."""
 
     total = serializers.IntegerField()
     jobs = RecurringJobSerializer(many=True)
 
 
-class JidsSerializer(serializers.Serializer[Any]):
+class JidsSerializer(serializers.Serializer[object]):
     """The jids of the new or changed jobs."""
 
     jids = serializers.ListField(child=serializers.CharField())

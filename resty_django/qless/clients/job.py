@@ -184,7 +184,8 @@ class Job(StoredJob[JobRecord]):
     @property
     def spawned_from_jid(self) -> str | None:
         """The jid of the recurring job that spawned it."""
-        return self._record.spawned_from_jid or None  # type: ignore[return-value]
+        jid = self._record.spawned_from_jid
+        return jid if isinstance(jid, str) and jid else None
 
     @property
     def failure(self) -> dict[str, Any]:

@@ -102,20 +102,24 @@ _decoder: Final[Callable[[object], msgspec.json.Decoder[Any]]] = cache(msgspec.j
 
 def read(reply: bytes, kind: type[T]) -> T:
     """Decode a JSON reply of the core into a value of this type. Raises `UnreadableReply`."""
+    value: T = _read(reply, kind)
+    return value
+
+
+def read_list(reply: bytes, kind: type[T]) -> list[T]:
+    """Do the same for a list of values of this type."""
+    values: list[T] = [] if reply == b"{}" else _read(reply, GenericAlias(list, (kind,)))
+    return values
+
+
+def _read(reply: bytes, kind: object) -> Any:
     try:
-        value: T = _decoder(kind).decode(reply)
-        return value
+        return _decoder(kind).decode(reply)
     except _NOT_JSON:
         try:
             return msgspec.convert(json.loads(text(reply)), kind)
         except (ValueError, RecursionError) as error:
             raise UnreadableReply(f"The reply of the core cannot be read: {error}.") from None
-
-
-def read_list(reply: bytes, kind: type[T]) -> list[T]:
-    """Do the same for a list of values of this type."""
-    values: list[T] = [] if reply == b"{}" else read(reply, GenericAlias(list, (kind,)))  # type: ignore[arg-type]
-    return values
 
 
 def as_list(value: LuaList[T]) -> list[T]:

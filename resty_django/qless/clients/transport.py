@@ -68,7 +68,7 @@ def is_refusal(reply: object) -> bool:
 
 
 @contextlib.contextmanager
-def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iterator[None]:
+def skipping_refusals(caller_log: logging.Logger, text: str, *args: object) -> Iterator[None]:
     """Log an error in the block, so that a loop continues with the next item. `text`, `args`: what could not be done.
 
     Raises errors that the next item would get as well, such as `StoreDown`.
@@ -81,7 +81,7 @@ def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iter
         caller_log.warning("%s: %s: %s", text % args, type(error).__name__, error)
 
 
-def pages(kind: type[Page[T]], command: str, *args: Any) -> Steps[list[T]]:
+def pages(kind: type[Page[T]], command: str, *args: object) -> Steps[list[T]]:
     """Return the contents of all pages of a list of the core."""
     contents, cursor = [], "0"
     while cursor:
@@ -116,7 +116,7 @@ class ScriptClient:
         self._command: Final = keys.command
         self._acommand: Final = keys.acommand
 
-    def call(self, command: str, *args: Any) -> Any:
+    def call(self, command: str, *args: object) -> Any:
         """Call one command of the core with the current time; return the server's reply, with strings as bytes.
 
         Raises `QlessError`, and `StoreDown` and `StoreError` from `resty_django.redis`.
@@ -129,7 +129,7 @@ class ScriptClient:
         except StoreError as error:
             raise self._translated(error) from error.__cause__
 
-    async def acall(self, command: str, *args: Any) -> Any:
+    async def acall(self, command: str, *args: object) -> Any:
         """Do the same for asyncio."""
         try:
             return await self._script.run(self.source.asynchronous(), self._keys, self._arguments((command, *args)))
@@ -250,18 +250,17 @@ def sync_and_async(
 ) -> tuple[Callable[Concatenate[S, P], R], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:
     """Return a method and its asyncio counterpart, made from a generator method `_name`."""
 
-    @functools.wraps(steps)
-    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return sansio.run(steps(self, *args, **kwargs), self.client.perform)
 
-    @functools.wraps(steps)
-    async def acall(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def acall(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await sansio.arun(steps(self, *args, **kwargs), self.client.aperform)
 
     for method, prefix in ((call, ""), (acall, "a")):
+        functools.update_wrapper(method, steps)
         method.__name__ = prefix + steps.__name__.removeprefix("_")
         method.__qualname__ = f"{steps.__qualname__.rpartition('.')[0]}.{method.__name__}"
-    return call, acall  # type: ignore[return-value]
+    return call, acall
 
 
 @functools.cache

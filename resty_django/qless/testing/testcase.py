@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
-from .recorder import Recorder, record
+from ..tasks.base import Task
+from .recorder import EnqueuedTask, MatchOptions, Recorder, record
+
+if TYPE_CHECKING:
+    from unittest import TestCase as Base
+else:
+    Base = object
 
 
-class QlessTestMixin:
+class QlessTestMixin(Base):
     """Records the tasks of each test: `self.enqueued_tasks.assert_enqueued(...)`.
 
     Put it before Django's class: `class OrderTests(QlessTestMixin, TestCase)`.
@@ -16,15 +23,27 @@ class QlessTestMixin:
     enqueued_tasks: Recorder
 
     def setUp(self) -> None:
-        super().setUp()  # type: ignore[misc]
-        recording = record()
-        self.enqueued_tasks = recording.__enter__()
-        self.addCleanup(recording.__exit__, None, None, None)  # type: ignore[attr-defined]
+        super().setUp()
+        self.enqueued_tasks = self.enterContext(record())
 
-    def assert_enqueued(self, *args: Any, **options: Any) -> Any:
+    def assert_enqueued(
+        self,
+        task: Task[..., Any],
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        *,
+        count: int | None = None,
+        **options: Unpack[MatchOptions],
+    ) -> EnqueuedTask:
         """Call `Recorder.assert_enqueued`."""
-        return self.enqueued_tasks.assert_enqueued(*args, **options)
+        return self.enqueued_tasks.assert_enqueued(task, args, kwargs, count=count, **options)
 
-    def assert_not_enqueued(self, *args: Any, **options: Any) -> None:
+    def assert_not_enqueued(
+        self,
+        task: Task[..., Any] | None = None,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[MatchOptions],
+    ) -> None:
         """Call `Recorder.assert_not_enqueued`."""
-        self.enqueued_tasks.assert_not_enqueued(*args, **options)
+        self.enqueued_tasks.assert_not_enqueued(task, args, kwargs, **options)

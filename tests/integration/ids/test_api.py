@@ -722,5 +722,5 @@ def test_a_full_disk_is_named(make_rule: Any, monkeypatch: pytest.MonkeyPatch, s
     limit = "PRAGMA journal_mode = WAL; PRAGMA max_page_count = 1"  # SQLite raises 1 to the present number
     options = {**connection.settings_dict["OPTIONS"], "init_command": limit}
     monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
-    with pytest.raises(Unavailable, match=r"^The disk of the database, or its quota, is full\. Free space"):
+    with pytest.raises(Unavailable, match="disk"):
         [next_id("order", f"a-long-name-of-an-application-{n}") for n in range(5000)]

@@ -79,7 +79,7 @@ def test_at_the_bound_nothing_is_counted_for_each_request(
     monkeypatch.setattr(store, "count_names", noted)
     monkeypatch.setattr(store, "MIN_RECOUNT_RATIO", 1e12)
     for number in range(20):
-        with pytest.raises(TooManyNames, match="Raise its max_names"):
+        with pytest.raises(TooManyNames, match="max_names"):
             reserve(rule, f"more{number}")
     assert len(counts) <= 1
 

@@ -108,7 +108,7 @@ def test_a_counter_of_a_deleted_rule_is_not_made(order: IdRule) -> None:
 
 
 def test_a_reservation_refuses_to_be_part_of_a_transaction(order: IdRule) -> None:
-    with transaction.atomic(), pytest.raises(RuntimeError, match="must not be part of a transaction"):
+    with transaction.atomic(), pytest.raises(RuntimeError, match="transaction"):
         reserve(order)
 
 
@@ -150,7 +150,7 @@ def test_another_step_is_refused_for_a_known_counter_and_for_its_new_nodes(order
     for offset in (0, 1):
         with (
             override_settings(RESTY_DJANGO={"IDS": {"STEP": 2, "OFFSET": offset}}),
-            pytest.raises(StepChanged, match="step 1, but this site uses step 2"),
+            pytest.raises(StepChanged, match="step 2"),
         ):
             reserve(order)
     assert IdCounter.objects.count() == 1

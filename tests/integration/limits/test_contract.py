@@ -29,7 +29,7 @@ from resty_django.limits import (
 )
 from resty_django.limits.algorithms import FRAME
 from resty_django.limits.limiters.units import parse_rate
-from resty_django.limits.limiters.validation import LEAST, LONGEST, MOST
+from resty_django.limits.limiters.validation import MAX_NUMBER, MAX_SECONDS, MIN_NUMBER
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import MIB, Clock
@@ -518,34 +518,37 @@ async def test_a_request_that_can_never_pass_is_an_error(cls: type[Any], numbers
 @pytest.mark.parametrize(
     ("cls", "numbers", "options"),
     [
-        (LeakyBucket, (MOST, MOST), {}),
-        (LeakyBucket, (LEAST, MOST), {"idle": MOST}),
-        (FixedWindow, (MOST, LONGEST), {}),
-        (SlidingWindow, (MOST, LONGEST), {}),
-        (Concurrency, (MOST, MOST, MOST), {"lease": None}),
-        (TokenBucket, (MOST,), {"max_wait": LONGEST}),
-        (TokenBucket, (MOST, MOST), {"idle": LONGEST}),
-        (TokenBucket.from_interval, (1, MOST, MOST, 0), {}),
-        (TokenBucket.from_interval, (MOST, MOST, LEAST), {"idle": LONGEST}),
+        (LeakyBucket, (MAX_NUMBER, MAX_NUMBER), {}),
+        (LeakyBucket, (MIN_NUMBER, MAX_NUMBER), {"idle": MAX_NUMBER}),
+        (FixedWindow, (MAX_NUMBER, MAX_SECONDS), {}),
+        (SlidingWindow, (MAX_NUMBER, MAX_SECONDS), {}),
+        (Concurrency, (MAX_NUMBER, MAX_NUMBER, MAX_NUMBER), {"lease": None}),
+        (TokenBucket, (MAX_NUMBER,), {"max_wait": MAX_SECONDS}),
+        (TokenBucket, (MAX_NUMBER, MAX_NUMBER), {"idle": MAX_SECONDS}),
+        (TokenBucket.from_interval, (1, MAX_NUMBER, MAX_NUMBER, 0), {}),
+        (TokenBucket.from_interval, (MAX_NUMBER, MAX_NUMBER, MIN_NUMBER), {"idle": MAX_SECONDS}),
     ],
 )
 async def test_the_largest_and_smallest_numbers_work(cls: type[Any], numbers: Any, options: Any, stores: Bench) -> None:
     limiter = stores.make(cls, *numbers, **options)
-    for cost in (MOST, 1):
+    for cost in (MAX_NUMBER, 1):
         for _ in range(3):
             await limiter.hit("k", cost)
             stores.clock.advance(0.001)
     assert math.isfinite((await limiter.peek("k")).retry_after)
-    await limiter.uncommit("k", MOST)
-    stores.clock.advance(LONGEST)
+    await limiter.uncommit("k", MAX_NUMBER)
+    stores.clock.advance(MAX_SECONDS)
     assert (await limiter.hit("k")).allowed or cls is Concurrency
 
 
-@pytest.mark.parametrize("cost", [MOST + 1, 2**63, 10**400], ids=["most", "int64", "float"])
+@pytest.mark.parametrize("cost", [MAX_NUMBER + 1, 2**63, 10**400], ids=["most", "int64", "float"])
 @pytest.mark.parametrize("cls", [LeakyBucket, FixedWindow, SlidingWindow, Concurrency, TokenBucket])
 async def test_a_cost_beyond_all_limits_is_an_error(cls: type[Any], cost: int, stores: Bench) -> None:
     limiter = stores.make(
-        cls, *{LeakyBucket: (1, MOST), Concurrency: (MOST, MOST), TokenBucket: (1, 1)}.get(cls, (MOST, 1))
+        cls,
+        *{LeakyBucket: (1, MAX_NUMBER), Concurrency: (MAX_NUMBER, MAX_NUMBER), TokenBucket: (1, 1)}.get(
+            cls, (MAX_NUMBER, 1)
+        ),
     )
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
         with pytest.raises(CostTooHigh):
@@ -555,7 +558,7 @@ async def test_a_cost_beyond_all_limits_is_an_error(cls: type[Any], cost: int, s
 
 
 def test_a_request_takes_only_so_many_leases() -> None:
-    slots = Concurrency(MOST, store=LocalStore())
+    slots = Concurrency(MAX_NUMBER, store=LocalStore())
     assert slots.hit("k", 2**16)
     with pytest.raises(CostTooHigh, match=r"Set lease=None"):
         slots.hit("k", 2**16 + 1)

@@ -276,7 +276,7 @@ def test_a_field_of_a_form_says_what_is_missing() -> None:
     field = TxidFormField()
     with pytest.raises(ValidationError, match="required"):
         field.clean("")
-    with pytest.raises(ValidationError, match="20 characters from 0-9 and a-v"):
+    with pytest.raises(ValidationError, match="20 characters"):
         field.clean("0" * 21)
     assert TxidFormField(required=False).clean("") is None
     assert 'maxlength="20"' in str(field.get_bound_field(forms.Form(), "txid"))

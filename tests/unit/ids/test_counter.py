@@ -151,7 +151,7 @@ def test_an_order_that_takes_too_long_is_unavailable(reserver: ManualReserver, t
     counter = reserver.counter(spec())
     counter.refill(2)
     ticks.now += 2.1
-    with pytest.raises(Unavailable, match="Try again"):
+    with pytest.raises(Unavailable):
         counter.refill(2)
     reserver.work()
     assert counter.attempt() == "20261121-000000"

