@@ -16,7 +16,6 @@ from resty_django.text.suggestions import did_you_mean
 from ..errors import UnknownCache
 from .cache import MLCache
 
-
 T = TypeVar("T")
 
 
