@@ -18,8 +18,8 @@ A limit handles a request in three steps:
 
 1. Its key is found (`callers/keys.py`): by default the client's address, so each address has a separate count. A limit
    whose `methods`, `when` or exemptions leave the request out, or whose key function returns None, is skipped.
-2. The limiter looks up the key's state in its store and decides (`requests/enforcer.py`): the request passes, passes
-   after a delay, or is refused. A request that passes is counted.
+2. The limiter reads and changes the key's state in its store, which all processes share, and so decides: the request
+   passes, passes after a delay, or is refused, which does not count it (`requests/enforcer.py`).
 3. A refused request gets a 429 with `Retry-After`, as a page or as JSON (`requests/response.py`), and the view does not
    run. A delayed request sleeps before the view, at most `max_delay` seconds (`requests/wrapper.py`). The response
    reports the limit in `RateLimit` header fields.
