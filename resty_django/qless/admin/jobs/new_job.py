@@ -15,7 +15,6 @@ from django.views.decorators.http import require_http_methods
 
 from resty_django.conf import conf
 
-from ...clients.client import Client
 from ...models import Job as JobRow
 from ...models import token
 from ...tasks import calls
@@ -61,9 +60,8 @@ def start_page(admin: JobsAdmin[JobRow], request: HttpRequest) -> HttpResponse:
     return admin.page(request, f"{TEMPLATES}/new_job.html", context)
 
 
-def _start(
-    admin: JobsAdmin[JobRow], request: HttpRequest, client: Client, klass: str, cleaned_data: dict[str, Any]
-) -> str:
+def _start(admin: JobsAdmin[JobRow], request: HttpRequest, klass: str, cleaned_data: dict[str, Any]) -> str:
+    client = admin.client()
     options = {key: cleaned_data[key] for key in ("priority", "retries", "delay", "tags")}
     calls.check_new_data(klass, cleaned_data["arguments"], client.clock())
     jid = calls.put(client, klass, cleaned_data["arguments"], cleaned_data["queue"], **options)

@@ -76,7 +76,7 @@ def _stuck_row(admin: JobsAdmin[Job], request: HttpRequest, job: StuckJob, klass
         "failed": _("It waits for a job or a group that has failed. Retry that, or release this job."),
         "gone": _("It waits for a job that does not exist, because another client deleted it."),
         "complete": _("It waits for a job that is complete, but did not release it."),
-        "itself": _("It waits for itadmin."),
+        "itself": _("It waits for itself."),
         "nothing": _("It waits for no job, but is not in the list of waiting jobs."),
     }
     actions = []
