@@ -101,7 +101,7 @@ class Pure:
 
 
 def reconfigure(limiter: Any, **numbers: Any) -> None:
-    """Give a limiter of a `Bench` other numbers, including those that it has no setter for."""
+    """Change the numbers of a limiter of a `Bench`, including numbers without a setter."""
     limiter.limiter._set(**numbers)
 
 

@@ -34,7 +34,7 @@ class Starter(NamedTuple):
     acall: Callable[[], Awaitable[None]]
 
 
-class Listener(Protocol):
+class EventListener(Protocol):
     """A running listener, created by `start`."""
 
     started: threading.Event

@@ -25,7 +25,7 @@ from .channels import Channel, channel_of
 from .channels.base import Position
 from .errors import BadOption, EventError
 from .handlers import Handler
-from .listener import Listener, Starter, TaskListener, ThreadListener
+from .listener import EventListener, Starter, TaskListener, ThreadListener
 from .names import events
 from .options import EventOptions
 from .service import EventService, Follower, PollResult
@@ -73,7 +73,7 @@ _lock = threading.RLock()
 _beginning = threading.Lock()
 """Held by a starting thread, which imports the dictionary's engine, and by a fork: a child would hang on a module that
 another thread of its parent is importing."""
-_listener: Listener | None = None
+_listener: EventListener | None = None
 _site: _SiteChannel | None = None
 
 

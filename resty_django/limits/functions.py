@@ -144,10 +144,10 @@ def limited(
 def _buckets_of(rate: Rate, name: str, options: LimiterOptions) -> list[TokenBucket]:
     """Return the token buckets of a rate, or of several in one text. Raise `ValueError` or `TypeError`."""
     buckets = []
-    for one in split_rates(rate):
-        text, capacity = split_amount(one, "capacity")
-        own: LimiterOptions = {**options, "prefix": f"function:{name}:{digest(one)}:", "name": name}
-        buckets.append(TokenBucket(text, capacity, max_wait=0, idle=IDLE_SECONDS, **own))
+    for text in split_rates(rate):
+        number, capacity = split_amount(text, "capacity")
+        bucket_options: LimiterOptions = {**options, "prefix": f"function:{name}:{digest(text)}:", "name": name}
+        buckets.append(TokenBucket(number, capacity, max_wait=0, idle=IDLE_SECONDS, **bucket_options))
     return buckets
 
 

@@ -174,10 +174,10 @@ class LimitThrottle(BaseThrottle):
         rates = split_rates(str(rate))
         options = {option: getattr(cls, option) for option in BanOptions.__annotations__}
         ban = ban_rule({option: value for option, value in options.items() if value is not None}, "A throttle")
-        for position, one in enumerate(rates, 1):
-            text, amount = split_amount(str(one), self.amount)
-            own = "" if alone and len(rates) == 1 else f"{one}:"
-            limiter = self.limiter(str(text), amount, prefix=f"throttle:{name}:{self.kind}:{own}", name=name)
+        for position, text in enumerate(rates, 1):
+            number, amount = split_amount(str(text), self.amount)
+            state = "" if alone and len(rates) == 1 else f"{text}:"
+            limiter = self.limiter(str(number), amount, prefix=f"throttle:{name}:{self.kind}:{state}", name=name)
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
             location = f"{cls.__module__}.{cls.__qualname__}"
             counter = DecisionCounter(LimitKind.THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)

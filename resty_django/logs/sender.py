@@ -7,7 +7,6 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final
 
 from resty_django.text import logger
 
@@ -17,11 +16,6 @@ from .options import LogOptions
 from .shipper import Shipper, ShippingCounts
 
 log = logger("resty_django.logs")
-
-FLUSH_RETRY_SECONDS: Final = 2.0
-"""Time after a failed flush until the next one, unless a message triggers it earlier."""
-REPORT_SECONDS: Final = 10.0
-"""Time between reports of messages that were dropped although the server accepts messages."""
 
 
 class Wakeup(enum.Enum):
@@ -42,6 +36,9 @@ class FlushTimer:
     `interval`: seconds between periodic flushes, the first one `interval` after `now`; None or 0: no periodic flushes.
     """
 
+    RETRY_SECONDS = 2.0
+    """Time after a failed flush until the next one, unless a message triggers it earlier."""
+
     def __init__(self, interval: float | None, now: float) -> None:
         self._interval = interval or 0.0
         self._tick = now + self._interval if interval else None
@@ -56,7 +53,7 @@ class FlushTimer:
 
     def flushed(self, ok: bool, by_size: bool, now: float) -> None:
         """Note a flush."""
-        self._retry = None if ok else now + FLUSH_RETRY_SECONDS
+        self._retry = None if ok else now + self.RETRY_SECONDS
         self._by_size = self._by_size or by_size
 
     def must_flush(self, now: float) -> bool:
@@ -71,6 +68,9 @@ class FlushTimer:
 
 class OutageLog:
     """Log messages about outages: when one begins, when the first message is dropped, and when it ends."""
+
+    REPORT_SECONDS = 10.0
+    """Time between reports of messages that were dropped although the server accepts messages."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -96,7 +96,7 @@ class OutageLog:
         if dropped > self._reported and now >= self._quiet_until:
             yield f"{dropped - self._reported} log messages for {self._address} were dropped"
             self._reported = dropped
-            self._quiet_until = now + REPORT_SECONDS
+            self._quiet_until = now + self.REPORT_SECONDS
 
     def at_the_end(self, waiting: int, dropped: int) -> Iterator[str]:
         """Yield the messages when no flush follows and `waiting` messages remain."""

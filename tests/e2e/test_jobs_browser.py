@@ -87,7 +87,7 @@ def busy(jobs_site: Client) -> Client:
     jobs_site.queues["rows"].put("shop.jobs.Publish", jid="import-7-body", depends=["import-7"])
     jobs_site.queues["rows"].put("shop.jobs.Row", jid="loop", depends=["loop"])
     jobs_site.groups.close("import-7")
-    jobs_site.queues["pdf"].pause(reason="until the new renderer is there", by="ann")
+    jobs_site.queues["pdf"].pause(reason="until the new renderer is ready", by="ann")
     import time
 
     jobs_site.clock = time.time  # type: ignore[misc]

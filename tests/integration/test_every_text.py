@@ -46,7 +46,7 @@ def test_all_texts_are_translated_and_all_numbers_and_dates_have_the_formats_of_
     assert "2 passed" in done.stdout
 
 
-def test_the_marks_find_what_is_not_translated() -> None:
+def test_the_marks_find_untranslated_texts() -> None:
     at_import = gettext("Yes")
     with marked():
         texts, values = texts_and_values(

@@ -82,7 +82,7 @@ async def test_a_lock_that_stays_held_is_given_up_after_the_timeout(
 ) -> None:
     dictionary.add("a", "somebody's", 30)
     began = clock()
-    with pytest.raises(LockTimeout, match=r"^timeout: the lock 'a' was not free within 5 s"):
+    with pytest.raises(LockTimeout, match=r"^timeout: .*'a'"):
         await make().acquire("a")
     assert clock() - began == pytest.approx(5)
     assert naps.slept[-3:] == [500, 500, 489]
@@ -100,7 +100,7 @@ async def test_an_object_holds_one_lock(make: Callable[..., Twin]) -> None:
     holder = make()
     await holder.acquire("a")
     for key in ("a", "b"):
-        with pytest.raises(AlreadyLocked, match=r"^locked: this object holds the lock 'a'"):
+        with pytest.raises(AlreadyLocked, match=r"^locked: .*'a'"):
             await holder.acquire(key)
     await holder.release()
     await holder.acquire("b")
@@ -146,7 +146,7 @@ async def test_a_holder_that_overran_does_not_free_the_lock_of_its_successor(
     await first.acquire("a")
     clock.advance(1)
     await second.acquire("a")
-    with pytest.raises(LockLost, match=r"^not found: the lock 'a' expired or was deleted"):
+    with pytest.raises(LockLost, match=r"^not found: .*'a'"):
         await first.expire()
     with pytest.raises(LockLost):
         await first.release()
@@ -173,7 +173,7 @@ async def test_a_lock_can_be_extended(make: Callable[..., Twin], dictionary: Sha
         await holder.release()
 
 
-async def test_keys_have_locks_of_their_own(make: Callable[..., Twin]) -> None:
+async def test_keys_have_separate_locks(make: Callable[..., Twin]) -> None:
     locks = [make(timeout=0) for _ in range(3)]
     for number, holder in enumerate(locks):
         await holder.acquire(number)
@@ -190,14 +190,14 @@ async def test_a_wrong_key_is_refused_and_nothing_is_held(make: Callable[..., Tw
 
 
 async def test_an_unknown_dictionary_is_named() -> None:
-    with pytest.raises(UnknownDict, match=r"There is no shared dictionary 'nowhere'"):
+    with pytest.raises(UnknownDict, match="'nowhere'"):
         Lock("nowhere").acquire("a")
 
 
 # --- blocks and decorators ---
 
 
-def test_a_block_holds_the_lock_and_is_told_how_long_it_waited(dictionary: SharedDict, naps: Pauses) -> None:
+def test_a_block_holds_the_lock_and_gets_the_seconds_waited(dictionary: SharedDict, naps: Pauses) -> None:
     dictionary.add("a", "somebody's", 30)
     naps.after(3, lambda: dictionary.delete("a"))
     with lock("a", dictionary, exptime=60) as waited:
@@ -227,7 +227,7 @@ async def test_an_exception_releases_the_lock_and_goes_on(dictionary: SharedDict
     assert dictionary.get("a") is None
 
 
-async def test_a_block_that_overran_is_told_in_the_log(
+async def test_a_block_that_overran_is_logged(
     dictionary: SharedDict, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with lock("a", dictionary, exptime=1):
@@ -367,7 +367,7 @@ class Switched:
 
 
 @pytest.mark.parametrize("call", ["acquire", "release", "expire"])
-async def test_a_store_that_is_down_is_told(
+async def test_a_store_that_is_down_raises_unavailable(
     call: str, make: Callable[..., Twin], dictionary: SharedDict, redis_cache: str, settings: Any, tmp_path: Path
 ) -> None:
     holder = make()

@@ -47,7 +47,7 @@ log("end")
 
 
 class Run:
-    """A supervisor in a process of its own; what it and its children print goes to a file."""
+    """A supervisor in a separate process; its output and its children's output go to a file."""
 
     def __init__(self, log: pathlib.Path, *names: str) -> None:
         self.log = log

@@ -1,5 +1,7 @@
-"""All admin pages with marked texts. test_every_text.py runs this in a process of its own, since pages list the limits,
-caches and dictionaries that other tests have declared.
+"""All admin pages with marked texts.
+
+test_every_text.py runs this in a separate process, since pages list the limits, caches and dictionaries that other
+tests have declared.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ ENGLISH_NUMBER: Final = re.compile(
 )
 ISO_DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 UNGROUPED: Final = re.compile(r"(?<![\w.,:/#@=+&-])\d{5,}(?![\w…-]|[.:/]\w)")
-"""A number without thousands separators that is no part of a name, a shortened jid, a time or an address."""
+"""A number without thousands separators, except in a name, a shortened jid, a time or an address."""
 NOUNS: Final = "job|row|key|tag|call|limit|request|worker|queue|member|failure|number|rule|unit|process"
 WRONG_PLURAL: Final = re.compile(
     r"(?<![\w.,:/#-])(?:1 (?!(?:class|process|address|status|access)\b)[a-z]{2,}s\b|"

@@ -62,9 +62,9 @@ def test_pauses_together_are_the_timeout(step: float, ratio: float, max_step: fl
 @pytest.mark.parametrize("options", [{"exptime": 0}, {"step": 0}, {"ratio": -1}, {"max_step": 0}, {"timeout": -0.1}])
 def test_wrong_options_are_named(options: dict[str, float]) -> None:
     (name,) = options
-    with pytest.raises(ValueError, match=f"^{name} of a lock must be"):
+    with pytest.raises(ValueError, match=f"^{name}"):
         Lock(**options)
-    with pytest.raises(ValueError, match=f"^{name} of a lock must be"):
+    with pytest.raises(ValueError, match=f"^{name}"):
         locked("key", **options)
 
 
@@ -74,18 +74,18 @@ def test_the_timeout_is_at_most_the_exptime() -> None:
 
 
 def test_making_a_lock_asks_for_no_dictionary() -> None:
-    """So that decorators may be used in modules that are imported before the settings are there."""
+    """Decorators may be used in modules that are imported before the settings are configured."""
     with pytest.raises(NotLocked, match=r"^unlocked"):
         Lock("no such dictionary").release()
     lock("key", "no such dictionary")
 
 
 class Taken(Exception):
-    """What a dictionary of these tests answers with."""
+    """The error of every dictionary in these tests."""
 
 
 class Asked:
-    """Tells which key a lock asks for."""
+    """A dictionary that records the key of a lock."""
 
     def add(self, key: object, token: bytes, ttl: float) -> None:
         raise Taken(key)
@@ -120,7 +120,7 @@ def test_a_function_may_make_the_key() -> None:
     "template", ["{id.real}", "{id[0]}", "{id!r}", "{id:05d}", "{}", "{0}", "{nobody}", "{id:{kind}}"]
 )
 def test_fields_are_plain_names_of_arguments(template: str) -> None:
-    with pytest.raises(ValueError, match=r"a field must be the plain name of an argument"):
+    with pytest.raises(ValueError, match="field"):
         locked(template)(report)
 
 
@@ -142,5 +142,5 @@ def test_jitter_shortens_pauses_and_keeps_their_sum() -> None:
 
 @pytest.mark.parametrize("jitter", [-0.1, 1.1])
 def test_jitter_is_a_share(jitter: float) -> None:
-    with pytest.raises(ValueError, match="jitter of a lock must be from 0 to 1"):
+    with pytest.raises(ValueError, match=r"^jitter"):
         Lock(jitter=jitter)

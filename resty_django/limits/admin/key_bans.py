@@ -55,8 +55,8 @@ def _bans_keys(series: str) -> bool:
         policy = policies.get_policy(series)
         return policy is not None and policy.ban is not None
     return any(
-        own_kind == catalog.LimitKind.BAN and _is_of(name, own)
-        for own_kind, own in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
+        other_kind == catalog.LimitKind.BAN and _is_of(name, other)
+        for other_kind, other in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
     )
 
 
@@ -100,12 +100,12 @@ def bans_of(key: str, refused: Sequence[tuple[str, str]]) -> KeyBans:
     `refused`: the names of series and the keys of stored refusals, which also find keys that contain the key.
     """
     forms = stored_forms(key)
-    composed = ((catalog.kind_and_name(series), own) for series, own in refused)
+    composed = ((catalog.kind_and_name(series), refused_key) for series, refused_key in refused)
     try:
         names = dict.fromkeys(
             [
                 *((limit, form) for limit in _limits_with_bans() for form in forms),
-                *((limit, own) for (kind, limit), own in composed if kind == catalog.LimitKind.BAN),
+                *((limit, refused_key) for (kind, limit), refused_key in composed if kind == catalog.LimitKind.BAN),
             ]
         )
         in_force = registry.in_force(names)

@@ -139,7 +139,9 @@ def _viewable(site: AdminSite, request: HttpRequest, model: Any) -> Any:
 
 def _quotas_of(key: str, refused: Sequence[tuple[str, str]]) -> list[KeyQuota]:
     """Return rows of the current periods: one query, which uses the index of the keys."""
-    composed = (own for series, own in refused if catalog.kind_and_name(series)[0] == catalog.LimitKind.QUOTA)
+    composed = (
+        refused_key for series, refused_key in refused if catalog.kind_and_name(series)[0] == catalog.LimitKind.QUOTA
+    )
     keys = dict.fromkeys(row_key(form) for form in (*stored_forms(key), *composed))
     rows = QuotaUsage.objects.using(router.db_for_write(QuotaUsage)).filter(key__in=keys, ends_at__gt=time.time())
     return [KeyQuota.of(row) for row in rows.order_by("quota", "key")[: MAX_KEY_ROWS + 1]]

@@ -79,11 +79,11 @@ def now() -> float:
 
 def finding(limit: str, key: str, at: float) -> Steps[Ban | None]:
     """Find the ban of a key in force: by this limit or by all, whichever ends later. Raise `SharedDictError`."""
-    bans, own, general = dictionary(), name_of(limit, key), name_of(ALL_LIMITS, key)
+    bans, by_limit, by_all = dictionary(), name_of(limit, key), name_of(ALL_LIMITS, key)
     if STORES[conf.limits.ban_store].waits:  # one call over the network
-        values = (yield Step(bans.get_many, bans.aget_many, ([own, general],))).values()
+        values = (yield Step(bans.get_many, bans.aget_many, ([by_limit, by_all],))).values()
     else:
-        values = bans.get(own), bans.get(general)
+        values = bans.get(by_limit), bans.get(by_all)
     in_force = None
     for value in values:
         ban = _ban(value)

@@ -37,7 +37,7 @@ class Scope(NamedTuple):
 def scopes() -> dict[str, Scope]:
     """Return the scopes that the settings do not turn off."""
     section = conf.limits.login
-    found = {}
+    active = {}
     for setting, name in LOGIN_BANS.items():
         text = getattr(section, setting)
         if text is not None:
@@ -47,8 +47,8 @@ def scopes() -> dict[str, Scope]:
             )
             banning = Banning(rule, name, prefix=f"{name}:")
             banning.list_in_catalog(LOGIN_GUARD)
-            found[setting] = Scope(banning, failures, text)
-    return found
+            active[setting] = Scope(banning, failures, text)
+    return active
 
 
 on_change(scopes.cache_clear, SETTING)

@@ -83,7 +83,7 @@ class OverrideSet:
                 for form in _forms(override):
                     self._exact.setdefault((override.kind, form), {})[override.limit] = override
         self._networks = {
-            version: [(shift, networks[version, shift]) for own, shift in sorted(networks) if own == version]
+            version: [(shift, networks[version, shift]) for other, shift in sorted(networks) if other == version]
             for version in _BITS
         }
 
@@ -133,11 +133,11 @@ class OverrideSet:
             yield by_limit
         parts = [(kind, value) for kind, value in identifying if value != MISSING]
         for kind in (_KEY, _USER, _ADDRESS):
-            for own, value in parts:
-                if own == kind and (by_limit := exact.get((kind, value))) is not None:
+            for part_kind, value in parts:
+                if part_kind == kind and (by_limit := exact.get((kind, value))) is not None:
                     yield by_limit
-        for own, value in parts:
-            if own == _ADDRESS:
+        for part_kind, value in parts:
+            if part_kind == _ADDRESS:
                 yield from self._containing(value)
 
     def _containing(self, name: str) -> Iterator[ByLimit]:

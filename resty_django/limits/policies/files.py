@@ -166,7 +166,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _row(entry: object) -> Editable:
     """Return the row of an entry. Its values have the types of their fields, but may be invalid."""
     match entry:
-        case {"model": str(label), "fields": dict(given), **others} if label.lower() in MODELS and {*others} <= {"pk"}:
+        case {"model": str(label), "fields": dict(items), **others} if label.lower() in MODELS and {*others} <= {"pk"}:
             model = MODELS[label.lower()]
         case _:
             names = " or ".join(MODELS)
@@ -176,7 +176,7 @@ def _row(entry: object) -> Editable:
     fields = _fields(model)
     values: dict[str, Any] = {}
     errors: dict[str, ValidationError] = {}
-    for name, value in given.items():
+    for name, value in items.items():
         try:
             if name in fields:
                 values[name] = _typed(fields[name], value)

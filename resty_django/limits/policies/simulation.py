@@ -53,8 +53,8 @@ def run(
     store = LocalStore(clock=clock)
     limiter = together(
         [
-            build(one, store=store, clock=clock, prefix=state_prefix(one, "", position))
-            for position, one in enumerate(rate_specs(spec))
+            build(rate_spec, store=store, clock=clock, prefix=state_prefix(rate_spec, "", position))
+            for position, rate_spec in enumerate(rate_specs(spec))
         ]
     )
     under_way: list[tuple[int, int, str]] = []

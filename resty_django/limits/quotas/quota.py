@@ -81,31 +81,33 @@ class Usage(NamedTuple):
 
 
 class QuotaSettings(TypedDict, total=False):
-    """Options of a quota; `QuotaOptions` has one more.
-
-    `per`: "hour", "day", "week" or "month" (required). `timezone`: its name, or a `tzinfo` (None: the setting
-    TIME_ZONE). `anchor`: a function of the key that returns the date on which its weeks or months start, for example
-    the sign-up date; a process keeps the dates. `tiers`: in place of a limit, the units of each tier (None: unlimited).
-    `tier`: a function of the request, or its dotted path, that returns its tier (None: the setting TIER). `max_block`:
-    the maximum number of units that are reserved together (default: 100). `store`, `on_error`, `clock`: as in the
-    limiters; `on_error` decides while the database does not answer. Without the store, each use writes its row.
-    """
+    """Options of a quota; `QuotaOptions` has one more."""
 
     per: str
+    """The period: "hour", "day", "week" or "month" (required)."""
     timezone: str | tzinfo | None
+    """The time zone of the periods, or its name (default: the setting TIME_ZONE)."""
     anchor: Anchor | None
+    """Returns the date on which the weeks or months of a key start, such as the sign-up date; a process keeps it."""
     tiers: Mapping[str, int | None] | None
+    """In place of a limit, the units of each tier (None: unlimited)."""
     tier: RateFunction | str | None
+    """A function of the request, or its dotted path, that returns its tier (default: the setting TIER)."""
     max_block: int | None
+    """The maximum number of units that are reserved together (default: 100)."""
     store: str | SharedDict | LocalStore | None
+    """As in the limiters. Without the store, each use writes its row."""
     on_error: str | None
+    """As in the limiters, while the database does not answer."""
     clock: Callable[[], float] | None
+    """As in the limiters."""
 
 
 class QuotaOptions(QuotaSettings, total=False):
-    """Options of a quota. `key`: how requests are grouped (default: "user")."""
+    """Options of a quota."""
 
     key: keys.KeySpec
+    """How requests are grouped (default: "user")."""
 
 
 class Quota:
@@ -335,15 +337,16 @@ class Quota:
         return decision
 
     def _use(self, key: object, cost: int, limit: int) -> Steps[Decision]:
+        """Use units of the key's block in the shared store. If it has too few, reserve units in the database."""
         text = row_key(key)
         period = yield from self._calendar.period(text, self._now())
-        now = int(self._now() * 1000)
-        taken = yield from self.blocks.changing(text, period, taking(now, cost, limit))
+        now_ms = int(self._now() * 1000)
+        taken: Taken | None = yield from self.blocks.changing(text, period, taking(now_ms, cost, limit))
         if taken is not None and taken.allowed is not None:
             if taken.check:
                 yield from self._check(text, period)
-            return decision_of(taken.allowed, taken.block, cost, limit, period, now)
-        if taken is None:
+            return decision_of(taken.allowed, taken.block, cost, limit, period, now_ms)
+        if taken is None:  # the store cannot be used
             taken = Taken(Block(), None)
         if DATABASE.down and self.on_error != "raise" and DATABASE.is_open():
             reservation = None
@@ -352,16 +355,16 @@ class Quota:
         if reservation is None:
             if taken.held or taken.refill:
                 yield from self.blocks.changing(text, period, returning(taken))
-            return self._decide_without_database(text, period, cost, limit, now)
+            return self._decide_without_database(text, period, cost, limit, now_ms)
         if reservation.units is None:
-            change = refusing(now, cost, limit, taken, reservation.row)
+            change = refusing(now_ms, cost, limit, taken, reservation.row)
         else:
             units = reservation.units + taken.held - cost
             change = depositing(units, reservation.row, taken.refill)
         block = yield from self.blocks.changing(text, period, change)
-        if block is None:
+        if block is None:  # the store cannot be used
             block = Block(0, reservation.row.used, reservation.row.granted)
-        return decision_of(reservation.units is not None, block, cost, limit, period, now)
+        return decision_of(reservation.units is not None, block, cost, limit, period, now_ms)
 
     def _reserving(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Reservation | None]:
         """Reserve units in the row. Return None if the database does not answer."""
@@ -474,11 +477,11 @@ class Quota:
 
     # --- the database does not answer ---
 
-    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
+    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now_ms: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
             return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
-            taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
-            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now).replace(failed=True)
+            taken = self.blocks.change_locally(key, period, taking_locally(now_ms, cost, limit), now_ms)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now_ms).replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)

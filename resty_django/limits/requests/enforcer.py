@@ -248,7 +248,7 @@ class EitherEnforcer(Enforcer):
             Enforcer._check_costs(priced[:1])
 
     def _payable(self, check: LimitCheck, keyed: KeyedLimits) -> KeyedLimits:
-        payable = [one for one in keyed if _can_pass(one.limit, check.cost_of(one.limit))]
+        payable = [KeyedLimit(limit, key) for limit, key in keyed if _can_pass(limit, check.cost_of(limit))]
         if not payable:
             for limit, key in keyed:
                 check.add(limit, key, _never(limit))

@@ -40,7 +40,7 @@ from .records import (
     MAX_NAME_BYTES,
     PAGE_BYTES,
     PIECE_BYTES,
-    RecordHead,
+    ItemHead,
     Txn,
     front_of,
     head_of,
@@ -414,7 +414,7 @@ class ItemStore(Environment):
             has_entry = cursor.first()
         return DroppedItems(dropped, freed, looked)
 
-    def _move_due(self, txn: Txn, name: bytes, record: bytes, head: RecordHead) -> None:
+    def _move_due(self, txn: Txn, name: bytes, record: bytes, head: ItemHead) -> None:
         """Correct the entry of an item whose expiry was postponed."""
         due = self._set_due(txn, name, head.due, head.expires)
         txn.put(name, HEAD.pack(*head._replace(due=due)) + record[HEAD_BYTES:])

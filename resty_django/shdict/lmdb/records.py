@@ -46,7 +46,7 @@ LONG_KEY: Final = 2
 FORCIBLE: Final = b"forcible"
 
 HEAD: Final = struct.Struct("<qIBBIQq")
-"""The fields of `RecordHead`."""
+"""The fields of `ItemHead`."""
 HEAD_BYTES: Final = HEAD.size
 FORM_OFFSET: Final = 13
 BODY_PARTS: Final = struct.Struct("<QQ")
@@ -65,7 +65,7 @@ order_key: Final = struct.Struct(">Q").pack
 part_key: Final = struct.Struct(">QQ").pack
 
 
-class RecordHead(NamedTuple):
+class ItemHead(NamedTuple):
     """The head of a record. `expires` and `due`: milliseconds; 0: never, and not in the table `due`."""
 
     expires: int
@@ -85,8 +85,8 @@ class ListEnds(NamedTuple):
     end: int
 
 
-def head_of(record: bytes) -> RecordHead:
-    return RecordHead._make(HEAD.unpack_from(record))
+def head_of(record: bytes) -> ItemHead:
+    return ItemHead._make(HEAD.unpack_from(record))
 
 
 def short_name(key: bytes) -> bytes:

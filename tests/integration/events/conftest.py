@@ -1,4 +1,4 @@
-"""What the tests of events share: services over both engines under a clock, and whole processes that listen."""
+"""Fixtures of the tests of events: services over both engines under a clock, and whole processes that listen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.dictionaries import empty_dictionary
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
 FRESH = {"fork_at_once"}
-"""What is about imports, and so needs a new interpreter."""
+"""Code about imports, which needs a new interpreter."""
 
 
 @pytest.fixture(params=["lmdb", *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("redis", "redis-async"))])
@@ -47,7 +47,7 @@ def channel(dictionary: SharedDict) -> Channel:
 
 
 class Process:
-    """A process of its own as far as events can tell, in this one.
+    """A process, simulated in this one.
 
     `heard`: what a handler for every event was given. The calls are to be awaited; they are sync or the twins.
     """

@@ -1,4 +1,4 @@
-"""How events fit into a site: web workers start by themselves, a poll in each request, settings, the probe, rules.
+"""Events in a site: automatic start of web workers, a poll in each request, settings, the probe, rules.
 
 Private names: `runtime._listener`, since which kind of listener runs is of no use to callers, and `service._service`,
 since the public `service()` would start the service that must not run.
@@ -64,7 +64,7 @@ async def ask_asgi() -> None:
     await communicator.wait()
 
 
-# --- starting by themselves ---
+# --- automatic start ---
 
 
 def test_the_first_request_under_wsgi_starts_a_thread(outside_of_tests: None) -> None:
@@ -99,7 +99,7 @@ def test_a_fault_of_the_settings_fails_no_request(
     outside_of_tests: None, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.RESTY_DJANGO = {"EVENTS": {"INTERVAL": -1}}
-    settings.LOGGING_CONFIG = None  # django.setup() would take away the handler of `caplog`
+    settings.LOGGING_CONFIG = None  # django.setup() would remove the handler of `caplog`
     ask_wsgi()
     assert not events.running()
     assert "This process cannot receive events" in caplog.text
@@ -266,7 +266,7 @@ def test_wrong_settings_are_named(settings: Any, section: dict[str, Any], senten
     assert sentence in str(caught.value)
 
 
-def test_the_probe_tells_whether_events_can_be_read(
+def test_the_probe_reports_whether_events_can_be_read(
     site: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("resty_check", "--only", "events")
@@ -293,7 +293,7 @@ def rule(site: Any, transactional_db: None, settings: Any) -> Iterator[IdRule]:
 
 
 def edited_elsewhere(rule: IdRule, source: str) -> None:
-    """As another process edits a rule, but for the event that it posts."""
+    """Edit a rule as another process does, without posting the event."""
     IdRule.objects.filter(pk=rule.pk).update(source=source, version=rule.version + 1)
 
 

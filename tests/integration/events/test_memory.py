@@ -156,7 +156,9 @@ def test_a_large_event_that_was_evicted_is_dropped(channel: MemoryChannel, caplo
     assert "dropping 1 events" in caplog.text
 
 
-def test_no_memory_is_tried_again_but_not_for_ever(channel: MemoryChannel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_without_space_is_retried_but_not_forever(
+    channel: MemoryChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries: list[float] = []
     full = 3
 

@@ -98,7 +98,7 @@ def test_tile_of_ids_shows_rate_and_head_room(admin_client: Client) -> None:
     assert "<svg" in text
 
 
-def test_ids_given_out_are_counted_without_slowing_them(django_capture_on_commit_callbacks: Any) -> None:
+def test_counting_does_not_slow_the_issue_of_ids(django_capture_on_commit_callbacks: Any) -> None:
     IdRule.objects.create(name="order", source="{counter}")
     id_service = service.IdService()
     id_service.issued_before = {"order": 7}
@@ -114,7 +114,7 @@ def test_ids_given_out_are_counted_without_slowing_them(django_capture_on_commit
     assert series["never"].total == 0
 
 
-def test_counts_that_cannot_be_handed_in_are_kept(settings: Any) -> None:
+def test_counts_that_cannot_be_stored_are_kept(settings: Any) -> None:
     from resty_django.ids.service.stats import StatsReporter, issued
 
     counts = {"order": 4}
@@ -229,7 +229,7 @@ def test_template_tag_depends_on_permissions(admin_client: Client) -> None:
 
 
 @pytest.mark.redis
-def test_a_new_site_is_told_what_to_do_first(admin_client: Client, jobs_site: Any) -> None:
+def test_a_new_site_shows_what_to_do_first(admin_client: Client, jobs_site: Any) -> None:
     text = admin_client.get(PAGE).content.decode()
     for name, first in (
         ("ids", "Add a rule"),
@@ -242,7 +242,7 @@ def test_a_new_site_is_told_what_to_do_first(admin_client: Client, jobs_site: An
 
 
 @pytest.mark.redis
-def test_what_needs_attention_is_first_and_each_figure_is_a_link(admin_client: Client, jobs_site: Any) -> None:
+def test_problems_come_first_and_each_figure_is_a_link(admin_client: Client, jobs_site: Any) -> None:
     rows = [
         TileRow("calm", [Figure("n", "N", 1)]),
         TileRow("eager", [Figure("n", "N", 2, level="warning")], query="q=eager"),

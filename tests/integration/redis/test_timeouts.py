@@ -24,7 +24,7 @@ pytestmark = pytest.mark.contract
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 DJANGO = "django.core.cache.backends.redis.RedisCache"
 NONE: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
-"""What redis-py before version 8 takes where nothing is set."""
+"""No timeouts, the default of redis-py before version 8."""
 
 
 @pytest.fixture
@@ -57,34 +57,25 @@ def test_connections_of_a_cache_without_a_timeout_have_ours(
 ) -> None:
     cache(settings, "redis://127.0.0.1:1/0", backend, **options)
     conn = connection().connection_pool.make_connection()  # type: ignore[union-attr]
-    assert (conn.socket_timeout, conn.socket_connect_timeout) == (
-        timeouts.TIMEOUT_SECONDS,
-        timeouts.TIMEOUT_SECONDS,
-    )
+    assert conn.socket_timeout == conn.socket_connect_timeout == timeouts.TIMEOUT_SECONDS
 
 
-async def test_those_of_asyncio_too(settings: Any) -> None:
+async def test_clients_for_asyncio_get_timeouts(settings: Any) -> None:
     cache(settings, "redis://127.0.0.1:1/0", CONNECTION_POOL_KWARGS=NONE)
     kwargs = async_connection().get_connection_kwargs()  # type: ignore[no-untyped-call, union-attr]
-    assert (kwargs["socket_timeout"], kwargs["socket_connect_timeout"]) == (
-        timeouts.TIMEOUT_SECONDS,
-        timeouts.TIMEOUT_SECONDS,
-    )
+    assert kwargs["socket_timeout"] == kwargs["socket_connect_timeout"] == timeouts.TIMEOUT_SECONDS
 
 
-async def test_those_of_a_url_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_from_a_url_get_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "default", lambda: None)
     source = ClientSource("redis://127.0.0.1:1/0")
     for kwargs in (source.sync().get_connection_kwargs(), source.asynchronous().get_connection_kwargs()):  # type: ignore[union-attr, no-untyped-call]
-        assert (kwargs["socket_timeout"], kwargs["socket_connect_timeout"]) == (
-            timeouts.TIMEOUT_SECONDS,
-            timeouts.TIMEOUT_SECONDS,
-        )
+        assert kwargs["socket_timeout"] == kwargs["socket_connect_timeout"] == timeouts.TIMEOUT_SECONDS
     kwargs = ClientSource("redis://127.0.0.1:1/0?socket_timeout=2.5").sync().get_connection_kwargs()  # type: ignore[union-attr]
     assert kwargs["socket_timeout"] == 2.5
 
 
-def test_those_of_sentinels_and_of_clusters_too(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentinels_and_clusters_get_timeouts(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "default", lambda: None)
     settings.DJANGO_REDIS_CONNECTION_FACTORY = "django_redis.pool.SentinelConnectionFactory"
     cache(
@@ -98,10 +89,7 @@ def test_those_of_sentinels_and_of_clusters_too(settings: Any, monkeypatch: pyte
     pool = connection().connection_pool  # type: ignore[union-attr]
     sentinel_pool = pool.sentinel_manager.sentinels[0].connection_pool
     for kwargs in (pool.connection_kwargs, sentinel_pool.connection_kwargs):
-        assert (kwargs["socket_timeout"], kwargs["socket_connect_timeout"]) == (
-            timeouts.TIMEOUT_SECONDS,
-            timeouts.TIMEOUT_SECONDS,
-        )
+        assert kwargs["socket_timeout"] == kwargs["socket_connect_timeout"] == timeouts.TIMEOUT_SECONDS
     del settings.DJANGO_REDIS_CONNECTION_FACTORY
     _nodes, kwargs = ClusterClient("redis://127.0.0.1:1", {"OPTIONS": {}}, None).cluster()
     assert kwargs["socket_timeout"] == timeouts.TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""What a process does to a dictionary while it forks. Started with the name of an act and the folder.
+"""Use of a dictionary by a process that forks. Started with the name of an act and the folder.
 
 Each act ends the process with an error when something is not as it should be.
 """
@@ -204,7 +204,7 @@ def other(dictionary: LmdbDict) -> None:
 
 
 def behind(dictionary: LmdbDict) -> None:
-    """Forks as a program does that tells only the child about it: an error there, and no harm to the parent."""
+    """Fork without the hooks that run in the parent: an error in the child, and no harm to the parent."""
     libc = ctypes.PyDLL(None)
     pids = []
 

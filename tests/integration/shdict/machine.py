@@ -54,7 +54,7 @@ FLAGS = st.sampled_from([0, 0, 1, 2**32 - 1])
 
 @dataclass(frozen=True)
 class Entry:
-    """What the model holds; `items` is a list of it, in place of `value`."""
+    """An entry of the model: a value, or with `items` a list."""
 
     value: Any = None
     flags: int = 0
@@ -70,7 +70,7 @@ def same(value: Any, expected: Any) -> bool:
 
 
 class Machine(RuleBasedStateMachine):
-    """`make` gives an empty dictionary whose time is `clock`. Nothing is ever thrown out: it is large enough."""
+    """`make` returns an empty dictionary with the clock `clock`, large enough that nothing is evicted."""
 
     def __init__(self, make: Callable[[], SharedDict], clock: Clock) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Looks at the tables of a dictionary in LMDB and says what is wrong with them, and at its files and its readers.
 
-Private attributes of `LmdbDict` are used here alone: the tables, the open file and its lock table are no part of the
+Private attributes of `LmdbDict` are used here alone: the tables, the open file and its lock table are not part of the
 interface of a dictionary, but corrupt files, readers left behind and files that were replaced show nowhere else.
 """
 
@@ -38,7 +38,7 @@ def reader_pids(dictionary: LmdbDict) -> set[int]:
 
 
 def look_at_once(dictionary: LmdbDict) -> None:
-    """Have the next write look whether the files still are there, as it does once in a second."""
+    """Have the next write check that the files still exist, as it does once per second."""
     dictionary._look_at = 0.0
 
 

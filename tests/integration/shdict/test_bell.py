@@ -1,4 +1,4 @@
-"""Bells: a ring wakes all that wait, in any order of calls and processes; what cannot be watched is told."""
+"""Bells: a ring wakes all that wait, in any order of calls and processes; bells that cannot be watched."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_a_loop_waits_too(make: Make, watches: list[Watch]) -> None:
     assert await watch.await_ring(60)
 
 
-def test_a_bell_that_was_deleted_is_made_anew(make: Make, watches: list[Watch]) -> None:
+def test_a_bell_that_was_deleted_is_created_again(make: Make, watches: list[Watch]) -> None:
     dictionary = make("one")
     bell = bell_of(dictionary)
     assert watches[0].arm([bell]) == 0.1

@@ -86,7 +86,7 @@ async def test_delete_many_counts_what_was_there(calls: Calls) -> None:
 async def test_a_list_is_an_error_or_counts_as_absent(calls: Calls) -> None:
     await calls.rpush("list", 1)
     await calls.set("a", 1)
-    with pytest.raises(WrongKind, match="The value is a list"):
+    with pytest.raises(WrongKind):
         await calls.get_many(["a", "list"])
     errors: list[Any] = []
     assert await calls.get_many(["list", "a"], lambda key, error: errors.append((key, type(error)))) == {"a": 1}
@@ -254,15 +254,15 @@ async def test_only_what_lives_matches(calls: Calls) -> None:
     assert await matching(calls, "*") == ["b", "list"]
 
 
-async def test_a_pattern_that_would_take_for_ever(calls: Calls) -> None:
+async def test_a_pattern_that_would_backtrack(calls: Calls) -> None:
     await calls.set_many({"a" * 400 + str(number): 1 for number in range(20)})
     began = time.process_time()
     assert await matching(calls, "a*" * 400 + "b") == []
     assert await matching(calls, "*a" * 300 + "[b-c]") == []
     assert time.process_time() - began < 5
-    with pytest.raises(BadKey, match=r"has 1001 characters\. Use at most 1000"):
+    with pytest.raises(BadKey, match="1001 characters"):
         await matching(calls, "a" * 1001)
-    with pytest.raises(BadKey, match="must be a str, not 7"):
+    with pytest.raises(BadKey, match="not 7"):
         await matching(calls, 7)  # type: ignore[arg-type]
 
 

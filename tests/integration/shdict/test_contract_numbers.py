@@ -68,7 +68,7 @@ async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(call
     for before, by in sums:
         await calls.set("k", before, 4)
         for key, init in (("k", None), ("k", 1), ("new", 1), ("new", -by), ("new", None)):
-            with pytest.raises(BadValue, match=r"^An integer of (64|65|100) bits is too large"):
+            with pytest.raises(BadValue, match=r"(64|65|100) bits"):
                 await calls.incr(key, by, init=init)
         assert await calls.get("k") == before
         assert await calls.ttl("k") == 4
@@ -76,7 +76,7 @@ async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(call
 
 
 async def test_incr_of_an_absent_key(calls: Calls) -> None:
-    with pytest.raises(NotFound, match="The key 'k' does not exist"):
+    with pytest.raises(NotFound, match="'k'"):
         await calls.incr("k", 1)
     assert await calls.incr("k", 5, init=10) == 15
     assert await calls.ttl("k") == 0
@@ -97,10 +97,10 @@ async def test_incr_over_an_expired_item_has_no_flags(calls: Calls) -> None:
     assert await calls.get_item("k") == Item(2, 0, False)
 
 
-async def test_incr_of_what_is_no_number(calls: Calls) -> None:
+async def test_incr_of_a_value_that_is_not_a_number(calls: Calls) -> None:
     for value in ("1", b"1", True, [1], "", {"a": 1}):
         await calls.set("k", value, 5)
-        with pytest.raises(NotANumber, match="The value of the key 'k' is not a number"):
+        with pytest.raises(NotANumber, match="'k'"):
             await calls.incr("k", 1, init=0)
         assert await calls.get("k") == value
         assert await calls.ttl("k") == 5
@@ -113,7 +113,7 @@ async def test_incr_of_a_list(calls: Calls) -> None:
     assert await calls.llen("l") == 1
 
 
-async def test_incr_by_what_is_no_number(calls: Calls) -> None:
+async def test_incr_by_something_other_than_a_number(calls: Calls) -> None:
     for by in ("1", None, True, b"1", [1], 1j):
         with pytest.raises(BadValue):
             await calls.incr("k", by, init=0)
@@ -125,7 +125,7 @@ async def test_incr_by_what_is_no_number(calls: Calls) -> None:
 
 async def test_init_ttl_without_init(calls: Calls) -> None:
     await calls.set("k", 1)
-    with pytest.raises(ValueError, match="Pass init as well"):
+    with pytest.raises(ValueError, match="init_ttl"):
         await calls.incr("k", 1, init_ttl=5)
     assert await calls.get("k") == 1
 
@@ -140,7 +140,7 @@ async def test_update_changes_one_key_as_one_step(calls: Calls) -> None:
     assert await calls.ttl("k") == 0
 
 
-async def test_update_leaves_the_expiry_unless_told(calls: Calls) -> None:
+async def test_update_keeps_the_expiry_by_default(calls: Calls) -> None:
     await calls.set("k", "a", 8, 6)
     await calls.update("k", lambda old: Update(old + "b"))
     assert await calls.get_item("k") == Item("ab", 6, False)
@@ -193,10 +193,10 @@ async def test_update_that_raises_changes_nothing(calls: Calls) -> None:
         await calls.update("k", fails)
     with pytest.raises(BadValue):
         await calls.update("k", lambda old: Update(object()))
-    with pytest.raises(ValueError, match="A time to live"):
+    with pytest.raises(ValueError, match="time to live"):
         await calls.update("k", lambda old: Update("w", -1))
     for nothing in (None, "text", 5):
-        with pytest.raises(TypeError, match="neither an Update nor a Keep"):
+        with pytest.raises(TypeError, match="Update"):
             await calls.update("k", lambda old, nothing=nothing: nothing)
     assert await calls.get_item("k") == Item("v", 1, False)
     assert await calls.ttl("k") == 5
@@ -261,10 +261,10 @@ async def test_what_a_list_does_not_take(calls: Calls) -> None:
         assert await calls.llen("l") == 0
 
 
-async def test_list_calls_of_what_is_no_list(calls: Calls) -> None:
+async def test_list_calls_reject_other_values(calls: Calls) -> None:
     await calls.set("k", "text", 5)
     for tried in (calls.lpush("k", 1), calls.rpush("k", 1), calls.lpop("k"), calls.rpop("k"), calls.llen("k")):
-        with pytest.raises(WrongKind, match="The value is not a list"):
+        with pytest.raises(WrongKind):
             await tried
     assert await calls.get("k") == "text"
     calls.clock.advance(5)

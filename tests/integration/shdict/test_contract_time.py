@@ -1,4 +1,4 @@
-"""Times to live, to the millisecond; what is stale; storing that depends on what is there."""
+"""Times to live, to the millisecond; stale items; calls that depend on the stored item."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_an_item_expires_at_its_time_to_the_millisecond(calls: Calls) -> N
         assert await calls.ttl("k") is None
 
 
-async def test_zero_is_for_ever(calls: Calls) -> None:
+async def test_zero_means_forever(calls: Calls) -> None:
     await calls.set("k", "v")
     await calls.set("zero", "v", 0)
     await calls.set("float", "v", 0.0)
@@ -73,7 +73,7 @@ async def test_a_time_out_of_range_is_refused_and_changes_nothing(calls: Calls) 
             calls.expire_if("k", 1, ttl),
             calls.incr("k", 1, init=1, init_ttl=ttl),
         ):
-            with pytest.raises(ValueError, match="A time to live must be 0"):
+            with pytest.raises(ValueError, match="time to live"):
                 await tried
         assert await calls.get("k") == 1
         assert await calls.ttl("k") == 9
@@ -95,11 +95,11 @@ async def test_stale_values_are_seen_by_get_stale_alone(calls: Calls) -> None:
 async def test_get_stale_of_a_list(calls: Calls) -> None:
     await calls.rpush("l", 1)
     for call in (calls.get, calls.get_item, calls.get_stale):
-        with pytest.raises(WrongKind, match="The value is a list"):
+        with pytest.raises(WrongKind):
             await call("l")
 
 
-async def test_expire_gives_another_life(calls: Calls) -> None:
+async def test_expire_sets_another_time_to_live(calls: Calls) -> None:
     assert await calls.expire("k", 5) is False
     await calls.set("k", "v", 5, flags=9)
     assert await calls.expire("k", 2) is True
@@ -130,7 +130,7 @@ async def test_expire_of_a_list(calls: Calls) -> None:
     assert await calls.lpop("l") == "new"
 
 
-async def test_add_stores_only_what_is_not_there(calls: Calls) -> None:
+async def test_add_stores_only_missing_keys(calls: Calls) -> None:
     for add in (calls.add, calls.safe_add):
         assert await add("k", "v", 5, 1) is StoreOutcome.STORED
         assert await add("k", "w", 7, 2) is StoreOutcome.EXISTS
@@ -147,7 +147,7 @@ async def test_add_stores_only_what_is_not_there(calls: Calls) -> None:
         await calls.delete_many(["k", "l"])
 
 
-async def test_add_or_get_returns_what_is_there(calls: Calls) -> None:
+async def test_add_or_get_returns_the_existing_value(calls: Calls) -> None:
     assert await calls.add_or_get("k", "v", 5) is StoreOutcome.STORED
     assert await calls.add_or_get("k", "w", 7) == "v"
     assert await calls.ttl("k") == 5
@@ -166,7 +166,7 @@ async def test_add_or_get_returns_what_is_there(calls: Calls) -> None:
     assert await calls.llen("l") == 1
 
 
-async def test_replace_stores_only_over_what_is_there(calls: Calls) -> None:
+async def test_replace_stores_only_over_an_existing_value(calls: Calls) -> None:
     assert await calls.replace("k", "v") is StoreOutcome.NOT_FOUND
     assert not StoreOutcome.NOT_FOUND
     assert await calls.get_stale("k") is None
@@ -186,7 +186,7 @@ async def test_safe_set_stores(calls: Calls) -> None:
     assert await calls.ttl("k") == 3
 
 
-async def test_delete_tells_whether_it_was_there(calls: Calls) -> None:
+async def test_delete_returns_whether_the_key_existed(calls: Calls) -> None:
     assert await calls.delete("k") is False
     await calls.set("k", "v")
     assert await calls.delete("k") is True

@@ -216,7 +216,7 @@ async def test_a_bad_key_is_refused_by_every_call(calls: Calls) -> None:
         calls.rpop(key),
     ]
     for attempt in tried:
-        with pytest.raises(BadKey, match="The key cannot be written as UTF-8"):
+        with pytest.raises(BadKey, match="UTF-8"):
             await attempt
 
 
@@ -232,6 +232,6 @@ async def test_flags_come_back(calls: Calls) -> None:
 async def test_flags_out_of_range_are_refused(calls: Calls) -> None:
     for call in (calls.set, calls.safe_set, calls.add, calls.safe_add, calls.replace):
         for flags in (-1, 2**32):
-            with pytest.raises(ValueError, match="Flags must be an integer from 0 to 4294967295"):
+            with pytest.raises(ValueError, match="Flags"):
                 await call("k", "v", flags=flags)
     assert await calls.get_stale("k") is None

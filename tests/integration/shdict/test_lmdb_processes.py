@@ -216,7 +216,7 @@ def store(lmdb_dict: LmdbDict, count: int = 2000) -> int:
     return count
 
 
-def test_a_reader_that_stays_behind_is_waited_for_and_then_told(
+def test_a_write_waits_for_an_old_reader_and_then_raises(
     folder: Path, lmdb_dict: LmdbDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "MAX_TRIES", 100)

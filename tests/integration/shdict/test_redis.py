@@ -1,4 +1,4 @@
-"""What is the Redis engine's own: its keys, their expiry, round trips, and updates that meet other writers."""
+"""The Redis engine: its keys, their expiry, round trips, and conflicting updates."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ async def test_a_conflict_calls_the_function_again(shared: RedisDict, twin: bool
     assert list(map(repr, meddler.got)) == ["1", "1.0"]
     meddler = Meddler(shared, 1, lambda rival: rival.expire("k", 5))
     await update(meddler)
-    assert meddler.got == [2.0], "a new expiry is no other value"
+    assert meddler.got == [2.0], "a new expiry is not another value"
     assert 4 < (shared.ttl("k") or 0) <= 5
 
 
@@ -275,7 +275,7 @@ async def test_after_too_many_conflicts_update_gives_up(shared: RedisDict, monke
 # --- numbers and lists -------------------------------------------------------------------------------------------
 
 
-def test_sums_are_those_of_python(shared: RedisDict) -> None:
+def test_sums_equal_the_sums_of_python(shared: RedisDict) -> None:
     chance = random.Random(7)
     numbers = [0.1, -0.0, 1e308, 1e-320, 2**53 + 1, -(2**62), 3, float("inf"), float("nan"), 1e16, 0.30000000000000004]
     numbers += [chance.uniform(-1e9, 1e9) for _ in range(20)] + [chance.getrandbits(62) for _ in range(20)]

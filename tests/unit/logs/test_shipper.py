@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from resty_django.logs.options import LogOptions
-from resty_django.logs.sender import FLUSH_RETRY_SECONDS, REPORT_SECONDS, FlushTimer, OutageLog
+from resty_django.logs.sender import FlushTimer, OutageLog
 from resty_django.logs.shipper import Shipper
 
 
@@ -214,9 +214,9 @@ def test_without_an_interval_there_is_no_flush_by_the_clock() -> None:
 def test_a_flush_that_failed_is_tried_again_until_one_works() -> None:
     schedule = FlushTimer(None, now=100.0)
     schedule.flushed(ok=False, by_size=True, now=101.0)
-    assert schedule.next == 101.0 + FLUSH_RETRY_SECONDS
+    assert schedule.next == 101.0 + FlushTimer.RETRY_SECONDS
     assert not schedule.must_flush(101.0)
-    assert schedule.must_flush(101.0 + FLUSH_RETRY_SECONDS)
+    assert schedule.must_flush(101.0 + FlushTimer.RETRY_SECONDS)
     schedule.flushed(ok=True, by_size=False, now=105.0)
     assert schedule.next is None
 
@@ -253,7 +253,7 @@ def test_drops_without_an_outage_are_logged_at_intervals() -> None:
     reports = OutageLog("tcp://a:1")
     assert list(reports.after(None, 3, 0.0)) == ["3 log messages for tcp://a:1 were dropped"]
     assert list(reports.after(None, 4, 0.1)) == []
-    assert list(reports.after(None, 9, REPORT_SECONDS)) == ["6 log messages for tcp://a:1 were dropped"]
+    assert list(reports.after(None, 9, OutageLog.REPORT_SECONDS)) == ["6 log messages for tcp://a:1 were dropped"]
 
 
 def test_messages_lost_at_the_end_are_logged() -> None:

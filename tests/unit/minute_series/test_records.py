@@ -52,7 +52,7 @@ def test_hours_are_kept_where_they_are_asked_for() -> None:
     assert len(record["minutes"]) == 1
 
 
-def test_a_clock_that_was_far_ahead_leaves_nothing_for_ever() -> None:
+def test_counts_from_a_clock_far_ahead_do_not_stay_forever() -> None:
     record = add(add(None, (1,), NOW + 86_400), (2,), NOW)
     assert record == {"total": [3], "minutes": [[NOW // 60, 2]]}
 

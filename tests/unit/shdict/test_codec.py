@@ -38,7 +38,7 @@ def test_values_are_the_same_bytes_if_they_are_the_same(first: Any, second: Any)
 
 @given(st.integers(2**63) | st.integers(max_value=-(2**63) - 1))
 def test_whole_numbers_of_more_than_64_bits_are_refused(number: int) -> None:
-    with pytest.raises(BadValue, match=f"An integer of {number.bit_length()} bits is too large"):
+    with pytest.raises(BadValue, match=f"{number.bit_length()} bits"):
         codec.encode(number)
 
 
@@ -62,7 +62,7 @@ def test_keys_of_any_bytes_come_back_as_text_and_are_the_same_key(name: bytes) -
 @given(st.text(min_size=1))
 def test_a_key_is_its_text_as_utf8_or_refused(key: str) -> None:
     if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) <= 0xDFFF for char in key):
-        with pytest.raises(BadKey, match="cannot be written as UTF-8"):
+        with pytest.raises(BadKey, match="UTF-8"):
             codec.encode_key(key)
     else:
         assert codec.encode_key(key) == key.encode("utf-8", "surrogateescape")
@@ -96,9 +96,7 @@ def test_seconds_that_are_whole_milliseconds_are_exact(milliseconds: int) -> Non
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, math.nan, math.inf, -math.inf, 1.1e11])
 def test_times_out_of_range(seconds: float) -> None:
-    with pytest.raises(
-        ValueError, match=r"A time to live must be 0 \(forever\) or a number of seconds up to 1e11, not"
-    ):
+    with pytest.raises(ValueError, match="time to live"):
         codec.milliseconds(seconds)
 
 
@@ -113,7 +111,7 @@ def test_the_body_of_a_long_key(key: bytes, payload: bytes) -> None:
 
 
 def test_the_head_of_a_record() -> None:
-    head = records.RecordHead(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
+    head = records.ItemHead(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
     record = records.HEAD.pack(*head) + b"body"
     assert records.head_of(record) == head
     assert record[records.FORM_OFFSET] == head.form

@@ -31,7 +31,7 @@ class JobCommand:
     """A command of the core that changes a job, as an operation of the admin.
 
     `command`: returns the request to the core, given a job and the form's data. `field`: the field of the form, ""
-    without a form. The other fields are those of `Operation`.
+    without a form. For the other fields, see `Operation`.
     """
 
     name: str

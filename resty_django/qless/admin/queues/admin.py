@@ -6,7 +6,8 @@ How a page is made:
 2. The view reads the data with the client of the job queue. If Redis is down, `JobsAdmin` shows an error page instead.
 3. The data become a table, tiles and charts; `list_page` or `page` renders them, in `listing.html` or `queue.html`.
 
-Nothing changes by GET. Pausing, resuming and forgetting a queue are operations (`operations.py`) on pages of their own.
+Nothing changes by GET: pausing, resuming and forgetting a queue are operations (`operations.py`), each with its own
+page and permission.
 """
 
 from __future__ import annotations

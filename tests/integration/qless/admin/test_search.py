@@ -54,7 +54,7 @@ def all_pages(browser: Browser, text: str) -> list[str]:
 
 
 def commands(valkey: Any, browser: Browser, text: str) -> int:
-    """How many commands the server executes for a search, including those of scripts."""
+    """Return the number of commands that the server executes for a search, in scripts too."""
     search(browser, text)
     before = valkey.info("stats")["total_commands_processed"]
     search(browser, text)

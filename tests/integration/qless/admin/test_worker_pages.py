@@ -46,7 +46,7 @@ def requested(client: Client, name: str = "w-1") -> list[tuple[str, int | None]]
 
 
 @pytest.mark.parametrize("page", ["list", "worker"])
-def test_a_worker_shows_what_it_reports(admin_client: Browser, jobs_site: Client, worker: str, page: str) -> None:
+def test_a_worker_page_shows_its_report(admin_client: Browser, jobs_site: Client, worker: str, page: str) -> None:
     text = plain(text_of(admin_client, path("worker") if page == "list" else path("worker", worker)))
     for shown in ("web1", "4711", "abc123", "mail", "pdf", "3 / 8", "2 h", "alive"):
         assert shown in text, shown
@@ -227,7 +227,7 @@ def test_stacks_show_the_line_of_the_site(operator: Browser, jobs_site: Client, 
     assert "\u202e" not in text
 
 
-def test_a_worker_that_does_not_answer_is_named(operator: Browser, jobs_site: Client, worker: str) -> None:
+def test_the_page_says_that_the_worker_does_not_answer(operator: Browser, jobs_site: Client, worker: str) -> None:
     operator.post(path("worker", worker, "stacks"))
     request = json.dumps({"id": 1, "action": "stacks", "at": time.time() - 30}, separators=(",", ":"))
     jobs_site.source.sync().hset(f"ql:report:{worker}", "stacks", request)
