@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .tasks.canvas import chain, chord, group
     from .tasks.context import TaskContext
     from .tasks.group_results import GroupResult
-    from .tasks.outcomes import GroupOutcome, Outcome
+    from .tasks.outcomes import GroupOutcome, TaskOutcome
     from .tasks.results import AsyncResult
 
 
@@ -76,7 +76,6 @@ __all__ = [
     "MethodType",
     "NoSuchJob",
     "NotAllowed",
-    "Outcome",
     "QlessError",
     "Queue",
     "QueueNotEmpty",
@@ -86,6 +85,7 @@ __all__ = [
     "TaskContext",
     "TaskExpired",
     "TaskFailed",
+    "TaskOutcome",
     "UnreadableReply",
     "chain",
     "chord",
@@ -112,7 +112,7 @@ __getattr__ = lazy.members(
         "tasks.canvas": "chain chord group",
         "tasks.context": "TaskContext",
         "tasks.group_results": "GroupResult",
-        "tasks.outcomes": "GroupOutcome Outcome",
+        "tasks.outcomes": "GroupOutcome TaskOutcome",
         "tasks.results": "AsyncResult",
     },
 )

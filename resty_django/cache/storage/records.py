@@ -61,7 +61,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredHead(msgspec.Struct, frozen=True, gc=False):
-    """What precedes a value in a record. `end`: the position of the value. Other fields: see `Record`."""
+    """The part of a record in front of its value. `end`: the position of the value. Other fields: see `Record`."""
 
     bits: int
     stored: float

@@ -67,7 +67,7 @@ class Queue:
 
     # --- putting jobs ---
 
-    def _put(self, klass: Any, data: Any = None, **options: Unpack[JobOptions]) -> Steps[str]:
+    def _put(self, klass: object, data: object = None, **options: Unpack[JobOptions]) -> Steps[str]:
         """Put a job; return its jid.
 
         `klass`: a dotted path, or an importable class or function. `data`: JSON (see `encode`). `options`: see
@@ -84,7 +84,7 @@ class Queue:
             for batch in batches(depends, DEPENDS_PER_CALL):
                 yield "stage", jid, *batch
             depends, is_staged = [], True
-        arguments: tuple[Any, ...] = ()
+        arguments: tuple[object, ...] = ()
         if jid is not None or spec.priority is not None or given["tags"] or spec.retries is not None or depends:
             arguments = options_of(spec.priority, given["tags"], spec.retries, depends)
         if is_staged:
@@ -112,7 +112,7 @@ class Queue:
         jids: list[str] = []
         txid = current()
         while batch := list(itertools.islice(specs, 100)):
-            arguments: list[Any] = []
+            arguments: list[object] = []
             for spec in batch:
                 jid = spec.jid or self.client.generate_jid()
                 jids.append(jid)
@@ -122,7 +122,7 @@ class Queue:
 
     put_many, aput_many = sync_and_async(_put_many)
 
-    def _recur(self, klass: Any, data: Any, interval: float, **options: Unpack[RecurringOptions]) -> Steps[str]:
+    def _recur(self, klass: object, data: object, interval: float, **options: Unpack[RecurringOptions]) -> Steps[str]:
         """Put a job every `interval` seconds; return the jid of the recurring job.
 
         `options`: see `RecurringOptions`. Raises `InvalidArgument`, and `TypeError` for a value of the wrong type.

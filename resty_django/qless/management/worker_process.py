@@ -29,12 +29,12 @@ from ..tasks.schedule import Scheduler
 from ..worker.executor import Pool
 from ..worker.forks import terminate_forks_at_end
 from ..worker.heartbeat import StandIn
-from ..worker.listener import Listener
+from ..worker.listener import JobListener
 from ..worker.loop import ExitCode, WorkerLoop
 from ..worker.options import WorkerOptions
 from ..worker.processes.child import JobProcess, start_events
 from ..worker.processes.fork_server import ForkServer
-from ..worker.processes.pool import ProcessPool
+from ..worker.processes.pool import JobProcessPool
 from ..worker.processes.slot_memory import make_memory
 from ..worker.reports.liveness import LivenessReporter
 from ..worker.reports.remote_control import RemoteControl
@@ -118,7 +118,7 @@ def serve(
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))
 
 
-def start_processes(worker: str, options: WorkerOptions) -> Callable[[Any], ProcessPool]:
+def start_processes(worker: str, options: WorkerOptions) -> Callable[[Any], JobProcessPool]:
     """Start the process that forks the processes of jobs, and return the factory of their pool.
 
     Call it before this process has threads.
@@ -128,7 +128,7 @@ def start_processes(worker: str, options: WorkerOptions) -> Callable[[Any], Proc
     memory = make_memory(options.max_slots)
     fork_server = ForkServer(lambda slot, connection, dump: JobProcess(worker, memory, slot, connection, dump).serve())
     return partial(
-        ProcessPool,
+        JobProcessPool,
         fork_server=fork_server,
         memory=memory,
         slots=options.max_slots,
@@ -138,14 +138,14 @@ def start_processes(worker: str, options: WorkerOptions) -> Callable[[Any], Proc
 
 def build(
     client: Client, options: WorkerOptions, make_pool: Callable[[Any], Pool] | None = None
-) -> tuple[WorkerLoop, Listener]:
+) -> tuple[WorkerLoop, JobListener]:
     """Return a worker with the client's name, and the listener that notifies it. `make_pool`: None for the default."""
     default_pool, lock_lost_handler = _pool(options)
     loop = WorkerLoop(client, client.worker_name, options, options.make_reserver(), make_pool or default_pool)
     inbox = loop.inbox
-    if isinstance(loop.pool, ProcessPool):
+    if isinstance(loop.pool, JobProcessPool):
         loop.pool.listen(lambda: inbox.put(partial(loop.stop, 0.0, ExitCode.DIED)))
-    listener = Listener(
+    listener = JobListener(
         client,
         options.queues,
         loop.name,

@@ -50,7 +50,7 @@ from ..middleware.limits import Rate
 from ..middleware.retries import RetryPolicy
 from .canvas import Signature, check_callbacks, consequences_of
 from .context import TaskContext, TaskTimes, timing
-from .message import ArgumentSource, Message, Parameters, PlannedJob, PutOptions, call_of, data_of, dispatcher
+from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMessage, call_of, data_of, dispatcher
 from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_keywords
 from .results import AsyncResult
 from .schedule import Schedule
@@ -190,7 +190,7 @@ class Task(Runnable, Generic[P, R]):
         source: ArgumentSource | None = None,
         is_callback: bool = False,
         policies: Mapping[str, str] | None = None,
-    ) -> Message:
+    ) -> TaskMessage:
         """Return the job to enqueue for a call.
 
         - `client`: provides the ID and the clock.
@@ -216,7 +216,7 @@ class Task(Runnable, Generic[P, R]):
         consequences = None
         if options.names or options.depends or self.options.names:
             consequences = consequences_of(self, options, client, policies)
-        return Message(
+        return TaskMessage(
             queue=options.queue or self.queue,
             jid=jid,
             klass=self.name,

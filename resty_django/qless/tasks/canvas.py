@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 from ..clients.client import Client
 from ..clients.put_options import checked_options
 from ..job_classes import Runnable
-from .consequences import ANY, Callback, Consequences, checked_policy
+from .consequences import ANY, Consequences, PlannedCallback, checked_policy
 from .group_results import GroupResult
 from .message import ArgumentSource, PlannedGroup, PlannedJob, dispatcher
 from .options import (
@@ -53,20 +53,20 @@ class _Plan:
     silent: Task[..., Any] | None = None
 
 
-class Step:
+class CanvasStep:
     """A signature, a chain or a group. `first | second` is a chain."""
 
     __slots__ = ()
 
-    def __or__(self, following: Step) -> chain:
-        if not isinstance(following, Step):
+    def __or__(self, following: CanvasStep) -> chain:
+        if not isinstance(following, CanvasStep):
             return NotImplemented
         return chain(self, following)
 
     def _plan(self, plan: _Plan, client: Client) -> None:
         raise NotImplementedError
 
-    def set(self, **options: Any) -> Step:
+    def set(self, **options: Any) -> CanvasStep:
         """Return a copy with additional options. Raises `TypeError` for an unknown one."""
         raise NotImplementedError
 
@@ -110,7 +110,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature(Step):
+class Signature(CanvasStep):
     """A task with arguments and options, to enqueue later. `immutable`: ignores the previous step's result."""
 
     task: Task[..., Any]
@@ -148,7 +148,7 @@ class Signature(Step):
         plan.tail_policy = options.if_failed or self.task.options.if_failed
         plan.silent = None if self.task.keep_result else self.task
 
-    def callback(self, option: str, source: ArgumentSource, client: Client) -> Callback:
+    def callback(self, option: str, source: ArgumentSource, client: Client) -> PlannedCallback:
         """Return what the end of a task or group enqueues. `source`: the first argument. Raises what `delay` raises."""
         names = EnqueueKeywords.__annotations__.keys() - {"eta", "expires", "depends", "allow_failure", "if_failed"}
         check_keywords(f"A task in {option}=", self.options, names)
@@ -162,21 +162,21 @@ class Signature(Step):
             source=None if self.immutable else source,
             is_callback=True,
         )
-        return Callback(self.task, message, delay)
+        return PlannedCallback(self.task, message, delay)
 
 
-class chain(Step):
+class chain(CanvasStep):
     """Steps in sequence. Each step gets the previous step's result as its first argument, or a list of results after a
     group, unless it was created by `si`."""
 
     __slots__ = ("flat",)
-    flat: list[Step]
+    flat: list[CanvasStep]
 
-    def __init__(self, *steps: Step) -> None:
-        flat: list[Step] = []
+    def __init__(self, *steps: CanvasStep) -> None:
+        flat: list[CanvasStep] = []
         for step in steps:
             flat += step.flat if isinstance(step, chain) else [step]
-        if not flat or not all(isinstance(step, Step) for step in flat):
+        if not flat or not all(isinstance(step, CanvasStep) for step in flat):
             raise TypeError("chain() needs steps. Pass signatures such as task.s(1), groups or chains.")
         self.flat = flat
 
@@ -193,7 +193,7 @@ class chain(Step):
             step._plan(plan, client)
 
 
-class group(Step):
+class group(CanvasStep):
     """Steps in parallel: signatures, or chains that end with one.
 
     - `name`: a name for the admin and for callbacks. None: the name of the members' task, if it is the same for all.
@@ -201,19 +201,21 @@ class group(Step):
     """
 
     __slots__ = ("flat", "name", "options")
-    flat: list[Step]
+    flat: list[CanvasStep]
     name: str | None
     options: StepKeywords
 
-    def __init__(self, *steps: Step | Iterable[Step], name: str | None = None, **options: Unpack[StepKeywords]) -> None:
+    def __init__(
+        self, *steps: CanvasStep | Iterable[CanvasStep], name: str | None = None, **options: Unpack[StepKeywords]
+    ) -> None:
         check_keywords("A group", options, {**StepKeywords.__annotations__, "name": str})
-        members = [*steps[0]] if len(steps) == 1 and not isinstance(steps[0], Step) else [*steps]
-        flat: list[Step] = []
+        members = [*steps[0]] if len(steps) == 1 and not isinstance(steps[0], CanvasStep) else [*steps]
+        flat: list[CanvasStep] = []
         for step in members:
             if isinstance(step, group) and (step.name is not None or step.options):
                 raise TypeError("A group with a name or options cannot be a member of a group. Set them on the outer.")
             flat += step.flat if isinstance(step, group) else [step]  # type: ignore[list-item]
-        if not all(isinstance(step, Step) for step in flat):
+        if not all(isinstance(step, CanvasStep) for step in flat):
             raise TypeError("group() needs steps. Pass signatures such as task.s(1), chains, or one list of them.")
         if options.get("if_failed") is not None:
             checked_policy(options["if_failed"])
@@ -260,7 +262,7 @@ class group(Step):
         plan.tail_policy, plan.silent = self.options.get("if_failed"), silent
 
 
-def chord(header: group | Iterable[Step], body: Step) -> chain:
+def chord(header: group | Iterable[CanvasStep], body: CanvasStep) -> chain:
     """Return a chain of a group and a task that gets the list of the group's results."""
     return chain(header if isinstance(header, group) else group(header), body)
 
@@ -269,7 +271,7 @@ def signatures_of(option: str, value: Callbacks) -> list[Signature]:
     """Return the signatures of callbacks. Raises `TypeError` for anything but tasks and signatures."""
     if value is None:
         return []
-    is_list = isinstance(value, Iterable) and not isinstance(value, str | Step | Runnable)
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | CanvasStep | Runnable)
     signatures = []
     for item in cast("Iterable[Any]", value) if is_list else [value]:
         signature = item.s() if isinstance(item, Runnable) and hasattr(item, "s") else item
@@ -309,7 +311,7 @@ def _callbacks(
     """Return the callbacks. `result`: the first argument of `link`. `silent`: a task that keeps no result for it."""
     outcome = ArgumentSource("pass", "outcome")
 
-    def planned(option: str, callbacks: Callbacks, source: ArgumentSource) -> list[Callback]:
+    def planned(option: str, callbacks: Callbacks, source: ArgumentSource) -> list[PlannedCallback]:
         return [signature.callback(option, source, client) for signature in signatures_of(option, callbacks)]
 
     if silent is not None and any(not signature.immutable for signature in signatures_of("link", reactions.link)):

@@ -93,7 +93,7 @@ class PutOptions:
         return tuple(part for pair in values.items() if pair[1] is not None for part in pair)
 
 
-class Message(NamedTuple):
+class TaskMessage(NamedTuple):
     """A job to enqueue, made of a call of a task.
 
     - `klass`: the path of the task. `data`: JSON.
@@ -143,14 +143,14 @@ class PlannedJob(NamedTuple):
     """A job to enqueue, with its task."""
 
     task: Task[..., Any]
-    message: Message
+    message: TaskMessage
 
 
 PlannedJobs: TypeAlias = Sequence[PlannedJob]
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatcher:
+class TaskDispatcher:
     """Enqueues messages as jobs; in eager mode, runs their tasks instead.
 
     `on_commit`: queues whose jobs wait for the commit of the open transaction.
@@ -222,17 +222,17 @@ def _send(requests: Iterator[Request]) -> Steps[None]:
             checked(reply)
 
 
-_dispatcher_class: type[Dispatcher] = Dispatcher
+_dispatcher_class: type[TaskDispatcher] = TaskDispatcher
 
 
 @functools.cache
-def dispatcher() -> Dispatcher:
+def dispatcher() -> TaskDispatcher:
     """Return the dispatcher for the current settings. It is recreated when a setting changes and after a fork."""
     section = conf.qless
     return _dispatcher_class(default_client(), section.eager, frozenset(section.on_commit))
 
 
-def use_dispatcher(dispatcher_class: type[Dispatcher]) -> type[Dispatcher]:
+def use_dispatcher(dispatcher_class: type[TaskDispatcher]) -> type[TaskDispatcher]:
     """Make all tasks of this process use dispatchers of a class, for tests. Return the class that they used before."""
     global _dispatcher_class
     earlier, _dispatcher_class = _dispatcher_class, dispatcher_class

@@ -99,7 +99,7 @@ class Reactions:
     """What follows from the end of a task.
 
     - `on_success`, `on_failure`, `on_complete`: tasks or signatures to enqueue when it has succeeded, has failed, or
-      has ended in any way. Their first argument is the `Outcome`; signatures made by `si` get no argument.
+      has ended in any way. Their first argument is the `TaskOutcome`; signatures made by `si` get no argument.
     - `if_failed`: what the next step of a chain does if this one fails: "fail", "skip", "release" (run nevertheless) or
       "wait" (for a retry). None: "fail".
     """
@@ -128,14 +128,8 @@ class CallReactions(Reactions):
 
     def over(self, own: Reactions) -> CallReactions:
         """Return the reactions of a call of a task; where the call has none, the task's own apply."""
-        return CallReactions(
-            on_success=own.on_success if self.on_success is None else self.on_success,
-            on_failure=own.on_failure if self.on_failure is None else self.on_failure,
-            on_complete=own.on_complete if self.on_complete is None else self.on_complete,
-            if_failed=own.if_failed if self.if_failed is None else self.if_failed,
-            link=self.link,
-            link_error=self.link_error,
-        )
+        values = {name: getattr(own, name) for name in own.names} | {name: getattr(self, name) for name in self.names}
+        return CallReactions(**values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 
 log = logger("resty_django.qless.tasks.schedule")
 
-INTERVAL: Final = 20.0
-"""Seconds between two declarations. Shorter than cron's minute, so that the next job exists in time."""
+DECLARE_SECONDS: Final = 20.0
+"""Interval between two declarations. Shorter than cron's minute, so that the next job exists in time."""
 AHEAD: Final = 2
 """Number of jobs of a cron task that are put ahead of time."""
-BACKLOG: Final = 1
 EVERY: Final = "every-"
 """Prefix of a recurring job's jid; the name of the task follows."""
 CRON: Final = "cron-"
@@ -126,7 +125,7 @@ def declare(client: Client, queues: Collection[str] | None = None, now: float | 
     ]
     for task in tasks:
         with skipping_refusals(
-            log, "periodic task %s could not be declared; next attempt in %.0f s", task.path, INTERVAL
+            log, "periodic task %s could not be declared; next attempt in %.0f s", task.path, DECLARE_SECONDS
         ):
             if task.schedule is not None and task.schedule.every is not None:
                 _withdraw_recurring(client, task)
@@ -162,7 +161,7 @@ def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> No
     else:
         paused = isinstance(job, RecurringJob) and job.paused()
         client.queues[task.queue].recur(
-            task.name, data, every, jid=jid, offset=every, tags=task.put_options.tags, backlog=BACKLOG, **options
+            task.name, data, every, jid=jid, offset=every, tags=task.put_options.tags, backlog=1, **options
         )
         if paused and isinstance(declared := client.jobs.get(jid), RecurringJob):
             declared.pause()
@@ -273,7 +272,7 @@ def _options(task: Task[..., Any]) -> dict[str, Any]:
 
 
 class Scheduler:
-    """A thread that declares the periodic tasks of its queues every `INTERVAL` seconds, until stopped."""
+    """A thread that declares the periodic tasks of its queues every `DECLARE_SECONDS` seconds, until stopped."""
 
     def __init__(self, client: Client, queues: Collection[str]) -> None:
         self._client = client
@@ -294,7 +293,7 @@ class Scheduler:
             try:
                 declare(self._client, self._queues)
             except (QlessError, StoreError) as error:
-                log.warning("periodic tasks could not be declared; next attempt in %.0f s: %s", INTERVAL, error)
+                log.warning("periodic tasks could not be declared; next attempt in %.0f s: %s", DECLARE_SECONDS, error)
             except Exception:
-                log.exception("periodic tasks could not be declared; next attempt in %.0f s", INTERVAL)
-            self._stopped.wait(INTERVAL)
+                log.exception("periodic tasks could not be declared; next attempt in %.0f s", DECLARE_SECONDS)
+            self._stopped.wait(DECLARE_SECONDS)

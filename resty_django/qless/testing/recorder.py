@@ -13,7 +13,7 @@ import msgspec
 from ..clients.serialization import encode
 from ..tasks.base import Task
 from ..tasks.consequences import Consequences
-from ..tasks.message import Dispatcher, Message, PlannedGroup, PlannedJobs, use_dispatcher
+from ..tasks.message import PlannedGroup, PlannedJobs, TaskDispatcher, TaskMessage, use_dispatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class EnqueuedTask:
     - `depends`: the IDs of tasks that have to end before.
     - `group`: the ID of the group of which it is a member; None: of none.
     - `on_success`, `on_failure`, `on_complete`: the tasks that its end would enqueue, with their arguments after the
-      `Outcome`.
+      `TaskOutcome`.
     """
 
     task: Task[..., Any]
@@ -44,7 +44,7 @@ class EnqueuedTask:
     on_complete: tuple[EnqueuedTask, ...] = ()
 
     @classmethod
-    def of(cls, task: Task[..., Any], message: Message) -> EnqueuedTask:
+    def of(cls, task: Task[..., Any], message: TaskMessage) -> EnqueuedTask:
         """Return the record of a message."""
         data, options = msgspec.json.decode(message.data), message.options
         consequences = message.consequences or Consequences()
@@ -67,7 +67,7 @@ class EnqueuedTask:
 
     def was_called_with(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
         """Return whether the arguments are equal: by position or by name, with defaults, and after JSON."""
-        expected = msgspec.json.decode(encode([[*args], {**kwargs}]))
+        expected = msgspec.json.decode(encode([[*args], dict(kwargs)]))
         if expected == [self.args, self.kwargs]:
             return True
         try:
@@ -209,7 +209,7 @@ _active: Final[list[Recorder]] = []
 """Recorders of nested `record()`, the innermost last."""
 
 
-class _RecordingDispatcher(Dispatcher):
+class _RecordingDispatcher(TaskDispatcher):
     """Records messages, and sends nothing."""
 
     def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:

@@ -16,6 +16,7 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients import serialization
+from ..clients.transport import Steps
 from ..errors import LostLock, MethodMissing, MethodType, QlessError
 from ..middleware import chain
 from ..middleware.always import bound_to
@@ -47,13 +48,8 @@ def run(running: RunningJob) -> None:
         finish(running, error)
     else:
         finish(running, None, result)
-    command = running.command
-    if job._hooks and command is not None:  # the hooks run where the job ran, not in the worker loop
-        try:
-            job.client.run(job._changing(command.name, command.request))
-            running.command = None
-        except Exception as error:
-            _on_hook_error(running, error)
+    if job._hooks:
+        job.client.run(_report_with_hooks(running))
 
 
 async def arun(running: RunningJob) -> None:
@@ -77,21 +73,24 @@ async def arun(running: RunningJob) -> None:
         finish(running, original(error))
     else:
         finish(running, None, result)
-    command = running.command
-    if job._hooks and command is not None:  # the hooks run where the job ran, not in the worker loop
-        try:
-            await job.client.arun(job._changing(command.name, command.request))
-            running.command = None
-        except Exception as error:
-            _on_hook_error(running, error)
+    if job._hooks:
+        await job.client.arun(_report_with_hooks(running))
 
 
-def _on_hook_error(running: RunningJob, error: Exception) -> None:
-    """Handle an error of a hook or of the command. If nothing was sent yet, the worker loop sends the command."""
-    if running.job.state_changed or isinstance(error, QlessError):
-        log.warning("error after the end of job %s: %s", running.jid, text_of(error)[:MAX_MESSAGE_CHARS])
-    elif not isinstance(error, StoreError):
-        fail_with(running, error)
+def _report_with_hooks(running: RunningJob) -> Steps[None]:
+    """Report the end of a job that has hooks, which run where the job ran. After an error before that, the loop does
+    it."""
+    job, command = running.job, running.command
+    if command is None:
+        return
+    try:
+        yield from job._changing(command.name, command.request)
+        running.command = None
+    except Exception as error:
+        if job.state_changed or isinstance(error, QlessError):
+            log.warning("error after the end of job %s: %s", running.jid, text_of(error)[:MAX_MESSAGE_CHARS])
+        elif not isinstance(error, StoreError):
+            fail_with(running, error)
 
 
 # --- how a job ends ---

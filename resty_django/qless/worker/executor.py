@@ -69,7 +69,7 @@ class Pool:
         if running.handler.is_async:
             running.cause = cause
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(_cancel, running)
+                self._loop.call_soon_threadsafe(cancel, running)
             return
         with self._raising:
             running.cause = cause
@@ -142,14 +142,8 @@ class Pool:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks, timeout=2.5))
-            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            loop.close()
+            close_loop(loop, 2.5)
 
     def _begin(self, running: RunningJob) -> None:
         running.task = asyncio.get_running_loop().create_task(self._run(running))
@@ -165,6 +159,20 @@ class Pool:
         self.inbox.put(running)
 
 
-def _cancel(running: RunningJob) -> None:
+def cancel(running: RunningJob) -> None:
+    """Cancel the task of an async job. Called in the event loop."""
     if running.task is not None and not running.task.done():
         running.task.cancel()
+
+
+def close_loop(loop: asyncio.AbstractEventLoop, timeout: float) -> None:
+    """Cancel what jobs have left on the event loop, wait up to `timeout` seconds for it, and close the loop."""
+    try:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=timeout))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()

@@ -13,7 +13,7 @@ it.
 |---|---|
 | `RunningJob` | a job that this worker holds, and the command that ends it |
 | `InFlightJobs` | all of them: leases, timeouts, and ends that the server has not confirmed |
-| `Pool`, `ProcessPool` | runs jobs: in threads and on an event loop, or in processes |
+| `Pool`, `JobProcessPool` | runs jobs: in threads and on an event loop, or in processes |
 | `Reserver`, `PollSchedule` | in which order queues are polled, and when |
 | `CommandBatch` | the requests of one pipeline, each with the function that handles its reply |
 """

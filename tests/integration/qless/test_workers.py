@@ -124,7 +124,7 @@ def test_a_worker_has_one_request_of_each_kind_until_it_confirms(core: Core) -> 
 
 def test_the_liveness_reporter(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on when the server was down, takes the dead off the list, and itself at the end."""
-    monkeypatch.setattr("resty_django.qless.worker.reports.liveness.INTERVAL", 0.01)
+    monkeypatch.setattr("resty_django.qless.worker.reports.liveness.REPORT_SECONDS", 0.01)
     client.call("worker.alive", "dead", "q")
     faults = [StoreDown("down")] * 3
     call = client.call

@@ -40,7 +40,7 @@ from ...middleware.bounds import Timeout
 from ...outcomes import RequeueLater
 from ...outcomes.error_text import message_of
 from ...tasks.context import timestamp, timing
-from ...tasks.message import Message, PutOptions, call_of
+from ...tasks.message import PutOptions, TaskMessage, call_of
 from . import tracking
 from .dispatcher import CeleryDispatcher
 from .runner import process_name, run_borrowed
@@ -118,7 +118,7 @@ def put_task(
     data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
     if until is not None:
         data["expires"] = until
-    message = Message(
+    message = TaskMessage(
         queue=given["queue"] or "default",
         jid=given["task_id"] or client.generate_jid(),
         klass=f"celery:{task.name}",

@@ -22,7 +22,7 @@ from ...clients.serialization import encode
 from ...errors import NotAllowed
 from ...job_classes import find
 from ...tasks.context import timestamp
-from ...tasks.message import Message, PutOptions, waits_for_commit
+from ...tasks.message import PutOptions, TaskMessage, waits_for_commit
 from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, signals
 from .results import TaskRecord, task_result, to_datetime
 from .runner import DjangoTask
@@ -153,14 +153,14 @@ class QlessBackend(BaseTaskBackend):
             worker_ids=[],
         )
 
-    def _message(self, result: TaskResult[P, R], now: float) -> Message:
+    def _message(self, result: TaskResult[P, R], now: float) -> TaskMessage:
         """Return the job of a new result, ready to be sent."""
         task = result.task
         run_after = None if task.run_after is None else timestamp(task.run_after)
         record = TaskRecord(
             args=result.args, kwargs=result.kwargs, backend=self.alias, enqueued=now, run_after=run_after
         )
-        return Message(
+        return TaskMessage(
             queue=task.queue_name,
             jid=result.id,
             klass=task.module_path,

@@ -15,7 +15,7 @@ from ...clients.default import default_client
 from ...clients.recurring import RecurringJob, of_reply
 from ...clients.transport import batches
 from ...errors import QlessError
-from ...tasks.abandoned import QUIET, Declared, of_tasks
+from ...tasks.abandoned import ABANDONED_SECONDS, Declared, of_tasks
 from .. import tables
 from ..tables import EXIT_DOWN, named
 
@@ -24,7 +24,7 @@ class Command(BaseCommand):
     help = (
         "List the recurring jobs and show which of them a task has declared. A task that is removed from the code, or "
         "loses its every=, leaves its recurring job behind; --prune cancels such jobs once no worker has declared "
-        f"them for {QUIET / 60:.0f} minutes. Recurring jobs created by hand are never touched."
+        f"them for {ABANDONED_SECONDS / 60:.0f} minutes. Recurring jobs created by hand are never touched."
     )
     requires_system_checks: list[str] = []
 

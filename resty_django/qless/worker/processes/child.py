@@ -26,12 +26,13 @@ from ...clients.replies import JobRecord
 from ...middleware.always import JobThreads
 from ...middleware.job import WorkerJob
 from .. import execution
+from ..executor import cancel, close_loop
 from ..forks import HANDLED, terminate_forks_at_end
 from ..handlers import handler_of
 from ..reports import stacks
 from ..running_job import RunningJob
-from .channel import Channel, LimitRun, RunEnded, StartRun
 from .fork_server import DUMP_STACK, INTERRUPT
+from .pipe import JobPipe, LimitRun, RunEnded, StartRun
 from .slot_memory import SlotMemory
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class JobProcess:
     """
 
     def __init__(self, worker: str, memory: mmap.mmap, slot: int, connection: socket.socket, dump: int) -> None:
-        self.channel = Channel(connection)
+        self.pipe = JobPipe(connection)
         self.memory = SlotMemory(memory, slot)
         self.run_number = 0
         self.retiring = False
@@ -71,7 +72,7 @@ class JobProcess:
         terminate_forks_at_end()
         listens = start_events()
         try:
-            while not self.retiring and isinstance(message := self.channel.receive(), StartRun):
+            while not self.retiring and isinstance(message := self.pipe.receive(), StartRun):
                 self.run_number = message.run
                 self.memory.record_start(message.run)
                 self._run(client, message.queue, msgspec.convert(message.record, JobRecord))
@@ -79,7 +80,7 @@ class JobProcess:
             if listens:
                 events.stop(CLOSE_SECONDS)
             if self._loop is not None:
-                _close(self._loop)
+                close_loop(self._loop, CLOSE_SECONDS)
             connections.close_all()
             caches.close_all()
 
@@ -90,7 +91,7 @@ class JobProcess:
         running = RunningJob(job=job, queue=queue, handler=handler, started_at=time.monotonic())
         self._execute(running)
         command = None if running.command is None else running.command.pack()
-        self.channel.send(RunEnded(running.end, command, self.retiring))
+        self.pipe.send(RunEnded(running.end, command, self.retiring))
 
     def _execute(self, running: RunningJob) -> None:
         try:
@@ -165,7 +166,7 @@ class JobProcess:
         if not running.handler.is_async:
             raise running.cause
         if self._loop is not None and running.task is not None:
-            self._loop.call_soon_threadsafe(_cancel, running.task)
+            self._loop.call_soon_threadsafe(cancel, running)
 
 
 class ProcessJob(WorkerJob):
@@ -200,7 +201,7 @@ class ProcessJob(WorkerJob):
 
     def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
         """Interrupt this run with `JobTimeout`, `seconds` after its start. `kill_after`: see `Timeout`."""
-        self._process.channel.send(LimitRun(float(seconds), kill_after))
+        self._process.pipe.send(LimitRun(float(seconds), kill_after))
 
     def retire_worker(self) -> None:
         """End this process after the job; another one takes its place."""
@@ -215,22 +216,6 @@ def start_events() -> bool:
         log.warning("events from other processes are not received: %s", error)
         return False
     return True
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    if not task.done():
-        task.cancel()
-
-
-def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what jobs have left on the loop, and close it."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_SECONDS))
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

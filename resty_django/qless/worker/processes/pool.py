@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,10 +20,10 @@ from ...outcomes import JobTimeout, ProcessDied, Stopping
 from .. import execution
 from ..commands import EndCommand
 from ..executor import Pool
-from ..reports.stacks import of_dump
+from ..reports.stacks import StackFile, of_dump
 from ..running_job import Inbox, RunningJob
-from .channel import Channel, LimitRun, RunEnded, StartRun
 from .fork_server import ForkServer
+from .pipe import JobPipe, LimitRun, RunEnded, StartRun
 from .slot_memory import SlotMemory
 
 log = logger("resty_django.qless.worker")
@@ -33,7 +32,7 @@ CLOSE_SECONDS: Final = 2.0
 """Time that idle processes have to end before they are killed."""
 
 
-class Slot:
+class ProcessSlot:
     """A place for one job at a time, and its process, which is replaced when it dies. Used by one thread.
 
     Other threads call only `on_exit` and `on_gone`, and with the pool's lock `interrupt` and `kill`.
@@ -44,9 +43,9 @@ class Slot:
         self.run_number = 0
         self._index = index
         self._fork_server = fork_server
-        self._channel: Channel | None = None
-        self._dump = -1
-        """The file to which the process writes its stack."""
+        self._pipe: JobPipe | None = None
+        self._stack_file: StackFile | None = None
+        """The file to which the process writes its stack, opened with the first process."""
         self._doomed = False
         """Whether the process has been killed and must not get another job."""
         self._retiring = False
@@ -72,8 +71,9 @@ class Slot:
         if not self._sent(message):
             self._discard()
             self._exited.clear()
+            self._stack_file = self._stack_file or StackFile()
             try:
-                self._channel = Channel(self._fork_server.fork(self._index, self._open_dump()))
+                self._pipe = JobPipe(self._fork_server.fork(self._index, self._stack_file.descriptor))
             except (BrokenPipeError, ConnectionResetError):  # the fork server is dead
                 self.on_gone()
             except OSError as error:
@@ -82,7 +82,7 @@ class Slot:
                 return None
             if self._doomed:  # `kill` may have come before the process
                 self._fork_server.kill(self._index)
-        while self._channel is not None and (reply := self._channel.receive()) is not None:
+        while self._pipe is not None and (reply := self._pipe.receive()) is not None:
             if isinstance(reply, RunEnded):
                 self._retiring = reply.retiring
                 return reply
@@ -116,8 +116,8 @@ class Slot:
 
     def close(self) -> None:
         """End the idle process."""
-        if self._channel is not None:
-            self._channel.shut_down()
+        if self._pipe is not None:
+            self._pipe.shut_down()
             self._exited.wait(CLOSE_SECONDS)
             self._discard()
 
@@ -132,55 +132,48 @@ class Slot:
 
     def ask_for_stack(self) -> None:
         """Let the process write its stack, which `stack_text` returns then."""
-        if self._dump >= 0:
-            os.ftruncate(self._dump, 0)
-            os.lseek(self._dump, 0, os.SEEK_SET)  # also for the process, which shares the position
+        if self._stack_file is not None:
+            self._stack_file.clear()
             self._fork_server.dump_stack(self._index)
 
     def stack_text(self) -> str:
-        return os.pread(self._dump, 100_000, 0).decode("utf-8", "replace") if self._dump >= 0 else ""
-
-    def _open_dump(self) -> int:
-        if self._dump < 0:
-            with tempfile.TemporaryFile() as file:
-                self._dump = os.dup(file.fileno())
-        return self._dump
+        return "" if self._stack_file is None else self._stack_file.text()
 
     def on_exit(self, pid: int, code: int) -> None:
         """Record the exit of the process. Processes that it has forked may still hold its end of the connection."""
         self._exit = (pid, code)
         self._exited.set()
-        if self._channel is not None:
-            self._channel.shut_down()
+        if self._pipe is not None:
+            self._pipe.shut_down()
 
     def on_gone(self) -> None:
         """Record that the fork server is dead, and the process with it."""
         self._exit = None
         self._exited.set()
-        if self._channel is not None:
-            self._channel.shut_down()
+        if self._pipe is not None:
+            self._pipe.shut_down()
 
     def _sent(self, message: StartRun) -> bool:
-        if self._channel is None:
+        if self._pipe is None:
             return False
         try:
-            self._channel.send(message)
+            self._pipe.send(message)
         except OSError:  # the process has died
             return False
         return True
 
     def _discard(self) -> None:
         """Make sure that the process is dead."""
-        if self._channel is None:
+        if self._pipe is None:
             return
         if not self._exited.is_set():
             self._fork_server.kill(self._index)
             self._exited.wait()
-        self._channel.close()
-        self._channel = None
+        self._pipe.close()
+        self._pipe = None
 
 
-class ProcessPool(Pool):
+class JobProcessPool(Pool):
     """Runs jobs in up to `slots` processes, which are started on demand and reused. Call `listen` first."""
 
     kills = True
@@ -196,14 +189,14 @@ class ProcessPool(Pool):
     ) -> None:
         super().__init__(inbox)
         self.kill_after = kill_after
-        self._slots = [Slot(index, fork_server, memory) for index in range(slots)]
+        self._slots = [ProcessSlot(index, fork_server, memory) for index in range(slots)]
         self._free = self._slots[::-1]
         """Slots without a thread."""
         self._limit = slots
         """Number of threads, and so of processes, to keep."""
         self._fork_server = fork_server
         self._changing = threading.Lock()
-        self._active: dict[RunningJob, Slot] = {}
+        self._active: dict[RunningJob, ProcessSlot] = {}
         """The slots of the jobs that run, until their ends arrive."""
         self._workers: list[threading.Thread] = []
         self._closing = False
@@ -293,7 +286,7 @@ class ProcessPool(Pool):
 
     # --- in the thread of a slot ---
 
-    def _serve_slot(self, slot: Slot) -> None:
+    def _serve_slot(self, slot: ProcessSlot) -> None:
         while True:
             running = self._tasks.get()
             if running is None:
@@ -321,7 +314,7 @@ class ProcessPool(Pool):
             self._workers.remove(threading.current_thread())
             return True
 
-    def _run_in(self, slot: Slot, running: RunningJob) -> None:
+    def _run_in(self, slot: ProcessSlot, running: RunningJob) -> None:
         if not self._connect(slot, running):
             return
         reply = None
@@ -340,7 +333,7 @@ class ProcessPool(Pool):
         elif reply.end is not None:
             running.set_end(reply.end, None if reply.command is None else EndCommand.unpack(reply.command))
 
-    def _connect(self, slot: Slot, running: RunningJob) -> bool:
+    def _connect(self, slot: ProcessSlot, running: RunningJob) -> bool:
         """Connect the job with the slot. Return False if the job was interrupted before it started."""
         with self._changing:
             if running.cause is not None:

@@ -14,8 +14,7 @@ from typing import Final
 from ...errors import LostLock
 from ...outcomes import JobTimeout, Stopping
 
-SIZE: Final = 64
-"""Bytes of one slot."""
+SLOT_BYTES: Final = 64
 _CAUSE: Final = struct.Struct("=QBBd")
 """The number of the run; the index of the exception; whether to raise it; the seconds of a timeout."""
 _RUN: Final = struct.Struct("=Q")
@@ -28,7 +27,7 @@ class SlotMemory:
 
     def __init__(self, memory: mmap.mmap, index: int) -> None:
         self._memory = memory
-        self._start = index * SIZE
+        self._start = index * SLOT_BYTES
 
     # --- the worker's side ---
 
@@ -77,4 +76,4 @@ class SlotMemory:
 
 def make_memory(slots: int) -> mmap.mmap:
     """Return anonymous memory for this number of slots. Call it before the fork."""
-    return mmap.mmap(-1, SIZE * slots)
+    return mmap.mmap(-1, SLOT_BYTES * slots)

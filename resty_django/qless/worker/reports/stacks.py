@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import linecache
+import os
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,15 +21,26 @@ from ...clients.worker_reports import Frame, JobStack, WorkerStacks
 
 MAX_FRAMES: Final = 60
 """Maximum number of frames of a stack: the innermost ones."""
-MAX_JOBS: Final = 50
-LONGEST_ANSWER: Final = 262_144
-"""Maximum bytes of an answer, which the core enforces."""
-LONGEST_PATH, LONGEST_SOURCE = 500, 200
-_DUMPED: Final = re.compile(r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
-"""A frame as `faulthandler` writes it."""
-_THREAD: Final = re.compile(r"^(?:Current t|T)hread .*$", re.MULTILINE)
-_EXECUTOR: Final = str(Path(__file__).parents[1] / "executor.py")
+MAX_ANSWER_BYTES: Final = 262_144
+"""Maximum length of an answer, which the core enforces."""
+STACKS_EXPIRE_SECONDS: Final = 60.0
+"""Time after which a request for stacks is ignored: nobody waits for the answer any more."""
 _MARK, _END = "Task (most recent call first):\n", "End of task\n"
+
+
+class StackFile:
+    """An open file without a name, to which another process writes its stack."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile() as file:
+            self.descriptor = os.dup(file.fileno())
+
+    def clear(self) -> None:
+        os.ftruncate(self.descriptor, 0)
+        os.lseek(self.descriptor, 0, os.SEEK_SET)  # also for the other process, which shares the position
+
+    def text(self) -> str:
+        return os.pread(self.descriptor, 1_000_000, 0).decode("utf-8", "replace")
 
 
 def of_thread(thread: int) -> list[Frame]:
@@ -51,8 +64,9 @@ def of_task(task: asyncio.Task[Any] | None, loop_thread: int) -> list[Frame]:
 
 def of_dump(text: str) -> list[Frame]:
     """Return the stack that `faulthandler`, and after it perhaps `dump_of`, have written, outermost frame first."""
-    text = text.rpartition(_MARK)[2]
-    frames = [_frame(match["path"], int(match["line"][:9]), match["function"], "") for match in _DUMPED.finditer(text)]
+    line = r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$'
+    matches = re.finditer(line, text.rpartition(_MARK)[2], re.MULTILINE)
+    frames = [_frame(match["path"], int(match["line"][:9]), match["function"], "") for match in matches]
     return [_with_source(frame) for frame in frames[:MAX_FRAMES][::-1]]
 
 
@@ -61,12 +75,13 @@ def of_blocked_worker(text: str) -> list[JobStack]:
 
     The result does not say which job a thread runs. Threads that wait for a job are left out.
     """
-    stacks = [of_dump(part) for part in _THREAD.split(text)]
+    stacks = [of_dump(part) for part in re.split(r"^(?:Current t|T)hread .*$", text, flags=re.MULTILINE)]
     return [JobStack(jid="", klass="", seconds=0.0, frames=frames) for frames in stacks if _runs_jobs(frames)]
 
 
 def _runs_jobs(frames: Sequence[Frame]) -> bool:
-    starts = [n for n, frame in enumerate(frames) if frame.path == _EXECUTOR and frame.function in ("_work", "_serve")]
+    executor = str(Path(__file__).parents[1] / "executor.py")
+    starts = [n for n, frame in enumerate(frames) if frame.path == executor and frame.function in ("_work", "_serve")]
     return bool(starts) and starts[0] < len(frames) - 1 and frames[-1].function != "select"
 
 
@@ -77,11 +92,11 @@ def dump_of(frames: Sequence[Frame]) -> bytes:
 
 
 def encode_stacks(request: int, at: float, stacks: Sequence[JobStack]) -> bytes:
-    """Return the answer to a request, at most `LONGEST_ANSWER` bytes long: stacks that do not fit are left out."""
+    """Return the answer to a request, at most `MAX_ANSWER_BYTES` bytes long: stacks that do not fit are left out."""
     jobs, size = [], 1000
-    for stack in stacks[:MAX_JOBS]:
+    for stack in stacks[:50]:
         size += len(msgspec.json.encode(stack)) + 1
-        if size > LONGEST_ANSWER:
+        if size > MAX_ANSWER_BYTES:
             break
         jobs.append(stack)
     return msgspec.json.encode(WorkerStacks(id=request, at=at, jobs=jobs, left_out=len(stacks) - len(jobs)))
@@ -129,6 +144,4 @@ def _with_source(frame: Frame) -> Frame:
 
 
 def _frame(path: str, line: int, function: str, source: str) -> Frame:
-    return Frame(
-        readable(path, LONGEST_PATH), line, readable(function, LONGEST_SOURCE), readable(source, LONGEST_SOURCE)
-    )
+    return Frame(readable(path, 500), line, readable(function, 200), readable(source, 200))

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 
 from resty_django import health
 from resty_django.qless import Client, client
-from resty_django.qless.tasks.abandoned import QUIET, of_tasks
+from resty_django.qless.tasks.abandoned import ABANDONED_SECONDS, of_tasks
 from tests.integration.qless.conftest import change_settings
 from tests.integration.qless.tasks.conftest import Deploy, recurring_job, work
 
@@ -36,7 +36,7 @@ def deploy(deploy: Deploy) -> Deploy:
     return deploy_shop
 
 
-def later(seconds: float = QUIET + 1) -> None:
+def later(seconds: float = ABANDONED_SECONDS + 1) -> None:
     """As if workers had declared so long ago what they have declared."""
     server = client.source.sync()
     for jid in server.zrange("ql:declared", 0, -1):
@@ -70,7 +70,7 @@ def test_a_task_that_is_there_is_none_of_them(deploy: Deploy) -> None:
 def test_a_task_that_was_removed(deploy: Deploy) -> None:
     deploy(EVERY, "mail")
     deploy("", "mail")  # of the new code
-    later(QUIET - 60)
+    later(ABANDONED_SECONDS - 60)
     assert re.search(r"the task no longer exists; a worker declared it 54\d s ago\.", command())
     text = command("--prune")
     assert text.startswith(f"Kept {JID}: the task no longer exists")
@@ -154,7 +154,7 @@ def test_a_queue_that_nobody_serves(deploy: Deploy) -> None:
     work("other")
     assert exists()
     (declared,) = of_tasks(client)
-    assert declared.ago > QUIET
+    assert declared.ago > ABANDONED_SECONDS
     assert not declared.abandoned
     assert command("--prune") == "Nothing to cancel.\n"
     assert exists()

@@ -25,7 +25,7 @@ from django.db import connection
 from resty_django.limits import FixedWindow
 from resty_django.qless import task
 from resty_django.qless.worker import JobTimeout, LostLock, RequeueLater, RetryLater
-from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, Report, Requeue, Retry, Timeout
+from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, ReportErrors, Requeue, Retry, Timeout
 from resty_django.qless.worker.processes.fork_server import INTERRUPT
 from resty_django.redis import StoreDown
 from resty_django.shdict import shdicts
@@ -201,7 +201,7 @@ def no_route(job: Any) -> None:
 
 
 Retried = within(no_route, Retry(OSError, delay=0.01, factor=1))
-Requeued = within(no_route, Requeue(OSError, longest=0, most=2))
+Requeued = within(no_route, Requeue(OSError, max_delay=0, max_requeues=2))
 Slow = within(spin, Timeout(0.2))
 AsyncSlow = within(ahold, Timeout(0.2))
 Deaf = within(blind, Timeout(0.1, kill_after=0.1))
@@ -240,7 +240,7 @@ def report(error: BaseException, facts: dict[str, Any]) -> None:
     raise RuntimeError("the collector is down")
 
 
-Reported = within(boom, Report(report))
+Reported = within(boom, ReportErrors(report))
 ByPolicy = within(note, Limit("jobs-by-policy", wait=0))
 AsyncByPolicy = within(anote, Limit("jobs-by-policy", wait=0))
 

@@ -260,7 +260,7 @@ def test_a_request_is_found_without_its_message(reporting: Reporting, client: Cl
     request = json.dumps({"id": 1, "action": "quiet", "at": time.time()}, separators=(",", ":"))
     client.source.sync().hset(f"ql:report:{report.name}", "state", request)
     assert confirmed(client, report.name).state == "quiet"
-    assert liveness.INTERVAL < 40  # which is how long `wait_for` waits
+    assert liveness.REPORT_SECONDS < 40  # which is how long `wait_for` waits
 
 
 def test_forged_requests_change_nothing(reporting: Reporting, client: Client) -> None:

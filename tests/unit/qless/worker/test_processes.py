@@ -20,7 +20,7 @@ from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import JobHandler
 from resty_django.qless.worker.in_flight import InFlightJobs
 from resty_django.qless.worker.middleware import Retry as RetryMiddleware
-from resty_django.qless.worker.processes.channel import Channel, LimitRun, PipeMessage, RunEnded, StartRun
+from resty_django.qless.worker.processes.pipe import JobPipe, LimitRun, PipeMessage, RunEnded, StartRun
 from resty_django.qless.worker.processes.slot_memory import SlotMemory, make_memory
 from resty_django.qless.worker.running_job import RunningJob
 
@@ -55,14 +55,14 @@ def test_start_and_change_of_a_run_reach_the_worker() -> None:
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel, Channel]]:
-    one, two = map(Channel, socket.socketpair())
+def ends() -> Iterator[tuple[JobPipe, JobPipe]]:
+    one, two = map(JobPipe, socket.socketpair())
     yield one, two
     one.close()
     two.close()
 
 
-def test_messages_arrive_unchanged(ends: tuple[Channel, Channel]) -> None:
+def test_messages_arrive_unchanged(ends: tuple[JobPipe, JobPipe]) -> None:
     messages: list[PipeMessage] = [
         RunEnded("completed", {"jid": "\udcff", "data": b"\xff", "delay": float("inf")}, True),
         LimitRun(1.0, ...),
@@ -75,7 +75,7 @@ def test_messages_arrive_unchanged(ends: tuple[Channel, Channel]) -> None:
         assert (type(received), received) == (type(message), message)
 
 
-def test_everything_that_was_sent_is_received_after_the_end(ends: tuple[Channel, Channel]) -> None:
+def test_everything_that_was_sent_is_received_after_the_end(ends: tuple[JobPipe, JobPipe]) -> None:
     one, two = ends
     one.send(LimitRun(1.0, None))
     two.shut_down()
@@ -89,7 +89,7 @@ def test_half_a_message_counts_as_none() -> None:
     one, two = socket.socketpair()
     one.sendall(b"\x10\x00\x00\x00\x00\x00\x00\x00half")
     one.close()
-    channel = Channel(two)
+    channel = JobPipe(two)
     assert channel.receive() is None
     channel.close()
 

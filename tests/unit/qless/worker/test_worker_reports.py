@@ -194,7 +194,7 @@ def test_stacks_are_bounded() -> None:
     assert answer is not None
     assert 0 < len(answer.jobs) < 10
     assert len(answer.jobs) + answer.left_out == 10
-    assert len(stacks.encode_stacks(1, 2.0, long)) <= stacks.LONGEST_ANSWER
+    assert len(stacks.encode_stacks(1, 2.0, long)) <= stacks.MAX_ANSWER_BYTES
 
     def recurse(depth: int) -> list[Frame]:
         return recurse(depth - 1) if depth else stacks.of_thread(threading.get_ident())

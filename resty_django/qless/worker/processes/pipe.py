@@ -40,7 +40,7 @@ class RunEnded(NamedTuple):
 PipeMessage: TypeAlias = StartRun | LimitRun | RunEnded
 
 
-class Channel:
+class JobPipe:
     """One end of a connected pair of sockets. One thread receives, one thread sends."""
 
     def __init__(self, connection: socket.socket) -> None:
