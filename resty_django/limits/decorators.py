@@ -256,7 +256,7 @@ def limit_rate_either(
     return _checked(build, per_key.max_delay)
 
 
-def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> ViewDecorator:
+def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDecorator:
     """Limit by policies, given by name, and limiters: a request must pass all, and is counted by all or by none.
 
     A policy defines its key, methods, cost and status. All options except `max_delay` are for the limiters, so they
@@ -298,7 +298,7 @@ class LimiterSpec:
     The `numbers` are part of the name of the state, so a limit with new numbers starts unused.
     """
 
-    limiter: Callable[..., Limiter[Any]]
+    limiter: Callable[..., Limiter]
     numbers: tuple[object, ...]
     arguments: Mapping[str, object] = field(default_factory=dict)
 
@@ -391,7 +391,7 @@ class DeclaredLimit:
 
 
 def counted_limit(
-    name: str, limiter: Limiter[Any], options: LimitOptions, *, label: str = "", series: str, location: str
+    name: str, limiter: Limiter, options: LimitOptions, *, label: str = "", series: str, location: str
 ) -> RequestLimit:
     """Return a limit whose decisions are counted under `series`. `location`: its dotted name in the code."""
     counter = DecisionCounter(
