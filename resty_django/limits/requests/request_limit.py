@@ -32,29 +32,33 @@ MIN_SLEEP_SECONDS: Final = 0.001
 class LimitOptions:
     """The requests that a limit counts, their cost, and the effect of a refusal.
 
-    `key`: how requests are grouped. `cost`: the number of requests that one request counts as, or a function of the
-    request. `methods`: limited methods (empty: all; GET includes HEAD). `when`: a function of the request that returns
-    whether the limit applies. `exemption`: exempt requests. `count_when`: a function of the response that returns
-    whether the request counts (None: always). `shadow`: decide and log, but let all requests pass. `block`: whether
-    requests are refused; if not, the view decides with `request.limits`. `status`: the status of refusals (None: the
-    setting STATUS). `ban`: the rule that bans refused keys. `nodelay`: ignore delays. `undelayed`: the number of
-    requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`).
-
     Raise `TypeError` or `ValueError` for wrong values.
     """
 
     key: RequestKey
+    """How requests are grouped."""
     cost: int | RequestFunction[int] = 1
+    """The number of requests that one request counts as, or a function of the request that returns it."""
     methods: Collection[str] = ()
+    """The limited methods; empty: all. GET includes HEAD."""
     when: RequestFunction[object] | None = None
+    """Returns whether the limit applies to a request."""
     exemption: Exemption | None = None
+    """Exempt requests."""
     count_when: Callable[[Any], object] | None = None
+    """Returns whether a request with this response counts; None: always."""
     shadow: bool = False
+    """Decide and log, but let all requests pass."""
     block: bool = True
+    """Refuse requests; if not, the view decides with `request.limits`."""
     status: int | None = None
+    """The status of refusals; None: the setting STATUS."""
     ban: BanRule | None = None
+    """The rule that bans refused keys."""
     nodelay: bool = False
+    """Ignore delays."""
     undelayed: float = 0
+    """The number of requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`)."""
 
     def __post_init__(self) -> None:
         plain_function(self.cost, "cost of a limit")
@@ -155,7 +159,7 @@ class RequestLimit:
 
 
 @functools.lru_cache(1024)
-def _with_limiter(limit: RequestLimit, limiter: Limiter[Any]) -> RequestLimit:
+def _with_limiter(limit: RequestLimit, limiter: Limiter) -> RequestLimit:
     """Return the limit with a limiter that has other numbers for the same states."""
     other = copy.copy(limit)
     other.limiter = limiter

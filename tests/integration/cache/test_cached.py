@@ -166,7 +166,7 @@ def test_keys(site: Any) -> None:
     assert load.peek(7, "x" * 500) is not None
 
 
-def test_the_options_are_those_of_the_cache(cache: MLCache, clock: Clock) -> None:
+def test_the_options_of_the_cache_apply(cache: MLCache, clock: Clock) -> None:
     @cached(cache, name="f", ttl=10, neg_ttl=1)
     def f(value: Any) -> Any:
         calls.append(value)
@@ -183,7 +183,7 @@ def test_the_options_are_those_of_the_cache(cache: MLCache, clock: Clock) -> Non
     assert calls == [1, None, None, 1]
 
 
-def test_fresh_gives_a_time_of_its_own(cache: MLCache, clock: Clock) -> None:
+def test_fresh_sets_another_time_to_live(cache: MLCache, clock: Clock) -> None:
     @cached(cache, name="f", ttl=10)
     def f(ttl: float) -> Any:
         calls.append(ttl)
@@ -362,7 +362,7 @@ def test_wrong_options() -> None:
         cached(by="pk", name="f")(lambda: 1)
 
 
-def test_a_cache_that_cannot_tell_others(shared: Shared) -> None:
+def test_a_cache_without_a_channel(shared: Shared) -> None:
     alone = cached(MLCache("c", shared("values"), ipc=None), name="f")(lambda: 1)
     assert alone() == 1
     for call in (alone.invalidate, alone.refresh):

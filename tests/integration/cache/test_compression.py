@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras
 from resty_django.cache import MLCache
-from resty_django.cache.admin.statistics import Figures
+from resty_django.cache.admin.statistics import CacheFigures
 from resty_django.cache.backend import entries
 from resty_django.cache.backend.entries import Foreign
 from resty_django.cache.backend_options import faults
@@ -267,5 +267,5 @@ def test_the_admin_shows_the_share_saved():
         stats = CacheStats(compressible_bytes=100, compressed_bytes=size)
         record = added(record, tuple(stats), hour * 3600)
     info = CacheInfo("c")
-    assert Figures(CacheFacts(info, history(record, 3600))).compression == "63 % in the last hour, 50 % in total"
-    assert Figures(CacheFacts(info)).compression == ""
+    assert CacheFigures(CacheFacts(info, history(record, 3600))).compression == "63 % in the last hour, 50 % in total"
+    assert CacheFigures(CacheFacts(info)).compression == ""

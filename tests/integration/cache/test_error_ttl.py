@@ -18,7 +18,7 @@ from tests.integration.cache.conftest import Make, Shared, fails, raises, value
 
 
 class ApiError(Exception):
-    """An exception whose arguments are not those of its class."""
+    """An exception whose `args` differ from the arguments of its class."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")

@@ -380,7 +380,7 @@ async def test_the_middleware_hears_for_the_caches_of_django(two: Two, site: Any
         for cache in (pages, parts):
             elsewhere(cache, "new")
         become("A")
-        assert (pages.get("k"), parts.get("k")) == (expected, expected), "nobody has told yet"
+        assert (pages.get("k"), parts.get("k")) == (expected, expected), "the event has not arrived yet"
 
 
 def test_the_middleware_polls_each_channel_once(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_row_that_did_not_exist(counted: Counted) -> None:
     assert counted.row(pk) == "tea"
 
 
-def test_changes_of_more_rows_than_have_tags_of_their_own(counted: Counted, groups: Groups) -> None:
+def test_changes_of_more_rows_than_have_separate_tags(counted: Counted, groups: Groups) -> None:
     with transaction.atomic():
         for number in range(MAX_CHANGED_ROWS + 1):
             Group.objects.create(name=f"group {number}")

@@ -259,7 +259,7 @@ async def test_a_deletion_is_put_off_for_each_dictionary(site: Site) -> None:
 
 
 @pytest.mark.redis
-async def test_a_store_that_answers_beside_one_that_does_not(site: Site, tmp_path: Path) -> None:
+async def test_one_store_answers_and_another_does_not(site: Site, tmp_path: Path) -> None:
     shm = LmdbDict("values", 4 * MIB, str(tmp_path))
     cache = MLCache("c", shm, shm_miss=site.shm, ipc=site.hub.channel("A"), ttl=30)
     for key in ("deleted", "many"):
@@ -549,7 +549,7 @@ def lmdb(folder: Path, size: int = 4 * MIB, **options: Any) -> MLCache:
 
 async def test_a_folder_of_another_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     if os.geteuid():
-        pytest.skip("only root can give a folder away")
+        pytest.skip("only root can change the owner of a folder")
     folder = tmp_path / "dicts"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)

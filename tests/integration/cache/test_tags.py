@@ -137,7 +137,7 @@ async def test_record_that_another_process_replaced_is_kept(make: Make) -> None:
 
 
 async def test_lost_version_makes_records_invalid(make: Make, shared: Shared) -> None:
-    """An evicted version is created anew with another number, so that old records never become valid again."""
+    """An evicted version is created again with another number, so that old records never become valid again."""
     a, b = make("A"), make("B")
     await filled(a)
     assert shared("values").delete(f"{TAG_PREFIX}c:shop:3")

@@ -48,7 +48,7 @@ async def test_a_purge_empties_the_dictionary_for_other_caches_too(make: Make, s
     assert neighbour.get("k") is None
 
 
-async def test_without_a_channel_nobody_can_be_told(make: Make) -> None:
+async def test_writes_need_a_channel(make: Make) -> None:
     a = make(ipc=None)
     for call in (("set", "k", 1), ("delete", "k"), ("purge",), ("update",)):
         with pytest.raises(NoChannel, match=rf"^{call[0]}\(\) of the cache 'c' needs a channel"):
@@ -160,7 +160,7 @@ async def test_a_bulk(make: Make, clock: Clock) -> None:
     assert await a.do("get_bulk", Bulk()) == []
 
 
-async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
+async def test_a_bulk_runs_callbacks_concurrently(make: Make) -> None:
     a = make()
     together, atogether = threading.Barrier(3), asyncio.Barrier(3)
 
@@ -489,7 +489,7 @@ async def test_a_value_without_room_in_l2(
 
 
 def shared_locks(request: pytest.FixtureRequest, make: Make) -> Any:
-    """A dictionary beside a Redis that is full."""
+    """A dictionary next to a Redis that is full."""
     from resty_django.shdict.lmdb import LmdbDict
 
     locks = LmdbDict("locks", MIB, str(request.getfixturevalue("tmp_path") / "locks"))
