@@ -10,7 +10,7 @@
     send_invoice.apply_async((7,), countdown=60)           # the same, with options
     chain(send_invoice.s(7), archive.si()).delay()         # enqueue it with other tasks
 
-`TaskOptions` has the options of `@task`, `EnqueueOptions` those of `apply_async`. See docs/qless/tasks.md.
+`TaskOptions` describes the options of `@task`, `EnqueueOptions` the options of `apply_async`. See docs/qless/tasks.md.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class InFlightJobs:
         return min([self.leases.next_check, *(timer.at for timer in timers)])
 
     def record_check(self, now: float) -> None:
-        """Tell the heartbeat process that the loop is alive."""
+        """Record for the heartbeat process that the loop is alive."""
         if self.shared is not None:
             self.shared.record_check(now, self.leases.shortest)
 
