@@ -23,7 +23,6 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
 from resty_django.admin.export import Sheet, moment, plain_text
-from resty_django.admin.formatting import number
 
 T = TypeVar("T")
 
@@ -119,18 +118,6 @@ class Pager:
     def rows_of(self, rows: Sequence[T]) -> Sequence[T]:
         """Return the page's part of all rows."""
         return rows[self.start : self.last]
-
-    @property
-    def shown_first(self) -> str:
-        return number(self.first)
-
-    @property
-    def shown_last(self) -> str:
-        return number(self.last)
-
-    @property
-    def shown_total(self) -> str:
-        return number(self.total or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +264,6 @@ class Listing(Generic[T]):
     find: str
     total: int
     pager: Pager = field(default_factory=Pager)
-
-    def __bool__(self) -> bool:
-        return bool(self.rows)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.rows)

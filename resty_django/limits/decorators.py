@@ -255,7 +255,7 @@ def limit_rate_either(
     return _checked(build, per_key.max_delay)
 
 
-def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> ViewDecorator:
+def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDecorator:
     """Limit by policies, given by name, and limiters: a request must pass all, and is counted by all or by none.
 
     A policy defines its key, methods, cost and status. All options except `max_delay` are for the limiters, so they
@@ -300,7 +300,7 @@ class LimiterSpec:
     The `numbers` are part of the name of the state, so a limit with new numbers starts unused.
     """
 
-    limiter: Callable[..., Limiter[Any]]
+    limiter: Callable[..., Limiter]
     numbers: tuple[object, ...]
     arguments: Mapping[str, object] = field(default_factory=dict)
 

@@ -103,7 +103,7 @@ class LimitThrottle(BaseThrottle):
         self._check: LimitCheck | None = None
 
     @classmethod
-    def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> Limiter[Any]:
+    def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> Limiter:
         """Return the limiter for a rate; `burst`: the number after `burst=` or `capacity=`. Raise `ValueError`."""
         raise NotImplementedError
 

@@ -150,7 +150,7 @@ class RequestLimit:
         cls,
         kind: LimitKind,
         name: str,
-        limiter: Limiter[Any],
+        limiter: Limiter,
         options: LimitOptions,
         *,
         label: str = "",
@@ -191,7 +191,7 @@ class RequestLimit:
 
 
 @functools.lru_cache(1024)
-def _with_limiter(limit: RequestLimit, limiter: Limiter[Any]) -> RequestLimit:
+def _with_limiter(limit: RequestLimit, limiter: Limiter) -> RequestLimit:
     """Return the limit with a limiter that has other numbers for the same states."""
     other = copy.copy(limit)
     other.limiter = limiter
