@@ -1,7 +1,7 @@
 """Parser of failure messages: the error, the line of the site's own code that raised it, and the lines of libraries.
 
-A worker stores the exception's text, an empty line, and the traceback, whose beginning may be missing. Other clients may
-store any text.
+A worker stores the exception's text, an empty line, and the traceback, whose beginning may be missing. Other clients
+may store any text.
 """
 
 from __future__ import annotations
