@@ -26,7 +26,7 @@ from tests.dictionaries import MIB, Clock
 class Called:
     """The calls of a limiter to be awaited: `await limiter.hit(key)` calls `hit`, or `ahit` where `twins`."""
 
-    def __init__(self, limiter: Limiter[Any], twins: bool) -> None:
+    def __init__(self, limiter: Limiter, twins: bool) -> None:
         self.limiter = limiter
         self.twins = twins
 

@@ -16,16 +16,6 @@ from resty_django.overview import Figure, Tile, TileRow
 from .facts import facts
 from .statistics.counts import CacheStats
 
-REASONS = ("expired", "invalidated", "evicted", "new")
-LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
-COUNTS = {
-    "resty_cache_callback_errors": ("callback_errors", "Callbacks that failed."),
-    "resty_cache_storeless_calls": ("storeless", "Reads and writes without L2, because its store was down."),
-    "resty_cache_compressible_bytes": ("compressible_bytes", "Size of the values to compress, before compression."),
-    "resty_cache_compressed_bytes": ("compressed_bytes", "Size of the same values in L2."),
-}
-"""The fields of `CacheStats` by metric."""
-
 
 def panel() -> Tile:
     """Return the panel with the calls in the last hour and the share of each level."""
@@ -77,17 +67,24 @@ def families() -> Iterator[Family]:
     now = facts()
     totals = [(cache.name, cache.history.total) for cache in now.caches if cache.error is None]
     text = "Calls by result: l1 (memory), l2 (shared dictionary), l3 (source), stale, misses, errors."
-    calls = (((name, level), getattr(total, level)) for name, total in totals for level in LEVELS)
+    levels = ("l1", "l2", "l3", "stale", "misses", "errors")
+    calls = (((name, level), getattr(total, level)) for name, total in totals for level in levels)
     yield family("resty_cache_calls", "counter", text, "cache level", calls)
     text = (
         "Calls by level l3 and misses, by reason: expired, invalidated, evicted, new (not seen before by the process)."
     )
-    misses = (((name, reason), getattr(total, reason)) for name, total in totals for reason in REASONS)
+    reasons = ("expired", "invalidated", "evicted", "new")
+    misses = (((name, reason), getattr(total, reason)) for name, total in totals for reason in reasons)
     yield family("resty_cache_misses", "counter", text, "cache reason", misses)
     text = "Callbacks that called the source, and their duration in seconds."
     callbacks = [Sample((name,), total.callback_seconds, total.callbacks) for name, total in totals]
     yield Family("resty_cache_callback_seconds", "summary", text, ("cache",), callbacks)
-    for metric, (count, text) in COUNTS.items():
+    for metric, count, text in (
+        ("resty_cache_callback_errors", "callback_errors", "Callbacks that failed."),
+        ("resty_cache_storeless_calls", "storeless", "Reads and writes without L2, because its store was down."),
+        ("resty_cache_compressible_bytes", "compressible_bytes", "Size of the values to compress, before compression."),
+        ("resty_cache_compressed_bytes", "compressed_bytes", "Size of the same values in L2."),
+    ):
         yield family(metric, "counter", text, "cache", ((name, getattr(total, count)) for name, total in totals))
     text = "Whether this process can use the stores of its caches."
     yield family("resty_cache_store_up", "gauge", text, "store", now.stores.items())

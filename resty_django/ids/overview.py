@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db.models import Count, Max, Min, QuerySet
 from django.utils.http import urlencode
@@ -50,12 +50,20 @@ class RuleFacts:
         return None if self.left is None else min(1.0, self.left / max(1, self.capacity))
 
 
+class _Nearest(NamedTuple):
+    """The highest bound and step of a rule's counters in the current cycle, and the number of these counters."""
+
+    bound: int
+    step: int
+    counters: int
+
+
 def facts(now: float | None = None) -> list[RuleFacts]:
     """Return the state of all enabled rules, by name. Takes four queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
     listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MAX_RULES])
-    nearest: dict[int, tuple[int, int, int]] = {}
+    nearest: dict[int, _Nearest] = {}
     walls = {rule.pk: _wall(rule, moment) for rule in listed}
     rows = (
         IdCounter.objects.using(alias)
@@ -65,22 +73,19 @@ def facts(now: float | None = None) -> list[RuleFacts]:
     )
     for pk, end, bound, step, count in rows.iterator():
         if pk in walls and end > walls[pk]:
-            before = nearest.get(pk, (bound, step, 0))
-            nearest[pk] = max(before[0], bound), max(before[1], step), before[2] + count
+            before = nearest.get(pk, _Nearest(bound, step, 0))
+            nearest[pk] = _Nearest(max(before.bound, bound), max(before.step, step), before.counters + count)
     issued_by_rule = issued([rule.name for rule in listed], lambda: moment)
     waits = dict(runs_out())
     return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk), waits.get(rule.name)) for rule in listed]
 
 
-def _figures(
-    rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None, runs_out: float | None
-) -> RuleFacts:
+def _figures(rule: IdRule, issued_counts: Issued, nearest: _Nearest | None, runs_out: float | None) -> RuleFacts:
     if nearest is None:
         return RuleFacts(rule.name, issued_counts, runs_out=runs_out)
-    bound, step, counters = nearest
-    remaining = max(0, (rule.max_counter - bound) // step + 1)
-    capacity = max(1, (rule.max_counter - rule.min_counter) // step + 1)
-    return RuleFacts(rule.name, issued_counts, counters, remaining, capacity, runs_out)
+    left = max(0, (rule.max_counter - nearest.bound) // nearest.step + 1)
+    capacity = max(1, (rule.max_counter - rule.min_counter) // nearest.step + 1)
+    return RuleFacts(rule.name, issued_counts, nearest.counters, left, capacity, runs_out)
 
 
 def _wall(rule: IdRule, now: float) -> int:

@@ -53,47 +53,46 @@ from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import LimitKind, limits_by_user
-from .statistics.counting import DecisionCounter
 from .stores import LocalStore
 
 
 class RequestOptions(BanOptions, total=False):
-    """Options of all decorators; `BanOptions` has more.
-
-    `key`: how requests are grouped (see `resty_django.limits.callers.keys`; default "ip"). `cost`: the number of
-    requests that one request counts as, or a function of the request that returns it. `methods`: limited methods
-    (default: all; "GET" includes HEAD). `when`: a function of the request that returns whether the limit applies.
-    `exempt`: a function of the request that returns whether the request is exempt. `exempt_networks`,
-    `exempt_permissions`: networks and user permissions that are exempt. `status`: the status of refusals (default: the
-    setting STATUS). `dry_run`: decide and log, but let all requests pass. `block`: with False, all requests pass, and
-    the view decides with `request.limits`. `count_when`: a function of the response that returns whether the request
-    counts; a request whose view raises does not. `max_delay`: the maximum number of seconds that a view sleeps; longer
-    delays are cut (default: the setting MAX_DELAY, which is 0, in sync views; no limit in async views).
-    """
+    """Options of all decorators; `BanOptions` has more."""
 
     key: keys.KeySpec
+    """How requests are grouped, see `resty_django.limits.callers.keys` (default: "ip")."""
     cost: int | RequestFunction[int]
+    """The number of requests that one request counts as, or a function of the request that returns it (default: 1)."""
     methods: Iterable[str]
+    """The limited methods (default: all); "GET" includes HEAD."""
     when: RequestFunction[object]
+    """Returns whether the limit applies to a request."""
     exempt: RequestFunction[object]
+    """Returns whether a request is exempt."""
     exempt_networks: Iterable[str]
+    """Networks of exempt clients, such as "10.0.0.0/8"."""
     exempt_permissions: Iterable[str]
+    """Permissions of exempt users, such as "shop.add_order"."""
     status: int
+    """The status of refusals (default: the setting STATUS, 429)."""
     dry_run: bool
+    """Decide and log, but let all requests pass."""
     block: bool
+    """With False, all requests pass, and the view decides with `request.limits`."""
     count_when: Callable[[Any], object]
+    """Returns whether a request with this response counts. A request whose view raises does not."""
     max_delay: float
+    """The maximum number of seconds that a view sleeps; longer delays are cut (default: the setting MAX_DELAY, which is
+    0, in sync views; no limit in async views)."""
 
 
 class DecoratorOptions(RequestOptions, total=False):
-    """Options of the decorators that create a limiter.
-
-    `name`: views share a limit of the same kind and name (default: each view has a separate limit). `store`,
-    `on_error`: as in the limiters.
-    """
+    """Options of the decorators that create a limiter."""
 
     name: str
+    """Views share a limit of the same kind and name (default: each view has a separate limit)."""
     store: str | SharedDict | LocalStore | None
+    """As in the limiters, like `on_error`."""
     on_error: str | None
 
 
@@ -256,7 +255,7 @@ def limit_rate_either(
     return _checked(build, per_key.max_delay)
 
 
-def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> ViewDecorator:
+def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDecorator:
     """Limit by policies, given by name, and limiters: a request must pass all, and is counted by all or by none.
 
     A policy defines its key, methods, cost and status. All options except `max_delay` are for the limiters, so they
@@ -277,7 +276,10 @@ def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> Vie
         if isinstance(source, Limiter):
             name = source.name or type(source).__name__
             series = name if source.name else source.prefix.rstrip(":") or name
-            sources.append(counted_limit(name, source, limit_options, series=series, location=caller()))
+            location = caller()
+            note_user(limit_options, location)
+            kind = LimitKind.DECORATOR
+            sources.append(RequestLimit.counted(kind, name, source, limit_options, series=series, location=location))
         elif isinstance(source, str):
             sources.append(source)
         else:
@@ -298,7 +300,7 @@ class LimiterSpec:
     The `numbers` are part of the name of the state, so a limit with new numbers starts unused.
     """
 
-    limiter: Callable[..., Limiter[Any]]
+    limiter: Callable[..., Limiter]
     numbers: tuple[object, ...]
     arguments: Mapping[str, object] = field(default_factory=dict)
 
@@ -387,33 +389,16 @@ class DeclaredLimit:
         if not view:
             return RequestLimit(name, limiter, self.options, label=label)
         series = series if position <= 1 else f"{series}:{position}"
-        return counted_limit(name, limiter, self.options, label=label, series=series, location=view)
+        note_user(self.options, view)
+        return RequestLimit.counted(
+            LimitKind.DECORATOR, name, limiter, self.options, label=label, series=series, location=view
+        )
 
 
-def counted_limit(
-    name: str, limiter: Limiter[Any], options: LimitOptions, *, label: str = "", series: str, location: str
-) -> RequestLimit:
-    """Return a limit whose decisions are counted under `series`. `location`: its dotted name in the code."""
-    counter = DecisionCounter(
-        LimitKind.DECORATOR,
-        series,
-        limiter,
-        location,
-        shadow=options.shadow or not options.block,
-        nodelay=options.nodelay,
-        roles=options.key.roles,
-    )
-    limit = RequestLimit(name, limiter, options, label=label, record=counter.record, series=counter.series)
-    list_location(limit, location)
-    return limit
-
-
-def list_location(limit: RequestLimit, location: str) -> None:
-    """Note where the code uses a limit: for the system check of limits that need a user, and the catalog of bans."""
-    if limit.options.needs_user:
+def note_user(options: LimitOptions, location: str) -> None:
+    """Note the place of a limit that needs the user of a request, for the system check."""
+    if options.needs_user:
         limits_by_user[location] = None
-    if limit.ban is not None:
-        limit.ban.list_in_catalog(location)
 
 
 def _checked(build: Callable[[str], Enforcer], max_delay: float | None) -> ViewDecorator:

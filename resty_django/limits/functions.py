@@ -172,7 +172,7 @@ class _FunctionLimit(NamedTuple):
 
 def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
     """Wait for the turn of a call. A banned key is refused before that, and a refusal counts for its ban."""
-    limiters: Sequence[Limiter[Any]] = limit.buckets
+    limiters: Sequence[Limiter] = limit.buckets
     counters, banning = limit.counters, limit.banning
     if current.active is not None:
         limiters, counters = yield from _overridden(limiters, counters, key)
@@ -200,8 +200,8 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
 
 
 def _overridden(
-    limiters: Sequence[Limiter[Any]], counters: Sequence[DecisionCounter], key: str
-) -> Steps[tuple[Sequence[Limiter[Any]], Sequence[DecisionCounter]]]:
+    limiters: Sequence[Limiter], counters: Sequence[DecisionCounter], key: str
+) -> Steps[tuple[Sequence[Limiter], Sequence[DecisionCounter]]]:
     """Return the limiters with the rates of overrides, and their counters. Raise `Limited` for a blocked key."""
     yield Step(current.get, current.aget, ())
     calls = overridden_calls(limiters, counters, key)
@@ -212,7 +212,7 @@ def _overridden(
 
 
 def _turn(
-    buckets: Sequence[Limiter[Any]],
+    buckets: Sequence[Limiter],
     key: str,
     wait: float,
     counters: Sequence[DecisionCounter],

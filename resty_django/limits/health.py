@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from resty_django.conf import conf
 from resty_django.health import Finding, findings_or
@@ -47,7 +47,7 @@ def _policies(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
 
 
 def _overrides(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
-    def limiters(series: str) -> list[Limiter[Any]]:
+    def limiters(series: str) -> list[Limiter]:
         spec = specs.get(series)
         return [] if spec is None or find_problems(spec) else [build(one) for one in rate_specs(spec)]
 

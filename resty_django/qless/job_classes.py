@@ -109,7 +109,7 @@ def register_adapter(kind: str, wrap: Callable[[Any], Runnable]) -> None:
     _adapters[kind] = wrap
 
 
-def has_source(data: Mapping[str, Any]) -> bool:
+def has_source(data: Mapping[str, object]) -> bool:
     """Return whether the data of a job name the source of an argument, which comes before those in the data."""
     return any(data.get(name) is not None for name in SOURCES)
 
@@ -226,7 +226,7 @@ def _at_path(klass: str) -> JobTarget:
     if not roots or not all(name.isidentifier() and not name.startswith("_") for name in names):
         raise NotAllowed(refusal_of(klass))
     root = max(roots, key=len)
-    target: Any = importlib.import_module(root)
+    target: object = importlib.import_module(root)
     for name in klass.removeprefix(f"{root}.").split("."):
         target = _member(target, name, klass)
     target = _adapted(target)
@@ -266,17 +266,17 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Any], Any]:
     raise MethodMissing(f"{target.__module__}.{target.__qualname__} has no static method {names}.")
 
 
-def perform(job: Any) -> Any:
+def perform(job: Any) -> object:
     """Run a job and return its function's return value. A coroutine function runs in a new event loop."""
     return call(function_of(find(job.klass), job.queue_name), job)
 
 
-async def aperform(job: Any) -> Any:
+async def aperform(job: Any) -> object:
     """Do the same for asyncio; a sync function runs in Django's thread for sync code."""
     return await acall(function_of(find(job.klass), job.queue_name), job)
 
 
-def _adapted(target: Any) -> Any:
+def _adapted(target: object) -> object:
     for kind in type(target).__mro__:
         wrap = _adapters.get(f"{kind.__module__}.{kind.__qualname__}")
         if wrap is not None:
@@ -284,7 +284,7 @@ def _adapted(target: Any) -> Any:
     return target
 
 
-def _member(parent: Any, name: str, klass: str) -> Any:
+def _member(parent: object, name: str, klass: str) -> object:
     if not isinstance(parent, ModuleType | type):
         raise NotAllowed(
             f"{klass!r} leads through a {type(parent).__qualname__}, which is neither a module nor a class."

@@ -55,7 +55,7 @@ def make(request: pytest.FixtureRequest, dictionary: SharedDict) -> Callable[...
     return make
 
 
-async def test_a_free_lock_is_had_at_once(make: Callable[..., Twin], dictionary: SharedDict, naps: Pauses) -> None:
+async def test_a_free_lock_is_acquired_at_once(make: Callable[..., Twin], dictionary: SharedDict, naps: Pauses) -> None:
     holder = make()
     assert await holder.acquire("a") == 0
     assert holder.lock.locked
@@ -66,7 +66,7 @@ async def test_a_free_lock_is_had_at_once(make: Callable[..., Twin], dictionary:
     assert naps.slept == []
 
 
-async def test_a_lock_that_is_held_for_200_ms_is_had_after_255(
+async def test_a_lock_held_for_200_ms_is_acquired_after_255(
     make: Callable[..., Twin], dictionary: SharedDict, naps: Pauses
 ) -> None:
     dictionary.add("a", "somebody's", 30)
@@ -120,7 +120,7 @@ async def test_after_a_timeout_the_object_may_be_used_again(
     await holder.release()
 
 
-async def test_what_is_not_held_cannot_be_released_or_extended(make: Callable[..., Twin]) -> None:
+async def test_a_lock_that_is_not_held_cannot_be_released_or_extended(make: Callable[..., Twin]) -> None:
     holder = make()
     for call in (holder.release, holder.expire):
         with pytest.raises(NotLocked, match=r"^unlocked"):
@@ -131,7 +131,7 @@ async def test_what_is_not_held_cannot_be_released_or_extended(make: Callable[..
         await holder.release()
 
 
-async def test_a_lock_frees_itself(make: Callable[..., Twin], clock: Clock, naps: Pauses) -> None:
+async def test_a_lock_expires(make: Callable[..., Twin], clock: Clock, naps: Pauses) -> None:
     first, second = make(exptime=2), make(exptime=2)
     await first.acquire("a")
     naps.after(1999, lambda: None)
@@ -217,7 +217,7 @@ async def test_an_async_block_holds_the_lock(dictionary: SharedDict, naps: Pause
     assert dictionary.get("a") is None
 
 
-async def test_an_exception_releases_the_lock_and_goes_on(dictionary: SharedDict) -> None:
+async def test_an_exception_releases_the_lock_and_is_propagated(dictionary: SharedDict) -> None:
     with pytest.raises(ZeroDivisionError), lock("a", dictionary):
         1 / 0  # noqa: B018
     assert dictionary.get("a") is None
@@ -308,7 +308,7 @@ async def test_decorated_generators_hold_the_lock_while_they_are_iterated(dictio
 # --- who vanishes ---
 
 
-def test_an_object_that_nobody_refers_to_frees_its_lock(dictionary: SharedDict) -> None:
+def test_a_garbage_collected_object_releases_its_lock(dictionary: SharedDict) -> None:
     Lock(dictionary).acquire("a")
     gc.collect()
     assert dictionary.get("a") is None
@@ -391,7 +391,7 @@ async def test_a_store_that_is_down_raises_unavailable(
     switched.target = dictionary
 
 
-def test_a_lock_that_cannot_be_released_does_not_spoil_the_work(
+def test_a_block_does_not_fail_if_the_lock_cannot_be_released(
     dictionary: SharedDict, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with lock("a", dictionary):

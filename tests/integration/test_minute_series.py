@@ -39,7 +39,7 @@ async def test_sums_of_processes_are_added_once(dictionary: SharedDict, clock: C
     assert first.news("a", (5,)) == (5,)
 
 
-def test_what_cannot_be_flushed_is_still_new(
+def test_counts_that_cannot_be_flushed_stay_unflushed(
     dictionary: SharedDict, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_process = series(dictionary, clock)

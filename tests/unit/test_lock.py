@@ -20,7 +20,7 @@ def test_pauses_double_up_to_the_longest_and_end_with_what_remains() -> None:
     assert milliseconds() == [1, 2, 4, 8, 16, 32, 64, 128, 256, *[500] * 8, 489]
 
 
-def test_a_lock_that_is_freed_after_200_ms_is_had_after_255() -> None:
+def test_a_lock_released_after_200_ms_is_acquired_after_255() -> None:
     waited = 0
     for pause in milliseconds():
         waited += pause
@@ -29,7 +29,7 @@ def test_a_lock_that_is_freed_after_200_ms_is_had_after_255() -> None:
     assert waited == 255
 
 
-def test_a_timeout_of_0_is_not_to_wait() -> None:
+def test_a_timeout_of_0_means_no_wait() -> None:
     assert milliseconds(timeout=0) == []
 
 
@@ -52,7 +52,7 @@ def test_pauses_of_other_options(options: dict[str, float], expected: list[int])
     max_step=st.floats(0.01, 2),
     timeout=st.floats(0, 10),
 )
-def test_pauses_together_are_the_timeout(step: float, ratio: float, max_step: float, timeout: float) -> None:
+def test_pauses_add_up_to_the_timeout(step: float, ratio: float, max_step: float, timeout: float) -> None:
     waits = list(pauses(step, ratio, max_step, timeout))
     assert sum(waits) == pytest.approx(timeout)
     assert all(pause > 0 for pause in waits)
@@ -73,7 +73,7 @@ def test_the_timeout_is_at_most_the_exptime() -> None:
     assert Lock(exptime=2, timeout=0.5).timeout == 0.5
 
 
-def test_making_a_lock_asks_for_no_dictionary() -> None:
+def test_creating_a_lock_needs_no_dictionary() -> None:
     """Decorators may be used in modules that are imported before the settings are configured."""
     with pytest.raises(NotLocked, match=r"^unlocked"):
         Lock("no such dictionary").release()
@@ -108,7 +108,7 @@ def test_a_key_is_made_of_the_arguments_of_a_call() -> None:
     assert key_of("reports", report, 7) == "reports"
 
 
-def test_a_value_is_never_taken_for_a_template() -> None:
+def test_values_are_not_treated_as_templates() -> None:
     assert key_of("report:{kind}", report, 7, "{id}{strict.__class__}") == "report:{id}{strict.__class__}"
 
 

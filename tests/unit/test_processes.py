@@ -102,7 +102,7 @@ def test_a_process_has_a_separate_session() -> None:
         assert process.communicate(timeout=30) == (f"{new_session}\n", None)
 
 
-def test_it_is_gone_when_it_has_ended() -> None:
+def test_a_process_that_ended_is_gone() -> None:
     process = processes.Process([PYTHON, "-c", "pass"])
     assert process.wait(30) == 0
     end = time.monotonic() + 30

@@ -39,13 +39,11 @@ from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import columns, items
 from .forms import PurgeForm
-from .statistics import PERIODS, Figures, dictionary_text, kind_of, options
+from .statistics import CHART_PERIODS, CacheFigures, dictionary_text, kind_of, options
 from .stores import statuses, troubles
 from .tags import TagForm, latest_tags
 
 TEMPLATES: Final = "admin/resty_cache/cache"
-ROWS: Final = 8
-"""Rows per page of a table of a cache's page."""
 
 
 def _delete_key(obj: Cache, data: dict[str, Any]) -> OperationResult:
@@ -130,7 +128,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
 
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
-        rows = [Figures(cache) for cache in facts().caches]
+        rows = [CacheFigures(cache) for cache in facts().caches]
         note = _(
             "Calls in the last hour, in all processes, by level. Processes flush their counts about once per second, "
             "together with calls that reach the source."
@@ -144,7 +142,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         )
         return self.list_page(request, caches, notes=troubles(), filter=filter_form(request), live=True)
 
-    def _row(self, figures: Figures) -> Row:
+    def _row(self, figures: CacheFigures) -> Row:
         cells = {"name": self.link(figures.name), "kind": figures.kind}
         if figures.error:
             return Row(cells | {"error": unavailable(figures.error)})
@@ -160,8 +158,11 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         """
         info = all_caches()[obj.name]
         usable = info.cache is not None
-        cache_figures, tags = Figures(facts_of(info)), self._tags(request, obj, info)
-        period, of_tables = request.GET.get("period", "hour"), [f"{of}-{name}" for name in columns.PAGE for of in "op"]
+        cache_figures, tags = CacheFigures(facts_of(info)), self._tags(request, obj, info)
+        period, of_tables = (
+            request.GET.get("period", "hour"),
+            [f"{of}-{name}" for name in columns.TABLES for of in "op"],
+        )
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)
@@ -177,7 +178,9 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
                 *("stores" for store in stores if store.trouble),
             ],
             "charts": cache_figures.charts(period),
-            "periods": [(changed(request, period=name), label, name == period) for name, label in PERIODS.items()],
+            "periods": [
+                (changed(request, period=name), label, name == period) for name, label in CHART_PERIODS.items()
+            ],
             "missed": _listing(request, "missed", cache_figures.missed, "-callbacks"),
             "slow": _listing(request, "slow", cache_figures.slow, "-longest"),
             "options": options(info),
@@ -226,8 +229,8 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
 
 
 def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:
-    """Return a table of a cache's page, sorted as the URL says."""
-    return listing(request, columns.PAGE[name], rows, name=name, find="", default=default, size=ROWS)
+    """Return a table of a cache's page with eight rows, sorted as the URL says."""
+    return listing(request, columns.TABLES[name], rows, name=name, find="", default=default, size=8)
 
 
 def _usable_cache(info: CacheInfo | None) -> items.Cache:

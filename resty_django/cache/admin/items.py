@@ -22,16 +22,15 @@ from ..storage import records
 from ..tags.versions import TAG_PREFIX
 from .statistics import dictionary_text
 
-LOOKED_AT: Final = 10_000
+MAX_EXAMINED_KEYS: Final = 10_000
 """Maximum number of keys that a search examines."""
-PAGE: Final = 50
-"""Number of keys per page."""
+KEYS_PER_PAGE: Final = 50
 
 Cache = MLCache | BackendStore
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ItemRow:
     """A key in the list."""
 
     key: KeyView
@@ -41,10 +40,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ItemPage:
     """One page of keys with a prefix. `unseen`: not all keys of the dictionary were examined."""
 
-    rows: list[Row]
+    rows: list[ItemRow]
     page: int
     pages: int
     count: int
@@ -77,14 +76,14 @@ def levels_of(cache: Cache) -> Levels:
     return cache if isinstance(cache, BackendStore) else cache.levels
 
 
-def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> Rows:
+def search(cache: Cache, begin: str, page: int, *, reverse: bool = False) -> ItemPage:
     """Return the keys with a prefix, sorted. Raise `SharedDictError`."""
     prefix = levels_of(cache).prefix
     matches, unseen = _matches(cache, begin)
-    pages = max(1, -(-len(matches) // PAGE))
+    pages = max(1, -(-len(matches) // KEYS_PER_PAGE))
     page = min(max(1, page), pages)
-    names = sorted(matches, reverse=reverse)[(page - 1) * PAGE : page * PAGE]
-    return Rows(
+    names = sorted(matches, reverse=reverse)[(page - 1) * KEYS_PER_PAGE : page * KEYS_PER_PAGE]
+    return ItemPage(
         [_row(cache, matches[name], name, name[len(prefix) :]) for name in names], page, pages, len(matches), unseen
     )
 
@@ -95,20 +94,20 @@ def _matches(cache: Cache, begin: str) -> tuple[dict[str, SharedDict], bool]:
     matches: dict[str, SharedDict] = {}
     unseen = False
     for dictionary in cache.dictionaries:
-        names = dictionary.get_keys(LOOKED_AT)
-        unseen = unseen or len(names) >= LOOKED_AT
+        names = dictionary.get_keys(MAX_EXAMINED_KEYS)
+        unseen = unseen or len(names) >= MAX_EXAMINED_KEYS
         for name in names:
             if name.startswith(prefix + begin) and not name.startswith((STATISTICS_PREFIX, TAG_PREFIX)):
                 matches.setdefault(name, dictionary)
     return matches, unseen
 
 
-def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> Row:
+def _row(cache: Cache, dictionary: SharedDict, name: str, key: str) -> ItemRow:
     item = _item(dictionary, name)
     life = life_text(dictionary.ttl(name))
     value = None if item is None else item.value
     size = "" if value is None else size_of(value) or kind_of(value)
-    return Row(KeyView.of(key), life, _levels(cache, key, item), size)
+    return ItemRow(KeyView.of(key), life, _levels(cache, key, item), size)
 
 
 def find(cache: Cache, key: str) -> Details | None:

@@ -35,14 +35,13 @@ LEVELS: Final = {
     "misses": (gettext_lazy("Misses"), gettext_lazy("not found, without a callback")),
     "errors": (gettext_lazy("Errors"), gettext_lazy("the call raised")),
 }
-REASONS: Final = {
+MISS_REASONS: Final = {
     "new": gettext_lazy("Never there"),
     "expired": gettext_lazy("Expired"),
     "invalidated": gettext_lazy("Invalidated"),
     "evicted": gettext_lazy("Evicted"),
 }
-PERIODS: Final = {"hour": gettext_lazy("Last hour"), "days": gettext_lazy("Last two days")}
-LONGEST_OPTION: Final = 500
+CHART_PERIODS: Final = {"hour": gettext_lazy("Last hour"), "days": gettext_lazy("Last two days")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ class Callbacks:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CacheFigures:
     """The state of a cache as texts and charts; `error` says why its counts are unavailable."""
 
     facts: CacheFacts
@@ -248,12 +247,12 @@ def span_charts(spans: Sequence[PeriodCounts[CacheStats]], unit: TimeUnit, summa
     ]
     known = [ratio for ratio in ratios if ratio is not None]
     stats = summed((span.counts for span in spans), CacheStats())
-    reasons = [(str(label), getattr(stats, kind)) for kind, label in REASONS.items()]
+    reasons = [(str(label), getattr(stats, kind)) for kind, label in MISS_REASONS.items()]
     missed = sum(count for _label, count in reasons)
     return [
         Chart(
             _("Misses by reason"),
-            _bars(spans, REASONS),
+            _bars(spans, MISS_REASONS),
             axis,
             y_label=_("misses per minute") if by_minute else _("misses per hour"),
             summary=", ".join(f"{label} {percent(count / missed)}" for label, count in reasons if count) or _("none"),
@@ -300,8 +299,8 @@ def mean(stats: CacheStats) -> str:
 
 
 def options(info: CacheInfo) -> list[tuple[str, str]]:
-    """Return the cache's options as names and texts."""
-    return [(name, printable(text, LONGEST_OPTION)) for name, text in _options(info.cache)]
+    """Return the cache's options as names and texts of at most 500 characters."""
+    return [(name, printable(text, 500)) for name, text in _options(info.cache)]
 
 
 def _options(cache: MLCache | BackendStore | None) -> Iterator[tuple[str, str]]:

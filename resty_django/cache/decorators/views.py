@@ -11,7 +11,7 @@ Three kinds of values are stored under the key of a page: the page; a dict with 
 varies on, which are known after the view has run: then the page is stored under another key, with the values of these
 headers; and `UNCACHEABLE_PAGE`, so that no request waits for the page. `cache_status` adds a response header.
 
-What may wait is a generator of steps (`resty_django.sansio`), which is the same for sync and async views.
+A function that may wait is a generator of steps (`resty_django.sansio`), for sync and async views alike.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class CachedView:
         return mlcaches[self._cache] if isinstance(self._cache, str) else self._cache
 
     def find_in_memory(self, request: HttpRequest) -> HttpResponse | None:
-        """Return the response from memory; None if the page is not there, or the request bypasses the cache.
+        """Return the response from memory; None if memory lacks the page, or if the request bypasses the cache.
 
         Raise `BadOption` if the first argument of the view is not a request.
         """

@@ -148,7 +148,7 @@ class Loader:
         return (yield from self._load_locked(request, self._locks))
 
     def _may_serve_stale(self, stale: Record, options: CacheOptions) -> bool:
-        """Whether a value may be served as it is while it is refreshed. One that was purged may not."""
+        """Return whether an expired value may be served while it is refreshed. A purged value may not."""
         overdue = self._levels.clock() - stale.stored - stale.ttl
         return stale.ttl > 0 and 0 <= overdue < options.stale_while_revalidate
 

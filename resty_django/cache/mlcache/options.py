@@ -65,7 +65,7 @@ class CacheOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSetup:
-    """What is fixed when a cache is created; see `MLCache`. Raise `BadOption` and `MissingExtra`."""
+    """The options that are fixed when a cache is created; see `MLCache`. Raise `BadOption` and `MissingExtra`."""
 
     name: str
     lru_size: int = 100

@@ -40,7 +40,7 @@ class Hit(NamedTuple):
 
 
 class GetCall(NamedTuple):
-    """The arguments of a `get`. `options`: those of this call. `unwrap`: raise the callback's error itself in place of
+    """The arguments of a `get`. `options`: for this call. `unwrap`: raise the callback's error itself in place of
     `CallbackFailed`."""
 
     key: str

@@ -164,8 +164,8 @@ class ReservationThread:
         if self._stopping.is_set():
             return None
         # Reservations delay the reading of changed rules by 0.2 seconds at most.
-        if requests.reading is not None and (not requests.orders or now - requests.reading[1] > 0.2):
-            (future, _), requests.reading = requests.reading, None
+        if requests.reading is not None and (not requests.orders or now - requests.reading.since > 0.2):
+            future, requests.reading = requests.reading.future, None
             return WorkItem(self._read_rules, future)
         if now >= self._refresh_at and now >= self._closed_until:
             return WorkItem(self._read_rules, Future())

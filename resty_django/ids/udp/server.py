@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from ipaddress import ip_address
 from itertools import count
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from resty_django.conf import conf
 from resty_django.text import logger
@@ -51,6 +51,14 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return sock
 
 
+class ParkedRequest(NamedTuple):
+    """A request that waits for a reservation since `since` (monotonic seconds); `send` sends its reply."""
+
+    since: float
+    request: Request
+    send: Callable[[bytes], None]
+
+
 class UdpServer:
     """A server for one bound socket, until `stop` is called from a signal handler or another thread."""
 
@@ -66,7 +74,7 @@ class UdpServer:
         self._access = None if access.idle else access
         self._size = udp.max_datagram
         self._wait = conf.ids.wait
-        self._parked: dict[int, tuple[float, Request, Callable[[bytes], None]]] = {}
+        self._parked: dict[int, ParkedRequest] = {}
         self._monitors: set[int] = set()
         self._numbers = count()
         self._reported: set[str] = set()
@@ -109,17 +117,13 @@ class UdpServer:
             while requests < limit and not self.stopping:
                 datagram, address = recvfrom(size)
                 requests += 1
-                if requests & 15:
-                    if access is None and (reply := fast_path(datagram)) is not None:
-                        sendto(reply, address)
-                    else:
-                        handle(datagram, address)
+                is_timed = not requests & 15  # one request in sixteen
+                began = perf_counter_ns() if is_timed else 0
+                if access is None and (reply := fast_path(datagram)) is not None:
+                    sendto(reply, address)
                 else:
-                    began = perf_counter_ns()
-                    if access is None and (reply := fast_path(datagram)) is not None:
-                        sendto(reply, address)
-                    else:
-                        handle(datagram, address)
+                    handle(datagram, address)
+                if is_timed:
                     stats.took(perf_counter_ns() - began)
                     stats.requests += 16
         except BlockingIOError:
@@ -163,7 +167,7 @@ class UdpServer:
         if monitors:
             self._monitors.add(number)
         since = time.monotonic() if since is None else since
-        self._parked[number] = (since, pending.request, send)
+        self._parked[number] = ParkedRequest(since, pending.request, send)
         pending.future.add_done_callback(lambda future: self._unpark(number, future))
 
     def _refuse(self, request: Request, send: Callable[[bytes], None], error: IdError) -> None:
@@ -178,17 +182,16 @@ class UdpServer:
         self._monitors.discard(number)
         if parked is None:
             return
-        since, request, send = parked
         try:
             error = future.exception()
             if isinstance(error, IdError):
-                self._refuse(request, send, error)
+                self._refuse(parked.request, parked.send, error)
             else:
-                send(self.handler.resume(request))
+                parked.send(self.handler.resume(parked.request))
         except Ignored as ignored:
             self.stats.dropped[str(ignored)] += 1
         except Pending as pending:
-            self._park(pending, send, since)
+            self._park(pending, parked.send, parked.since)
         except Exception as failure:
             self._note("internal_error", failure)
 
@@ -196,10 +199,10 @@ class UdpServer:
         """Refuse requests that have been parked for too long because the database hangs."""
         while not ended.wait(0.1):
             late = time.monotonic() - self._wait
-            for number, (since, request, send) in self._parked.copy().items():  # other threads change it meanwhile
-                if since < late and self._parked.pop(number, None) is not None:
+            for number, parked in self._parked.copy().items():  # other threads change it meanwhile
+                if parked.since < late and self._parked.pop(number, None) is not None:
                     self._monitors.discard(number)
-                    self._refuse(request, send, unavailable())
+                    self._refuse(parked.request, parked.send, unavailable())
 
     def _drain(self) -> None:
         self.sock.setblocking(False)

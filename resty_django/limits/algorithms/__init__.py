@@ -18,7 +18,7 @@ state return an `Outcome`. Those that read it raise `ForeignData` for bytes of a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -34,32 +34,31 @@ not remove it from each state and add it again.
 KEEP_SLOT_MS: Final = 2**16
 """Only the first request in each slot of this length updates how long the store keeps the state of a bucket."""
 
-C = TypeVar("C")
 R = TypeVar("R")
 
 Outcome = tuple[bytes | None, float | None, R]
 """The new state (None: write nothing), seconds for which it is kept (0: indefinitely, None: as before), the result."""
 
 
-class StateOperation(Struct, Generic[C], frozen=True):
+class StateOperation(Struct, frozen=True):
     """An operation on the state of a key: a pure function, and its name in the algorithm's Lua script.
 
     `flag`: whether its result is True or None; a script returns 1 for True.
     """
 
-    pure: Callable[[bytes | None, int, C, int], Outcome[Any]]
+    pure: Callable[[bytes | None, int, Any, int], Outcome[float | None]]
     lua: str
     flag: bool = False
 
 
-class Algorithm(Struct, Generic[C], frozen=True):
+class Algorithm(Struct, frozen=True):
     """The functions of a module of this package, and the name of its Lua script."""
 
     lua: str
-    incoming: Callable[[bytes | None, int, C, int, bool], Outcome[Decision]]
+    incoming: Callable[[bytes | None, int, Any, int, bool], Outcome[Decision]]
     decide: Callable[..., Decision]
-    can_pass: Callable[[C, int], bool]
-    uncommit: StateOperation[C]
+    can_pass: Callable[[Any, int], bool]
+    uncommit: StateOperation
 
 
 def foreign_data(expected: str) -> ForeignData:

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import time_ns
-from typing import Any, ClassVar, Final, Generic, Self, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -26,8 +26,6 @@ from .validation import check_cost, check_on_error, unknown_option
 
 log = logger("resty_django.limits")
 
-C = TypeVar("C", bound=Struct)
-"""The configuration of an algorithm."""
 
 LOCAL_PREFIX: Final = "local:"
 """The prefix of tokens of slots that were taken only in this process, while the store was down."""
@@ -52,7 +50,7 @@ class LimiterOptions(TypedDict, total=False):
     clock: Callable[[], float] | None
 
 
-class Limiter(ABC, Generic[C]):
+class Limiter(ABC):
     """A limit and the store of its states. Safe in threads and tasks, and after a fork.
 
     `LimiterOptions` lists the options; an unknown one raises `TypeError`. The settings are read on the first call,
@@ -60,8 +58,10 @@ class Limiter(ABC, Generic[C]):
     of the decision.
     """
 
-    algorithm: ClassVar[Algorithm[Any]]
-    give_back: ClassVar[StateOperation[Any] | None] = None
+    algorithm: ClassVar[Algorithm]
+    config: Struct
+    """The numbers of the limit for the algorithm."""
+    give_back: ClassVar[StateOperation | None] = None
     """Undoes a recorded request after its task was cancelled, if necessary; else None."""
 
     def __init__(self, **options: Unpack[LimiterOptions]) -> None:
@@ -82,13 +82,13 @@ class Limiter(ABC, Generic[C]):
         self._stores: dict[Any, Store] = STORES if store is None or type(store) is str else {store: store_of(store)}
         self._local: Store | None = None
         self._log_after = 0.0
-        self.config: C = self._make_config()
+        self.config = self._make_config()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.prefix!r}: {self.describe()}>"
 
     @abstractmethod
-    def _make_config(self) -> C:
+    def _make_config(self) -> Struct:
         """Return the numbers of the limit for the algorithm. Raise `TypeError` or `ValueError` if one is not valid."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class Limiter(ABC, Generic[C]):
 
     # --- undoing ---
 
-    def uncommit(self, key: object, cost: int = 1) -> Any:
+    def uncommit(self, key: object, cost: int = 1) -> float:
         """Undo a recorded request.
 
         Return the number left (windows) or in progress (concurrency), or True; 0 if the store cannot be used and
@@ -189,7 +189,7 @@ class Limiter(ABC, Generic[C]):
         """
         return self._or_not_found(self._change(self.algorithm.uncommit, key, self.config, check_cost(cost)), key)
 
-    async def auncommit(self, key: object, cost: int = 1) -> Any:
+    async def auncommit(self, key: object, cost: int = 1) -> float:
         """Run `uncommit` without blocking the event loop."""
         return self._or_not_found(await self._achange(self.algorithm.uncommit, key, self.config, check_cost(cost)), key)
 
@@ -249,11 +249,11 @@ class Limiter(ABC, Generic[C]):
         """Return the time in milliseconds."""
         return time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
 
-    def call_config(self) -> C:
+    def call_config(self) -> Struct:
         """Return the configuration for one call."""
         return self.config
 
-    def on_combined(self, decision: Decision | None) -> None:
+    def on_combined(self, decision: Decision | None) -> None:  # noqa: B027 - only some limiters do something
         """Handle a decision made together with other limiters; None: nothing was recorded."""
 
     def undo(self, key: object, token: str) -> None:
@@ -275,7 +275,7 @@ class Limiter(ABC, Generic[C]):
 
     # --- the store cannot be used ---
 
-    def _change(self, operation: StateOperation[C], key: object, config: C, cost: int) -> Any:
+    def _change(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         """Return the result of an operation; 0 if the store cannot be used and `on_error` is not "raise"."""
         store = self._stores[self._store]
         if store.breaker.down and self._bypasses_store(store.breaker):
@@ -290,7 +290,7 @@ class Limiter(ABC, Generic[C]):
             store.breaker.reset()
         return result
 
-    async def _achange(self, operation: StateOperation[C], key: object, config: C, cost: int) -> Any:
+    async def _achange(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         store = self.store
         if store.breaker.down and self._bypasses_store(store.breaker):
             return self._change_without_store(operation, key, config, cost)
@@ -319,7 +319,7 @@ class Limiter(ABC, Generic[C]):
                 raise error
             raise (ForeignData if foreign else StoreFailed)(str(error)) from error
 
-    def _change_without_store(self, operation: StateOperation[C], key: object, config: C, cost: int) -> Any:
+    def _change_without_store(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         """Return the result of an operation while the store cannot be used."""
         return 0
 
@@ -349,7 +349,7 @@ class Limiter(ABC, Generic[C]):
         return self.step(False, 1, None)[2].limit
 
     @staticmethod
-    def _or_not_found(result: Any, key: object) -> Any:
+    def _or_not_found(result: float | None, key: object) -> float:
         if result is None:
             raise NotFound(f"not found: the key {key!r} has no recorded request.")
         return result

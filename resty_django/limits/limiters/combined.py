@@ -33,7 +33,7 @@ from .slots import Slot, aacquire, acquire
 States = list[float | None]
 
 
-def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: States | None = None) -> CombinedDecision:
+def combine(limiters: Sequence[Limiter], keys: Sequence[object], states: States | None = None) -> CombinedDecision:
     """Decide on a request with all limiters, each with its key, and record it.
 
     `states` is filled in place with the states of the limiters that recorded it; after a refusal, some may have. Raise
@@ -53,7 +53,7 @@ def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: St
 
 
 async def acombine(
-    limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: States | None = None
+    limiters: Sequence[Limiter], keys: Sequence[object], states: States | None = None
 ) -> CombinedDecision:
     """Run `combine` without blocking the event loop."""
     store, names = _together(limiters, keys)
@@ -68,7 +68,7 @@ async def acombine(
     return _combined(await arun(deciding_in_calls(limiters, keys)), states)
 
 
-def _together(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> tuple[Store | None, list[object]]:
+def _together(limiters: Sequence[Limiter], keys: Sequence[object]) -> tuple[Store | None, list[object]]:
     """Return the common store of all limiters (None: they have none, or it is down) and the keys in it."""
     if len(limiters) != len(keys):
         raise ValueError(
@@ -91,31 +91,33 @@ def _fault(store: Store, error: Exception) -> None:
         store.breaker.record_failure(error)
 
 
-def deciding_in_calls(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Steps[Answers]:
+def deciding_in_calls(limiters: Sequence[Limiter], keys: Sequence[object]) -> Steps[Answers]:
     """Run the protocol with separate calls."""
     phases = two_phases(len(limiters))
     tokens = [""] * len(limiters)
-    resume: Callable[[Any], Ask] = phases.send
-    answer: Any = None
+    resume: Callable[[Any], Ask] = phases.send  # or throw, after an error
+    answer: Decision | LimitError | None = None
     while True:
         try:
             index, commit = resume(answer)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            answers: Answers = done.value
+            return answers
         limiter, key = limiters[index], keys[index]
         resume = phases.send
         try:
             if commit is None:
                 yield Step(limiter.undo, limiter.aundo, (key, tokens[index]))
             else:
-                answer = yield Step(limiter.incoming, limiter.aincoming, (key, commit))
-                tokens[index] = answer.token
+                decision: Decision = yield Step(limiter.incoming, limiter.aincoming, (key, commit))
+                tokens[index] = decision.token
+                answer = decision
         except LimitError as error:
             if commit is not None:
                 resume, answer = phases.throw, error
 
 
-def _noted(limiters: Sequence[Limiter[Any]], answers: Answers) -> Answers:
+def _noted(limiters: Sequence[Limiter], answers: Answers) -> Answers:
     """Notify the limiters that decided and track requests whether they have recorded this one."""
     refused, decisions = answers
     for index, limiter in enumerate(limiters):
@@ -163,7 +165,7 @@ class CombinedLimiter:
     `remaining`. `limiters`: rate limiters of one store.
     """
 
-    def __init__(self, limiters: Sequence[Limiter[Any]]) -> None:
+    def __init__(self, limiters: Sequence[Limiter]) -> None:
         self.limiters = tuple(limiters)
 
     def __repr__(self) -> str:
@@ -243,7 +245,7 @@ class CombinedLimiter:
         return _first_refusal(iter(decisions))
 
 
-def together(limiters: Sequence[Limiter[Any]]) -> Limiter[Any] | CombinedLimiter:
+def together(limiters: Sequence[Limiter]) -> Limiter | CombinedLimiter:
     """Return the only limiter, or one that decides by all of them."""
     return limiters[0] if len(limiters) == 1 else CombinedLimiter(limiters)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from math import inf
 from time import time_ns
-from typing import Any, ClassVar, Final, Unpack
+from typing import ClassVar, Final, Unpack
 
 from resty_django.processes.forks import after_fork
 
@@ -15,6 +15,7 @@ from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
 from .base import LOCAL_PREFIX, Limiter, LimiterOptions
+from .slots import holds_slot
 from .validation import check_cost, milliseconds, not_negative, positive, whole
 
 MAX_LEASES: Final = 2**16
@@ -25,7 +26,7 @@ _bits = _tokens.getrandbits
 after_fork(_tokens.seed)
 
 
-class Concurrency(Limiter[ConcurrencyConfig]):
+class Concurrency(Limiter):
     """Limits to `max` concurrent requests, and `burst` more that must wait (`delay`), like nginx's `limit_conn`.
 
     `default_delay`: the assumed duration of a request in seconds, until `leaving` reports latencies to this object.
@@ -34,6 +35,7 @@ class Concurrency(Limiter[ConcurrencyConfig]):
     takes 16 bytes of the state; with thousands of slots under one key, use None.
     """
 
+    config: ConcurrencyConfig
     algorithm: ClassVar = Algorithm(
         lua="concurrency",
         incoming=concurrency.incoming,
@@ -42,7 +44,7 @@ class Concurrency(Limiter[ConcurrencyConfig]):
         uncommit=StateOperation(concurrency.uncommit, "uncommit"),
     )
     _leaving: ClassVar = StateOperation(concurrency.leaving, "leaving")
-    give_back: ClassVar[StateOperation[Any] | None] = _leaving
+    give_back: ClassVar[StateOperation | None] = _leaving
     _renew: ClassVar = StateOperation(concurrency.renew, "renew")
 
     def __init__(
@@ -121,15 +123,14 @@ class Concurrency(Limiter[ConcurrencyConfig]):
         `NotFound` if nothing is in progress under the key.
         """
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
-        count: int | None = self._slot(operation, key, token, cost)
-        return count if count is not None and latency is None else self._count_left(count, key, latency)
+        return self._count_left(self._slot(operation, key, token, cost), key, latency)
 
     async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
         """Run `leaving` without blocking the event loop."""
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
         return self._count_left(await self._aslot(operation, key, token, cost), key, latency)
 
-    def _leaving_operation(self, token: str, cost: int) -> tuple[StateOperation[ConcurrencyConfig], int]:
+    def _leaving_operation(self, token: str, cost: int) -> tuple[StateOperation, int]:
         """Return the operation that releases a slot, and its cost: a token stands for all slots of a request."""
         if token.removeprefix(LOCAL_PREFIX):
             return self._leaving, 1
@@ -160,21 +161,21 @@ class Concurrency(Limiter[ConcurrencyConfig]):
     async def aundo(self, key: object, token: str) -> None:
         await self.auncommit(key, token=token)
 
-    def _slot(self, operation: StateOperation[ConcurrencyConfig], key: object, token: str, cost: int = 1) -> Any:
+    def _slot(self, operation: StateOperation, key: object, token: str, cost: int = 1) -> float | None:
         config = self._with_token(token)
         if LOCAL_PREFIX in token:
             return self.local.change(self, operation, self.key(key), config, cost)
         return self._change(operation, key, config, cost)
 
-    async def _aslot(self, operation: StateOperation[ConcurrencyConfig], key: object, token: str, cost: int = 1) -> Any:
+    async def _aslot(self, operation: StateOperation, key: object, token: str, cost: int = 1) -> float | None:
         config = self._with_token(token)
         if LOCAL_PREFIX in token:
             return self.local.change(self, operation, self.key(key), config, cost)
         return await self._achange(operation, key, config, cost)
 
-    def _count_left(self, result: int | None, key: object, latency: float | None) -> int:
+    def _count_left(self, result: float | None, key: object, latency: float | None) -> int:
         """Adjust delays to the latency, and return the number in progress. Raise `NotFound` if it is None."""
-        count: int = self._or_not_found(result, key)
+        count = int(self._or_not_found(result, key))
         if latency is not None:
             unit_delay = (latency + self.unit_delay) / 2
             if 0 < unit_delay < inf:
@@ -200,8 +201,3 @@ class Concurrency(Limiter[ConcurrencyConfig]):
 
     def describe(self) -> str:
         return descriptions.concurrency(self.max, self.burst)
-
-
-def holds_slot(decision: Decision) -> bool:
-    """Return whether a recorded request holds a slot: it does not if it passed because the store was down."""
-    return decision.allowed and (not decision.failed or decision.token != "")

@@ -17,6 +17,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, Self, Unpack
 
+from msgspec import Struct
+
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.text.durations import parse_duration
@@ -34,13 +36,13 @@ from ..decision import Decision
 from . import descriptions
 from .base import Limiter, LimiterOptions
 from .units import passing_rate, refill_of, slower
-from .validation import MAX_NUMBER, MAX_SECONDS, check_cost, not_negative, positive, whole_limit, window_ms
+from .validation import MAX_AMOUNT, MAX_SECONDS, check_cost, not_negative, positive, whole_limit, window_ms
 
 IDLE_SECONDS: Final = 60.0
 """The `idle` in seconds of leaky buckets, and of the token buckets of decorators, policies and throttles."""
 
 
-class LeakyBucket(Limiter[leaky_bucket.LeakyBucketConfig]):
+class LeakyBucket(Limiter):
     """Limits to `rate` requests per second, with a queue of `burst` requests.
 
     A request that passes may have to wait (`delay`) for its turn, as in nginx's `limit_req`. If you ignore the delay,
@@ -106,7 +108,7 @@ class LeakyBucket(Limiter[leaky_bucket.LeakyBucketConfig]):
         return descriptions.leaky_bucket(self.rate, self.burst)
 
 
-class Window(Limiter[fixed_window.WindowConfig]):
+class Window(Limiter):
     """A limit of requests per window; a subclass says when windows begin."""
 
     def __init__(self, limit: int, window: float, **options: Unpack[LimiterOptions]) -> None:
@@ -171,7 +173,7 @@ class SlidingWindow(Window):
         return descriptions.sliding_window(self.limit, self.window)
 
 
-class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
+class TokenBucket(Limiter):
     """A bucket of `capacity` tokens, refilled at `rate`; a request takes one token.
 
     `rate`: a string such as "10/s", or requests per second. `capacity`: None: the number of requests in `rate`. If no
@@ -289,7 +291,7 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
             max_wait=max_wait,
             clamp=self.clamp,
             keep=_keep_seconds(self.idle, fill_time / 1000),
-            min_tokens=max(token_bucket.min_tokens(interval, self.quantum, max_wait), -1000 * MAX_NUMBER),
+            min_tokens=max(token_bucket.min_tokens(interval, self.quantum, max_wait), -1000 * MAX_AMOUNT),
             fill_time=max(fill_time, interval),
             keep_tokens=keep_tokens,
         )
@@ -310,19 +312,15 @@ class TokenBucket(Limiter[token_bucket.TokenBucketConfig]):
         """
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = self._change(self._take_available, key, self.config, min(count, MAX_NUMBER))
-        return tokens
+        return self._change(self._take_available, key, self.config, min(count, MAX_AMOUNT)) or 0
 
     async def atake_available(self, key: object, count: int) -> float:
         """Run `take_available` without blocking the event loop."""
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = await self._achange(self._take_available, key, self.config, min(count, MAX_NUMBER))
-        return tokens
+        return await self._achange(self._take_available, key, self.config, min(count, MAX_AMOUNT)) or 0
 
-    def _change_without_store(
-        self, operation: StateOperation[Any], key: object, config: token_bucket.TokenBucketConfig, cost: int
-    ) -> Any:
+    def _change_without_store(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         if operation is not self._take_available:
             return 0
         self.store.breaker.calls += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from django.http import HttpRequest
 
@@ -114,7 +113,7 @@ def _limits(sources: Iterable[Policy | RequestLimit], tier: str) -> list[Request
 
 
 @functools.lru_cache(256)
-def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
+def _limit(policy: Policy, limiter: Limiter, first: bool) -> RequestLimit:
     """Return the limit of one rate of a policy; a request that passes is counted by the `first` one."""
     options = LimitOptions(
         key=policy.key,

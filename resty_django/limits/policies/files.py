@@ -129,7 +129,7 @@ def _read(text: str) -> list[Editable]:
         except ValidationError as error:
             errors[number] = error
     numbers: dict[tuple[type[Editable], tuple[str, ...]], int] = {}
-    limiters: dict[str, list[Limiter[Any]]] = {}
+    limiters: dict[str, list[Limiter]] = {}
     for number, row in sorted(rows.items(), key=lambda item: isinstance(item[1], LimitOverride)):
         first = numbers.setdefault((type(row), row.natural_key()), number)
         try:

@@ -40,15 +40,15 @@ class Policy:
     """
 
     spec: PolicySpec
-    rates: tuple[Limiter[Any], ...]
+    rates: tuple[Limiter, ...]
     key: keys.RequestKey
     match: Match
     stored: bool
     """Whether the policy is from the database, not declared in code."""
-    tiers: Mapping[str, tuple[Limiter[Any], ...]] = field(default_factory=dict)
+    tiers: Mapping[str, tuple[Limiter, ...]] = field(default_factory=dict)
     exemption: PolicyExemption | None = None
     ban: BanRule | None = None
-    limiter: Limiter[Any] | CombinedLimiter = field(init=False)
+    limiter: Limiter | CombinedLimiter = field(init=False)
     """Decides by all of the policy's own rates."""
     name: str = field(init=False)
     mode: str = field(init=False)
@@ -66,7 +66,7 @@ class Policy:
         return self.match.methods
 
     @property
-    def limiters(self) -> list[Limiter[Any]]:
+    def limiters(self) -> list[Limiter]:
         """All limiters: of the policy's own rates, and of its tiers."""
         return [*self.rates, *(limiter for limiters in self.tiers.values() for limiter in limiters)]
 
@@ -164,17 +164,17 @@ def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
     )
 
 
-def limiters_of(spec: PolicySpec) -> tuple[Limiter[Any], ...]:
+def limiters_of(spec: PolicySpec) -> tuple[Limiter, ...]:
     """Return the limiters of the policy's own rates, for its states in the store."""
     return _limiters(rate_specs(spec))
 
 
-def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter[Any], ...]]:
+def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter, ...]]:
     """Return the limiters of the tiers of a policy. Each tier has separate states."""
     return {tier: _limiters(specs, tier) for tier, specs in tier_specs(spec).items()}
 
 
-def _limiters(specs: Iterable[PolicySpec], tier: str = "") -> tuple[Limiter[Any], ...]:
+def _limiters(specs: Iterable[PolicySpec], tier: str = "") -> tuple[Limiter, ...]:
     return tuple(
         build(spec, prefix=state_prefix(spec, tier, position), name=spec.name, on_error=spec.on_error or None)
         for position, spec in enumerate(specs)

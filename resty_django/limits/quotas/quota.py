@@ -81,31 +81,33 @@ class Usage(NamedTuple):
 
 
 class QuotaSettings(TypedDict, total=False):
-    """Options of a quota; `QuotaOptions` has one more.
-
-    `per`: "hour", "day", "week" or "month" (required). `timezone`: its name, or a `tzinfo` (None: the setting
-    TIME_ZONE). `anchor`: a function of the key that returns the date on which its weeks or months start, for example
-    the sign-up date; a process keeps the dates. `tiers`: in place of a limit, the units of each tier (None: unlimited).
-    `tier`: a function of the request, or its dotted path, that returns its tier (None: the setting TIER). `max_block`:
-    the maximum number of units that are reserved together (default: 100). `store`, `on_error`, `clock`: as in the
-    limiters; `on_error` decides while the database does not answer. Without the store, each use writes its row.
-    """
+    """Options of a quota; `QuotaOptions` has one more."""
 
     per: str
+    """The period: "hour", "day", "week" or "month" (required)."""
     timezone: str | tzinfo | None
+    """The time zone of the periods, or its name (default: the setting TIME_ZONE)."""
     anchor: Anchor | None
+    """Returns the date on which the weeks or months of a key start, such as the sign-up date; a process keeps it."""
     tiers: Mapping[str, int | None] | None
+    """In place of a limit, the units of each tier (None: unlimited)."""
     tier: RateFunction | str | None
+    """A function of the request, or its dotted path, that returns its tier (default: the setting TIER)."""
     max_block: int | None
+    """The maximum number of units that are reserved together (default: 100)."""
     store: str | SharedDict | LocalStore | None
+    """As in the limiters. Without the store, each use writes its row."""
     on_error: str | None
+    """As in the limiters, while the database does not answer."""
     clock: Callable[[], float] | None
+    """As in the limiters."""
 
 
 class QuotaOptions(QuotaSettings, total=False):
-    """Options of a quota. `key`: how requests are grouped (default: "user")."""
+    """Options of a quota."""
 
     key: keys.KeySpec
+    """How requests are grouped (default: "user")."""
 
 
 class Quota:

@@ -22,6 +22,8 @@ from ..limiters.concurrency import Concurrency
 from ..limiters.rate import LeakyBucket, TokenBucket
 from ..overrides.limits import overridden_limiter
 from ..specs.ban import BanRule
+from ..statistics.catalog import LimitKind
+from ..statistics.counting import DecisionCounter
 from .headers import AdvertisedLimit
 
 MIN_SLEEP_SECONDS: Final = 0.001
@@ -32,29 +34,33 @@ MIN_SLEEP_SECONDS: Final = 0.001
 class LimitOptions:
     """The requests that a limit counts, their cost, and the effect of a refusal.
 
-    `key`: how requests are grouped. `cost`: the number of requests that one request counts as, or a function of the
-    request. `methods`: limited methods (empty: all; GET includes HEAD). `when`: a function of the request that returns
-    whether the limit applies. `exemption`: exempt requests. `count_when`: a function of the response that returns
-    whether the request counts (None: always). `shadow`: decide and log, but let all requests pass. `block`: whether
-    requests are refused; if not, the view decides with `request.limits`. `status`: the status of refusals (None: the
-    setting STATUS). `ban`: the rule that bans refused keys. `nodelay`: ignore delays. `undelayed`: the number of
-    requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`).
-
     Raise `TypeError` or `ValueError` for wrong values.
     """
 
     key: RequestKey
+    """How requests are grouped."""
     cost: int | RequestFunction[int] = 1
+    """The number of requests that one request counts as, or a function of the request that returns it."""
     methods: Collection[str] = ()
+    """The limited methods; empty: all. GET includes HEAD."""
     when: RequestFunction[object] | None = None
+    """Returns whether the limit applies to a request."""
     exemption: Exemption | None = None
+    """Exempt requests."""
     count_when: Callable[[Any], object] | None = None
+    """Returns whether a request with this response counts; None: always."""
     shadow: bool = False
+    """Decide and log, but let all requests pass."""
     block: bool = True
+    """Refuse requests; if not, the view decides with `request.limits`."""
     status: int | None = None
+    """The status of refusals; None: the setting STATUS."""
     ban: BanRule | None = None
+    """The rule that bans refused keys."""
     nodelay: bool = False
+    """Ignore delays."""
     undelayed: float = 0
+    """The number of requests of a leaky bucket's burst that pass without a delay (nginx's `delay=`)."""
 
     def __post_init__(self) -> None:
         plain_function(self.cost, "cost of a limit")
@@ -139,6 +145,36 @@ class RequestLimit:
         """Whether the setting MAX_WAITING limits the number of waiting requests: unless `max_wait` is infinite."""
         self.advertised = AdvertisedLimit(self.label, limiter)
 
+    @classmethod
+    def counted(
+        cls,
+        kind: LimitKind,
+        name: str,
+        limiter: Limiter,
+        options: LimitOptions,
+        *,
+        label: str = "",
+        series: str,
+        location: str,
+    ) -> RequestLimit:
+        """Return a limit whose decisions are counted in the statistics, and list it in the catalog.
+
+        `kind`: of the limit. `series`: the name under which it is counted. `location`: its dotted name in the code.
+        """
+        counter = DecisionCounter(
+            kind,
+            series,
+            limiter,
+            location,
+            shadow=options.shadow or not options.block,
+            nodelay=options.nodelay,
+            roles=options.key.roles,
+        )
+        limit = cls(name, limiter, options, label=label, record=counter.record, series=counter.series)
+        if limit.ban is not None:
+            limit.ban.list_in_catalog(location)
+        return limit
+
     def delay_of(self, decision: Decision) -> float:
         """Return the seconds to sleep: the delay, the part of it that nginx's `delay=` leaves, or 0."""
         if self.options.nodelay or not decision.delay:
@@ -155,7 +191,7 @@ class RequestLimit:
 
 
 @functools.lru_cache(1024)
-def _with_limiter(limit: RequestLimit, limiter: Limiter[Any]) -> RequestLimit:
+def _with_limiter(limit: RequestLimit, limiter: Limiter) -> RequestLimit:
     """Return the limit with a limiter that has other numbers for the same states."""
     other = copy.copy(limit)
     other.limiter = limiter

@@ -163,7 +163,7 @@ def state_prefix(spec: PolicySpec, tier: str = "", position: int = 0) -> str:
     return "/".join(segment for segment in parts if segment) + ":"
 
 
-def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
+def build(spec: PolicySpec, **options: Any) -> Limiter:
     """Return the limiter of a valid policy with one rate; `options` are passed to the limiter."""
     burst = spec.burst or 0
     match spec.algorithm:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, Self, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 from django.utils.translation import gettext as _
 
@@ -29,7 +29,7 @@ class CountsUnits(Protocol):
         """Return the quota with another number of units."""
 
 
-def limiter_with_rate(limiter: Limiter[Any], text: str) -> Limiter[Any]:
+def limiter_with_rate(limiter: Limiter, text: str) -> Limiter:
     """Return a limiter with another rate that shares the states of `limiter`.
 
     A leaky bucket keeps its burst, unless the text contains another one, as in "60/m burst=20". The capacity of a token

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -14,7 +14,6 @@ from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
 from .interface import LimiterParts, Revise
 
-C = TypeVar("C", bound=Struct)
 R = TypeVar("R")
 
 
@@ -23,10 +22,10 @@ class RevisedDict(Protocol):
 
     name: str
 
-    def revise(self, key: object, function: Callable[[Any], Outcome[R]], /) -> R: ...
+    def revise(self, key: object, function: Callable[[bytes | None], Outcome[R]], /) -> R: ...
 
     def revise_many(
-        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Outcome[Any]], R]], *args: Any
+        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Outcome[object]], R]], *args: object
     ) -> R: ...
 
     def delete(self, key: object) -> bool: ...
@@ -45,7 +44,9 @@ class DirectStore:
     def decide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision:
         return self.revise(key, partial(limiter.step, commit, cost))
 
-    def change(self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int) -> Any:
+    def change(
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None:
         return self.revise(key, lambda data: operation.pure(data, limiter.now(), config, cost))
 
     def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers:
@@ -63,8 +64,8 @@ class DirectStore:
         return self.decide(limiter, key, commit, cost)
 
     async def achange(
-        self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int
-    ) -> Any:
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None:
         return self.change(limiter, operation, key, config, cost)
 
     async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers:
@@ -76,12 +77,12 @@ class DirectStore:
 
 def _decide_apart(
     states: Sequence[bytes | None], limiters: Sequence[LimiterParts]
-) -> tuple[list[Outcome[Any]], Answers]:
+) -> tuple[list[Outcome[object]], Answers]:
     """Run the protocol for different keys: the second phase would only repeat the decisions of the first."""
     now = limiters[0].now()
     last = len(limiters) - 1
     decisions: list[Decision | None] = [None] * len(limiters)
-    outcomes: list[Outcome[Any]] = []
+    outcomes: list[Outcome[object]] = []
     for index, (limiter, data) in enumerate(zip(limiters, states, strict=True)):
         outcome = limiter.algorithm.incoming(data, now, limiter.call_config(), 1, True)
         outcomes.append(outcome)
@@ -95,12 +96,12 @@ def _decide_apart(
 
 def _decide_overlapping(
     stored: Sequence[bytes | None], limiters: Sequence[LimiterParts], positions: Sequence[int]
-) -> tuple[list[Outcome[Any]], Answers]:
+) -> tuple[list[Outcome[object]], Answers]:
     """Run the protocol for limiters that share a key: each sees the records of the ones before it."""
     now = limiters[0].now()
     configs = [limiter.call_config() for limiter in limiters]
     states = list(stored)
-    revisions: list[Outcome[Any]] = [(None, None, None)] * len(states)
+    revisions: list[Outcome[object]] = [(None, None, None)] * len(states)
     phases = two_phases(len(limiters))
     answer: Decision | None = None
     while True:

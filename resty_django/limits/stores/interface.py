@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -12,26 +12,25 @@ from ..algorithms.protocol import Answers
 from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
 
-C = TypeVar("C", bound=Struct)
 R = TypeVar("R")
 
 
 class LimiterParts(Protocol):
     """The parts of a limiter that stores need; see `resty_django.limits.limiters.base`."""
 
-    algorithm: ClassVar[Algorithm[Any]]
-    give_back: ClassVar[StateOperation[Any] | None]
+    algorithm: ClassVar[Algorithm]
+    give_back: ClassVar[StateOperation | None]
     clock: Callable[[], float] | None
 
     def now(self) -> int: ...
-    def call_config(self) -> Any: ...
+    def call_config(self) -> Struct: ...
     def step(self, commit: bool, cost: int, data: bytes | None) -> Outcome[Decision]: ...
 
 
 class Revise(Protocol):
     """The method of a dictionary that changes the state of a key by a function, atomically, and returns its result."""
 
-    def __call__(self, key: object, function: Callable[[Any], Outcome[R]], /) -> R: ...
+    def __call__(self, key: object, function: Callable[[bytes | None], Outcome[R]], /) -> R: ...
 
 
 class Store(Protocol):
@@ -48,12 +47,14 @@ class Store(Protocol):
     def revise(self) -> Revise | None: ...
 
     def decide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision: ...
-    def change(self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int) -> Any: ...
+    def change(
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None: ...
     def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None: ...
     def forget(self, key: object) -> bool: ...
     async def adecide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision: ...
     async def achange(
-        self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int
-    ) -> Any: ...
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None: ...
     async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None: ...
     async def aforget(self, key: object) -> bool: ...

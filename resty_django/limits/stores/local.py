@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from resty_django.processes.forks import after_fork
 from resty_django.shdict.codec import milliseconds
@@ -17,7 +17,7 @@ from ..algorithms import Outcome
 _all: Final[weakref.WeakSet[LocalStore]] = weakref.WeakSet()
 
 R = TypeVar("R")
-State = tuple[Any, float]
+State = tuple[bytes | None, float]
 """A value and the millisecond at which it expires (0: never)."""
 
 
@@ -34,14 +34,14 @@ class LocalStore:
         self.name = name
         self._size = size
         self._clock = clock
-        self._states: OrderedDict[Any, State] = OrderedDict()
+        self._states: OrderedDict[object, State] = OrderedDict()
         self._lock = threading.Lock()
         _all.add(self)
 
     def __repr__(self) -> str:
         return f"<LocalStore {self.name!r}>"
 
-    def revise(self, key: object, function: Callable[[Any], Outcome[R]]) -> R:
+    def revise(self, key: object, function: Callable[[bytes | None], Outcome[R]]) -> R:
         """Behave like a shared dictionary in LMDB."""
         states = self._states
         with self._lock:
@@ -61,7 +61,7 @@ class LocalStore:
             return result
 
     def revise_many(
-        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Outcome[Any]], R]], *args: Any
+        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Outcome[object]], R]], *args: object
     ) -> R:
         """Behave like a shared dictionary in LMDB."""
         with self._lock:
@@ -90,7 +90,7 @@ class LocalStore:
             self._states.move_to_end(key)
         return value, expires
 
-    def _put(self, key: object, value: Any, expires: float) -> None:
+    def _put(self, key: object, value: bytes, expires: float) -> None:
         self._states[key] = value, expires
         if len(self._states) > self._size:
             self._states.popitem(last=False)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -25,8 +25,6 @@ from .circuit_breaker import CircuitBreaker
 from .interface import LimiterParts
 
 LUA: Final = Path(__file__).parent.parent / "lua"
-
-C = TypeVar("C", bound=Struct)
 
 
 @cache
@@ -73,14 +71,16 @@ class RedisStore:
             raise
         return algorithm.decide(config, cost, commit, *unpacked(reply))
 
-    def change(self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int) -> Any:
+    def change(
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None:
         arguments = packed_arguments(script_time(limiter), False, cost, config)
         reply = self._run(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (arguments,))
         return result(reply, operation.flag)
 
     async def achange(
-        self, limiter: LimiterParts, operation: StateOperation[C], key: object, config: C, cost: int
-    ) -> Any:
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None:
         arguments = packed_arguments(script_time(limiter), False, cost, config)
         reply = await self._arun(script(limiter.algorithm.lua, operation.lua), self._names((key,)), (arguments,))
         return result(reply, operation.flag)
@@ -159,7 +159,7 @@ def unpacked(reply: bytes) -> list[float]:
     return [_whole(number) for number in struct.unpack(f"<{len(reply) // 8}d", reply)]
 
 
-def result(reply: Any, flag: bool = False) -> Any:
+def result(reply: bytes | int | None, flag: bool = False) -> float | None:
     """Return the parsed reply of a script that changes a state. `flag`: whether a reply means True."""
     if flag:
         return None if reply is None else True

@@ -64,7 +64,7 @@ class ArchiveStatus:
         return self.enabled and (self.lag > 0.5 * self.keeps or self.behind > max(0.5 * self.kept, 1))
 
 
-def command(client: Client, name: str, key: str, *args: Any) -> Any:
+def command(client: Client, name: str, key: str, *args: object) -> Any:
     """Run a Redis command on a key of the job queue."""
     return client.perform(RedisCommand((name, client.prefix + key, *args)))
 
@@ -116,6 +116,6 @@ def status(client: Client) -> ArchiveStatus:
     )
 
 
-def members(client: Client, name: str, key: str, *args: Any) -> list[str]:
+def members(client: Client, name: str, key: str, *args: object) -> list[str]:
     """Return the texts of a list or set."""
     return texts(list(command(client, name, key, *args)))

@@ -163,7 +163,7 @@ def _clean(text: str, longest: int | None = None) -> str:
     return readable(text, longest).replace("\x00", "\ufffd")
 
 
-def _loaded(text: str, default: Any) -> Any:
+def _loaded(text: str, default: object) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

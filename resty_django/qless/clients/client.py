@@ -415,7 +415,7 @@ class Client(ScriptClient):
         self.source.close()
 
 
-def _value(option: str, value: Any) -> Any:
+def _value(option: str, value: object) -> Any:
     if not isinstance(value, str) or option in ("application", "fixes"):
         return value
     if re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):

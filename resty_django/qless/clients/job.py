@@ -1,4 +1,9 @@
-"""A job."""
+"""A job: `client.jobs[jid]`, or what a queue's `pop` returns.
+
+job = client.queues["mail"].pop()
+job.data  # {"order": 7}
+job.complete()
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ JOBS_PER_CALL: Final = 50
 """Maximum number of jobs that one call returns: each may have a hundred history entries."""
 _UNREAD: Final = object()
 
-Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
+Hook: TypeAlias = "Callable[[Job], Awaitable[None] | None]"
 """A function that takes the job."""
 Record = TypeVar("Record", JobRecord, RecurringRecord)
 H = TypeVar("H", bound=Callable[..., Any])
@@ -88,7 +93,7 @@ class Job(StoredJob[JobRecord]):
     def __init__(self, client: Client, record: JobRecord) -> None:
         self.client = client
         self._record = record
-        self._data: Any = _UNREAD
+        self._data: object = _UNREAD
         self._hooks: dict[str, list[Hook]] | None = None
         self.state_changed = False
         """Whether this object has completed, failed, canceled, requeued or retried the job."""
@@ -133,7 +138,7 @@ class Job(StoredJob[JobRecord]):
         return self._data
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: object) -> None:
         self._data = value
 
     @property
@@ -211,14 +216,14 @@ class Job(StoredJob[JobRecord]):
 
     # --- running the job's function ---
 
-    def perform(self) -> Any:
+    def perform(self) -> object:
         """Call the function of the job's class; a coroutine function runs in a new event loop.
 
         Raises `NotAllowed`, `MethodMissing`, `MethodType`, `ImportError`, and the function's own errors.
         """
         return job_classes.perform(self)
 
-    async def aperform(self) -> Any:
+    async def aperform(self) -> object:
         """Do the same for asyncio; a function that is not a coroutine function runs in a thread."""
         return await job_classes.aperform(self)
 
@@ -244,7 +249,7 @@ class Job(StoredJob[JobRecord]):
     # --- ending a run ---
 
     def _complete(
-        self, next: str | None = None, delay: float = 0, depends: Any = (), *, result: Any = msgspec.UNSET
+        self, next: str | None = None, delay: float = 0, depends: object = (), *, result: object = msgspec.UNSET
     ) -> Steps[str]:
         """Complete the job, or with `next` move it to that queue; return its new state.
 
@@ -253,7 +258,7 @@ class Job(StoredJob[JobRecord]):
         """
         record = self._record
         given = checked_options(queue=next, delay=delay, depends=depends)
-        options: list[Any] = []
+        options: list[object] = []
         if next is not None:
             options += ("next", next)
         if delay:
@@ -311,12 +316,12 @@ class Job(StoredJob[JobRecord]):
         self,
         queue: str,
         *,
-        data: Any = msgspec.UNSET,
+        data: object = msgspec.UNSET,
         delay: float = 0,
         priority: float | None = None,
         tags: Iterable[str] | None = None,
         retries: int | None = None,
-        depends: Any = None,
+        depends: object = None,
     ) -> Steps[str]:
         """Move the job to a queue; omitted options keep their values. Return its jid. Raises `NoSuchJob`."""
         record = self._record
@@ -410,7 +415,7 @@ class Job(StoredJob[JobRecord]):
 
     untag, auntag = sync_and_async(_untag)
 
-    def _depend(self, *others: Any) -> Steps[None]:
+    def _depend(self, *others: object) -> Steps[None]:
         """Add dependencies: IDs, results or jobs; more than 1000 are sent in batches.
 
         Raises `DependencyError` if the job is not waiting for others, also between two batches.
@@ -423,7 +428,7 @@ class Job(StoredJob[JobRecord]):
 
     depend, adepend = sync_and_async(_depend)
 
-    def _undepend(self, *others: Any, all: bool = False) -> Steps[None]:
+    def _undepend(self, *others: object, all: bool = False) -> Steps[None]:
         """Remove these dependencies, or all. Raises `DependencyError` if the job is not waiting for others."""
         jids = checked_options(depends=others)["depends"]
         if all:

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypedDict
+from types import UnionType
+from typing import Any, Final, NamedTuple, TypedDict, TypeGuard
 from uuid import UUID
 
 import msgspec
@@ -22,7 +23,7 @@ from ..errors import InvalidArgument, UnreadableReply
 from .serialization import as_list, decode, encode, read
 
 
-def class_name(klass: Any) -> str:
+def class_name(klass: object) -> str:
     """Return the name under which a job class is put: a string unchanged, or the dotted path of a class or function."""
     if isinstance(klass, str):
         return klass
@@ -54,7 +55,7 @@ class JobOptions(TypedDict, total=False):
     priority: float | None
     tags: Iterable[str] | None
     retries: int | None
-    depends: Any
+    depends: object
     outcome: Mapping[str, Any] | None
 
 
@@ -62,14 +63,14 @@ class JobOptions(TypedDict, total=False):
 class JobSpec:
     """A job to put: its class, its data, and the options described by `JobOptions`."""
 
-    klass: Any
-    data: Any = None
+    klass: object
+    data: object = None
     jid: str | None = None
     delay: float = 0
     priority: float | None = None
     tags: Iterable[str] | None = None
     retries: int | None = None
-    depends: Any = None
+    depends: object = None
     outcome: Mapping[str, Any] | None = None
 
 
@@ -101,7 +102,7 @@ class _Rule(NamedTuple):
     """The values of an option: in words, their type, and for numbers their range."""
 
     text: str
-    kind: Any = int | float
+    kind: type | UnionType = int | float
     least: float = -sys.float_info.max
     above: float = -math.inf
 
@@ -129,7 +130,7 @@ def check_names(function: str, options: Mapping[str, object], known: type) -> No
         raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}.")
 
 
-def checked_options(where: str = "", /, **options: Any) -> dict[str, Any]:
+def checked_options(where: str = "", /, **options: object) -> dict[str, Any]:
     """Return the options, in the form in which they are sent. None stands for an option that is not set.
 
     `where`: the beginning of messages. Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a
@@ -138,34 +139,37 @@ def checked_options(where: str = "", /, **options: Any) -> dict[str, Any]:
     return {name: None if value is None else _checked(where, name, value) for name, value in options.items()}
 
 
-def _checked(where: str, option: str, value: Any) -> Any:
+def _checked(where: str, option: str, value: object) -> object:
     rule = _RULES[option]
     result = _ids(value) if option == "depends" else _texts(value) if rule.kind is list else value
-    message = f"{where}{option}= must be {rule.text}, not {value!r:.80}."
     if isinstance(result, bool) or not isinstance(result, rule.kind):
         hint = f" Write {option}=[{value!r:.80}]." if rule.kind is list and isinstance(value, str) and value else ""
-        raise TypeError(message + hint)
+        raise TypeError(f"{where}{option}= must be {rule.text}, not {value!r:.80}.{hint}")
     if isinstance(result, int | float) and not (rule.least <= result <= sys.float_info.max and result > rule.above):
-        raise InvalidArgument(message)
+        raise InvalidArgument(f"{where}{option}= must be {rule.text}, not {value!r:.80}.")
     return result
 
 
-def _texts(value: Any) -> list[str] | None:
-    elements = [*value] if _is_several(value) else [None]
+def _texts(value: object) -> list[str] | None:
+    """Return a list of strings; None if the value is not a list of texts, whole numbers or UUIDs."""
+    if not _is_several(value):
+        return None
+    elements = [*value]
     are_texts = all(isinstance(element, str | int | UUID) and not isinstance(element, bool) for element in elements)
     return [*map(str, elements)] if are_texts else None
 
 
-def _ids(value: Any) -> list[str] | None:
+def _ids(value: object) -> list[str] | None:
+    """Return a list of IDs; None if the value is neither an ID, an object with one, nor a list of these."""
     ids = [*map(_id, value)] if _is_several(value) and not _id(value) else [_id(value)]
     return ids if all(ids) else None
 
 
-def _is_several(value: Any) -> bool:
+def _is_several(value: object) -> TypeGuard[Iterable[object]]:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
-def _id(value: Any) -> str:
+def _id(value: object) -> str:
     """Return the ID of a job or a group; empty if it is neither that nor an object with one."""
     jid = str(value) if isinstance(value, UUID) else getattr(value, "jid", getattr(value, "id", value))
     return jid if isinstance(jid, str) else ""
@@ -185,10 +189,14 @@ def options_of(
 ) -> tuple[Any, ...]:
     """Return all four options as every client sends them. Defaults: 0, no tags, 5, no dependencies."""
     return (
-        *("priority", 0 if priority is None else priority),
-        *("tags", "[]" if not tags else list_text(tags)),
-        *("retries", 5 if retries is None else retries),
-        *("depends", "[]" if not depends else list_text(depends)),
+        "priority",
+        0 if priority is None else priority,
+        "tags",
+        list_text(tags) if tags else "[]",
+        "retries",
+        5 if retries is None else retries,
+        "depends",
+        list_text(depends) if depends else "[]",
     )
 
 
@@ -299,7 +307,7 @@ def read_callbacks(text: str | None) -> tuple[Callback, ...]:
 
 
 def _data(text: str) -> Any:
-    """Return the data of a callback, or the text if it is not JSON."""
+    """Return the data of a callback; the text itself if it is not JSON."""
     try:
         return decode(text)
     except UnreadableReply:

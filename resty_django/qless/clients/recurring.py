@@ -72,10 +72,10 @@ class RecurringJob(StoredJob[RecurringRecord]):
     """Seconds between two jobs."""
     backlog = _Field[int, int](int)
     """Number of overdue jobs to create in addition to the latest; 0: all."""
-    klass = _Field[str, Any]()
-    data = _Field[Any, Any](decode)
+    klass = _Field[str, object]()
+    data = _Field[Any, object](decode)
 
-    def _update(self, /, **changes: Any) -> Steps[None]:
+    def _update(self, /, **changes: object) -> Steps[None]:
         """Change fields of the jobs spawned from now on.
 
         `changes`: any of `priority`, `interval`, `retries`, `data`, `klass`, `queue`, `backlog`. Raises `NoSuchJob`,
@@ -195,7 +195,7 @@ def of_reply(client: Client, reply: bytes | None) -> RecurringJob | None:
     return None if reply is None else RecurringJob(client, read(reply, RecurringRecord))
 
 
-def _sent(name: str, value: Any) -> Any:
+def _sent(name: str, value: object) -> Any:
     if name == "data":
         return encode(value)
     return class_name(value) if name == "klass" else checked_options(**{name: value})[name]

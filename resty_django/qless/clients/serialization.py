@@ -48,7 +48,7 @@ def read_latency(reply: bytes | None) -> float | None:
     return None if reply is None else float(reply)
 
 
-def encode(value: Any, what: str = "data") -> bytes:
+def encode(value: object, what: str = "data") -> bytes:
     """Return the JSON of a job's data or result; `what` names it in messages.
 
     Besides JSON types, it accepts dates, times and `timedelta` (as ISO 8601), `UUID`, `Decimal` and lazy strings (as
@@ -68,7 +68,7 @@ def encode(value: Any, what: str = "data") -> bytes:
         raise InvalidArgument(f"Job {what} must be JSON: {error}.") from None
 
 
-def ordered(value: Any) -> Any:
+def ordered(value: object) -> object:
     """Return a value whose sets are lists in the order of their JSON: a set's own order differs between processes."""
     if isinstance(value, (set, frozenset)):
         return sorted(map(ordered, value), key=encode)
@@ -77,7 +77,7 @@ def ordered(value: Any) -> Any:
     return {key: ordered(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: object) -> bool:
     """Return whether a value contains neither NaN nor infinity. Values that are not JSON for other reasons count as
     finite."""
     try:
@@ -145,7 +145,7 @@ def _replace_surrogates(error: UnicodeError) -> tuple[bytes, int]:
     return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else unknown for code in codes), error.end
 
 
-def _encode_other(value: Any) -> Any:
+def _encode_other(value: object) -> str | float:
     """Encode the types that msgspec does not know."""
     if isinstance(value, Promise):
         return str(value)
@@ -164,7 +164,7 @@ def _encode_other(value: Any) -> Any:
     raise TypeError(f"it contains a {kind}, which JSON cannot represent. {advice}")
 
 
-def _not_finite(value: Any) -> str:
+def _not_finite(value: object) -> str:
     """Return the path to a number that is not finite, or an empty string."""
     if isinstance(value, float) and not math.isfinite(value):
         return " itself" if value else ""

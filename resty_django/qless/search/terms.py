@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from ..job_classes import Runnable, find, has_source
 from ..redaction import MARKS, redacted_arguments
@@ -65,13 +65,13 @@ class Fragment:
     end: int
 
 
-def document(jid: str, klass: str, data: Any, **fields: Any) -> Document:
+def document(jid: str, klass: str, data: object, **fields: Any) -> Document:
     """Return the document of a job with these arguments, which are redacted here."""
     values = tuple((path, text) for path, text in argument_texts(klass, data) if text not in MARKS)
     return Document(jid, klass, values=values, **fields)
 
 
-def error_text(failure: Any) -> str:
+def error_text(failure: object) -> str:
     """Return what the search sees of a failure: its group and the last line of its message."""
     if not isinstance(failure, dict):
         return ""
@@ -79,11 +79,10 @@ def error_text(failure: Any) -> str:
     return f"{failure.get('group', '')}: {lines[-1] if lines else ''}"[:MAX_TEXT_LENGTH]
 
 
-def argument_texts(klass: str, data: Any) -> Iterator[tuple[str, str]]:
+def argument_texts(klass: str, data: object) -> Iterator[tuple[str, str]]:
     """Yield the paths and texts of a job's redacted arguments, with a mark for each hidden one."""
     shown = redacted_arguments(klass, data)
-    is_task = isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)
-    if is_task and isinstance(shown, dict):
+    if _is_task_data(data) and isinstance(shown, dict):
         names, position = _names_of(klass), int(has_source(data))
         args, kwargs = shown.get("args"), shown.get("kwargs")
         positional = {
@@ -94,6 +93,10 @@ def argument_texts(klass: str, data: Any) -> Iterator[tuple[str, str]]:
     yield from itertools.islice(_leaves(shown, "", 0), 500)
 
 
+def _is_task_data(data: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)
+
+
 def _names_of(klass: str) -> Sequence[str]:
     try:
         target = find(klass)
@@ -102,7 +105,7 @@ def _names_of(klass: str) -> Sequence[str]:
     return target.names if isinstance(target, Runnable) else ()
 
 
-def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+def _leaves(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:
     if depth > 20:
         return
     if isinstance(value, dict):

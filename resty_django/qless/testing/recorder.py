@@ -67,7 +67,7 @@ class EnqueuedTask:
 
     def was_called_with(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
         """Return whether the arguments are equal: by position or by name, with defaults, and after JSON."""
-        expected = msgspec.json.decode(encode([[*args], {**kwargs}]))
+        expected = msgspec.json.decode(encode([[*args], dict(kwargs)]))
         if expected == [self.args, self.kwargs]:
             return True
         bind = self.task.parameters.signature.bind

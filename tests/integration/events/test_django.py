@@ -89,7 +89,7 @@ async def test_the_first_request_under_asgi_starts_a_task_of_the_loop(outside_of
     await events.astop()
 
 
-def test_a_site_may_forbid_it(outside_of_tests: None, settings: Any) -> None:
+def test_a_setting_disables_the_automatic_start(outside_of_tests: None, settings: Any) -> None:
     settings.RESTY_DJANGO = {"EVENTS": {"AUTOSTART": False}}
     ask_wsgi()
     assert not events.running()
@@ -234,7 +234,7 @@ def test_a_listener_that_is_about_to_start_is_waited_for_quietly(
 # --- settings and the probe ---
 
 
-def test_the_dictionary_of_events_is_there_without_a_word(settings: Any) -> None:
+def test_the_dictionary_of_events_needs_no_settings(settings: Any) -> None:
     settings.RESTY_DJANGO = {}
     assert conf.events.dict == "events"
     assert conf.shared_dicts["events"].size == 4 * 1024 * 1024

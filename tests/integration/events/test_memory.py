@@ -92,7 +92,7 @@ def service(channel: MemoryChannel, **options: Any) -> EventService:
     return EventService(lambda: (channel, EventOptions.of(EventsSettings()).changed(**options)))
 
 
-def test_old_events_leave_when_there_is_no_room(channel: MemoryChannel) -> None:
+def test_the_oldest_events_are_deleted_when_the_journal_is_full(channel: MemoryChannel) -> None:
     posts = service(channel)
     for number in range(3000):
         posts.post("s", "e", [number, "x" * 1000])

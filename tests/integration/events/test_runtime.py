@@ -294,7 +294,7 @@ def test_a_listener_survives_an_outage_and_logs_it_once(
     assert eventually(lambda: [record.getMessage() for record in caplog.records] == messages)
 
 
-def test_a_start_with_a_store_that_is_down_comes_true_later(
+def test_a_start_succeeds_once_the_store_is_back(
     store: EventStore, heard: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     store.go_down()

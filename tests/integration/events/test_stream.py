@@ -62,7 +62,7 @@ def test_many_events_are_read_in_parts(channel: StreamChannel) -> None:
     assert heard == list(range(1700))
 
 
-def test_a_stream_that_lost_its_end_is_gone_on_with(
+def test_reading_continues_in_a_stream_that_lost_its_end(
     channel: StreamChannel, redis_cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a failover to a server that is behind and whose clock is, too."""

@@ -300,7 +300,7 @@ def test_raise_and_its_errors(admin_client: Client) -> None:
 
 
 @pytest.mark.parametrize("typed", ["", "500", "order/shop", "order/shop 501", "order/Shop 500", "order/shop  500"])
-def test_lower_takes_the_exact_words(admin_client: Client, typed: str) -> None:
+def test_lower_requires_the_exact_text(admin_client: Client, typed: str) -> None:
     counter = make_counter(make_rule(), bound=600)
     reply = admin_client.post(page(counter, "lower"), {"to": "500", "confirmation": typed})
     assert reply.status_code == 200
@@ -344,7 +344,7 @@ def test_confirm_step(admin_client: Client) -> None:
     assert "already" in admin_client.post(page(counter, "confirm-step"), NUMBERS).content.decode()
 
 
-def test_confirming_the_step_of_a_node_that_goes_leads_back_to_the_list(admin_client: Client) -> None:
+def test_confirming_the_step_of_a_removed_node_returns_to_the_list(admin_client: Client) -> None:
     counter = make_counter(make_rule(), step=3, node_offset=2)
     reply = admin_client.post(page(counter, "confirm-step"), NUMBERS)
     assert reply.headers["Location"] == COUNTERS
@@ -354,7 +354,7 @@ def test_confirming_the_step_of_a_node_that_goes_leads_back_to_the_list(admin_cl
 # --- who may do what ------------------------------------------------------------------------------------------------
 
 
-def test_issuing_at_a_rule_takes_its_permission() -> None:
+def test_issuing_for_a_rule_requires_the_permission() -> None:
     rule = make_rule()
     url, change = f"{RULES}{rule.pk}/issue/", f"{RULES}{rule.pk}/change/"
     stranger, owner = person("view_idrule", "change_idrule"), person("view_idrule", "issue_id")
@@ -365,7 +365,7 @@ def test_issuing_at_a_rule_takes_its_permission() -> None:
     assert owner.post(url, {"app": ""}).status_code == 302
 
 
-def test_actions_on_a_counter_that_is_gone(admin_client: Client) -> None:
+def test_actions_on_a_deleted_counter(admin_client: Client) -> None:
     for action in ACTIONS:
         assert admin_client.get(f"{COUNTERS}99/{action}/").status_code == 302
         assert admin_client.post(f"{COUNTERS}99/{action}/", NUMBERS).status_code == 302

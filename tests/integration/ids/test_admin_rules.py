@@ -180,7 +180,7 @@ def test_an_edit_without_risk_shows_no_box(admin_client: Client) -> None:
 # --- who may write what ---------------------------------------------------------------------------------------------
 
 
-def test_lua_takes_its_own_permission_to_add_change_and_preview() -> None:
+def test_lua_requires_its_own_permission_to_add_change_and_preview() -> None:
     editor, writer = person(*EDITORS), person(*EDITORS, "change_lua_rule")
     data = rule_data(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
     assert "do not have permission" in editor.post(f"{RULES}add/", data).content.decode()
@@ -208,7 +208,7 @@ def test_a_template_is_not_turned_into_a_script_without_the_permission() -> None
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON]}})
-def test_python_takes_its_own_permission() -> None:
+def test_python_requires_its_own_permission() -> None:
     data = rule_data(kind="python", source=PYTHON, reset_seconds=0)
     assert "do not have permission" in person(*EDITORS, "change_lua_rule").post(f"{RULES}add/", data).content.decode()
     allowed = person(*EDITORS, "change_python_rule")
@@ -217,7 +217,7 @@ def test_python_takes_its_own_permission() -> None:
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON.replace("Plain", "Broken")]}})
-def test_a_python_rule_that_cannot_be_made_breaks_no_page(admin_client: Client) -> None:
+def test_a_broken_python_rule_breaks_no_page(admin_client: Client) -> None:
     rule = make_rule(kind="python", source=PYTHON.replace("Plain", "Broken"), reset_seconds=0)
     counter = make_counter(rule)
     for url in (RULES, change(rule), COUNTERS, f"{COUNTERS}{counter.pk}/change/"):
@@ -269,7 +269,7 @@ def test_preview_ends_with_the_range(admin_client: Client) -> None:
     assert "given out all its numbers" in look(admin_client, data, rule)
 
 
-def test_preview_makes_a_salt_up_and_says_what_is_wrong_with_a_typed_one(admin_client: Client) -> None:
+def test_preview_generates_a_salt_and_reports_an_invalid_one(admin_client: Client) -> None:
     data = rule_data(source="{salt:4}{now:%y%m%d}{counter:06d}")
     assert shown(look(admin_client, data))[0].startswith("1234")
     assert "exactly 4" in look(admin_client, data | {"sample-salt": "toolong"})
@@ -342,7 +342,7 @@ def test_preview_is_for_those_who_may_see_rules_and_by_post_alone() -> None:
     assert viewer.get(change(rule)).status_code == 200
 
 
-def test_preview_of_a_rule_that_is_gone(admin_client: Client) -> None:
+def test_preview_of_a_deleted_rule(admin_client: Client) -> None:
     assert (
         admin_client.post(reverse("admin:resty_ids_idrule_preview", query={"rule": 77}), rule_data()).status_code == 404
     )
@@ -417,7 +417,7 @@ def test_issue_shows_what_the_service_refuses(
 # --- delete -------------------------------------------------------------------------------------------------------
 
 
-def test_deleting_a_rule_with_counters_takes_its_name(admin_client: Client) -> None:
+def test_deleting_a_rule_with_counters_requires_its_name(admin_client: Client) -> None:
     rule = make_rule()
     for number in range(23):
         make_counter(rule, f"app{number}")
@@ -434,7 +434,7 @@ def test_deleting_a_rule_with_counters_takes_its_name(admin_client: Client) -> N
     assert not IdCounter.objects.exists()
 
 
-def test_deleting_an_unused_rule_takes_no_name(admin_client: Client) -> None:
+def test_deleting_an_unused_rule_requires_no_name(admin_client: Client) -> None:
     rule = make_rule()
     assert admin_client.post(f"{RULES}{rule.pk}/delete/", {"post": "yes"}).status_code == 302
     assert not IdRule.objects.exists()

@@ -120,7 +120,7 @@ def test_a_batch_that_may_not_be_sent_takes_one_number_at_most(handler: RequestH
     assert before - service().counter("order", "shop").remaining <= 1
 
 
-def test_those_that_are_listed_or_sign_are_answered_in_full(handler: RequestHandler) -> None:
+def test_listed_or_signing_clients_get_full_replies(handler: RequestHandler) -> None:
     listed = RequestHandler(service(), UdpStats(), listed=True)
     assert len(reply_to(listed, get(count=100)) or b"") > 900
 

@@ -182,7 +182,7 @@ def test_a_rule_that_is_unknown_or_disabled(client: APIClient) -> None:
         assert problem(post(client, f"/api/ids/rules/{name}/ids/", {})) == (404, "unknown_rule")
 
 
-def test_a_used_up_counter_says_when_to_come_back(client: APIClient) -> None:
+def test_a_used_up_counter_returns_retry_after(client: APIClient) -> None:
     make_rule("day", source="D{now:%y%m%d}{counter:01d}", max_counter=1, reset_seconds=86_400, timezone="UTC")
     assert len(post(client, "/api/ids/rules/day/ids/", {"count": 2}).json()["ids"]) == 2
     response = post(client, "/api/ids/rules/day/ids/", {})
@@ -270,7 +270,7 @@ def test_other_errors_of_the_program_stay_errors_of_the_program() -> None:
     assert (response.status_code, response.data["code"]) == (409, "conflict")
 
 
-def test_an_exhausted_counter_of_the_past_is_worth_a_try_at_once() -> None:
+def test_an_exhausted_counter_of_the_past_can_be_retried_immediately() -> None:
     response = exception_handler(Exhausted("gone", until=time.time() - 100), {})
     assert response is not None
     assert response["Retry-After"] == "1"
@@ -356,7 +356,7 @@ def test_only_json_is_accepted(client: APIClient, rule: IdRule) -> None:
 # --- counters ------------------------------------------------------------------------------------------------------
 
 
-def test_where_a_counter_stands(client: APIClient, rule: IdRule) -> None:
+def test_the_position_of_a_counter_is_returned(client: APIClient, rule: IdRule) -> None:
     url = "/api/ids/rules/order/counters/"
     assert problem(client.get(url, {"app": "shop"})) == (404, "not_exist")
     assert not IdCounter.objects.exists()
@@ -396,7 +396,7 @@ def test_counters_page_by_page(client: APIClient, rule: IdRule) -> None:
 # --- rules ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_rule_from_its_making_to_its_end(client: APIClient) -> None:
+def test_a_rule_is_created_changed_and_deleted(client: APIClient) -> None:
     created = post(client, "/api/ids/rules/", {**NEW, "description": "Numbers"})
     assert created.status_code == 201
     body = created.json()
@@ -415,7 +415,7 @@ def test_a_rule_from_its_making_to_its_end(client: APIClient) -> None:
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_rules_of_odd_names_have_addresses(client: APIClient, name: str) -> None:
+def test_rules_with_unusual_names_have_urls(client: APIClient, name: str) -> None:
     url = post(client, "/api/ids/rules/", {**NEW, "name": name}).json()["url"]
     assert url.endswith(reverse("resty_ids_api:rule", kwargs={"name": name}))
     by_hand = f"/api/ids/rules/{quote(quote(name, safe=''), safe='')}/"

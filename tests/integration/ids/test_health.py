@@ -35,7 +35,7 @@ def test_the_probe_is_registered() -> None:
     assert "ids" in health.names()
 
 
-def test_all_is_well(order: IdRule) -> None:
+def test_healthy_rules_yield_one_ok_finding(order: IdRule) -> None:
     take(5)
     assert findings() == [("ok", "ids", "1 rules compile; no counter is near exhaustion.")]
 

@@ -50,7 +50,7 @@ def test_a_running_service_reports_automatically(order: IdRule) -> None:
         time.sleep(0.02)
 
 
-def test_minutes_that_are_over_leave_and_the_sum_stays() -> None:
+def test_ended_minutes_are_dropped_and_the_total_stays() -> None:
     now = 1_800_000_000.0
     add_issued("order", 3, now - 7200)
     add_issued("order", 4, now - 300)

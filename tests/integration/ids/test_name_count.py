@@ -32,7 +32,7 @@ def count(rule: IdRule) -> int:
     return IdRule.objects.values_list("name_count", flat=True).get(pk=rule.pk)
 
 
-def test_a_new_name_costs_the_same_however_many_there_are(make_rule: Callable[..., IdRule]) -> None:
+def test_a_new_name_counts_no_rows(make_rule: Callable[..., IdRule]) -> None:
     rule = make_rule(max_names=500)
     queries = []
     for number in range(3):

@@ -129,7 +129,7 @@ def test_a_tail_goes_back_unless_somebody_reserved_after_it(order: IdRule) -> No
     assert not store.give_back(order.pk, "", Cycle(0, 1), range(10, 12), 0)
 
 
-def test_names_are_stored_and_compared_to_the_byte(make_rule: MakeRule) -> None:
+def test_names_are_stored_and_compared_exactly(make_rule: MakeRule) -> None:
     rule = make_rule()
     names = ["a", "A", "á", "a\u0301", "ß", "ss", "\\", "\\\\", "日本", "😀", "a" * 64]
     with override_settings(RESTY_DJANGO={"IDS": {"NEW_NAMES_PER_SECOND": 0}}):
@@ -171,7 +171,7 @@ def test_a_confirmed_step_lets_all_nodes_continue_without_overlap(order: IdRule)
 # The gate for new names
 
 
-def test_the_gate_lets_as_many_names_through_as_a_second_allows() -> None:
+def test_the_name_gate_admits_the_names_of_one_second() -> None:
     from resty_django.ids.errors import TooFast
 
     gate = NameGate(3)
@@ -323,7 +323,7 @@ def test_risks_of_an_edit_are_reported_for_a_rule_in_use(make_rule: MakeRule) ->
     assert "scrambled" in risks(min_counter=3)
 
 
-def test_rows_say_when_they_moved(order: IdRule) -> None:
+def test_rows_have_the_time_of_their_last_change(order: IdRule) -> None:
     reserve(order)
     before = IdCounter.objects.get().updated_at
     time.sleep(0.01)

@@ -164,7 +164,7 @@ def test_replies_echo_the_request_and_only_the_server_sets_its_fields(
     assert reply["data"].startswith("O")
 
 
-def test_seq_comes_back_to_the_letter(peer: Peer) -> None:
+def test_seq_is_returned_unchanged(peer: Peer) -> None:
     for text in (b"1e400", b"12345678901234567890123", b"1.0", b'"\\u00e4"', '"ä"'.encode()):
         reply = peer.raw(b'{"action":"get","rule_name":"order","app_name":"shop","seq":' + text + b"}")
         assert b'"seq":' + text in reply
@@ -339,7 +339,7 @@ def test_a_source_is_held_to_its_rate(rule: IdRule, start: Callable[..., Peer], 
     assert peer.get()["code"] == 0
 
 
-def test_the_guard_knows_networks_and_forgets_old_sources() -> None:
+def test_access_control_checks_networks_and_forgets_old_sources() -> None:
     access = AccessControl(["10.0.0.0/8", "2001:db8::/32"], 0)
     assert access.refusal("10.1.2.3") is None
     assert access.refusal("::ffff:10.1.2.3") is None

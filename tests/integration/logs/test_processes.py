@@ -80,7 +80,7 @@ def test_a_server_that_never_answers_holds_up_the_end_for_seconds_at_most(tmp_pa
     assert "log messages for tcp://127.0.0.1:" in ended.stderr
 
 
-def test_a_child_begins_with_nothing_and_nothing_comes_twice(stream: LogServer) -> None:
+def test_a_child_starts_with_an_empty_buffer_and_nothing_is_sent_twice(stream: LogServer) -> None:
     script = """
 logger.info("of the parent, before")
 for number in range(5):

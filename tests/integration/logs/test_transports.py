@@ -150,7 +150,7 @@ def test_a_plain_server_is_not_taken_for_one_with_tls(tcp: LogServer, ship: Ship
     assert handler.stats().waiting == 1
 
 
-def test_the_session_is_used_again(certificate: Path) -> None:
+def test_the_tls_session_is_resumed(certificate: Path) -> None:
     import ssl
 
     from resty_django.logs import LogOptions

@@ -88,7 +88,7 @@ def test_braces_choose_the_node_in_a_key_but_not_in_a_name(shared: RedisDict, no
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-async def test_calls_about_the_whole(shared: RedisDict, nodes: list[Server], flushed: bool) -> None:
+async def test_calls_for_the_whole_dictionary(shared: RedisDict, nodes: list[Server], flushed: bool) -> None:
     for key in KEYS:
         shared.set(key, 1)
     if flushed:
@@ -254,7 +254,7 @@ def test_a_fork(shared: RedisDict) -> None:
     assert [shared.get(key) for key in KEYS] == [3] * len(KEYS)
 
 
-def test_what_no_node_of_a_cluster_has(use: Use, nodes: list[Server]) -> None:
+def test_a_database_number_is_refused_on_a_cluster(use: Use, nodes: list[Server]) -> None:
     use(f"redis://ann:sesame@127.0.0.1:{nodes[0].port}/3", CLIENT_CLASS=CLIENT)
     with pytest.raises(ImproperlyConfigured, match="LOCATION") as caught:
         connection()

@@ -38,7 +38,7 @@ def test_the_client_uses_the_connections_of_the_cache(server: Server, use: Use) 
     assert client.get("bytes") == BYTES
 
 
-def test_djangos_own_cache_will_do(server: Server, settings: Any, count: LuaScript) -> None:
+def test_djangos_own_cache_works(server: Server, settings: Any, count: LuaScript) -> None:
     backend = "django.core.cache.backends.redis.RedisCache"
     settings.CACHES = {"default": {}, "other": {"BACKEND": backend, "LOCATION": server.url}}
     server.call("DEL", "own")
@@ -112,7 +112,7 @@ async def _client() -> object:
     return async_connection()
 
 
-def test_outside_of_a_loop_there_is_none(server: Server, use: Use) -> None:
+def test_outside_of_a_loop_there_is_no_client(server: Server, use: Use) -> None:
     use(server.url)
     with pytest.raises(RuntimeError, match="no running event loop"):
         async_connection()
@@ -232,7 +232,7 @@ async def test_a_socket_in_the_file_system(tmp_path: Path, use: Use, count: LuaS
         assert await count.run(async_connection(), ("k",), (1,)) == 2
 
 
-async def test_tls_is_taken_over(use: Use) -> None:
+async def test_options_of_tls_are_used(use: Use) -> None:
     use("rediss://127.0.0.1:1", CONNECTION_POOL_KWARGS={"ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False})
     pool = async_connection().connection_pool  # type: ignore[union-attr]
     assert pool.connection_class is aio.SSLConnection
@@ -240,13 +240,13 @@ async def test_tls_is_taken_over(use: Use) -> None:
     assert pool.connection_kwargs["ssl_check_hostname"] is False
 
 
-async def test_an_option_that_asyncio_would_not_obey_is_refused(use: Use) -> None:
+async def test_an_option_without_support_in_asyncio_is_refused(use: Use) -> None:
     use("rediss://127.0.0.1:1", CONNECTION_POOL_KWARGS={"ssl_validate_ocsp": True})
     with pytest.raises(ImproperlyConfigured, match="ssl_validate_ocsp"):
         async_connection()
 
 
-async def test_a_policy_of_retries_is_taken_over(use: Use) -> None:
+async def test_the_retry_policy_is_used(use: Use) -> None:
     from redis.backoff import ConstantBackoff
     from redis.retry import Retry
 

@@ -237,7 +237,7 @@ def test_a_failover_by_sentinel(watched: servers.Watched) -> None:
     assert isinstance(watched.master().call("HGET", "resty:dict:callers:sync", "v"), bytes)
 
 
-def test_a_master_that_came_back_as_a_replica_is_left(watched_by_one: servers.Watched) -> None:
+def test_clients_leave_a_master_that_became_a_replica(watched_by_one: servers.Watched) -> None:
     """A connection to the old master, which lives on as a replica, leads to the new one."""
     watched = watched_by_one
     shared = RedisDict("handover")

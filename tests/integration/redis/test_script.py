@@ -38,7 +38,7 @@ async def test_a_call_is_one_evalsha(server: Server, use: Use) -> None:
     assert not {"eval", "script|load", "script|exists", "get", "ping"} & set(counts)
 
 
-async def test_a_forgotten_script_is_sent_along(server: Server, use: Use) -> None:
+async def test_a_script_unknown_to_the_server_is_sent(server: Server, use: Use) -> None:
     use(server.url)
     script = LuaScript("return 'here'")
     for _ in range(2):

@@ -128,7 +128,7 @@ def test_a_process_that_was_killed_while_it_waited_keeps_nobody_from_ringing(mak
         assert watches[0].wait(10)
 
 
-def test_rings_without_number_neither_block_nor_get_lost(make: Make, watches: list[Watch]) -> None:
+def test_many_rings_neither_block_nor_get_lost(make: Make, watches: list[Watch]) -> None:
     """A FIFO holds 64 KiB."""
     bell = bell_of(make("one"))
     watches[0].arm([bell])

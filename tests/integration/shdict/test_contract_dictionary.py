@@ -71,7 +71,7 @@ async def test_flush_all_twice_and_for_nothing(calls: Calls) -> None:
     assert await calls.get("k") == 2
 
 
-async def test_flush_expired_frees_what_is_over(calls: Calls) -> None:
+async def test_flush_expired_frees_expired_items(calls: Calls) -> None:
     assert await calls.flush_expired() == 0
     for number in range(20):
         await calls.set(f"short{number}", number, 1)
@@ -91,7 +91,7 @@ async def test_flush_expired_frees_what_is_over(calls: Calls) -> None:
     assert await calls.get_stale("ever") is None
 
 
-async def test_flush_expired_leaves_what_was_given_a_longer_life(calls: Calls) -> None:
+async def test_flush_expired_keeps_items_whose_expiry_was_postponed(calls: Calls) -> None:
     for key in ("set", "expire", "ever", "update", "gone"):
         await calls.set(key, "v", 1)
     await calls.set("set", "v", 100)
@@ -134,7 +134,7 @@ async def test_figures(calls: Calls) -> None:
         assert after.forcible is None
 
 
-async def test_close_only_lets_go(calls: Calls) -> None:
+async def test_close_loses_no_items(calls: Calls) -> None:
     await calls.set("k", "v", 5)
     await calls.close()
     await calls.close()
@@ -144,7 +144,7 @@ async def test_close_only_lets_go(calls: Calls) -> None:
     assert await calls.incr("n", 1, init=0) == 1
 
 
-async def test_calls_after_an_error_go_on(calls: Calls) -> None:
+async def test_calls_work_after_an_error(calls: Calls) -> None:
     await calls.rpush("l", 1)
     for number in range(200):
         with contextlib.suppress(SharedDictError):
@@ -154,7 +154,7 @@ async def test_calls_after_an_error_go_on(calls: Calls) -> None:
         assert await calls.incr("n", 1, init=0) == number + 1
 
 
-async def test_what_it_looks_like(calls: Calls) -> None:
+async def test_the_repr_contains_the_name(calls: Calls) -> None:
     assert "'contract'" in repr(calls.dictionary)
     with pytest.raises(AttributeError):
         await calls.nothing()

@@ -74,7 +74,7 @@ async def test_none_deletes(calls: Calls) -> None:
     assert await calls.get_many("abc") == {"b": 3}
 
 
-async def test_delete_many_counts_what_was_there(calls: Calls) -> None:
+async def test_delete_many_counts_existing_keys(calls: Calls) -> None:
     await calls.set_many({"a": 1, "b": 2}, {"a": 1, "b": 0})
     await calls.rpush("list", 1)
     calls.clock.advance(1)
@@ -247,7 +247,7 @@ async def test_patterns(calls: Calls) -> None:
         assert await matching(calls, pattern) == sorted(filter(None, keys))
 
 
-async def test_only_what_lives_matches(calls: Calls) -> None:
+async def test_only_live_keys_match(calls: Calls) -> None:
     await calls.set_many({"a": 1, "b": 1}, {"a": 1, "b": 0})
     await calls.rpush("list", 1)
     calls.clock.advance(1)

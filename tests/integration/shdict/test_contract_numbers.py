@@ -133,7 +133,7 @@ async def test_init_ttl_without_init(calls: Calls) -> None:
 # --- update ---
 
 
-async def test_update_changes_one_key_as_one_step(calls: Calls) -> None:
+async def test_update_is_atomic(calls: Calls) -> None:
     assert await calls.update("k", lambda old: Update((old or 0) + 1, result=old)) is None
     assert await calls.update("k", lambda old: Update((old or 0) + 1, result=old)) == 1
     assert await calls.get("k") == 2
@@ -253,7 +253,7 @@ async def test_items_of_a_list_come_back_as_they_were(calls: Calls) -> None:
         assert await calls.llen("l") == 1
 
 
-async def test_what_a_list_does_not_take(calls: Calls) -> None:
+async def test_values_that_a_list_rejects(calls: Calls) -> None:
     for item in (True, [1], {"a": 1}, None, object(), 2**63):
         for push in (calls.lpush, calls.rpush):
             with pytest.raises(BadValue):

@@ -203,7 +203,7 @@ async def test_delete_returns_whether_the_key_existed(calls: Calls) -> None:
 LIKE_ONE = [1, 1.0, True, "1", b"1", [1], "\x01"]
 
 
-async def test_delete_if_and_expire_if_want_the_same_value_of_the_same_type(calls: Calls) -> None:
+async def test_delete_if_and_expire_if_compare_value_and_type(calls: Calls) -> None:
     for held in LIKE_ONE:
         await calls.set("k", held, 9)
         for unequal in LIKE_ONE:
@@ -219,7 +219,7 @@ async def test_delete_if_and_expire_if_want_the_same_value_of_the_same_type(call
         assert await calls.expire_if("k", held, 5) is False
 
 
-async def test_delete_if_and_expire_if_of_what_has_expired(calls: Calls) -> None:
+async def test_delete_if_and_expire_if_of_an_expired_item(calls: Calls) -> None:
     await calls.set("k", "v", 1)
     calls.clock.advance(1)
     assert await calls.expire_if("k", "v", 5) is False

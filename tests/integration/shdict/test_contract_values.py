@@ -49,7 +49,7 @@ VALUES: list[Any] = [
 ]
 
 
-async def test_a_value_comes_back_as_what_it_was(calls: Calls) -> None:
+async def test_values_keep_their_types(calls: Calls) -> None:
     for value in VALUES:
         assert await calls.set("k", value) is StoreOutcome.STORED
         loaded = await calls.get("k")
@@ -59,7 +59,7 @@ async def test_a_value_comes_back_as_what_it_was(calls: Calls) -> None:
         assert await calls.get_item("k") == Item(value, 0, False)
 
 
-async def test_nan_comes_back(calls: Calls) -> None:
+async def test_nan_survives_a_round_trip(calls: Calls) -> None:
     await calls.set("k", math.nan)
     assert math.isnan(await calls.get("k"))
 
@@ -82,7 +82,7 @@ GIVEN: list[tuple[Any, Any]] = [
 ]
 
 
-async def test_subclasses_and_tuples_come_back_plain(calls: Calls) -> None:
+async def test_subclasses_and_tuples_are_returned_as_plain_values(calls: Calls) -> None:
     for stored, plain in GIVEN:
         await calls.set("k", stored)
         loaded = await calls.get("k")
@@ -149,7 +149,7 @@ KEYS: list[Any] = [
 ]
 
 
-async def test_every_key_is_its_own(calls: Calls) -> None:
+async def test_keys_are_independent(calls: Calls) -> None:
     for key in KEYS:
         value = "v" * 3000 if len(key) % 2 else "v"
         await calls.set(key + "x" if len(key) < 30000 else key[:-1], "beside")
@@ -172,7 +172,7 @@ async def test_every_key_is_its_own(calls: Calls) -> None:
         assert await calls.delete_many(await calls.get_keys(0)) == 1
 
 
-async def test_long_keys_that_begin_alike_are_not_mixed_up(calls: Calls) -> None:
+async def test_long_keys_with_a_common_prefix_are_distinct(calls: Calls) -> None:
     keys = ["k" * length for length in (480, 481, 499, 500, 501, 600)]
     for number, key in enumerate(keys):
         await calls.set(key, number)

@@ -78,7 +78,7 @@ def test_a_write_notices_it_and_continues_with_the_current_file(
     assert open_file(dictionary).data == other_process(folder).data
 
 
-def test_it_looks_once_in_a_second(dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_checked_once_per_second(dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(files.DictFile, "missing", lambda self: looks.append(1))
     look_at_once(dictionary)
@@ -101,7 +101,7 @@ def test_a_write_within_a_write_keeps_the_memory_open(dictionary: LmdbDict, fold
     assert dictionary.get("lock") is None
 
 
-def test_who_comes_later_makes_no_second_memory_while_the_first_is_in_use(
+def test_a_later_process_creates_no_second_memory_while_the_first_is_in_use(
     dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise an empty file would appear, and two processes could acquire a lock."""
@@ -148,7 +148,7 @@ def test_the_likely_cause_is_named(data: str, phrase: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
-def test_a_folder_that_others_use_too_is_not_to_be_closed_to_them(folder: Path, mode: int) -> None:
+def test_a_shared_folder_keeps_its_mode(folder: Path, mode: int) -> None:
     """As the folder for temporary files is."""
     folder.mkdir()
     (folder / "of somebody else").write_text("")
@@ -164,7 +164,7 @@ def test_a_folder_that_others_use_too_is_not_to_be_closed_to_them(folder: Path, 
     inner.close()
 
 
-def test_an_empty_folder_with_the_sticky_bit_is_not_to_be_closed_either(folder: Path) -> None:
+def test_an_empty_folder_with_the_sticky_bit_keeps_its_mode(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o1777)
     with pytest.raises(WrongOwner, match="PATH"):

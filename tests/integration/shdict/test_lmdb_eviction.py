@@ -46,7 +46,7 @@ def there(dictionary: LmdbDict) -> set[str]:
 
 
 @pytest.mark.parametrize("size", [1, 100, 1000, 1900, 5000, 40_000])
-def test_the_least_recently_used_go_first(small: LmdbDict, size: int) -> None:
+def test_the_least_recently_used_items_are_evicted_first(small: LmdbDict, size: int) -> None:
     keys = fill(small, size)
     assert small.stats().forcible == len(keys) - len(there(small)) > 0
     for number in range(len(keys) // 2):
@@ -94,7 +94,7 @@ def test_reading_an_item_keeps_it(small: LmdbDict) -> None:
     check(small)
 
 
-def test_expired_items_go_before_any_other(small: LmdbDict, clock: Clock) -> None:
+def test_expired_items_are_evicted_before_others(small: LmdbDict, clock: Clock) -> None:
     small.set("ever", 1)
     for number in range(110):
         small.set(f"short{number}", "x" * 1000, ttl=1)
@@ -111,9 +111,7 @@ def test_expired_items_go_before_any_other(small: LmdbDict, clock: Clock) -> Non
 
 
 @pytest.mark.parametrize("before", [0, 5, 500])
-def test_an_expiry_given_by_update_or_expire_is_known_when_room_is_needed(
-    small: LmdbDict, clock: Clock, before: float
-) -> None:
+def test_eviction_knows_an_expiry_set_by_update_or_expire(small: LmdbDict, clock: Clock, before: float) -> None:
     for number in range(100):
         small.set(f"updated{number}", "x" * 1000, before)
         small.set(f"expired{number}", "x" * 1000, before)
@@ -134,7 +132,7 @@ def test_an_expiry_given_by_update_or_expire_is_known_when_room_is_needed(
 
 
 @pytest.mark.parametrize("before", [0, 5, 500])
-def test_an_expiry_given_by_update_is_known_where_there_is_room(small: LmdbDict, clock: Clock, before: float) -> None:
+def test_an_expiry_set_by_update_is_known_without_an_eviction(small: LmdbDict, clock: Clock, before: float) -> None:
     for number in range(10):
         small.set(f"k{number}", number, before)
         small.update(f"k{number}", lambda old: Update(old + 1, 50))
@@ -145,7 +143,7 @@ def test_an_expiry_given_by_update_is_known_where_there_is_room(small: LmdbDict,
     assert small.flush_expired() == 10
 
 
-def test_flushed_items_go_before_any_other(small: LmdbDict) -> None:
+def test_flushed_items_are_evicted_before_others(small: LmdbDict) -> None:
     keys = fill(small)
     before = small.stats().forcible
     small.flush_all()
@@ -173,7 +171,7 @@ def test_an_expired_item_that_is_stored_again_does_not_hide_the_others(small: Lm
     check(small)
 
 
-def test_safe_calls_throw_out_nothing_that_lives(small: LmdbDict, clock: Clock) -> None:
+def test_safe_calls_evict_no_live_items(small: LmdbDict, clock: Clock) -> None:
     keys = [f"short{number}" for number in range(100)]
     for key in keys:
         assert small.safe_set(key, "x" * 1000, ttl=1) is StoreOutcome.STORED
@@ -209,7 +207,7 @@ def test_a_value_that_can_never_fit(small: LmdbDict) -> None:
     check(small)
 
 
-def test_a_large_value_makes_its_room_in_several_steps(small: LmdbDict) -> None:
+def test_space_for_a_large_value_is_freed_in_several_transactions(small: LmdbDict) -> None:
     keys = fill(small, 50)
     assert len(keys) > 1000
     assert small.set("large", b"x" * 250_000) is StoreOutcome.FORCED
@@ -221,7 +219,7 @@ def test_a_large_value_makes_its_room_in_several_steps(small: LmdbDict) -> None:
     check(small)
 
 
-def test_update_keeps_its_own_item_while_it_makes_room(small: LmdbDict) -> None:
+def test_update_does_not_evict_its_own_item(small: LmdbDict) -> None:
     fill(small, 300)
     small.set("grows", "", flags=3)
     for length in range(0, 200_000, 20_000):
@@ -230,7 +228,7 @@ def test_update_keeps_its_own_item_while_it_makes_room(small: LmdbDict) -> None:
     check(small)
 
 
-def test_storing_over_an_item_of_the_same_length_throws_out_nothing(small: LmdbDict) -> None:
+def test_storing_over_an_item_of_the_same_length_evicts_nothing(small: LmdbDict) -> None:
     fill(small)
     before = small.stats().forcible
     for _ in range(20):
@@ -273,7 +271,7 @@ SIZES: dict[str, Callable[[random.Random], int]] = {
 
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("size", [MIB, 8 * MIB], ids=["1 MiB", "8 MiB"])
-def test_any_sizes_for_a_while(tmp_path: Path, clock: Clock, size: int, sizes: str) -> None:
+def test_values_of_many_sizes(tmp_path: Path, clock: Clock, size: int, sizes: str) -> None:
     chance = random.Random(f"{size} {sizes}")
     dictionary = LmdbDict("any", size, str(tmp_path), clock)
     none = 0
@@ -320,7 +318,7 @@ def test_the_keys_come_in_the_order_of_their_use(small: LmdbDict) -> None:
     assert set(small.get_keys(0)[-4:]) == {"k10", "k11", "k12", "new"}
 
 
-def test_the_order_of_use_is_kept_once_half_of_the_room_is_taken(small: LmdbDict) -> None:
+def test_recency_is_tracked_once_half_of_the_space_is_used(small: LmdbDict) -> None:
     for number in range(3):
         small.set(f"k{number}", number)
     small.incr("k0")

@@ -157,5 +157,5 @@ def test_a_journal_that_was_created_again_is_noticed(shared: LmdbDict, tmp_path:
         (5 * PER_MS + 9, 5 * PER_MS + 2, 5 * PER_MS),
     ],
 )
-def test_where_reading_begins(position: int, last: int, begin: int) -> None:
+def test_the_beginning_of_a_read(position: int, last: int, begin: int) -> None:
     assert begin_of(position, last) == begin

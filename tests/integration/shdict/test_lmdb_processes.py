@@ -91,7 +91,7 @@ def test_processes_count_together(folder: Path, lmdb_dict: LmdbDict) -> None:
     check(lmdb_dict)
 
 
-def test_what_one_process_writes_another_reads_at_once(folder: Path, lmdb_dict: LmdbDict) -> None:
+def test_other_processes_read_a_write_at_once(folder: Path, lmdb_dict: LmdbDict) -> None:
     with Other(folder, "while input():\n    print(one.get('k'), one.get('k2', 'none'), flush=True)\n") as peer:
         for number in range(20):
             lmdb_dict.set("k", number)
@@ -103,7 +103,7 @@ def test_what_one_process_writes_another_reads_at_once(folder: Path, lmdb_dict: 
         assert peer.ask("look") == "None w"
 
 
-def test_what_one_process_writes_often_stays_while_another_fills_the_memory(folder: Path, lmdb_dict: LmdbDict) -> None:
+def test_items_written_often_stay_while_another_process_fills_the_memory(folder: Path, lmdb_dict: LmdbDict) -> None:
     lmdb_dict.set("hot", 0)
     fill = (
         "at = 0\n"
@@ -159,7 +159,7 @@ def test_writing_in_the_function_of_update(lmdb_dict: LmdbDict, call: str) -> No
     assert lmdb_dict.incr("other", 1, init=0) == 1
 
 
-def test_errors_that_are_kept_keep_no_transaction_alive(lmdb_dict: LmdbDict) -> None:
+def test_stored_errors_keep_no_transaction_alive(lmdb_dict: LmdbDict) -> None:
     lmdb_dict.rpush("list", 1)
     lmdb_dict.set("text", "x")
     lmdb_dict.set("broken", b"\xff")
@@ -237,7 +237,7 @@ def test_a_write_waits_for_an_old_reader_and_then_raises(
     check(lmdb_dict)
 
 
-def test_a_dictionary_that_nobody_holds_lets_go(folder: Path, clock: Clock) -> None:
+def test_a_dictionary_without_references_closes_its_files(folder: Path, clock: Clock) -> None:
     lmdb_dict = LmdbDict("one", MIB, str(folder), clock)
     lmdb_dict.set("k", "v")
     dict_file = open_file(lmdb_dict)

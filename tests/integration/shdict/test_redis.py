@@ -64,7 +64,7 @@ async def test_dictionaries_do_not_see_each_other(redis_cache: str) -> None:
     assert [name for name, shared_dict in zip(NAMES, dicts, strict=True) if not shared_dict.get_keys()] == ["a?", "*"]
 
 
-async def test_what_others_keep_under_the_prefix_is_not_an_item(shared: RedisDict, valkey: Redis) -> None:
+async def test_foreign_keys_under_the_prefix_are_not_items(shared: RedisDict, valkey: Redis) -> None:
     valkey.set("resty:dict:own:text", "x")
     valkey.rpush("resty:dict:own:list", "x")
     shared.set("k", 1)
@@ -134,7 +134,7 @@ def test_the_key_lives_as_long_as_the_item(shared: RedisDict, valkey: Redis) -> 
     assert valkey.pttl("resty:dict:own:list") == -1
 
 
-def test_a_test_may_move_the_time(redis_cache: str, clock: Clock) -> None:
+def test_the_clock_can_be_replaced(redis_cache: str, clock: Clock) -> None:
     shared = RedisDict("own", alias=redis_cache, clock=clock)
     shared.set("k", "@123", ttl=1000)
     clock.advance(999.999)
@@ -252,7 +252,7 @@ async def test_a_conflict_calls_the_function_again(shared: RedisDict, twin: bool
     assert 4 < (shared.ttl("k") or 0) <= 5
 
 
-async def test_a_list_that_comes_meanwhile(shared: RedisDict) -> None:
+async def test_a_list_stored_during_an_update(shared: RedisDict) -> None:
     def make_list(rival: RedisDict) -> None:
         rival.delete("k")
         rival.rpush("k", 1)

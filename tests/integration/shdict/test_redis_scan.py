@@ -52,7 +52,7 @@ def alone(settings: Any) -> Iterator[servers.Server]:
         yield server
 
 
-async def test_a_full_server_that_throws_nothing_out(alone: servers.Server) -> None:
+async def test_a_full_server_without_eviction(alone: servers.Server) -> None:
     shared = RedisDict("full", alias="alone")
     shared.set("k", 1)
     shared.set("gone", 1)
@@ -99,7 +99,7 @@ async def test_a_full_server_appends_the_entries_of_deletions(alone: servers.Ser
     assert alone.call("XLEN", "stream") == 6
 
 
-def test_a_server_that_throws_out(alone: servers.Server) -> None:
+def test_a_server_that_evicts(alone: servers.Server) -> None:
     shared = RedisDict("small", alias="alone")
     alone.call("CONFIG", "SET", "maxmemory", 5_000_000, "maxmemory-policy", "allkeys-lru")
     outcomes = {shared.safe_set(str(number), "x" * 50_000) for number in range(200)}
@@ -112,7 +112,7 @@ def test_a_server_that_throws_out(alone: servers.Server) -> None:
     assert stats.forcible is None
 
 
-async def test_free_space_is_what_the_server_has_left(alone: servers.Server) -> None:
+async def test_free_space_is_the_free_memory_of_the_server(alone: servers.Server) -> None:
     shared = RedisDict("space", alias="alone")
     assert shared.capacity() == await shared.acapacity() == 0
     assert shared.free_space() > 10_000_000

@@ -66,7 +66,7 @@ def test_updates_that_conflict_lose_nothing(shared: RedisDict) -> None:
     assert sum(calls) > 400, "there was no conflict"
 
 
-def test_one_of_many_adds(shared: RedisDict) -> None:
+def test_only_one_of_many_adds_stores(shared: RedisDict) -> None:
     winners: list[str] = []
 
     def add(name: str) -> None:

@@ -26,7 +26,7 @@ def run(*args: str, **options: Any) -> list[str]:
     return output.getvalue().splitlines()
 
 
-def test_one_is_made() -> None:
+def test_make_prints_a_txid() -> None:
     (first,) = run()
     (second,) = run("make")
     assert is_txid(first)

@@ -214,7 +214,7 @@ def test_an_empty_value_is_null(model: Any) -> None:
     assert model.objects.filter(request=None).count() == 2
 
 
-def test_fixtures_go_out_and_in(model: Any) -> None:
+def test_fixtures_can_be_dumped_and_loaded(model: Any) -> None:
     row = model.objects.create(text="a", request=txid())
     field = model._meta.get_field("request")
     assert field.value_to_string(row) == row.request
@@ -222,7 +222,7 @@ def test_fixtures_go_out_and_in(model: Any) -> None:
     assert row.request in serializers.serialize("json", [row])
 
 
-def test_a_migration_holds_the_field_without_what_it_always_has() -> None:
+def test_a_migration_omits_the_fixed_arguments_of_the_field() -> None:
     field = TxidField(primary_key=True, default=txid)
     _, path, args, kwargs = field.deconstruct()
     assert (path, args, kwargs) == (
@@ -272,7 +272,7 @@ def test_a_form_of_the_model_takes_txids(model: Any) -> None:
     assert form.errors == {"request": ["Enter a transaction ID: 20 characters from 0-9 and a-v."]}
 
 
-def test_a_field_of_a_form_says_what_is_missing() -> None:
+def test_a_form_field_reports_errors() -> None:
     field = TxidFormField()
     with pytest.raises(ValidationError, match="required"):
         field.clean("")

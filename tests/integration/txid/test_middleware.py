@@ -272,7 +272,7 @@ def test_a_wsgi_server_over_a_unix_socket_has_no_address(settings: Settings) -> 
     response.close()
 
 
-async def test_websockets_are_left_alone() -> None:
+async def test_websockets_get_no_txid() -> None:
     """As a router in front of Django has it: WebSockets go elsewhere, between requests that have their ids."""
     django = get_asgi_application()
     during: list[str | None] = []
@@ -302,7 +302,7 @@ async def test_websockets_are_left_alone() -> None:
     assert during == [None]
 
 
-async def test_a_client_that_goes_away_ends_the_stream_and_the_id() -> None:
+async def test_a_disconnected_client_ends_the_stream_and_its_txid() -> None:
     ended: list[str] = []
     django: Any = get_asgi_application()
 

@@ -1,4 +1,4 @@
-"""What is counted of a cache, and the record of it."""
+"""Counts of a cache, and their record."""
 
 from __future__ import annotations
 

@@ -55,11 +55,11 @@ def test_a_record_comes_back(value: Any, stored: float, ttl: float, stale: bool)
 
 
 @given(st.binary() | st.text() | st.integers() | st.none())
-def test_what_is_no_record_is_none(raw: object) -> None:
+def test_bytes_of_another_program_are_not_a_record(raw: object) -> None:
     assert decode(raw) is None or (isinstance(raw, bytes) and raw[0] == 0xC1)
 
 
-def test_an_entry_of_the_backend_is_no_record() -> None:
+def test_an_entry_of_the_backend_is_not_a_record() -> None:
     assert decode(packed_head(0, 1.0, 60.0, None) + b"\x01") == Record(1, 1.0, 60.0, False)
     assert decode(packed_head(ENTRY, 1.0, 60.0, None) + b"\x01") is None
 
@@ -192,7 +192,7 @@ def test_a_wrong_option_is_named(name: str, value: Any) -> None:
 
 
 def test_an_unknown_option_is_named() -> None:
-    with pytest.raises(BadOption, match=r"negttl is not an option of a cache\. Did you mean neg_ttl\?"):
+    with pytest.raises(BadOption, match=r"negttl.*neg_ttl"):
         CacheOptions().changed({"negttl": 1})
 
 
@@ -222,7 +222,7 @@ def test_jitter_shortens_by_a_share_at_most() -> None:
 
 
 @pytest.mark.parametrize("value", [True, None, "1", math.nan, math.inf, 1j])
-def test_what_is_no_number(value: object) -> None:
+def test_values_that_are_not_numbers(value: object) -> None:
     assert not is_number(value)
 
 

@@ -73,7 +73,7 @@ plain = st.recursive(
 @given(
     source=st.text(min_size=1), event=st.text(min_size=1), data=plain, unique=st.none() | st.text(), pid=st.integers()
 )
-def test_a_record_comes_back_as_it_was(source: str, event: str, data: Any, unique: str | None, pid: int) -> None:
+def test_a_record_survives_a_round_trip(source: str, event: str, data: Any, unique: str | None, pid: int) -> None:
     posted = Event(source, event, data, unique, pid)
     assert decode(encode(posted)) == posted
 
@@ -137,7 +137,7 @@ def test_options_come_from_the_settings() -> None:
     assert options() == EventOptions(timeout=2.0, interval=0.01, retries=999)
 
 
-def test_options_left_out_stay() -> None:
+def test_omitted_options_keep_their_values() -> None:
     changed = options().changed(interval=3, retries=None)
     assert changed == EventOptions(timeout=2.0, interval=3, retries=999)
     assert changed.changed() == changed

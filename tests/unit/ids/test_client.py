@@ -341,7 +341,7 @@ async def test_requests_that_no_server_accepts_are_refused_without_sending(
     assert not server.requests
 
 
-async def test_speaks_over_ipv6(make: Any, respond: Any) -> None:
+async def test_ipv6_nodes_work(make: Any, respond: Any) -> None:
     try:
         server = respond(family=socket.AF_INET6)
     except OSError:
@@ -390,7 +390,7 @@ async def test_an_unsigned_reply_is_ignored_by_a_client_with_a_key(make: Any, re
         await client.get("order")
 
 
-async def test_a_closed_client_says_so(make: Any, respond: Any) -> None:
+async def test_a_closed_client_raises_an_error(make: Any, respond: Any) -> None:
     client = make([respond().node])
     await client.get("order")
     await client.close()
@@ -521,7 +521,7 @@ def test_the_client_needs_no_django() -> None:
         (("::1", 7), "::1", 7, "[::1]:7"),
     ],
 )
-def test_nodes_are_read(address: Any, host: str, port: int, text: str) -> None:
+def test_nodes_are_parsed(address: Any, host: str, port: int, text: str) -> None:
     (node,) = read_nodes([address])
     assert (node.host, node.port, str(node)) == (host, port, text)
 

@@ -88,7 +88,7 @@ def test_the_counter_may_be_asked_several_times_or_never() -> None:
     assert next(numbers) == 7
 
 
-def test_a_salt_arrives_as_it_is() -> None:
+def test_a_salt_arrives_unchanged() -> None:
     assert made("return #salt .. salt", salt="Größe") == "7Größe"
     assert made("return #salt", salt="a\0b") == "3"
 
@@ -264,7 +264,7 @@ def test_a_script_that_is_too_long_is_refused() -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"milliseconds": 0}, {"memory": 1000}])
-def test_bounds_of_the_sandbox_must_leave_room(bounds: dict[str, int]) -> None:
+def test_limits_of_the_sandbox_must_not_be_too_small(bounds: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="needs milliseconds"):
         LuaRule(ORDER, **bounds)
 

@@ -152,7 +152,7 @@ RUNAWAYS = {
 
 
 @pytest.mark.parametrize("case", RUNAWAYS)
-def test_a_runaway_ends_in_time_and_harms_nobody(case: str) -> None:
+def test_a_runaway_script_is_stopped_in_time(case: str) -> None:
     body, says = RUNAWAYS[case]
     neighbour = rule("return 'other'")
     it = rule(body)
@@ -269,7 +269,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_way_out_is_an_error(case: str) -> None:
+def test_attempts_to_escape_raise_an_error(case: str) -> None:
     with pytest.raises(RuleFailed, match=r"line |belongs to the counter"):
         made(REFUSED[case])
 

@@ -170,7 +170,7 @@ def test_scrambled_ids_are_all_different_and_all_used(source: str) -> None:
     assert ids != sorted(ids)
 
 
-def test_another_key_scrambles_otherwise() -> None:
+def test_another_key_scrambles_differently() -> None:
     numbers = range(50)
     first = [text("{counter:scramble}", number) for number in numbers]
     second = [text("{counter:scramble}", number, scramble_key=b"another key here") for number in numbers]

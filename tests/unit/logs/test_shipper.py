@@ -179,7 +179,7 @@ def test_a_datagram_that_is_too_long_is_dropped_and_counted_and_the_others_go() 
     assert (figures.sent, figures.dropped, figures.size) == (3, 1, 0)
 
 
-def test_datagrams_are_not_sent_again() -> None:
+def test_datagrams_are_not_resent() -> None:
     it = Setting(sock_type="udp")
     it.flush(b"a\n")
     it.script.is_alive = False
@@ -190,13 +190,13 @@ def test_datagrams_are_not_sent_again() -> None:
 # --- when ---
 
 
-def test_the_clock_flushes_at_each_interval() -> None:
+def test_a_periodic_flush_is_due_at_each_interval() -> None:
     schedule = FlushTimer(5.0, now=100.0)
     assert schedule.next == 105.0
     assert [now for now in range(100, 120) if schedule.must_flush(now)] == [105, 110, 115]
 
 
-def test_a_flush_by_size_makes_the_clock_skip_one() -> None:
+def test_a_flush_by_size_skips_one_periodic_flush() -> None:
     schedule = FlushTimer(5.0, now=100.0)
     schedule.flushed(ok=True, by_size=True, now=101.0)
     schedule.flushed(ok=True, by_size=True, now=102.0)
@@ -205,7 +205,7 @@ def test_a_flush_by_size_makes_the_clock_skip_one() -> None:
     assert schedule.must_flush(120.0)
 
 
-def test_without_an_interval_there_is_no_flush_by_the_clock() -> None:
+def test_without_an_interval_there_is_no_periodic_flush() -> None:
     for interval in (None, 0):
         schedule = FlushTimer(interval, now=100.0)
         assert (schedule.next, schedule.must_flush(1e9)) == (None, False)

@@ -39,7 +39,7 @@ def test_counts_are_added_to_their_minute_and_to_the_total() -> None:
     assert history.days == Two()
 
 
-def test_hours_are_kept_where_they_are_asked_for() -> None:
+def test_hours_are_kept_on_request() -> None:
     record = None
     for hour in range(HOURS + 5):
         record = add(record, (1,), NOW + 3600 * hour, hours=True)
@@ -70,7 +70,7 @@ def test_counts_from_a_clock_far_ahead_do_not_stay_forever() -> None:
         {"total": [inf], "minutes": [[inf, 3], [nan, 3], [NOW // 60, inf], [NOW // 60, 10**400]]},
     ],
 )
-def test_a_foreign_value_counts_nothing(foreign: Any) -> None:
+def test_a_malformed_record_counts_as_empty(foreign: Any) -> None:
     history = CountHistory(foreign, One(), NOW)
     assert history.total == history.hour == history.days == One()
     assert add(foreign, (2,), NOW) == {"total": [2], "minutes": [[NOW // 60, 2]]}

@@ -21,7 +21,7 @@ STRUCTURES = st.lists(NESTED) | st.dictionaries(TEXTS | INTS, NESTED)
 
 
 @given(PLAIN | STRUCTURES)
-def test_what_goes_in_comes_out(value: Any) -> None:
+def test_values_survive_a_round_trip(value: Any) -> None:
     kind, data = codec.encode(value)
     decoded = codec.decode(kind, data)
     assert type(decoded) is type(value)
@@ -29,7 +29,7 @@ def test_what_goes_in_comes_out(value: Any) -> None:
 
 
 @given(PLAIN, PLAIN)
-def test_values_are_the_same_bytes_if_they_are_the_same(first: Any, second: Any) -> None:
+def test_equal_values_have_equal_bytes(first: Any, second: Any) -> None:
     same = type(first) is type(second) and first == second
     if isinstance(first, float) and first == second == 0:
         same = math.copysign(1, first) == math.copysign(1, second) and isinstance(second, float)
@@ -37,7 +37,7 @@ def test_values_are_the_same_bytes_if_they_are_the_same(first: Any, second: Any)
 
 
 @given(st.integers(2**63) | st.integers(max_value=-(2**63) - 1))
-def test_whole_numbers_of_more_than_64_bits_are_refused(number: int) -> None:
+def test_integers_of_more_than_64_bits_are_refused(number: int) -> None:
     with pytest.raises(BadValue, match=f"{number.bit_length()} bits"):
         codec.encode(number)
 
@@ -48,19 +48,19 @@ def test_nan_keeps_its_bits() -> None:
 
 
 @pytest.mark.parametrize("value", [None, object(), 1j, {1}, "\ud800", ["\ud800"], [2**64]])
-def test_what_cannot_be_stored(value: Any) -> None:
+def test_values_that_cannot_be_stored(value: Any) -> None:
     with pytest.raises(BadValue):
         codec.encode(value)
 
 
 @given(st.binary(min_size=1, max_size=100))
-def test_keys_of_any_bytes_come_back_as_text_and_are_the_same_key(name: bytes) -> None:
+def test_any_key_survives_a_round_trip_as_text(name: bytes) -> None:
     text = codec.decode_key(name)
     assert codec.encode_key(name) == codec.encode_key(text) == name
 
 
 @given(st.text(min_size=1))
-def test_a_key_is_its_text_as_utf8_or_refused(key: str) -> None:
+def test_a_key_is_utf8_or_refused(key: str) -> None:
     if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) <= 0xDFFF for char in key):
         with pytest.raises(BadKey, match="UTF-8"):
             codec.encode_key(key)

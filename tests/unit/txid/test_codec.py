@@ -29,7 +29,7 @@ RANDOM = st.integers(0, 2**54 - 1)
         (-1, 0x00000000000000, "vvvvvvvvo00000000000"),
     ],
 )
-def test_time_and_random_bits_make_the_id_to_the_letter(ms: int, random: int, encoded: str) -> None:
+def test_time_and_random_bits_determine_the_id(ms: int, random: int, encoded: str) -> None:
     assert encode(ms, random) == encoded
     parsed = parse(encoded)
     assert (parsed.txid, parsed.ms, parsed.random) == (encoded, ms % 2**42, random)
@@ -72,7 +72,7 @@ def test_ids_of_other_implementations_have_their_time(txid: str, ms: int, utc: s
 
 
 @given(MS, RANDOM)
-def test_an_id_says_what_went_into_it(ms: int, random: int) -> None:
+def test_parse_returns_the_time_and_the_random_bits(ms: int, random: int) -> None:
     encoded = encode(ms, random)
     parsed = parse(encoded)
     assert (parsed.ms, parsed.random, parsed.number) == (ms, random, ms << 54 | random)

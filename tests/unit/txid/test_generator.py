@@ -119,7 +119,7 @@ def faults(ids: Sequence[str]) -> list[str]:
     return messages
 
 
-def test_the_random_bits_pass_for_fair_coins() -> None:
+def test_the_random_bits_are_fair_coins() -> None:
     assert faults([txid(1700000000000 + number % 4) for number in range(40_000)]) == []
     assert faults([txid() for _ in range(40_000)]) == []
 

@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import TypedDict
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch, URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import object_page, viewer_page
+from resty_django.admin.bulk import FactList, Selection
 from resty_django.admin.formatting import percent
+from resty_django.admin.operations import Operation, Refused
 from resty_django.admin.tables import Table, changed
 from resty_django.conf import conf
 from resty_django.text import printable
@@ -26,12 +29,12 @@ from ...clients.recurring import RecurringJob
 from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import QlessError
-from ...models import ArchivedJob, token
+from ...models import ArchivedJob, name_of, token
 from ...models import Job as JobRow
 from ...search.query import QueryError, first
 from .. import formatting
 from ..arguments import display_json
-from ..base import TEMPLATES
+from ..base import TEMPLATES, JobsAdmin
 from ..forms import queues_of
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
@@ -39,11 +42,16 @@ from ..job_lists.rows import state_of
 from ..job_lists.search import EXAMPLES, notes, suggestions
 from ..job_lists.table import job_list_table
 from ..links import links
-from . import operations
+from ..redis_reads import fetch_jobs
+from .actions import CLONE, undepend_operation
+from .bulk import JobLists, states_text
 from .callbacks import callbacks_table, outcome_facts
 from .failure_report import FailureContext, failure_context
+from .graph_operations import OPERATIONS_ON_GRAPHS
 from .history import JobHistory, history
-from .new_job import NewJob
+from .new_job import start_page
+from .operations import OPERATIONS
+from .stuck import STUCK, stuck_page, stuck_url
 
 
 class ProgressContext(TypedDict):
@@ -87,7 +95,24 @@ class JobContext(TypedDict):
     priority: str
 
 
-class JobAdmin(NewJob):
+class JobAdmin(JobsAdmin[JobRow]):
+    operations = (*OPERATIONS.values(), *OPERATIONS_ON_GRAPHS)
+    missing = gettext_lazy("This job does not exist: it was canceled or has expired.")
+
+    def extra_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("start", self.start_view, "start/"),
+            self.page_url("stuck", self.stuck_view, "stuck/"),
+            *super().extra_urls(),
+            self.page_url("undepend", self.undepend_view),
+            *self.operation_urls(CLONE),
+        ]
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    start_view = start_page
+    stuck_view = viewer_page(stuck_page)
+
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show jobs. URL parameters: `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`,
@@ -176,10 +201,47 @@ class JobAdmin(NewJob):
             ],
             "applicable": {
                 name: operation.applies(job) and permissions[operation.permission]
-                for name, operation in operations.OPERATIONS.items()
+                for name, operation in OPERATIONS.items()
             },
             "priority": f"{job.priority:g}",
         }
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def undepend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Remove a dependency. URL parameter: `on`, the token of the jid of the job to stop waiting for."""
+        return self.operation_view(request, object_id, undepend_operation(name_of(request.GET.get("on", ""))))
+
+    def load(self, names: Sequence[str]) -> dict[str, Job]:
+        return {job.jid: job for job in fetch_jobs(self.client(), names)[0]}
+
+    def count_text(self, count: int) -> str:
+        return formatting.job_count(count)
+
+    def named_facts(self, operation: Operation[Job], targets: Mapping[str, Job]) -> FactList:
+        """Return the states of the jobs."""
+        return [(_("States"), states_text([*targets.values()], self.client().clock()))]
+
+    def list_address(self, request: HttpRequest) -> str:
+        """Return the URL of the list: of the stuck jobs, of a failure group, or of all groups, which shows the rest."""
+        if STUCK in request.GET:
+            return stuck_url(name_of(request.GET.get("queue", "")))
+        if group := name_of(request.GET.get("group", "")):
+            return formatting.url("failuregroup", group)
+        if "all" in request.POST and request.GET.urlencode() == "state=failed":
+            return formatting.list_url("failuregroup")
+        return super().list_address(request)
+
+    def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
+        try:
+            job_list = JobList(self.client(), JobFilter.from_query(request.GET))
+        except QueryError as error:
+            raise Refused(str(error)) from error
+        if names is not None:
+            return super().selection(request, names)
+        if not job_list.countable:
+            raise Refused(_("This list is too broad for a bulk action. Select jobs or add a filter."))
+        return JobLists(self.client(), [job_list], is_all=True)
 
 
 # --- list -------------------------------------------------------------------------------------------------------------

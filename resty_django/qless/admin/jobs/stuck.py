@@ -6,21 +6,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from resty_django.admin.base import viewer_page
 from resty_django.admin.export import Sheet
 from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, order_of, sort, table
 
 from ...clients.client import Client
 from ...clients.replies import StuckJob
-from ...models import name_of, token
+from ...models import Job, name_of, token
 from .. import formatting
+from ..base import JobsAdmin
 from ..redis_reads import fetch_jobs
-from .actions import JobActions
 
 COLUMNS: Final = (
     Column("job", gettext_lazy("Job")),
@@ -37,76 +36,68 @@ MAX_QUEUES: Final = 100
 """Maximum number of queues in the list of all queues."""
 
 
-class StuckList(JobActions):
-    def list_address(self, request: HttpRequest) -> str:
-        """Return to the list of stuck jobs, of the queue in the URL, if the operation came from there."""
-        if STUCK in request.GET:
-            return stuck_url(name_of(request.GET.get("queue", "")))
-        return super().list_address(request)
+def stuck_page(admin: JobsAdmin[Job], request: HttpRequest) -> HttpResponse:
+    """Show stuck jobs. URL parameters: `queue`, `cursor`; `o` sorts the jobs of a page.
 
-    def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("stuck", self.stuck_view, "stuck/"), *super().extra_urls()]
+    Without a queue, the page examines the first 100 jobs that wait in each queue.
+    """
+    client, queue = admin.client(), name_of(request.GET.get("queue", ""))
+    cursor = request.GET.get("cursor", "")
+    stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)
+    jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck])[0]}
+    rows = [_stuck_row(admin, request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs]
+    stuck_table = table(
+        request,
+        COLUMNS,
+        sort(rows, order_of(request, COLUMNS)),
+        caption=_("Stuck jobs"),
+        empty=_("No matches so far. Continue with the next page.") if cursor else _("No stuck jobs."),
+        position=Pager(
+            next=changed(request, cursor=cursor) if cursor else "",
+            note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
+        ),
+        picks=True,
+        export=Sheet("stuck", ("job", "klass", "queue", "reason", "other"), lambda: _exported(client, queue)),
+    )
+    query = formatting.query_of({STUCK: 1, "queue": request.GET.get("queue")})
+    shortcuts = [(stuck_url(), _("All queues")), (formatting.url("queue", queue), _("The queue"))] if queue else []
+    return admin.list_page(
+        request,
+        stuck_table,
+        title=_("Stuck jobs in %(queue)s") % {"queue": formatting.name(queue)} if queue else _("Stuck jobs"),
+        shortcuts=shortcuts,
+        bulk=f"{reverse('admin:resty_qless_job_bulk')}{query}",
+        operations=admin.offered(request),
+    )
 
-    @viewer_page
-    def stuck_view(self, request: HttpRequest) -> HttpResponse:
-        """Show stuck jobs. URL parameters: `queue` (without it, the first 100 jobs that wait in each queue are
-        examined), `cursor`; `o` sorts the jobs of a page."""
-        client, queue = self.client(), name_of(request.GET.get("queue", ""))
-        cursor = request.GET.get("cursor", "")
-        stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)
-        jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck])[0]}
-        rows = [self._stuck_row(request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs]
-        stuck_table = table(
-            request,
-            COLUMNS,
-            sort(rows, order_of(request, COLUMNS)),
-            caption=_("Stuck jobs"),
-            empty=_("No matches so far. Continue with the next page.") if cursor else _("No stuck jobs."),
-            position=Pager(
-                next=changed(request, cursor=cursor) if cursor else "",
-                note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
-            ),
-            picks=True,
-            export=Sheet("stuck", ("job", "klass", "queue", "reason", "other"), lambda: _exported(client, queue)),
-        )
-        query = formatting.query_of({STUCK: 1, "queue": request.GET.get("queue")})
-        shortcuts = [(stuck_url(), _("All queues")), (formatting.url("queue", queue), _("The queue"))] if queue else []
-        return self.list_page(
-            request,
-            stuck_table,
-            title=_("Stuck jobs in %(queue)s") % {"queue": formatting.name(queue)} if queue else _("Stuck jobs"),
-            shortcuts=shortcuts,
-            bulk=f"{reverse('admin:resty_qless_job_bulk')}{query}",
-            operations=self.offered(request),
-        )
 
-    def _stuck_row(self, request: HttpRequest, job: StuckJob, klass: str) -> Row:
-        reasons = {
-            "failed": _("It waits for a job or a group that has failed. Retry that, or release this job."),
-            "gone": _("It waits for a job that does not exist, because another client deleted it."),
-            "complete": _("It waits for a job that is complete, but did not release it."),
-            "itself": _("It waits for itself."),
-            "nothing": _("It waits for no job, but is not in the list of waiting jobs."),
-        }
-        actions = []
-        if self.may(request, "edit_job"):
-            dependency = token(job.other) if job.other else None
-            actions.append((formatting.url("job", job.jid, "undepend", on=dependency), _("release")))
-        if self.may(request, "cancel_job"):
-            actions.append((formatting.url("job", job.jid, "cancel"), _("delete")))
-        other = formatting.job_link(job.other) if job.other and job.other != job.jid else ""
-        return Row(
-            {
-                "job": formatting.job_link(job.jid),
-                "klass": formatting.name(klass),
-                "queue": formatting.link("queue", job.queue),
-                "reason": format_html("{} {}", reasons.get(job.reason, job.reason), other),
-                "actions": formatting.joined(actions),
-            },
-            {"job": job.jid, "klass": klass, "queue": job.queue, "reason": job.reason},
-            pick=token(job.jid),
-            title=formatting.short(job.jid),
-        )
+def _stuck_row(admin: JobsAdmin[Job], request: HttpRequest, job: StuckJob, klass: str) -> Row:
+    reasons = {
+        "failed": _("It waits for a job or a group that has failed. Retry that, or release this job."),
+        "gone": _("It waits for a job that does not exist, because another client deleted it."),
+        "complete": _("It waits for a job that is complete, but did not release it."),
+        "itself": _("It waits for itself."),
+        "nothing": _("It waits for no job, but is not in the list of waiting jobs."),
+    }
+    actions = []
+    if admin.may(request, "edit_job"):
+        dependency = token(job.other) if job.other else None
+        actions.append((formatting.url("job", job.jid, "undepend", on=dependency), _("release")))
+    if admin.may(request, "cancel_job"):
+        actions.append((formatting.url("job", job.jid, "cancel"), _("delete")))
+    other = formatting.job_link(job.other) if job.other and job.other != job.jid else ""
+    return Row(
+        {
+            "job": formatting.job_link(job.jid),
+            "klass": formatting.name(klass),
+            "queue": formatting.link("queue", job.queue),
+            "reason": format_html("{} {}", reasons.get(job.reason, job.reason), other),
+            "actions": formatting.joined(actions),
+        },
+        {"job": job.jid, "klass": klass, "queue": job.queue, "reason": job.reason},
+        pick=token(job.jid),
+        title=formatting.short(job.jid),
+    )
 
 
 def stuck_url(queue: str = "") -> str:
@@ -163,7 +154,7 @@ def _exported(client: Client, name: str) -> Iterator[Sequence[object]]:
 
 
 def _in_all_queues(client: Client) -> tuple[list[StuckJob], int, str]:
-    """Do the same for the first jobs that wait in each queue."""
+    """Return the stuck jobs among the first that wait in each queue, the number of jobs examined, and no cursor."""
     stuck: list[StuckJob] = []
     examined = 0
     for counts in [counts for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]:

@@ -116,38 +116,40 @@ def requests_pending(report: WorkerReport | None, now: float) -> list[SafeString
 
 
 def list_row(info: WorkerInfo, now: float, control: SafeString | str = "") -> Row:
-    report = info.report
-    longest = None if report is None else max(report.jobs, key=lambda job: job.seconds, default=None)
-    return Row(
-        {
-            "name": formatting.link("worker", info.name),
-            "state": state_cell(info, now),
-            "process": "" if report is None else process_text(report),
-            "version": "" if report is None else version_cell(report),
-            "queues": queue_links(info.life, 5),
-            "slots": "" if report is None else slots_text(report),
-            "jobs": formatting.number(info.counts.jobs),
-            "stalled": formatting.number(info.counts.stalled),
-            "longest": "" if report is None or longest is None else _longest_cell(longest, report.age),
-            "uptime": "" if report is None else formatting.duration(max(0.0, now - report.started)),
-            "seen": formatting.relative_time(info.seen, now),
-            "control": control,
-        },
-        {
-            "name": info.name,
-            "state": info.life.state if info.life is not None else "",
-            "process": "" if report is None else process_text(report),
-            "version": "" if report is None else report.release or report.package,
-            "slots": "" if report is None else report.slots,
-            "jobs": info.counts.jobs,
-            "stalled": info.counts.stalled,
-            "longest": "" if longest is None or report is None else longest.seconds + report.age,
-            "uptime": "" if report is None else now - report.started,
-            "seen": info.seen or 0,
-        },
-        pick=token(info.name),
-        title=formatting.name(info.name),
-    )
+    """Return a worker as a row; cells about its process are empty for workers of other clients."""
+    cells: dict[str, object] = {
+        "name": formatting.link("worker", info.name),
+        "state": state_cell(info, now),
+        "queues": queue_links(info.life, 5),
+        "jobs": formatting.number(info.counts.jobs),
+        "stalled": formatting.number(info.counts.stalled),
+        "seen": formatting.relative_time(info.seen, now),
+        "control": control,
+    }
+    sort_keys: dict[str, object] = {
+        "name": info.name,
+        "state": info.life.state if info.life is not None else "",
+        "jobs": info.counts.jobs,
+        "stalled": info.counts.stalled,
+        "seen": info.seen or 0,
+    }
+    if (report := info.report) is not None:
+        cells |= {
+            "process": process_text(report),
+            "version": version_cell(report),
+            "slots": slots_text(report),
+            "uptime": formatting.duration(max(0.0, now - report.started)),
+        }
+        sort_keys |= {
+            "process": process_text(report),
+            "version": report.release or report.package,
+            "slots": report.slots,
+            "uptime": now - report.started,
+        }
+        if longest := max(report.jobs, key=lambda job: job.seconds, default=None):
+            cells["longest"] = _longest_cell(longest, report.age)
+            sort_keys["longest"] = longest.seconds + report.age
+    return Row(cells, sort_keys, pick=token(info.name), title=formatting.name(info.name))
 
 
 def process_text(report: WorkerReport) -> str:
@@ -245,7 +247,7 @@ def _by_duration(row: Row) -> float:
 
 
 def stopped_text(client: Client, info: WorkerInfo) -> SafeString:
-    """Return what a stop concerns: the process, its grace period, and its running jobs, the first ten by name."""
+    """Return the process that a stop ends, its grace period, and its running jobs, the first ten by name."""
     report = info.report
     process = [] if report is None else [process_text(report)]
     if report is not None and report.grace is not None:

@@ -41,7 +41,7 @@ def row(text: str, name: str) -> str:
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_in_the_index_of_the_admin(admin_client: Client, site: Callable[..., None]) -> None:
+def test_the_index_of_the_admin_lists_dictionaries(admin_client: Client, site: Callable[..., None]) -> None:
     site()
     text = html(admin_client.get("/admin/"))
     assert f'<a href="{LIST}"' in text
@@ -49,7 +49,7 @@ def test_it_is_in_the_index_of_the_admin(admin_client: Client, site: Callable[..
     assert f"{LIST}add/" not in text
 
 
-def test_migrate_has_made_the_permissions() -> None:
+def test_migrate_creates_the_permissions() -> None:
     content_type = ContentType.objects.get_for_model(SharedDictionary)
     assert set(content_type.permission_set.values_list("codename", flat=True)) == {
         "view_shareddictionary",
@@ -60,7 +60,7 @@ def test_migrate_has_made_the_permissions() -> None:
     }
 
 
-def test_there_is_no_table_and_commands_do_not_miss_it(tmp_path: Path) -> None:
+def test_commands_work_without_a_table(tmp_path: Path) -> None:
     for options in ({}, {"use_base_manager": True}):
         call_command("dumpdata", "resty_django", output=str(tmp_path / "dump.json"), **options)
     assert list(SharedDictionary.objects.all()) == []
