@@ -27,9 +27,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 LEASE = 3.0
 
 
-def test_a_job_that_holds_the_interpreter_keeps_all_locks_of_its_worker(
-    workers: Start, client: Client
-) -> None:
+def test_a_job_that_holds_the_interpreter_keeps_all_locks_of_its_worker(workers: Start, client: Client) -> None:
     client.config.set("heartbeat", LEASE)
     neighbour = put(client, "long", 0.2 + LEASE)
     jid = put(client, "hold_interpreter", 2.5 * LEASE)
