@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from django.apps import AppConfig, apps
 from django.conf import settings
@@ -32,7 +32,7 @@ LIMIT_MIDDLEWARE: Final = "resty_django.limits.middleware.LimitMiddleware"
 LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"
 
 
-def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return an error for each invalid rule, and a warning if the middleware is missing."""
     try:
         rules = conf.limits.rules
@@ -71,7 +71,7 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     return messages
 
 
-def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return an error if the login guard is not the first backend, and a warning if it or its middleware is missing."""
     backends = list(settings.AUTHENTICATION_BACKENDS)
     has_middleware = LOGIN_MIDDLEWARE in settings.MIDDLEWARE
@@ -106,7 +106,7 @@ def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: 
     return messages
 
 
-def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return a warning if limits need the user of a request, but no middleware sets it. Imports the URLs of the site.
 
     Views of Django REST framework authenticate without a middleware, so sites that use it are not checked.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.dispatch import Signal
+from django.http import HttpRequest
 
 from resty_django.sansio import Step, Steps
 from resty_django.text import logger, one_line
@@ -46,7 +47,7 @@ class Refusal(NamedTuple):
 
     name: str
     label: str
-    sender: type[Any]
+    sender: type[object]
     key: str
     decision: Decision
     status: int | None = None
@@ -54,26 +55,26 @@ class Refusal(NamedTuple):
     banned: bool = False
 
 
-def announce(request: Any, refusal: Refusal) -> None:
+def announce(request: HttpRequest, refusal: Refusal) -> None:
     """Log a refusal and send the signal."""
     _log_request(request, refusal)
     if request_refused.has_listeners(refusal.sender):
         request_refused.send_robust(**_signal(request, refusal))
 
 
-async def aannounce(request: Any, refusal: Refusal) -> None:
+async def aannounce(request: HttpRequest, refusal: Refusal) -> None:
     """Run `announce` without blocking on receivers of the signal."""
     _log_request(request, refusal)
     if request_refused.has_listeners(refusal.sender):
         await request_refused.asend_robust(**_signal(request, refusal))
 
 
-def would_refuse(request: Any, refusal: Refusal) -> None:
+def would_refuse(request: HttpRequest, refusal: Refusal) -> None:
     """Log a refusal in shadow mode."""
     _log_request(request, refusal, "would be refused")
 
 
-def announcing(steps: Steps[R], kind: str, name: str, sender: type[Any], key: object) -> Steps[R]:
+def announcing(steps: Steps[R], kind: str, name: str, sender: type[object], key: object) -> Steps[R]:
     """Perform the steps of a call; if they raise `Limited`, log it and send the signal first.
 
     `kind`: of the limit, as in the catalog. `name`: of the limit. `sender`: the class of its limiter.
@@ -90,7 +91,7 @@ def announcing(steps: Steps[R], kind: str, name: str, sender: type[Any], key: ob
         raise
 
 
-def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
+def _signal(request: HttpRequest, refusal: Refusal) -> dict[str, object]:
     return {
         "sender": refusal.sender,
         "request": request,
@@ -100,7 +101,7 @@ def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
+def _log_request(request: HttpRequest, refusal: Refusal, outcome: str = "refused") -> None:
     """Log a refusal, or only the share LOG_REFUSALS of them."""
     share = request_settings.current().section.log_refusals
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)

@@ -6,7 +6,7 @@ They are in the active language; what is stored or logged is described by `in_en
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final, Protocol
 
 from django.utils import translation
 from django.utils.formats import number_format
@@ -25,7 +25,13 @@ _PERIODS: Final = {
 }
 
 
-def in_english(limit: Any) -> str:
+class DescribesItself(Protocol):
+    """A limit, a quota or a rule of bans."""
+
+    def describe(self) -> str: ...
+
+
+def in_english(limit: DescribesItself) -> str:
     """Return the description of a limit, quota or ban without a translation."""
     with translation.override(None):
         return str(limit.describe())

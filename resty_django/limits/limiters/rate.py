@@ -36,7 +36,7 @@ from ..decision import Decision
 from . import descriptions
 from .base import Limiter, LimiterOptions
 from .units import passing_rate, refill_of, slower
-from .validation import MAX_NUMBER, MAX_SECONDS, check_cost, not_negative, positive, whole_limit, window_ms
+from .validation import MAX_AMOUNT, MAX_SECONDS, check_cost, not_negative, positive, whole_limit, window_ms
 
 IDLE_SECONDS: Final = 60.0
 """The `idle` in seconds of leaky buckets, and of the token buckets of decorators, policies and throttles."""
@@ -291,7 +291,7 @@ class TokenBucket(Limiter):
             max_wait=max_wait,
             clamp=self.clamp,
             keep=_keep_seconds(self.idle, fill_time / 1000),
-            min_tokens=max(token_bucket.min_tokens(interval, self.quantum, max_wait), -1000 * MAX_NUMBER),
+            min_tokens=max(token_bucket.min_tokens(interval, self.quantum, max_wait), -1000 * MAX_AMOUNT),
             fill_time=max(fill_time, interval),
             keep_tokens=keep_tokens,
         )
@@ -312,13 +312,13 @@ class TokenBucket(Limiter):
         """
         if count <= 0 or not isinstance(key, str):
             return 0
-        return self._change(self._take_available, key, self.config, min(count, MAX_NUMBER)) or 0
+        return self._change(self._take_available, key, self.config, min(count, MAX_AMOUNT)) or 0
 
     async def atake_available(self, key: object, count: int) -> float:
         """Run `take_available` without blocking the event loop."""
         if count <= 0 or not isinstance(key, str):
             return 0
-        return await self._achange(self._take_available, key, self.config, min(count, MAX_NUMBER)) or 0
+        return await self._achange(self._take_available, key, self.config, min(count, MAX_AMOUNT)) or 0
 
     def _change_without_store(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         if operation is not self._take_available:

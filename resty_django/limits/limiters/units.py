@@ -7,13 +7,13 @@ import re
 
 from resty_django.text.durations import MAX_TEXT_CHARS, BadText, gettext_noop, split_rate
 
-from .validation import MAX_NUMBER, positive
+from .validation import MAX_AMOUNT, positive
 
 
 def parse_rate(rate: str | float) -> float:
     """Return the requests per second of "200/s", "30r/m", "5 per hour", "10/30s", or a number of requests per second.
 
-    Raise `ValueError` if it is not a rate above 0 and up to `MAX_NUMBER`, `TypeError` if it is neither a string nor a
+    Raise `ValueError` if it is not a rate above 0 and up to `MAX_AMOUNT`, `TypeError` if it is neither a string nor a
     number.
     """
     if isinstance(rate, str):
@@ -21,7 +21,7 @@ def parse_rate(rate: str | float) -> float:
         return count / seconds
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise TypeError(f'A rate must be a string such as "200/s" or a number of requests per second, not {rate!r}.')
-    if not 0 < rate <= MAX_NUMBER:
+    if not 0 < rate <= MAX_AMOUNT:
         message = gettext_noop("A rate must be greater than 0 and at most 10^15 per second, not %(rate)r.")
         raise BadText(message, rate=rate)
     return float(rate)

@@ -12,7 +12,7 @@ from ..errors import CostTooHigh
 
 MIN_NUMBER: Final = 1e-9
 """The minimum of rates, intervals and other numbers above 0, in their unit."""
-MAX_NUMBER: Final = 10**15
+MAX_AMOUNT: Final = 10**15
 """The maximum of requests, tokens, rates and milliseconds."""
 MAX_SECONDS: Final = 10**9
 """The maximum of times."""
@@ -31,11 +31,11 @@ def unknown_option(title: str, name: str, call: Callable[..., object], options: 
 
 
 def check_cost(cost: int) -> int:
-    """Return the cost. Raise `ValueError` for one below 1 or with a fraction, `CostTooHigh` above `MAX_NUMBER`."""
+    """Return the cost. Raise `ValueError` for one below 1 or with a fraction, `CostTooHigh` above `MAX_AMOUNT`."""
     if type(cost) is not int or cost < 1:
         raise ValueError(f"cost must be a whole number of at least 1, not {cost!r}.")
-    if cost > MAX_NUMBER:
-        raise CostTooHigh(f"cost must be at most {MAX_NUMBER:,}, not {cost!r}. Lower the cost.")
+    if cost > MAX_AMOUNT:
+        raise CostTooHigh(f"cost must be at most {MAX_AMOUNT:,}, not {cost!r}. Lower the cost.")
     return cost
 
 
@@ -45,13 +45,13 @@ def check_on_error(on_error: str | None) -> None:
         raise ValueError(f"on_error must be one of open, closed, local, raise, not {on_error!r}.")
 
 
-def positive(name: str, value: object, most: int = MAX_NUMBER) -> None:
+def positive(name: str, value: object, most: int = MAX_AMOUNT) -> None:
     """Raise `TypeError` or `ValueError` if the argument `name` is not a number from `MIN_NUMBER` to `most`."""
     if not MIN_NUMBER <= _number(name, value) <= most:
         raise ValueError(f"{name} must be greater than 0, from {MIN_NUMBER:g} to {most:,}, not {value!r}.")
 
 
-def not_negative(name: str, value: object, most: int = MAX_NUMBER) -> None:
+def not_negative(name: str, value: object, most: int = MAX_AMOUNT) -> None:
     """Raise `TypeError` or `ValueError` if the argument `name` is not a number from 0 to `most`."""
     number = _number(name, value)
     if number > most:

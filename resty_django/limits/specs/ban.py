@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
@@ -48,7 +49,7 @@ class BanRule:
         return min(self.ban * 2.0**doublings, self.longest)
 
 
-def ban_rule(options: BanOptions | dict[str, Any], title: str) -> BanRule | None:
+def ban_rule(options: Mapping[str, Any], title: str) -> BanRule | None:
     """Return the rule in the options of a limit, or None if it bans no key.
 
     `title`: the limit in error messages. Raise `TypeError` or `ValueError` for options that are not valid.

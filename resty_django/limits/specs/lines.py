@@ -9,7 +9,7 @@ In code and in settings, tiers are also a dict (`{"pro": "600/m", "staff": None}
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -61,7 +61,7 @@ def tiers_of(text: str) -> dict[str, str]:
     return dict(split_tier(entry) for entry in lines_of(text))
 
 
-def text_of(field: str, value: Any) -> str | None:
+def text_of(field: str, value: object) -> str | None:
     """Return the text for a dict of tiers or a list of exemptions, or None if it is neither."""
     if field == "tiers" and isinstance(value, Mapping):
         value = [f"{tier}: {NO_LIMIT if rate is None else rate}" for tier, rate in value.items()]

@@ -10,12 +10,16 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from ..limiters.base import Limiter
+
+V = TypeVar("V")
 
 MAX_PARTS: Final = 8
 """The maximum number of locations of a limit, and of limiters with different states, for example one for each tier."""
 MAX_SERIES_CHARS: Final = 150
-MAX_TEXT_CHARS: Final = 200
+MAX_PART_CHARS: Final = 200
 """The maximum length of a location, and of the description of a rate."""
 
 
@@ -31,6 +35,14 @@ class LimitKind(StrEnum):
     BAN = "ban"
 
 
+class DescribedLimit(Protocol):
+    """A limiter, a quota or a rule of bans."""
+
+    @property
+    def prefix(self) -> str: ...
+    def describe(self) -> str: ...
+
+
 class Description(NamedTuple):
     """A limit for its readers: its rates in words, and its locations in the code."""
 
@@ -38,7 +50,7 @@ class Description(NamedTuple):
     locations: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, stored: Any) -> Description:
+    def read(cls, stored: object) -> Description:
         """Return a stored description; malformed parts are left out."""
         parts = stored if isinstance(stored, list) and len(stored) == 2 else ((), ())
         rates, locations = (
@@ -62,20 +74,20 @@ class CountedLimit:
         self.enforced = False
         self.series = series
         self.locations: dict[str, None] = {}
-        self.described: dict[str, Any] = {}
-        self.limiters: dict[str, Any] = {}
+        self.described: dict[str, DescribedLimit] = {}
+        self.limiters: dict[str, Limiter] = {}
 
-    def add(self, limiter: Any, location: str) -> None:
+    def add(self, limiter: DescribedLimit, location: str) -> None:
         """Add a limiter, quota or rule that is used at `location`; the oldest ones are dropped."""
         if location:
-            self.locations = _with(self.locations, location[:MAX_TEXT_CHARS], None)
+            self.locations = _with(self.locations, location[:MAX_PART_CHARS], None)
         self.described = _with(self.described, limiter.prefix, limiter)
-        if self.series.partition(":")[0] not in (LimitKind.QUOTA, LimitKind.BAN):
+        if isinstance(limiter, Limiter):
             self.limiters = _with(self.limiters, limiter.prefix, limiter)
 
     def describe(self) -> Description:
         """Return the rates in words, and the locations."""
-        rates = dict.fromkeys(limiter.describe()[:MAX_TEXT_CHARS] for limiter in self.described.values())
+        rates = dict.fromkeys(limiter.describe()[:MAX_PART_CHARS] for limiter in self.described.values())
         return Description(tuple(rates), tuple(self.locations))
 
 
@@ -104,7 +116,7 @@ def kind_and_name(series: str) -> tuple[LimitKind, str]:
 
 
 def add_limit(
-    kind: str, name: str, limiter: Any, location: str, roles: tuple[str, ...] = (), enforced: bool = True
+    kind: str, name: str, limiter: DescribedLimit, location: str, roles: tuple[str, ...] = (), enforced: bool = True
 ) -> str:
     """Add a limiter, a quota or a rule of bans to the catalog. Return the name of its series.
 
@@ -147,7 +159,7 @@ def known_limiters(series: str) -> Iterable[Any]:
     return () if limit is None else tuple(limit.limiters.values())
 
 
-def _with(parts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+def _with(parts: dict[str, V], key: str, value: V) -> dict[str, V]:
     """Return the parts with another one, without the oldest if there are too many. Readers keep the former dict."""
     added = {**parts, key: value}
     while len(added) > MAX_PARTS:

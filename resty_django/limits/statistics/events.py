@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -53,7 +53,7 @@ class EventLog(NamedTuple):
         return _encode(self)
 
 
-def read_log(packed: Any) -> EventLog:
+def read_log(packed: object) -> EventLog:
     """Return the log that `packed` wrote; an empty one for None and for foreign data."""
     if not isinstance(packed, bytes):
         return EventLog()

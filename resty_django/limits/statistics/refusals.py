@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from resty_django.shdict import Keep, SharedDict, Update
 
@@ -63,5 +63,5 @@ def put_back(buffer: deque[RefusalEvent], events: list[RefusalEvent]) -> None:
     buffer.extendleft(reversed(events[-room:] if room > 0 else []))
 
 
-def _swap(expected: Any, packed: bytes, current: Any) -> Update | Keep:
+def _swap(expected: object, packed: bytes, current: object) -> Update | Keep:
     return Update(packed, KEEP_MS / 1000, True) if current == expected else Keep(False)

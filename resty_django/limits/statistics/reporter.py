@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from django.http import HttpRequest
 from django.utils import translation
 
 from resty_django.conf import conf
@@ -133,7 +134,9 @@ class StatsReporter:
 
     # --- counting ---------------------------------------------------------------------------------------------------
 
-    def record(self, name: str, key: str, decision: Decision, shadow: bool = False, request: Any = None) -> None:
+    def record(
+        self, name: str, key: str, decision: Decision, shadow: bool = False, request: HttpRequest | None = None
+    ) -> None:
         """Count a decision under a name; `shadow`: it was not enforced. Takes about half a microsecond.
 
         A refusal is also kept with the current txid, and with the method and the path of the `request`.

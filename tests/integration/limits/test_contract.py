@@ -29,7 +29,7 @@ from resty_django.limits import (
 )
 from resty_django.limits.algorithms import FRAME
 from resty_django.limits.limiters.units import parse_rate
-from resty_django.limits.limiters.validation import MAX_NUMBER, MAX_SECONDS, MIN_NUMBER
+from resty_django.limits.limiters.validation import MAX_AMOUNT, MAX_SECONDS, MIN_NUMBER
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import MIB, Clock
@@ -518,36 +518,36 @@ async def test_a_request_that_can_never_pass_is_an_error(cls: type[Any], numbers
 @pytest.mark.parametrize(
     ("cls", "numbers", "options"),
     [
-        (LeakyBucket, (MAX_NUMBER, MAX_NUMBER), {}),
-        (LeakyBucket, (MIN_NUMBER, MAX_NUMBER), {"idle": MAX_NUMBER}),
-        (FixedWindow, (MAX_NUMBER, MAX_SECONDS), {}),
-        (SlidingWindow, (MAX_NUMBER, MAX_SECONDS), {}),
-        (Concurrency, (MAX_NUMBER, MAX_NUMBER, MAX_NUMBER), {"lease": None}),
-        (TokenBucket, (MAX_NUMBER,), {"max_wait": MAX_SECONDS}),
-        (TokenBucket, (MAX_NUMBER, MAX_NUMBER), {"idle": MAX_SECONDS}),
-        (TokenBucket.from_interval, (1, MAX_NUMBER, MAX_NUMBER, 0), {}),
-        (TokenBucket.from_interval, (MAX_NUMBER, MAX_NUMBER, MIN_NUMBER), {"idle": MAX_SECONDS}),
+        (LeakyBucket, (MAX_AMOUNT, MAX_AMOUNT), {}),
+        (LeakyBucket, (MIN_NUMBER, MAX_AMOUNT), {"idle": MAX_AMOUNT}),
+        (FixedWindow, (MAX_AMOUNT, MAX_SECONDS), {}),
+        (SlidingWindow, (MAX_AMOUNT, MAX_SECONDS), {}),
+        (Concurrency, (MAX_AMOUNT, MAX_AMOUNT, MAX_AMOUNT), {"lease": None}),
+        (TokenBucket, (MAX_AMOUNT,), {"max_wait": MAX_SECONDS}),
+        (TokenBucket, (MAX_AMOUNT, MAX_AMOUNT), {"idle": MAX_SECONDS}),
+        (TokenBucket.from_interval, (1, MAX_AMOUNT, MAX_AMOUNT, 0), {}),
+        (TokenBucket.from_interval, (MAX_AMOUNT, MAX_AMOUNT, MIN_NUMBER), {"idle": MAX_SECONDS}),
     ],
 )
 async def test_the_largest_and_smallest_numbers_work(cls: type[Any], numbers: Any, options: Any, stores: Bench) -> None:
     limiter = stores.make(cls, *numbers, **options)
-    for cost in (MAX_NUMBER, 1):
+    for cost in (MAX_AMOUNT, 1):
         for _ in range(3):
             await limiter.hit("k", cost)
             stores.clock.advance(0.001)
     assert math.isfinite((await limiter.peek("k")).retry_after)
-    await limiter.uncommit("k", MAX_NUMBER)
+    await limiter.uncommit("k", MAX_AMOUNT)
     stores.clock.advance(MAX_SECONDS)
     assert (await limiter.hit("k")).allowed or cls is Concurrency
 
 
-@pytest.mark.parametrize("cost", [MAX_NUMBER + 1, 2**63, 10**400], ids=["most", "int64", "float"])
+@pytest.mark.parametrize("cost", [MAX_AMOUNT + 1, 2**63, 10**400], ids=["most", "int64", "float"])
 @pytest.mark.parametrize("cls", [LeakyBucket, FixedWindow, SlidingWindow, Concurrency, TokenBucket])
 async def test_a_cost_beyond_all_limits_is_an_error(cls: type[Any], cost: int, stores: Bench) -> None:
     limiter = stores.make(
         cls,
-        *{LeakyBucket: (1, MAX_NUMBER), Concurrency: (MAX_NUMBER, MAX_NUMBER), TokenBucket: (1, 1)}.get(
-            cls, (MAX_NUMBER, 1)
+        *{LeakyBucket: (1, MAX_AMOUNT), Concurrency: (MAX_AMOUNT, MAX_AMOUNT), TokenBucket: (1, 1)}.get(
+            cls, (MAX_AMOUNT, 1)
         ),
     )
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
@@ -558,7 +558,7 @@ async def test_a_cost_beyond_all_limits_is_an_error(cls: type[Any], cost: int, s
 
 
 def test_a_request_takes_only_so_many_leases() -> None:
-    slots = Concurrency(MAX_NUMBER, store=LocalStore())
+    slots = Concurrency(MAX_AMOUNT, store=LocalStore())
     assert slots.hit("k", 2**16)
     with pytest.raises(CostTooHigh, match=r"Set lease=None"):
         slots.hit("k", 2**16 + 1)
