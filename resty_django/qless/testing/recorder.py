@@ -70,8 +70,9 @@ class EnqueuedTask:
         expected = msgspec.json.decode(encode([[*args], dict(kwargs)]))
         if expected == [self.args, self.kwargs]:
             return True
+        bind = self.task.parameters.signature.bind
         try:
-            bound = [self.task.parameters.bind(*call) for call in (expected, (self.args, self.kwargs))]
+            bound = [bind(*expected[0], **expected[1]), bind(*self.args, **self.kwargs)]
         except TypeError:  # a step of a chain, whose first argument is the result of the step before
             return False
         for arguments in bound:
