@@ -53,7 +53,6 @@ from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import LimitKind, limits_by_user
-from .statistics.counting import DecisionCounter
 from .stores import LocalStore
 
 
@@ -277,7 +276,10 @@ def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDeco
         if isinstance(source, Limiter):
             name = source.name or type(source).__name__
             series = name if source.name else source.prefix.rstrip(":") or name
-            sources.append(counted_limit(name, source, limit_options, series=series, location=caller()))
+            location = caller()
+            note_user(limit_options, location)
+            kind = LimitKind.DECORATOR
+            sources.append(RequestLimit.counted(kind, name, source, limit_options, series=series, location=location))
         elif isinstance(source, str):
             sources.append(source)
         else:
@@ -387,33 +389,16 @@ class DeclaredLimit:
         if not view:
             return RequestLimit(name, limiter, self.options, label=label)
         series = series if position <= 1 else f"{series}:{position}"
-        return counted_limit(name, limiter, self.options, label=label, series=series, location=view)
+        note_user(self.options, view)
+        return RequestLimit.counted(
+            LimitKind.DECORATOR, name, limiter, self.options, label=label, series=series, location=view
+        )
 
 
-def counted_limit(
-    name: str, limiter: Limiter, options: LimitOptions, *, label: str = "", series: str, location: str
-) -> RequestLimit:
-    """Return a limit whose decisions are counted under `series`. `location`: its dotted name in the code."""
-    counter = DecisionCounter(
-        LimitKind.DECORATOR,
-        series,
-        limiter,
-        location,
-        shadow=options.shadow or not options.block,
-        nodelay=options.nodelay,
-        roles=options.key.roles,
-    )
-    limit = RequestLimit(name, limiter, options, label=label, record=counter.record, series=counter.series)
-    list_location(limit, location)
-    return limit
-
-
-def list_location(limit: RequestLimit, location: str) -> None:
-    """Note where the code uses a limit: for the system check of limits that need a user, and the catalog of bans."""
-    if limit.options.needs_user:
+def note_user(options: LimitOptions, location: str) -> None:
+    """Note the place of a limit that needs the user of a request, for the system check."""
+    if options.needs_user:
         limits_by_user[location] = None
-    if limit.ban is not None:
-        limit.ban.list_in_catalog(location)
 
 
 def _checked(build: Callable[[str], Enforcer], max_delay: float | None) -> ViewDecorator:
