@@ -266,7 +266,7 @@ writer.ArchiveWriter(default_client()).run()
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("at", ["before", "after", "any"])
-def test_a_killed_writer_loses_nothing_and_doubles_nothing(site: Client, valkey: Any, valkey_url: str, at: str) -> None:
+def test_a_killed_writer_neither_loses_nor_duplicates_jobs(site: Client, valkey: Any, valkey_url: str, at: str) -> None:
     """SIGKILL between reading and writing, between writing and moving the mark, or at any time."""
     write(site)
     jids = {complete(site, f"c{n}") for n in range(60)}
@@ -347,7 +347,7 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
         archiver.stop()
 
 
-def test_a_worker_writes_only_if_the_site_wants_it(site: Client, settings: Any) -> None:
+def test_a_worker_writes_only_if_the_settings_say_so(site: Client, settings: Any) -> None:
     for archive in ({"RETENTION": None}, {"WORKERS": False}):
         configure(settings, **archive)
         assert runner.start_in_worker(site) is None

@@ -1,4 +1,4 @@
-"""What a client does with callbacks, policies, groups, graphs of jobs, and jobs that are stuck."""
+"""The client and callbacks, policies, groups, graphs of jobs, and stuck jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client does with queues, workers, options and recurring jobs, and what it finds."""
+"""Queues, workers, options, recurring jobs and searches of the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.qless.conftest import Invoke, SkewedClient
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
-async def test_pop_and_peek_give_one_or_a_list(client: Client, invoke: Invoke) -> None:
+async def test_pop_and_peek_return_one_or_a_list(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     assert await invoke(queue.pop) is await invoke(queue.peek) is None
     assert await invoke(queue.pop, 3) == await invoke(queue.peek, 3) == []
@@ -252,7 +252,7 @@ async def test_a_search(client: Client, invoke: Invoke) -> None:
         await invoke(client.jobs.search, state="asleep")
 
 
-async def test_nothing_is_there(client: Client, invoke: Invoke) -> None:
+async def test_lookups_of_missing_objects_return_nothing(client: Client, invoke: Invoke) -> None:
     assert await invoke(client.jobs.get, "nobody") is None
     assert await invoke(client.jobs.multiget) == await invoke(client.jobs.multiget, "nobody") == []
     assert await invoke(client.jobs.failed) == {}
@@ -291,7 +291,7 @@ async def test_a_recurring_job(client: Client, valkey: Redis, invoke: Invoke) ->
         await invoke(job.update, priority=1)
 
 
-async def test_what_a_recurring_job_spawns(client: SkewedClient, invoke: Invoke) -> None:
+async def test_jobs_spawned_by_a_recurring_job(client: SkewedClient, invoke: Invoke) -> None:
     queue = client.queues["q"]
     await invoke(queue.recur, "K", {"n": 1}, 60, jid="r")
     spawned = await invoke(queue.pop)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.redis
 
 
 def trail(count: int) -> list[Any]:
-    """Wait for so many entries."""
+    """Wait for this number of entries."""
     wait_for(lambda: len(examples.TRAIL) >= count, "callbacks are to run")
     return sorted(examples.TRAIL, key=str)
 

@@ -153,12 +153,12 @@ async def test_states(site: Any, start_worker: StartInProcess) -> None:
         AsyncResult("nobody").get(1)
 
 
-def test_get_waits_no_longer_than_told(site: Any) -> None:
+def test_get_waits_no_longer_than_its_timeout(site: Any) -> None:
     with pytest.raises(TimeoutError, match=r"within 0\.05 s"):
         examples.add.delay(1).get(0.05)
 
 
-def test_results_live_as_long_as_told(running: InProcessWorker, valkey: Any) -> None:
+def test_results_expire_after_their_ttl(running: InProcessWorker, valkey: Any) -> None:
     lasting, brief, silent = examples.add.delay(1), examples.brief.delay(), examples.silent.delay()
     assert lasting.get(LONG) == 2
     assert brief.get(LONG) == 1

@@ -30,16 +30,16 @@ from resty_django.qless.worker.running_job import RunningJob
 def test_an_interruption_reaches_its_own_run_alone(cause: Exception, raises: bool) -> None:
     memory = make_memory(3)
     worker, process, neighbour = SlotMemory(memory, 1), SlotMemory(memory, 1), SlotMemory(memory, 2)
-    assert process.cause(7, "j") is None
+    assert process.interruption(7, "j") is None
     worker.interrupt(7, cause, raises=raises)
-    read = process.cause(7, "j")
+    read = process.interruption(7, "j")
     assert read is not None
-    assert (type(read[0]), read[1]) == (type(cause), raises)
-    assert getattr(read[0], "seconds", None) == getattr(cause, "seconds", None)
+    assert (type(read.cause), read.raises) == (type(cause), raises)
+    assert getattr(read.cause, "seconds", None) == getattr(cause, "seconds", None)
     assert process.is_lost(7) == isinstance(cause, LostLock)
-    assert process.cause(8, "j") is None
+    assert process.interruption(8, "j") is None
     assert not process.is_lost(8)
-    assert neighbour.cause(7, "j") is None
+    assert neighbour.interruption(7, "j") is None
 
 
 def test_start_and_change_of_a_run_reach_the_worker() -> None:
