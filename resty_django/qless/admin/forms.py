@@ -103,8 +103,6 @@ class JobForm(forms.Form):
 class TaskForm(forms.Form):
     """Form to choose a task, in the URL."""
 
-    task = forms.ChoiceField(label=_("Task"))
-
     def __init__(self, data: Any, classes: list[str], **options: Any) -> None:
         super().__init__(data, **options)
         self.fields["task"] = forms.ChoiceField(label=_("Task"), choices=[(klass, name(klass)) for klass in classes])
