@@ -206,7 +206,7 @@ class PageAdmin(ModelAdmin[Model]):
         def wrapper(*args: object, **kwargs: object) -> HttpResponseBase:
             return self.admin_site.admin_view(view)(*args, **kwargs)
 
-        wrapper.model_admin = self  # type: ignore[attr-defined]
+        vars(wrapper)["model_admin"] = self
         opts = self.opts
         return path(
             f"{self.object_route}/{name.replace('_', '-')}/" if route is None else route,
