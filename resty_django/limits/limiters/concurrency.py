@@ -175,14 +175,14 @@ class Concurrency(Limiter):
 
     def _count_left(self, result: float | None, key: object, latency: float | None) -> int:
         """Adjust delays to the latency, and return the number in progress. Raise `NotFound` if it is None."""
-        count = int(self._or_not_found(result, key))
+        count = self._or_not_found(result, key)
         if latency is not None:
             unit_delay = (latency + self.unit_delay) / 2
             if 0 < unit_delay < inf:
                 self.unit_delay = unit_delay
             else:
                 self._set(unit_delay=unit_delay)  # raises
-        return count
+        return int(count)
 
     def _with_token(self, token: str) -> ConcurrencyConfig:
         try:
