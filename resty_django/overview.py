@@ -41,8 +41,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class TileRow:
-    """The figures of one thing, such as a queue. With `error` there are no figures. `query`: finds it on the tile's
-    page, as in "q=mail"."""
+    """The figures of one thing, such as a queue. A row with an `error` has no figures.
+
+    `query`: the URL query that finds it on the tile's page, such as "q=mail"."""
 
     subject: str
     figures: Sequence[Figure] = ()

@@ -1,4 +1,4 @@
-"""Base classes of all admin pages: pages that only show something, and pages of operations.
+"""Base classes of all admin pages: read-only pages, and pages of operations.
 
     class CacheAdmin(ReadOnlyAdmin[Cache]):
         operations = (FLUSH,)
@@ -243,15 +243,16 @@ class PageAdmin(ModelAdmin[Model]):
         return (DatabaseError, Refused, *self.refusals)
 
     def target(self, obj: Model) -> Any:
-        """Return what operations take for a row of the admin. May raise a refusal."""
+        """Return the object that operations on a row of the admin take. May raise one of `refusals`."""
         return obj
 
     def operation_view(
         self, request: HttpRequest, object_id: int | str, operation: Operation[Any], **context: object
     ) -> HttpResponse:
-        """Show an operation on its own page: GET shows its form, and a valid POST runs it and adds to the history.
+        """Show an operation on its own page: GET shows its form, and a valid POST runs and records it.
 
-        403 without the permission. A refusal is shown as a message on the same page. `context`: of the template.
+        Users without the permission get a 403. If the operation is refused, the page shows why. `context`: further
+        context of the template.
         """
         if request.method not in ("GET", "HEAD", "POST"):
             return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
@@ -328,7 +329,7 @@ class PageAdmin(ModelAdmin[Model]):
             self.add_history(request, entry, *rows)
 
     def add_history(self, request: HttpRequest, text: str, *rows: models.Model, flag: int | None = None) -> None:
-        """Add an entry with `text` to the history of each of `rows`, after what it describes was done.
+        """Add an entry with `text` to the history of each of `rows`. Call it after the operation.
 
         If the database rejects the entry, a message says so, once for each request. `flag`: see `add_entries`.
         """
@@ -371,7 +372,7 @@ class PageAdmin(ModelAdmin[Model]):
         return cast("HttpResponse", sheet_response(request, sheet, requested_format(request)))
 
     def export_columns(self, request: HttpRequest) -> dict[str, Callable[[Model], Any]]:
-        """Return the columns of the export: name and function of an object. The default: the columns of the list."""
+        """Return the columns of the export by name: functions of an object. The default is the columns of the list."""
 
         def value_of(name: str) -> Callable[[Model], object]:
             def value(obj: Model) -> object:
@@ -415,7 +416,7 @@ class PageAdmin(ModelAdmin[Model]):
     def construct_change_message(
         self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
     ) -> list[dict[str, dict[str, list[str]]]]:
-        """Name the old and the new value of each changed field, so that a change can be taken back by hand."""
+        """Name the old and the new value of each changed field, so that a change can be reverted by hand."""
         if add:
             return super().construct_change_message(request, form, formsets, add)
         changes = changes_of(form)

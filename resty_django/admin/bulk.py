@@ -97,7 +97,7 @@ class Selection(Protocol):
 
 
 class BulkAdmin(ReadOnlyAdmin[Model]):
-    """A list with check boxes and operations on the selected rows, or on all rows that its filter shows."""
+    """A list with check boxes, and operations on the selected rows or on all rows that match the filter."""
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 

@@ -90,8 +90,8 @@ def time_axis(starts: Sequence[float], unit: TimeUnit) -> Axis:
 def time_marks(starts: Sequence[float], every: int) -> list[tuple[int, str]]:
     """Return the marks of a time axis for spans that begin at `starts` (epoch seconds).
 
-    `every`: the seconds between two marks, which are at multiples of it since midnight, in the current time zone. The
-    mark at midnight is a date if marks are hours apart. Marks at the ends, where their text has no room, are left out.
+    `every`: the seconds between two marks; the first mark of a day is at midnight in the current time zone. The mark at
+    midnight is a date if marks are hours apart. There are no marks at the ends, where their text does not fit.
     """
     marks = []
     for index, start in enumerate(starts):
@@ -103,7 +103,7 @@ def time_marks(starts: Sequence[float], every: int) -> list[tuple[int, str]]:
 
 
 def axis_top(highest: float) -> float:
-    """Return the top of a y axis: 4, 10, 20, 40, 100 and so on, the lowest that is not below `highest`."""
+    """Return the top of a y axis: the lowest of 4, 10, 20, 40, 100 and so on that is not below `highest`."""
     top = 4.0
     while top < highest:
         top *= 2.5 if str(top).startswith("4") else 2
@@ -119,7 +119,7 @@ def axis_number(value: float) -> str:
 
 
 def _duration_top(highest: float) -> float:
-    """Return the top of a y axis of durations, in seconds, whose half is round, too."""
+    """Return the top of a y axis of durations, in seconds. Its half is a round duration, too."""
     tops = (
         *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 10.0, 20.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 1800.0),
         *(3600.0, 7200.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 2 * 86_400.0),

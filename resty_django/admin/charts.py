@@ -223,7 +223,7 @@ def _y_axis(scale: Scale, height: int) -> SafeString:
 
 
 def _x_axis(marks: Sequence[tuple[int, str]], step: float, height: int) -> SafeString:
-    """Return the marks; of more than five, narrow screens show the text of every other one."""
+    """Return the marks. If there are more than five, narrow screens show every other text."""
     base = TOP_MARGIN + height
     kinds = ("mark", "minor-mark") if len(marks) > 5 else ("mark", "mark")
     places = [_digits(LEFT_MARGIN + (index + 0.5) * step) for index, _text in marks]

@@ -68,7 +68,7 @@ class DeferredAdmin(_Base):
         return request.user.has_module_perms(self.opts.app_label)
 
     def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
-        """Return the permissions for the list of models. Of a model without rows, there is only one to view it."""
+        """Return the permissions for the list of models; a model without rows has only the permission to view it."""
         if not self.listed:
             return {}
         if self.has_rows:

@@ -1,4 +1,4 @@
-"""Exports of tables as CSV or JSON, on the address of the page that shows them.
+"""Exports of tables as CSV or JSON, under the URL of the page that shows them.
 
     return self.page(request, template, {"exports": [listing.sheet("bans")], **context})
 
@@ -135,7 +135,7 @@ def _csv_text(rows: Iterable[Iterable[object]]) -> bytes:
 
 
 def _csv_cell(value: object) -> object:
-    """Return a value as a cell. In texts, an apostrophe stands before all that a spreadsheet would evaluate."""
+    """Return a value as a cell. In texts, put an apostrophe before everything that a spreadsheet would evaluate."""
     value = _plain(value)
     if isinstance(value, list) and not any(isinstance(member, list | dict) for member in value):
         value = ", ".join(map(str, value))
@@ -162,7 +162,7 @@ def _json_chunks(sheet: Sheet) -> Iterator[bytes]:
 
 
 def _plain(value: object) -> object:
-    """Return a value as JSON has it: times in UTC as texts, and nothing that is not finite."""
+    """Return a value for JSON: times as texts in UTC, and None for numbers that are not finite."""
     if isinstance(value, datetime):
         aware = value if timezone.is_aware(value) else timezone.make_aware(value)
         return aware.astimezone(UTC).isoformat(timespec="seconds")

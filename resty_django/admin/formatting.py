@@ -1,6 +1,6 @@
-"""Formatting of figures for the admin: all pages write numbers, shares, durations and times with these functions.
+"""Formatting of numbers, shares, durations and times, for all admin pages.
 
-Numbers have the separators of the user's language, times its date format and the current time zone.
+Numbers have the separators of the user's language. Times have its date format and the current time zone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NONE: Final = "–"
 
 
 def percent(share: float) -> str:
-    """Return a share as text, such as "10 %" or "99.9 %"; it is never rounded up to 100 % or down to 0 %."""
+    """Return a share as text, such as "10 %". It is never rounded up to 100 % or down to 0 %."""
     if 0 < share < 0.001:
         return f"< {_localized(0.1, 1)} %"
     if 0.999 < share < 1:
@@ -40,7 +40,7 @@ def number(value: float | None) -> str:
 
 
 def duration(value: float) -> str:
-    """Return a duration in its one or two largest units: "2 min 5 s". A dash if it is infinite or not a number."""
+    """Return a duration in its one or two largest units: "2 min 5 s". Return a dash for infinity and NaN."""
     value = abs(value)
     if not value < 1e300:
         return NONE
@@ -73,9 +73,9 @@ def date(moment: datetime) -> str:
 
 
 def date_time(moment: datetime | float | None) -> str:
-    """Return a datetime, or epoch seconds, as date and time of day with seconds, in the current time zone.
+    """Return a datetime, or epoch seconds, as a date and a time with seconds, in the current time zone.
 
-    A naive datetime is shown as it is. A dash for None, and for seconds that are not a date.
+    The time zone of a naive datetime is not changed. Return a dash for None, and for seconds that are not a date.
     """
     if moment is None:
         return NONE
@@ -108,7 +108,7 @@ def _localized(value: float, decimals: int) -> str:
 
 
 def unavailable(error: str) -> SafeString:
-    """Return the reason for which figures are missing."""
+    """Return the text in place of missing figures."""
     return format_html('<span class="resty-alarm">{}</span> {}', _("Unavailable:"), error)
 
 

@@ -14,7 +14,7 @@ from .statistics import KeyView, key_of
 
 
 class DeleteKeyForm(forms.Form):
-    """Form that names a key: by a token in the URL, or typed."""
+    """Form for a key, which the URL names by its token, or the user types."""
 
     key = forms.CharField(
         label=gettext_lazy("Key"), strip=False, help_text=gettext_lazy("The complete key. Case and spaces matter.")

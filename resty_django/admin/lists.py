@@ -1,4 +1,4 @@
-"""The contexts of the one page for lists (`listing.html`), and the parts of it that have their own templates."""
+"""The context of the page that shows a list (`listing.html`), and of its parts."""
 
 from __future__ import annotations
 

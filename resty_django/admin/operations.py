@@ -34,7 +34,7 @@ class UserForm(forms.Form):
 
 
 class Refused(Exception):
-    """An operation is not done; the text explains why."""
+    """An operation was refused; the text explains why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class OperationResult:
 
 @dataclass(frozen=True, slots=True)
 class BulkOperationResult:
-    """The results of an operation by the names of the changed objects, and errors."""
+    """The results of an operation on several objects, by name, and errors."""
 
     changes: dict[str, OperationResult] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
@@ -64,11 +64,12 @@ class Operation(Generic[Target]):
     """An operation on an object.
 
     - `run`: changes the object, given the form's cleaned data. May raise `Refused` or an error in `refusals` of the
-      admin. `partial`: such an error may leave a part done, so it is logged.
-    - `run_many`: does the same for objects by name; by default one by one.
+      admin. `partial`: such an error may leave the operation half done, so the history records it.
+    - `run_many`: changes several objects, by name; the default runs `run` for each.
     - `label`: in lists; `title` and `button` of the operation's page are the label by default.
-    - `done`: begins the message about many objects. Lists offer the operation only if it has this text.
-    - `effect`: says what happens. `explain`: returns more context for the page, such as `facts`; may raise like `run`.
+    - `done`: the beginning of the message about several objects. Lists offer only operations with this text.
+    - `effect`: a sentence about the effect.
+    - `explain`: returns more context for the page, such as `facts`; may raise like `run`.
     - `form`: takes the data, and the object or None for several objects.
     - `keyed`: whether `form` and `explain` take the token of a key as another argument: `k` in the URL, or "".
     - `applies`: whether the state of one of several objects allows the operation.

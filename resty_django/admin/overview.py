@@ -85,8 +85,9 @@ class TileView:
 
 
 def visible_tiles(request: HttpRequest, site_name: str = "admin") -> list[TileView]:
-    """Return the tiles that the user may see, those that need attention first; none without the permission for the
-    overview."""
+    """Return the tiles that the user may see, those that need attention first.
+
+    There are none without the permission for the overview."""
     if not request.user.has_perm("resty_django.view_overview"):
         return []
     answers = overview.answers(overview.panels(request.user))
@@ -120,7 +121,7 @@ def _chart(tile: Tile) -> SafeString | str:
 
 
 def _row(row: TileRow, names: Sequence[str], url: str) -> RowView:
-    """Return a row with one figure for each of the table's columns; a row may lack some. `url`: of the tile."""
+    """Return a row with one figure for each of the table's columns, empty if the row lacks it. `url`: of the tile."""
     figures = {figure.name: figure_view(figure) for figure in row.figures}
     return RowView(
         printable(row.subject, MAX_TEXT_CHARS),

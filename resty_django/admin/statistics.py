@@ -45,7 +45,7 @@ class DictionaryView:
 
     @property
     def where(self) -> str:
-        """The machine's memory or the Redis cache: each machine has its own memory under the same name."""
+        """The location: the memory of this machine, or the Redis cache."""
         if not self.engine:
             return ""
         if self.engine == "lmdb":
@@ -74,7 +74,7 @@ class DictionaryView:
 
     @property
     def free(self) -> SafeString | str:
-        """Return a bar with the free bytes; without a capacity, only the bytes."""
+        """A bar with the free bytes; without a capacity, only the bytes."""
         if self.stats is None:
             return NONE
         text = _("%(size)s free") % {"size": filesizeformat(self.stats.free_space)}
@@ -84,7 +84,7 @@ class DictionaryView:
 
 
 def why(error: Exception) -> str:
-    """Return the message of an error, with the type unless it is a `SharedDictError`."""
+    """Return the message of an error; for errors other than `SharedDictError`, with the type."""
     text = printable(str(error), MAX_VALUE_CHARS)
     return text if isinstance(error, SharedDictError) else f"{type(error).__name__}: {text}"
 

@@ -227,14 +227,15 @@ def heads_of(
 
 
 def filter_of(request: HttpRequest, parameter: str = "find") -> str:
-    """Return the text that the URL filters by."""
+    """Return the text of the filter in the URL, at most 200 characters."""
     return request.GET.get(parameter, "").strip()[:200]  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The form that filters the tables of a page by a text. `hidden`: the page's other URL parameters; `show_all`: its
-    URL query without the filter.
+    """The form that filters the tables of a page by a text.
+
+    `hidden`: the page's other URL parameters; `show_all`: its URL query without the filter.
     """
 
     find: str
@@ -292,8 +293,10 @@ def listing(
 ) -> Listing[T]:
     """Return a listing of objects. A filter searches the texts in all columns.
 
-    `name`: of the table, if the page has others; `find`: the filter's text, if the page has a filter; `default`:
-    the order of `objects`, such as "-count", if it is one of a column; `size`: the rows of a page (0: no pages).
+    - `name`: the table's name in URL parameters, if the page has further tables.
+    - `find`: the text of the filter; None: the one in the URL.
+    - `default`: the order of `objects` if a column has it, such as "-count".
+    - `size`: the number of rows of a page; 0: all rows on one page.
     """
     all_objects = list(objects)
     text = filter_of(request) if find is None else find
@@ -386,5 +389,5 @@ def _exported(row: Row, column: Column) -> object:
 
 
 def _value(column: Column, value: object) -> object:
-    """Return a sort key as an export has it."""
+    """Return a sort key for an export."""
     return moment(value) if column.time and isinstance(value, int | float) else value

@@ -127,9 +127,7 @@ def caches_disabled() -> Iterator[None]:
 
 
 def _disable(stack: ExitStack, guarded: Any) -> None:
-    nothing = _NoDict(guarded.dictionary)
-    for name, substitute in {"dictionary": nothing, "get": nothing.get, "aget": nothing.aget}.items():
-        stack.enter_context(mock.patch.object(guarded, name, substitute))
+    stack.enter_context(mock.patch.object(guarded, "dictionary", _NoDict(guarded.dictionary)))
 
 
 def _store_nothing(self: LRU, *args: object) -> None:

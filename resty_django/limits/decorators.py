@@ -53,7 +53,6 @@ from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import LimitKind, limits_by_user
-from .statistics.counting import DecisionCounter
 from .stores import LocalStore
 
 
@@ -127,9 +126,9 @@ def limit_req(
         number, own_burst = split_amount(text, "burst")
         return LimiterSpec(LeakyBucket, (parse_rate(number), burst if own_burst is None else own_burst))
 
-    rates = _only_rate(limit_req, limit, rate, tiers, tier, example='"10/s"')
+    rate_argument = _rate_argument(limit_req, limit, rate, tiers, tier, example='"10/s"')
     declared = DeclaredLimit.of(limit_req, "req", options, nodelay=nodelay, undelayed=delay)
-    return declared.by_rate(rates, bucket)
+    return declared.by_rate(rate_argument, bucket)
 
 
 def limit_count(
@@ -147,9 +146,9 @@ def limit_count(
     Instead of both, pass a rate such as "5000/h" as the first argument, or `rate`, `tiers` and `tier` as in
     `limit_req`.
     """
-    rates = _only_rate(limit_count, limit, rate, tiers, tier, example='5000, per="1h"')
+    rate_argument = _rate_argument(limit_count, limit, rate, tiers, tier, example='5000, per="1h"')
     declared = DeclaredLimit.of(limit_count, "count", options)
-    return declared.by_rate(rates, lambda text: LimiterSpec(FixedWindow, _window(text, per)))
+    return declared.by_rate(rate_argument, lambda text: LimiterSpec(FixedWindow, _window(text, per)))
 
 
 def limit_window(
@@ -167,9 +166,9 @@ def limit_window(
     Instead of both, pass a rate such as "100/m" as the first argument, or `rate`, `tiers` and `tier` as in
     `limit_req`.
     """
-    rates = _only_rate(limit_window, limit, rate, tiers, tier, example='100, per="1m"')
+    rate_argument = _rate_argument(limit_window, limit, rate, tiers, tier, example='100, per="1m"')
     declared = DeclaredLimit.of(limit_window, "window", options)
-    return declared.by_rate(rates, lambda text: LimiterSpec(SlidingWindow, _window(text, per)))
+    return declared.by_rate(rate_argument, lambda text: LimiterSpec(SlidingWindow, _window(text, per)))
 
 
 def limit_conn(
@@ -224,8 +223,8 @@ def limit_rate(
         refill = refill_of(number, capacity if own_capacity is None else own_capacity)
         return LimiterSpec(TokenBucket.from_interval, (*refill, max_wait_ms), {"idle": IDLE_SECONDS})
 
-    rates = _only_rate(limit_rate, limit, rate, tiers, tier, example='"10/s"')
-    return DeclaredLimit.of(limit_rate, "rate", options).by_rate(rates, bucket)
+    rate_argument = _rate_argument(limit_rate, limit, rate, tiers, tier, example='"10/s"')
+    return DeclaredLimit.of(limit_rate, "rate", options).by_rate(rate_argument, bucket)
 
 
 def limit_rate_either(
@@ -277,7 +276,10 @@ def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDeco
         if isinstance(source, Limiter):
             name = source.name or type(source).__name__
             series = name if source.name else source.prefix.rstrip(":") or name
-            sources.append(counted_limit(name, source, limit_options, series=series, location=caller()))
+            location = caller()
+            note_user(limit_options, location)
+            kind = LimitKind.DECORATOR
+            sources.append(RequestLimit.counted(kind, name, source, limit_options, series=series, location=location))
         elif isinstance(source, str):
             sources.append(source)
         else:
@@ -387,33 +389,16 @@ class DeclaredLimit:
         if not view:
             return RequestLimit(name, limiter, self.options, label=label)
         series = series if position <= 1 else f"{series}:{position}"
-        return counted_limit(name, limiter, self.options, label=label, series=series, location=view)
+        note_user(self.options, view)
+        return RequestLimit.counted(
+            LimitKind.DECORATOR, name, limiter, self.options, label=label, series=series, location=view
+        )
 
 
-def counted_limit(
-    name: str, limiter: Limiter, options: LimitOptions, *, label: str = "", series: str, location: str
-) -> RequestLimit:
-    """Return a limit whose decisions are counted under `series`. `location`: its dotted name in the code."""
-    counter = DecisionCounter(
-        LimitKind.DECORATOR,
-        series,
-        limiter,
-        location,
-        shadow=options.shadow or not options.block,
-        nodelay=options.nodelay,
-        roles=options.key.roles,
-    )
-    limit = RequestLimit(name, limiter, options, label=label, record=counter.record, series=counter.series)
-    list_location(limit, location)
-    return limit
-
-
-def list_location(limit: RequestLimit, location: str) -> None:
-    """Note where the code uses a limit: for the system check of limits that need a user, and the catalog of bans."""
-    if limit.options.needs_user:
+def note_user(options: LimitOptions, location: str) -> None:
+    """Note the place of a limit that needs the user of a request, for the system check."""
+    if options.needs_user:
         limits_by_user[location] = None
-    if limit.ban is not None:
-        limit.ban.list_in_catalog(location)
 
 
 def _checked(build: Callable[[str], Enforcer], max_delay: float | None) -> ViewDecorator:
@@ -456,7 +441,7 @@ def options_of(
     )
 
 
-def _only_rate(
+def _rate_argument(
     decorator: Callable[..., ViewDecorator],
     limit: Rate | None,
     rate: Rate | RateFunction | None,

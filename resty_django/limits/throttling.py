@@ -61,7 +61,6 @@ from .requests.response import problem_response
 from .requests.results import LimitResult
 from .specs.ban import BanOptions, ban_rule
 from .statistics.catalog import LimitKind
-from .statistics.counting import DecisionCounter
 
 if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THROTTLE_CLASSES
     from rest_framework.request import Request
@@ -179,19 +178,15 @@ class LimitThrottle(BaseThrottle):
             state = "" if alone and len(rates) == 1 else f"{text}:"
             limiter = self.limiter(str(number), amount, prefix=f"throttle:{name}:{self.kind}:{state}", name=name)
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
-            location = f"{cls.__module__}.{cls.__qualname__}"
-            counter = DecisionCounter(LimitKind.THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)
-            limit = RequestLimit(
+            yield RequestLimit.counted(
+                LimitKind.THROTTLE,
                 name,
                 limiter,
                 LimitOptions(key=key, cost=self.cost, nodelay=True, ban=ban),
                 label=scope or cls.__name__,
-                record=counter.record,
-                series=counter.series,
+                series=series,
+                location=f"{cls.__module__}.{cls.__qualname__}",
             )
-            if limit.ban is not None:
-                limit.ban.list_in_catalog(location)
-            yield limit
 
 
 class LeakyBucketThrottle(LimitThrottle):

@@ -70,7 +70,7 @@ def probe() -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Observation:
-    """What the checks examine, read from the server at once.
+    """The state of the job queue that the checks examine.
 
     `clock`: the time in epoch seconds. `stuck`: jobs that wait for something that will not end, found among the first
     `examined` waiting ones. `recent_failures`: by group. `archive`: None if the site has none.
@@ -98,25 +98,20 @@ def _observe(client: Client) -> _Observation:
     from .facts import facts
     from .tasks.abandoned import of_tasks
 
-    now = facts(client, detailed=None)
-    abandoned = [recurring for recurring in of_tasks(client) if recurring.abandoned]
-    unserved = coverage(client, now.counts, now.life)
-    reports = client.workers.reports(*(worker.name for worker in now.life)) if now.life else []
-    clock = client.clock()
+    now, clock = facts(client, detailed=None), client.clock()
     stuck, examined = _stuck_jobs(client, now.counts)
     max_groups = 50
     since = clock - conf.qless.failed_window
-    recent = failures_between(client, list(now.failed)[:max_groups], since, 1e12, most=max_groups)
     return _Observation(
         clock=clock,
         now=now,
         server=server_info(client.source.sync(), client.prefix),
-        coverage=unserved,
-        reports=reports,
-        abandoned=abandoned,
+        coverage=coverage(client, now.counts, now.life),
+        reports=client.workers.reports(*(worker.name for worker in now.life)) if now.life else [],
+        abandoned=[recurring for recurring in of_tasks(client) if recurring.abandoned],
         stuck=stuck,
         examined=examined,
-        recent_failures=recent,
+        recent_failures=failures_between(client, list(now.failed)[:max_groups], since, 1e12, most=max_groups),
         archive=status(client) if conf.qless.archive.enabled else None,
     )
 

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from resty_django import overview
 from resty_django.conf import conf, raw_section
 from resty_django.extras import MissingExtra
+from resty_django.health import Level
 from resty_django.metrics import Family, Sample, family
 from resty_django.overview import Figure, Tile, TileRow
 from resty_django.text import printable
@@ -57,24 +58,14 @@ def panel() -> Tile:
         for queue in paused
         if queue.pause
     ]
+    failures = "resty_qless_failuregroup_changelist"
+    worker_level: Level = "warning" if waiting and not now.alive else "ok"
     return overview.tile(
         [
             Figure("waiting", _("Waiting"), waiting, page="resty_qless_job_changelist?state=waiting"),
             Figure("running", _("Running"), now.total("running"), page="resty_qless_job_changelist?state=running"),
-            Figure(
-                "failed",
-                _("Failed"),
-                failed,
-                level="warning" if failed else "ok",
-                page="resty_qless_failuregroup_changelist",
-            ),
-            Figure(
-                "workers",
-                _("Workers"),
-                now.alive,
-                level="warning" if waiting and not now.alive else "ok",
-                page="resty_qless_worker_changelist",
-            ),
+            Figure("failed", _("Failed"), failed, level="warning" if failed else "ok", page=failures),
+            Figure("workers", _("Workers"), now.alive, level=worker_level, page="resty_qless_worker_changelist"),
             Figure(
                 "latency",
                 _("Latency"),

@@ -25,7 +25,7 @@ from resty_django.limits.policies import registry
 from resty_django.limits.quotas.registry import register
 from resty_django.limits.statistics import reporter as limit_stats
 from resty_django.limits.testing import frozen_limits
-from resty_django.qless import Outcome
+from resty_django.qless import TaskOutcome
 from resty_django.qless import client as jobs
 from resty_django.qless.integrations.celery.runner import BorrowedJob
 from resty_django.qless.middleware import chain
@@ -274,7 +274,7 @@ def test_parcels_are_packed_except_large_ones_of_cocoa(
     else:
         with pytest.raises(tasks.OutOfStock, match="Cocoa"):
             tasks.pack(order.pk)
-        assert tasks.reorder(Outcome("parcel-1", "pack", "failed"), item) == "Cocoa is ordered"
+        assert tasks.reorder(TaskOutcome("parcel-1", "pack", "failed"), item) == "Cocoa is ordered"
 
 
 def test_an_order_does_not_fail_with_the_job_queue(client: Client, settings: Any) -> None:

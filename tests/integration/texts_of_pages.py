@@ -16,7 +16,7 @@ import pytest
 from django.test import Client as Browser
 
 import resty_django
-from resty_django.cache import Stats, mlcaches
+from resty_django.cache import CacheStats, mlcaches
 from resty_django.ids.models import IdCounter
 from resty_django.limits import Decision
 from resty_django.limits.models import QuotaUsage
@@ -101,7 +101,7 @@ def count_much(client: Client) -> None:
     make_policy("many-things", algorithm="leaky_bucket", rate="41892/s", burst=41_892, key="ip")
     shdicts["default"].set_many({f"many-{number}": number for number in range(12_345)})
     counts = mlcaches["pages"].counter.now
-    for name in Stats.__slots__:
+    for name in CacheStats.__slots__:
         setattr(counts, name, 41_892)
     limit = Decision(allowed=True, limit=41_892, remaining=1, reset_after=1, retry_after=0)
     for _ in range(12_345):

@@ -70,36 +70,8 @@ class GuardedDict:
         self._faults: tuple[type[Exception], ...] = (Unavailable,)
         if dictionary.engine == "redis":
             self._faults = (Unavailable, NoMemory)
-        self.get, self.aget = self._reading()
 
-    def _reading(self) -> tuple[Call, AsyncCall]:
-        """Return `get` and `aget`. As closures they are the fastest: each hit of L2 calls one of them."""
-        dictionary, breaker = self.dictionary, self.breaker
-
-        def get(key: object) -> Any:
-            if breaker.down:
-                return self.guard(dictionary.get, (key,), Kind.READ)
-            try:
-                return dictionary.get(key)
-            except Unavailable as error:
-                if has_lost_connection(error):
-                    return self.guard(dictionary.get, (key,), Kind.READ)
-                breaker.fail(error, reading=True)
-                raise
-
-        async def aget(key: object) -> Any:
-            if breaker.down:
-                return await self.aguard(dictionary.aget, (key,), Kind.READ)
-            try:
-                return await dictionary.aget(key)
-            except Unavailable as error:
-                if has_lost_connection(error):
-                    return await self.aguard(dictionary.aget, (key,), Kind.READ)
-                breaker.fail(error, reading=True)
-                raise
-
-        return get, aget
-
+    get, aget = _guarded("get", Kind.READ, repeat=True)
     get_stale, aget_stale = _guarded("get_stale", Kind.READ, repeat=True)
     ttl, attl = _guarded("ttl", Kind.READ, repeat=True)
     get_many, aget_many = _guarded("get_many", Kind.READ, repeat=True)

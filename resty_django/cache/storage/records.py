@@ -123,9 +123,7 @@ def encode(
     if smaller is not None:
         bits |= COMPRESSED
         body = smaller
-    if took or tags:
-        return packed_head(bits, stored, ttl, tags, took) + body
-    return _HEAD.pack(LAYOUT, bits, stored, ttl) + body
+    return packed_head(bits, stored, ttl, tags, took) + body
 
 
 def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = MAX_DECOMPRESSED_BYTES) -> Record | None:
@@ -134,9 +132,6 @@ def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = MAX_
     `unpack`: decodes msgpack; it may raise the errors in `UNREADABLE`. `limit`: the largest value that is decompressed.
     """
     try:
-        layout, bits, stored, ttl = _read_head(raw)
-        if layout == LAYOUT and not bits and 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
-            return Record(unpack(raw[_HEAD.size :]), stored, ttl, False)
         head = unpacked_head(raw)
         if head.bits & ENTRY:
             return None

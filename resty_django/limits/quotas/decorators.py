@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Unpack, cast
 
-from ..decorators import RequestOptions, list_location, need_brackets, options_of
+from ..decorators import RequestOptions, need_brackets, note_user, options_of
 from ..limiters.validation import unknown_option
 from ..requests.chosen_rates import ChosenRates, RateFunction
 from ..requests.enforcer import Enforcer
@@ -58,13 +58,14 @@ def enforcer_of(counted: Quota, options: LimitOptions, location: str = "") -> En
     """Return the enforcer of a quota. `location`: its dotted name in the code, if its decisions are counted."""
     if location:
         counted.list_in_catalog(location)
+        note_user(options, location)
     record = partial(counted.record, shadow=options.shadow or not options.block)
 
     def limited(limit: int) -> Enforcer:
         chosen: Any = counted if limit == counted.limit else counted.with_limit(limit)
         request_limit = RequestLimit(counted.name, chosen, options, record=record, series=counted.series)
-        if location:
-            list_location(request_limit, location)
+        if location and request_limit.ban is not None:
+            request_limit.ban.list_in_catalog(location)
         return Enforcer([request_limit])
 
     if counted.choice is None:

@@ -33,45 +33,31 @@ waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: requ
 
 
 class LimitCheck:
-    """The check of a request against its limits.
+    """The check of a request against its limits."""
 
-    `delay`: seconds to sleep before the view. `results`: the decisions. `refused`: the first refusal, or None.
-    `banned`: whether it is due to a ban or a block. `queued`: the longest wait among the limits to which MAX_WAITING
-    applies, or None.
-    """
-
-    __slots__ = (
-        "_costs",
-        "_counted_later",
-        "_slots",
-        "_unrecorded",
-        "banned",
-        "delay",
-        "queued",
-        "refused",
-        "request",
-        "results",
-    )
+    delay = 0.0
+    """Seconds to sleep before the view."""
+    refused: LimitResult | None = None
+    """The first refusal."""
+    banned = False
+    """Whether the refusal is due to a ban or a block."""
+    queued: LimitResult | None = None
+    """The longest wait among the limits to which MAX_WAITING applies."""
 
     def __init__(self, request: HttpRequest) -> None:
         self.request = request
-        self._slots: Sequence[HeldSlot] = ()
         self.results: list[LimitResult] = []
-        self.refused: LimitResult | None = None
-        self.queued: LimitResult | None = None
-        self._unrecorded: Sequence[LimitResult] = ()
-        self._counted_later: Sequence[LimitResult] = ()
-        self._costs: dict[RequestLimit, int] | None = None
-        self.delay = 0.0
-        self.banned = False
+        """The decisions."""
+        self._slots: list[HeldSlot] = []
+        self._unrecorded: list[LimitResult] = []
+        self._counted_later: list[LimitResult] = []
+        self._costs: dict[RequestLimit, int] = {}
 
     def cost_of(self, limit: RequestLimit) -> int:
         """Return the cost of the request for the limit. A cost function is called once."""
         cost = limit.options.cost
         if isinstance(cost, int):
             return cost
-        if self._costs is None:
-            self._costs = {}
         if limit not in self._costs:
             self._costs[limit] = plain_value(cost(self.request), "cost of a limit")
         return self._costs[limit]
@@ -90,10 +76,10 @@ class LimitCheck:
         if not options.block:
             limits_of(self.request).add(result, self.cost_of(limit))
         if options.count_when is not None and decision.allowed and not decision.failed:
-            self._counted_later = [*self._counted_later, result]
+            self._counted_later.append(result)
         if limit.record is not None:
             if delay:  # recorded by `admit`, when it is known whether the request may wait
-                self._unrecorded = [*self._unrecorded, result]
+                self._unrecorded.append(result)
             else:
                 limit.record(key, decision, request=self.request)
         if not decision.allowed:
@@ -104,7 +90,7 @@ class LimitCheck:
             return
         if limit.holds_slot and (decision.token or not decision.failed):
             cost = 1 if decision.token else self.cost_of(limit)
-            self._slots = [*self._slots, HeldSlot(limit.limiter, key, decision.token, cost)]
+            self._slots.append(HeldSlot(limit.limiter, key, decision.token, cost))
         if delay:
             self.delay = max(self.delay, delay)
             if limit.queues and (self.queued is None or delay > self.queued.decision.delay):
@@ -120,7 +106,7 @@ class LimitCheck:
 
     def admit(self) -> None:
         """Record that the request may wait for its delay, or does not need to wait."""
-        unrecorded, self._unrecorded = self._unrecorded, ()
+        unrecorded, self._unrecorded = self._unrecorded, []
         for limit, key, decision in unrecorded:
             if limit.record is not None:
                 limit.record(key, decision)
@@ -187,20 +173,20 @@ class LimitCheck:
         """Refuse the request because it may not wait for the limit of this result."""
         limit, key, decision = queued
         refused = decision.replace(allowed=False, delay=0.0, state=None, remaining=0, retry_after=decision.delay)
-        self._unrecorded = ()
+        self._unrecorded = []
         self._counted_later = [result for result in self._counted_later if result.limit.advises]
         self.results = [result for result in self.results if result.limit.advises]
         self.add(limit, key, refused)
 
     def release(self) -> None:
         """Release all slots."""
-        slots, self._slots = self._slots, ()
+        slots, self._slots = self._slots, []
         for slot in slots:
             slot.release()
 
     async def arelease(self) -> None:
         """Run `release` without blocking, to completion even if the task is cancelled."""
-        slots, self._slots = self._slots, ()
+        slots, self._slots = self._slots, []
         if slots:
             await asyncio.shield(asyncio.ensure_future(_release_all(slots)))
 
@@ -223,7 +209,7 @@ class LimitCheck:
 
     def _giving_back(self, response: HttpResponseBase | None) -> Steps[None]:
         """Undo the decisions of limits for which the response does not count (None: the view raised)."""
-        counted_later, self._counted_later = self._counted_later, ()
+        counted_later, self._counted_later = self._counted_later, []
         for result in counted_later:
             limit, key, decision = result
             options = limit.options
@@ -267,7 +253,7 @@ class LimitCheck:
         """Release the slots when the response is closed. Return False if its content is already complete."""
         if not response.streaming and getattr(response, "is_rendered", True):
             return False
-        slots, self._slots = self._slots, ()
+        slots, self._slots = self._slots, []
         response._resource_closers.extend(slot.release for slot in slots)  # type: ignore[attr-defined]
         return True
 

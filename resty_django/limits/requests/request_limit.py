@@ -22,6 +22,8 @@ from ..limiters.concurrency import Concurrency
 from ..limiters.rate import LeakyBucket, TokenBucket
 from ..overrides.limits import overridden_limiter
 from ..specs.ban import BanRule
+from ..statistics.catalog import LimitKind
+from ..statistics.counting import DecisionCounter
 from .headers import AdvertisedLimit
 
 MIN_SLEEP_SECONDS: Final = 0.001
@@ -142,6 +144,36 @@ class RequestLimit:
         self.queues = not (isinstance(limiter, TokenBucket) and limiter.max_wait == inf)
         """Whether the setting MAX_WAITING limits the number of waiting requests: unless `max_wait` is infinite."""
         self.advertised = AdvertisedLimit(self.label, limiter)
+
+    @classmethod
+    def counted(
+        cls,
+        kind: LimitKind,
+        name: str,
+        limiter: Limiter,
+        options: LimitOptions,
+        *,
+        label: str = "",
+        series: str,
+        location: str,
+    ) -> RequestLimit:
+        """Return a limit whose decisions are counted in the statistics, and list it in the catalog.
+
+        `kind`: of the limit. `series`: the name under which it is counted. `location`: its dotted name in the code.
+        """
+        counter = DecisionCounter(
+            kind,
+            series,
+            limiter,
+            location,
+            shadow=options.shadow or not options.block,
+            nodelay=options.nodelay,
+            roles=options.key.roles,
+        )
+        limit = cls(name, limiter, options, label=label, record=counter.record, series=counter.series)
+        if limit.ban is not None:
+            limit.ban.list_in_catalog(location)
+        return limit
 
     def delay_of(self, decision: Decision) -> float:
         """Return the seconds to sleep: the delay, the part of it that nginx's `delay=` leaves, or 0."""

@@ -27,7 +27,7 @@ from .arguments import display_json
 
 
 class ValuesFilter(admin.SimpleListFilter):
-    """Filters by the values of a column. Each of them takes one step in the column's index."""
+    """Filters by the values of a column. Each value costs one step in the column's index."""
 
     max_values = 100
 
@@ -59,7 +59,7 @@ class QueueFilter(ValuesFilter):
 
 
 def _column(label: Any, text: Callable[[ArchivedJob], str]) -> Callable[[object, ArchivedJob], str]:
-    """Return a column that shows a text of the job as a name."""
+    """Return a column of the list that shows a text of the job."""
 
     @admin.display(description=label)
     def column(self: object, row: ArchivedJob) -> str:

@@ -21,8 +21,9 @@ ABSENT: Final = object()
 
 
 def display_json(raw: str, klass: str | None = None) -> tuple[str, bool]:
-    """Return the arguments of a job of class `klass`, or a result if `klass` is None, as indented JSON, redacted and
-    bounded in length; empty if `raw` is not JSON. The second value: whether the text is complete."""
+    """Return arguments or a result as indented JSON, redacted and bounded in length, and whether the text is complete.
+
+    The text is empty if `raw` is not JSON. `klass`: the class of the job with these arguments; None for a result."""
     try:
         value = decode(raw)
     except QlessError:

@@ -45,7 +45,7 @@ TO_LIST: Final = "list"
 
 
 def nav_items() -> dict[str, Promise]:
-    """Return the labels of the tabs on all pages, by the name of the model; the archive only if the site has one."""
+    """Return the labels of the tabs on all pages by the name of their model. The archive is optional."""
     items: dict[str, Promise] = {
         "queue": _("Queues"),
         "job": _("Jobs"),
@@ -91,13 +91,13 @@ class JobsAdmin(BulkAdmin[M]):
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> M | None:
-        """Return a row for any key. Whether the object exists in Redis is checked when it is used."""
+        """Return a row for any key. Pages and operations check whether the object exists in Redis."""
         return self.model(key=object_id)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, object] | None = None
     ) -> HttpResponse:
-        """Show Django's history page for the name as the database stores it: PostgreSQL rejects NUL."""
+        """Show Django's history page for the token of the name, since PostgreSQL rejects NUL."""
         return super().history_view(request, quote(token(name_of(unquote(object_id)))), extra_context)
 
     def name_of(self, pk: str) -> str:
@@ -119,7 +119,7 @@ class JobsAdmin(BulkAdmin[M]):
         return super().page_url(name, self._with_error_page(view), route)
 
     def _with_error_page(self, view: View) -> View:
-        """Wrap a view so that a store that is down or sends an unreadable reply leads to an error page (503)."""
+        """Wrap a view: if the store is down or sends an unreadable reply, show an error page with status 503."""
 
         @wraps(view)
         def wrapper(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:

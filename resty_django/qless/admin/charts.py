@@ -50,7 +50,7 @@ def period_tabs(period: str, query: str = "") -> list[Tab]:
 
 
 def spans_of(client: Client, period: str, *, queue: str = "", klass: str = "") -> list[TimeSpan]:
-    """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
+    """Return the figures of a period by minute, hour or day, for all jobs, a queue or a class."""
     return client.figures.spans(PERIODS[period].unit, PERIODS[period].count, queue=queue, klass=klass)
 
 

@@ -205,7 +205,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
 
 
 def _paced_context(client: Client, group: str, failed: int) -> dict[str, object] | None:
-    """Return the progress of a group's paced retry, until a day after its end. `failed`: the number of its jobs."""
+    """Return the progress of a group's paced retry; None a day after its end. `failed`: the number of failed jobs."""
     values = redis_command(client, "HMGET", f"paced:{group}", "id", "queue", "rate", "left", "stopped")
     id, queue, rate, left_text, stopped = (text(value) if isinstance(value, bytes) else value or "" for value in values)
     jobs = client.groups.get(id) if id else None

@@ -43,7 +43,7 @@ STATE_NAMES: Final = {
     "open": pgettext_lazy("state", "open"),
     "gone": pgettext_lazy("state", "gone"),
 }
-"""The names of the states of jobs, groups and queues for people; searches, exports and URLs have the keys."""
+"""The states of jobs, groups and queues in words. Searches, exports and URLs use the keys."""
 
 _SHAPES: Final = {
     "waiting": "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 2a4 4 0 1 1 0 8 4 4 0 0 1 0-8Z",
@@ -131,18 +131,17 @@ def state_name(word: str) -> str:
 
 
 def state_title(word: str) -> str | Promise:
-    """Return the name of a state as a heading; a lazy one outside of a request."""
+    """Return the name of a state as a heading, translated when it is rendered."""
     return capfirst(STATE_NAMES[word])
 
 
 def states_text(counts: Counter[str]) -> str:
-    """Return how many jobs are in each state, the most frequent first: "12 failed, 3 waiting"."""
+    """Return the number of jobs in each state, the most frequent state first: "12 failed, 3 waiting"."""
     return ", ".join(f"{number(count)} {state_name(word)}" for word, count in counts.most_common())
 
 
 def state(word: str, *, named: bool = True) -> SafeString:
-    """Return a state as an icon and its name; the colour is in the style sheet. `named`: False for an icon alone, for
-    links that have a label."""
+    """Return a state as an icon and its name. `named`: False for an icon alone, in links with a label."""
     return format_html(
         '<span class="resty-state resty-is-{}"><svg viewBox="0 0 16 16" width="12" height="12" aria-hidden="true">'
         '<path d="{}"/></svg>{}</span>',
@@ -193,7 +192,7 @@ def _id_link(model: str, key: str) -> SafeString:
 
 
 def short(jid: str) -> str:
-    """Return a jid on one line; a long one without its middle: many jobs of a program begin alike."""
+    """Return a jid on one line. A long jid loses its middle, since jids of one program often begin alike."""
     return name(jid) if len(jid) <= 20 else f"{name(jid[:9])}…{name(jid[-8:])}"
 
 

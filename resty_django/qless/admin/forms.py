@@ -22,7 +22,7 @@ from .redis_reads import redis_command
 
 
 class QueueField(forms.ChoiceField):
-    """A choice of one of `queues`; cleans to its name."""
+    """A choice of a queue; its value is the name."""
 
     def __init__(self, queues: list[str]) -> None:
         super().__init__(label=_("Queue"), choices=[(token(queue), name(queue)) for queue in queues])
@@ -36,7 +36,7 @@ def queues_of(client: Client) -> list[str]:
 
 
 class PriorityField(forms.FloatField):
-    """A number; an `int` if it has no fraction."""
+    """A number; its value is an `int` if it has no fraction."""
 
     def clean(self, value: Any) -> Any:
         priority = super().clean(value)
@@ -67,7 +67,7 @@ class OperationForm(forms.Form):
 
 
 class JsonField(forms.CharField):
-    """JSON in a text area; cleans to the decoded value."""
+    """JSON in a text area; its value is decoded."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -113,8 +113,8 @@ class TaskForm(forms.Form):
 class SeenForm(forms.Form):
     """A form that is invalid if the object was changed after the form was shown; it then shows the differences.
 
-    When submitted again, it is valid, since the user has seen the differences. `initial` contains the current values.
-    Data without `seen`, for example from a script, are not checked.
+    When submitted again, it is valid, since the user has seen the differences. `initial`: the current values. Data
+    without `seen`, such as data from a script, are not checked.
     """
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)

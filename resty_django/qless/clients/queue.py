@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 import msgspec
 from django.utils.translation import gettext as _
 
-from resty_django import sansio
 from resty_django.txid import current
 
 from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
@@ -142,22 +141,22 @@ class Queue:
 
     # --- popping jobs ---
 
-    def _take(self, command: str, count: int | None) -> Steps[Any]:
-        limit = 1 if count is None else count
-        holder = (self.client.worker_name,) if command == "pop" else ()
-        size = min(limit, POPS_PER_CALL)
-        jobs = job_list(self.client, (yield command, self.name, *holder, size))
-        last_size = len(jobs)
-        while command == "pop" and last_size == size and len(jobs) < limit:
-            size = min(limit - len(jobs), POPS_PER_CALL)
-            popped = job_list(self.client, (yield command, self.name, *holder, size))
-            last_size = len(popped)
+    def _pop(self, count: int) -> Steps[list[Job]]:
+        jobs: list[Job] = []
+        while True:
+            size = min(count - len(jobs), POPS_PER_CALL)
+            popped = job_list(self.client, (yield "pop", self.name, self.client.worker_name, size))
             jobs += popped
-        if command == "peek" and last_size == POPS_PER_CALL < limit:
-            jids = yield from self.jobs._stalled(0, limit)
-            jids += yield from self.jobs._ready(0, limit - len(jids))
+            if len(popped) < size or len(jobs) >= count:
+                return jobs
+
+    def _peek(self, count: int) -> Steps[list[Job]]:
+        jobs = job_list(self.client, (yield "peek", self.name, min(count, POPS_PER_CALL)))
+        if len(jobs) == POPS_PER_CALL < count:
+            jids = yield from self.jobs._stalled(0, count)
+            jids += yield from self.jobs._ready(0, count - len(jids))
             jobs = yield from self.client.jobs._multiget(*jids)
-        return jobs if count is not None else jobs[0] if jobs else None
+        return jobs
 
     @overload
     def pop(self, count: None = None) -> Job | None: ...
@@ -169,7 +168,7 @@ class Queue:
         More than 50 are popped in batches: if this process ends between two batches, the jobs already popped wait until
         their locks expire.
         """
-        return sansio.run(self._take("pop", count), self.client.perform)
+        return _first_or_all(self.client.run(self._pop(1 if count is None else count)), count)
 
     @overload
     async def apop(self, count: None = None) -> Job | None: ...
@@ -177,7 +176,7 @@ class Queue:
     async def apop(self, count: int) -> list[Job]: ...
     async def apop(self, count: int | None = None) -> Any:
         """Do the same for asyncio."""
-        return await sansio.arun(self._take("pop", count), self.client.aperform)
+        return _first_or_all(await self.client.arun(self._pop(1 if count is None else count)), count)
 
     @overload
     def peek(self, count: None = None) -> Job | None: ...
@@ -185,7 +184,7 @@ class Queue:
     def peek(self, count: int) -> list[Job]: ...
     def peek(self, count: int | None = None) -> Any:
         """Return the job that a pop would return, or None; with `count` a list of at most that many."""
-        return sansio.run(self._take("peek", count), self.client.perform)
+        return _first_or_all(self.client.run(self._peek(1 if count is None else count)), count)
 
     @overload
     async def apeek(self, count: None = None) -> Job | None: ...
@@ -193,7 +192,7 @@ class Queue:
     async def apeek(self, count: int) -> list[Job]: ...
     async def apeek(self, count: int | None = None) -> Any:
         """Do the same for asyncio."""
-        return await sansio.arun(self._take("peek", count), self.client.aperform)
+        return _first_or_all(await self.client.arun(self._peek(1 if count is None else count)), count)
 
     # --- state and statistics ---
 
@@ -343,6 +342,11 @@ class Queue:
         self.config_set("max-concurrency", count)
 
 
+def _first_or_all(jobs: list[Job], count: int | None) -> list[Job] | Job | None:
+    """Return all jobs if the caller passed a count, else the only one."""
+    return jobs if count is not None else jobs[0] if jobs else None
+
+
 def jids_in_pages(request: tuple[str, ...], offset: int, count: int) -> Steps[list[str]]:
     """Return at most `count` jids (-1: all), from `offset` on, of those that a command lists, fetched in pages."""
     jids: list[str] = []
@@ -422,14 +426,8 @@ def _job_spec(job: JobSpec | Mapping[str, Any]) -> JobSpec:
 
 
 def _checked(spec: JobSpec) -> dict[str, Any]:
-    return checked_options(
-        jid=spec.jid,
-        delay=spec.delay,
-        priority=spec.priority,
-        tags=spec.tags,
-        retries=spec.retries,
-        depends=spec.depends,
-    )
+    names = ("jid", "delay", "priority", "tags", "retries", "depends")
+    return checked_options(**{name: getattr(spec, name) for name in names})
 
 
 def _options_json(spec: JobSpec, txid: str | None) -> bytes:

@@ -14,32 +14,9 @@ from pathlib import Path
 from typing import Final
 
 SCRIPT_FILES: Final = (
-    "prologue",
-    "common",
-    "history",
-    "figures",
-    "later",
-    "helpers_lazy",
-    "outcomes",
-    "put",
-    "statistics",
-    "complete",
-    "fail",
-    "job_json",
-    "pop",
-    "transfer_lock",
-    "cancel",
-    "jobs",
-    "track",
-    "failures",
-    "queues",
-    "workers",
-    "alive",
-    "reports",
-    "recur",
-    "groups",
-    "index",
-    "epilogue",
+    *("prologue", "common", "history", "figures", "later", "helpers_lazy", "outcomes", "put", "statistics", "complete"),
+    *("fail", "job_json", "pop", "transfer_lock", "cancel", "jobs", "track", "failures", "queues", "workers", "alive"),
+    *("reports", "recur", "groups", "index", "epilogue"),
 )
 """The Lua files in order. The most frequent commands come first: a call creates the functions of all files up to its
 command's file."""

@@ -174,7 +174,7 @@ def test_signature_covers_the_tags() -> None:
 
 def test_wrong_tags(kind: str) -> None:
     cache = caches["default"]
-    with pytest.raises(BadOption, match=r"^tags must be a tuple or list"):
+    with pytest.raises(BadOption, match="tags"):
         cache.set("k", 1, tags="x")  # type: ignore[call-arg]
     with pytest.raises(BadOption, match=r"Pass each tag as a str"):
         cache.invalidate_tags(7)  # type: ignore[attr-defined]

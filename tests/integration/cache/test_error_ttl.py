@@ -117,7 +117,7 @@ def test_pages_share_no_errors(shared: Shared) -> None:
         with pytest.raises(ApiError):
             view(RequestFactory().get("/"))
     assert len(runs) == 2
-    with pytest.raises(BadOption, match=r"^error_ttl is not an option of cache_view: .* Remove it\.$"):
+    with pytest.raises(BadOption, match="error_ttl"):
         cache_view(60, error_ttl=1)  # type: ignore[call-arg]
 
 

@@ -119,7 +119,7 @@ async def test_errors(make: Make, shared: Shared, hub: Hub) -> None:
         await a.do("get_many", ["list"])
     silent = make("C", ipc=None)
     for call, argument in (("set_many", {"a": 1}), ("delete_many", ["a"])):
-        with pytest.raises(NoChannel, match=rf"{call}\(\) of the cache 'c' needs a channel"):
+        with pytest.raises(NoChannel, match=call):
             await silent.do(call, argument)
 
 
@@ -164,7 +164,7 @@ async def test_a_bulk_reads_l2_once(shared: Shared, make: Make, monkeypatch: pyt
     results = await b.do("get_bulk", bulk)
     assert [result.value for result in results] == [*range(20), 7]
     assert {result.level for result in results} == {2}
-    assert calls in (["get_many"], ["aget_many"], ["aget_many", "get_many"])
+    assert calls == (["aget_many"] if b.twins else ["get_many"])
     assert (b.cache.counter.now.l2, b.cache.counter.now.misses) == (21, 0)
 
 

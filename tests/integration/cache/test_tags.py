@@ -360,9 +360,9 @@ WRONG: list[Any] = ["product:7", ("product:7", 7), (b"x",), ("",), ("x" * 201,),
 def test_wrong_tags(shared: Shared) -> None:
     cache = MLCache("c", shared("values"))
     for tags in WRONG:
-        with pytest.raises(BadOption, match=r"^tags must be a tuple or list of at most 64 tags"):
+        with pytest.raises(BadOption, match=r"^tags must"):
             cache.set("k", 1, tags=tags)
-        with pytest.raises(BadOption, match=r"^The function passed as tags must return a tuple"):
+        with pytest.raises(BadOption, match="function passed as tags"):
             cache.get("k", lambda tags=tags: 1, tags=lambda tags=tags: tags)
 
 
@@ -376,7 +376,7 @@ def test_wrong_calls(shared: Shared) -> None:
         cache.get("k", lambda: 1, tags=later)  # type: ignore[arg-type]
     with pytest.raises(BadOption, match=r"Pass each tag as a str"):
         cache.invalidate_tags(("product:7", "shop:3"))  # type: ignore[arg-type]
-    with pytest.raises(NoChannel, match=r"^invalidate_tags\(\) of the cache 'c' needs a channel"):
+    with pytest.raises(NoChannel, match="invalidate_tags"):
         MLCache("c", shared("values"), ipc=None).invalidate_tags("x")
     cache.invalidate_tags()
     assert names.invalidated(("a", "b", "a")) == ("a", "b")

@@ -51,7 +51,7 @@ async def test_a_purge_empties_the_dictionary_for_other_caches_too(make: Make, s
 async def test_writes_need_a_channel(make: Make) -> None:
     a = make(ipc=None)
     for call in (("set", "k", 1), ("delete", "k"), ("purge",), ("update",)):
-        with pytest.raises(NoChannel, match=rf"^{call[0]}\(\) of the cache 'c' needs a channel"):
+        with pytest.raises(NoChannel, match=call[0]):
             await a.do(*call)
     assert await a.lookup("k", value("v")) == ("v", None, 3)
 
@@ -182,9 +182,9 @@ async def test_a_bulk_runs_callbacks_concurrently(make: Make) -> None:
 async def test_wrong_arguments_of_a_bulk(make: Make) -> None:
     a = make()
     for concurrency in (0, -1, 1.5, True, None):
-        with pytest.raises(BadOption, match="concurrency must be an integer greater than 0"):
+        with pytest.raises(BadOption, match="concurrency"):
             await a.do("get_bulk", Bulk(), concurrency=concurrency)
-    with pytest.raises(BadOption, match="bulk must be created by new_bulk"):
+    with pytest.raises(BadOption, match="bulk"):
         await a.do("get_bulk", [("k", len)])
 
 
@@ -228,7 +228,7 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
 
 def test_an_unknown_dictionary_is_named_with_its_option() -> None:
     for option in ("dictionary", "shm_miss", "shm_locks", "shm_stats"):
-        with pytest.raises(UnknownDict, match=f"no shared dictionary 'nowhere'.* names it as {option}"):
+        with pytest.raises(UnknownDict, match=f"'nowhere'.*{option}"):
             MLCache("c", **{option: "nowhere"})
 
 

@@ -192,7 +192,7 @@ def test_a_wrong_option_is_named(name: str, value: Any) -> None:
 
 
 def test_an_unknown_option_is_named() -> None:
-    with pytest.raises(BadOption, match=r"negttl is not an option of a cache\. Did you mean neg_ttl\?"):
+    with pytest.raises(BadOption, match=r"negttl.*neg_ttl"):
         CacheOptions().changed({"negttl": 1})
 
 

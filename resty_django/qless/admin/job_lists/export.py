@@ -28,7 +28,7 @@ COLUMNS: Final = (
 
 
 def jobs_sheet(client: Client, jobs: Callable[[], Iterable[Job]]) -> Sheet:
-    """Return the export of jobs, which are read when it begins."""
+    """Return the export of jobs. `jobs`: called when the export begins."""
 
     def rows() -> Iterator[list[object]]:
         now = client.clock()
@@ -81,7 +81,7 @@ def _when(entries: Sequence[dict[str, Any]]) -> datetime | None:
 
 
 def _arguments(job: Job) -> object:
-    """Return the redacted arguments; as a text if they are too long."""
+    """Return the redacted arguments; if they are too long, as a truncated text."""
     try:
         arguments = redacted_arguments(job.klass, decode(job.raw_data))
     except QlessError:

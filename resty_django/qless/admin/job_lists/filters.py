@@ -15,8 +15,10 @@ from .search import age_of, document_of, valued
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The filter of a list. `state`: a state of jobs, or empty. `terms`: of the search text; `inside`: also
-    in the middle of words, without the index."""
+    """The filter of a list.
+
+    `terms`: the terms of the search text. `inside`: whether they also match the middle of words, which the index does
+    not support. Empty fields do not filter."""
 
     state: str = ""
     queue: str = ""
@@ -30,9 +32,9 @@ class JobFilter:
 
     @classmethod
     def from_query(cls, query: Mapping[str, str]) -> JobFilter:
-        """Return the filter of a URL query; names are tokens. Raises `QueryError` for a search text.
+        """Return the filter of a URL query, in which names are tokens. Raise `QueryError` for an invalid search text.
 
-        Fields of the search text come before parameters of the same name.
+        Fields of the search text take precedence over parameters of the same name.
         """
         names = {key: name_of(query.get(key, "")) for key in ("queue", "tag", "group", "worker")}
         terms = parse(query.get("q", "").strip())

@@ -1,4 +1,7 @@
-"""The jobs of a filter: pages of a list in Redis, totals, and a bounded search where no count exists.
+"""Lists of jobs: pages of a list in Redis with its total, or a bounded search.
+
+    job_list = JobList(client, JobFilter(queue="mail", state="waiting"))
+    jobs = job_list.page(0).jobs if job_list.exact else job_list.scan("").jobs
 
 Each call of the core handles one page of jobs at most, so that no list blocks the server.
 """
@@ -21,7 +24,7 @@ from .search import FEW_ENTRIES, MAX_EXAMINED, IndexLookup, is_index_cursor
 from .sources import ListOrder, ListSource, source_of
 
 NO_LIST: Final = ListSource((), ListOrder("", ""), lambda: 0, lambda start, count: [], countable=False)
-"""Stands for the list of a filter that only a search over all jobs can answer."""
+"""The source of a filter without a list in Redis, for which all jobs are searched."""
 MAX_SCANNED: Final = 300
 """Maximum number of jobs that a search reads for one page: about 5 ms of the server's time."""
 
@@ -42,9 +45,9 @@ class JobPage:
 
 
 class JobList:
-    """The jobs of a filter: from the list in Redis that fits best, else by a search over all jobs.
+    """The jobs of a filter, from the Redis list that fits it best, or from a search over all jobs.
 
-    `exact`: all jobs of the list match the filter, so that it has a total and numbered pages.
+    `exact`: the Redis list contains only jobs that match the filter, so it has a total and numbered pages.
     """
 
     def __init__(self, client: Client, job_filter: JobFilter) -> None:
@@ -52,7 +55,7 @@ class JobList:
         self.job_filter = job_filter
         self._source = source_of(client, job_filter) or NO_LIST
         self.lookup: IndexLookup | None = None
-        """How the latest `scan` has searched the index."""
+        """The search of the index by the latest `scan`."""
         self.exact = self._source is not NO_LIST and job_filter.only(*self._source.fields)
         self.countable = self.exact and self._source.countable
         """Whether the list can be iterated by index, so that operations can select all of its jobs."""
@@ -107,7 +110,7 @@ class JobList:
         return JobPage(jobs, cursor, scanned, candidates=self._candidates(), fragments=fragments)
 
     def _lookup(self, cursor: str) -> IndexLookup | None:
-        """Return how to search the index; None if the list is shorter, or the index is of no use."""
+        """Return the search of the index; None if the list is shorter, or the index cannot help."""
         wanted, reads_list = self.job_filter, bool(cursor) and not is_index_cursor(cursor)
         if wanted.inside or reads_list or not (wanted.terms or wanted.klass):
             return None

@@ -50,12 +50,13 @@ COLUMNS: Final = (
 URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
 """The order of states by urgency."""
 STOPPED: Final = "worker stopped"
-"""The entry of a history by which a worker that stops says why it times out a job that it returns to its queue."""
+"""The entry of a history that a stopping worker adds before it returns a job to its queue."""
 
 
 def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fragment] = ()) -> Row:
-    """Return a job as a row for `table_of_jobs`. `due`: when a scheduled job can run; `places`: where a search has
-    found the job."""
+    """Return a job as a row for `table_of_jobs`.
+
+    `due`: when a scheduled job can run (epoch seconds); `places`: the matches of a search."""
     history = history_of(job)
     changed_at = float(history[-1].get("when") or 0) if history else 0.0
     state = state_of(job, now)
@@ -93,15 +94,14 @@ def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fra
 def job_rows(
     client: Client, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()
 ) -> list[Row]:
-    """Return jobs as rows, with the times of scheduled jobs. `fragments`: where a search has found each."""
+    """Return jobs as rows, with the times of scheduled jobs. `fragments`: the matches of a search in each job."""
     due = _due_times(client, [job for job in jobs if job.state == "scheduled"])
     places = fragments or [()] * len(jobs)
     return [job_row(job, now, due.get(job.jid), found) for job, found in zip(jobs, places, strict=True)]
 
 
 def _arguments_of(job: Job, places: Sequence[Fragment]) -> dict[tuple[str, str], SafeString]:
-    """Return the redacted arguments as HTML by path and text: first those where a search has found the job, last hidden
-    ones."""
+    """Return the redacted arguments as HTML by path and text: matches of a search first, hidden arguments last."""
     marked = {(place.label.removeprefix("args").removeprefix("."), place.text): place for place in places}
     try:
         texts = argument_texts(job.klass, job.data or {})
@@ -124,7 +124,7 @@ def _first_arguments(arguments: Sequence[SafeString]) -> SafeString:
 
 
 def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> float | None:
-    """Return the whole seconds of the latest run, which may go on; None if there was none, or its end is not known."""
+    """Return the whole seconds of the latest run, which may not have ended; None if they are unknown."""
     times: list[Any] = [None, None]
     for entry in history:
         if entry.get("what") in ("popped", "taken"):
@@ -137,8 +137,10 @@ def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> fl
 def table_of_jobs(
     request: HttpRequest, rows: Sequence[Row], *, order: SortOrder | None = None, **options: Any
 ) -> Table:
-    """Return rows of jobs as a table: what is the same in all of them stands above it, with links, and columns without
-    content are left out. `order` and `options`: of `tables.table`."""
+    """Return rows of jobs as a table.
+
+    Values that all rows have in common stand above it, with links, and columns without content are left out. `order`,
+    `options`: see `tables.table`."""
     kept = (order or order_of(request, COLUMNS)).key
     jobs = [row.values for row in rows if row.values]
     first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
@@ -164,7 +166,7 @@ def table_of_jobs(
 
 
 def _row_without(row: Row, arguments: Collection[tuple[str, str]], group: str) -> Row:
-    """Return a row without arguments and a failure group that are the same in all rows."""
+    """Return a row without the arguments and the failure group that all rows have in common."""
     others = [cell for pair, cell in row.values.get("arguments", {}).items() if pair not in arguments]
     about = row.cells.get("about", "")
     if row.values.get("group") not in (None, "", group):
@@ -185,8 +187,10 @@ def _due_times(client: Client, jobs: Sequence[Job]) -> dict[str, float]:
 
 
 def state_of(job: Job, now: float) -> str:
-    """Return the state to display: a running job whose lock has expired is stalled, a job that a stopped worker has
-    returned to its queue waits there, and a complete job may have been skipped."""
+    """Return the state to display.
+
+    A running job whose lock has expired is stalled. A job that a stopped worker returned to its queue is waiting. A
+    complete job may have been skipped."""
     if job.state == "complete" and any(entry.get("what") == "skipped" for entry in history_of(job)):
         return "skipped"
     if job.state == "stalled" and any(entry.get("what") == STOPPED for entry in history_of(job)[-1:]):

@@ -1,4 +1,4 @@
-"""The search for jobs: filters from the text of the search box, candidates from the index, and what was found where."""
+"""The search for jobs: candidates from the index, the matches in each job, and suggestions for the search box."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EXAMPLES: Final = (
 
 @dataclass(slots=True)
 class IndexLookup:
-    """The candidates of a search in the index: jobs that contain the words, whose texts are still to be compared.
+    """The candidates of a search: jobs that contain its words according to the index. Their texts may still not match.
 
     `lists`: patterns of the index, see `terms.patterns`. `total`: the number of entries of the smallest list.
     """
@@ -130,7 +130,7 @@ def is_index_cursor(cursor: str) -> bool:
 
 
 def document_of(job: Job) -> Document:
-    """Return what a search sees of a job; nothing of parts that cannot be read."""
+    """Return the searchable texts of a job, without parts that cannot be read."""
     try:
         data = job.data
     except QlessError:
@@ -154,7 +154,7 @@ def age_of(job: Job, now: float) -> float:
 
 
 def fragments_html(fragments: Sequence[Fragment]) -> SafeString:
-    """Return the places where a search has matched, with the match marked."""
+    """Return the matches of a search with their context; the matches are marked."""
     return format_html_join("; ", "{}", [(_fragment_html(fragment),) for fragment in fragments])
 
 
@@ -194,7 +194,7 @@ def valued(name: str, values: Sequence[object], *, exact: bool = False) -> list[
 
 
 def notes(lookup: IndexLookup | None, terms: Sequence[Term] = (), state: str = "") -> list[str]:
-    """Return what a user has to know about the completeness of the results."""
+    """Return notes for the user if results may be missing, or the search examines jobs one by one."""
     if lookup is None or lookup.counts is None:
         if state == "failed" or not any(term.field in ("", "args", "error", "class", "txid") for term in terms):
             return []

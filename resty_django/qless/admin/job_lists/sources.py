@@ -81,7 +81,7 @@ URGENT_STATES: Final = ("stalled", "running", "waiting", "scheduled", "depends")
 
 
 def source_of(client: Client, job_filter: JobFilter) -> ListSource | None:
-    """Return the list in Redis that fits a filter best; None if only a search can find its jobs."""
+    """Return the list in Redis that fits a filter best; None if there is none, and all jobs must be searched."""
     state = job_filter.state
     if group := job_filter.group:
         return ListSource(

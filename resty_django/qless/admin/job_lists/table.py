@@ -70,7 +70,7 @@ def _examined(examined: int, candidates: int | None) -> str:
 
 
 def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: str, empty: str) -> Table:
-    """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
+    """Return a page of a list in the order in the URL: by a column, or the server's order or its reverse."""
     total = job_list.total()
     by_column = order_of(request, COLUMNS)
     if by_column and total <= MAX_SORTED:

@@ -162,7 +162,7 @@ def _step(span: _Span, now: float) -> JobStep:
 
 
 def _text_of(span: _Span) -> SafeString | str:
-    """Return the words for an entry, with links."""
+    """Return the text of an entry, with links."""
     what, worker, group = span.what, str(span.entry.get("worker") or ""), str(span.entry.get("group") or "")
     worker_link, group_link = formatting.link("worker", worker), formatting.link("failuregroup", group)
     if what == "put":
@@ -190,7 +190,7 @@ def _text_of(span: _Span) -> SafeString | str:
 
 
 def _put_text(span: _Span) -> SafeString | str:
-    """Return the words for a put: the first one, a retry after a failure, or a change of the queue."""
+    """Return the text of a put: the first one, a retry after a failure, or a change of the queue."""
     queue = str(span.entry.get("q") or "")
     link = formatting.link("queue", queue)
     if not span.previous:

@@ -154,7 +154,7 @@ def _exported(client: Client, name: str) -> Iterator[Sequence[object]]:
 
 
 def _in_all_queues(client: Client) -> tuple[list[StuckJob], int, str]:
-    """Do the same for the first jobs that wait in each queue."""
+    """Return the stuck jobs among the first that wait in each queue, the number of jobs examined, and no cursor."""
     stuck: list[StuckJob] = []
     examined = 0
     for counts in [counts for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]:

@@ -1,7 +1,7 @@
-"""Messages of failures: the error, the place in the site's own code that raised it, and which lines are of libraries.
+"""Parser of failure messages: the error, the line of the site's own code that raised it, and the lines of libraries.
 
-Pure. A message is what a worker stores: the exception's text, an empty line, and the traceback, whose beginning may be
-missing. Messages of other clients may be any text.
+A worker stores the exception's text, an empty line, and the traceback, whose beginning may be missing. Other clients
+may store any text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FailureReport:
 
 
 def report_of(message: str) -> FailureReport:
-    """Return what a message says."""
+    """Return the error, the location and the lines of a message."""
     texts = message.strip("\n").split("\n")
     lines: list[Line] = []
     locations: list[tuple[int, Location]] = []

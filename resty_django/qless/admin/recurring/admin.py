@@ -158,7 +158,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         return targets_of(self.client(), names)
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        """Return the recurring jobs of the queue in the URL, or all with the cron tasks; none of a filtered list."""
+        """Return the recurring jobs of the queue in the URL, or all with the cron tasks. A filtered list has none."""
         if request.GET.get("name"):
             return []
         client, queue = self.client(), name_of(request.GET.get("queue", ""))
@@ -177,7 +177,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         return formatting.url("queue", queue, tab="recurring") if queue else super().list_address(request)
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Edit the template; its arguments only with the permission to start jobs with arguments of one's choice."""
+        """Edit the template. Its arguments require the permission to start jobs with any arguments."""
         with_arguments = self.may(request, "start_job")
         operation = replace(EDIT, form=partial(edit_form, with_arguments=with_arguments))
         return self.operation_view(request, object_id, operation)

@@ -41,7 +41,7 @@ class RecurringTarget:
 
     @property
     def paused(self) -> bool:
-        """Whether it is paused. Asks the server."""
+        """Whether it is paused; reads this from Redis."""
         job = self.job
         return is_cron_paused(self.client, job.klass) if isinstance(job, CronTask) else job.paused()
 

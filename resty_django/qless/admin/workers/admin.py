@@ -130,7 +130,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
 
     @staticmethod
     def _infos(client: Client, counts: list[WorkerCounts]) -> list[WorkerInfo]:
-        """Return what is known of workers, by their names, in a few calls for all of them."""
+        """Return the facts about workers, sorted by name, in a few calls for all of them."""
         seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
         lives = {life.name: life for life in client.workers.alive()}
         names = [worker.name for worker in counts if worker.name in lives]
@@ -149,7 +149,7 @@ def _by_name(worker: WorkerCounts) -> tuple[str, str]:
 def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
     """Return a row's form, and a link to the page that stops the worker.
 
-    The first button, which Enter in the number of slots presses, is the one that scales.
+    The button that scales is the first one, because Enter in the field for the slots presses the first button.
     """
     report = worker.report
     if report is None or report.state == "stopping":

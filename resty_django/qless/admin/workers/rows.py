@@ -247,7 +247,7 @@ def _by_duration(row: Row) -> float:
 
 
 def stopped_text(client: Client, info: WorkerInfo) -> SafeString:
-    """Return what a stop concerns: the process, its grace period, and its running jobs, the first ten by name."""
+    """Return the process that a stop ends, its grace period, and its running jobs, the first ten by name."""
     report = info.report
     process = [] if report is None else [process_text(report)]
     if report is not None and report.grace is not None:

@@ -39,18 +39,8 @@ class TaskRecord:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> TaskRecord:
-        """Return the record in the data of a job. Raises `KeyError` if another program has put the job."""
-        return cls(
-            args=data["args"],
-            kwargs=data["kwargs"],
-            backend=data["backend"],
-            enqueued=data.get("enqueued"),
-            run_after=data.get("run_after"),
-            started=data.get("started"),
-            attempted=data.get("attempted"),
-            finished=data.get("finished"),
-            errors=[*data.get("errors", ())],
-        )
+        """Return the record in the data of a job. Raises `TypeError` if another program has put the job."""
+        return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
 
     def to_data(self) -> dict[str, Any]:
         """Return the record as data of a job, without unknown times and without an empty list of errors."""
