@@ -38,12 +38,12 @@ def is_async(function: Callable[P, object]) -> TypeGuard[Callable[P, Awaitable[A
 
 
 def is_generator_function(function: object) -> bool:
-    """Return whether calling it returns a generator, also an async one, and runs nothing."""
+    """Return whether a call only creates a generator, sync or async, and runs no code yet."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def plain_function(function: T, name: str) -> T:
-    """Return `function`, which may also be something else. Raise `TypeError` if a call returns a coroutine.
+    """Return the argument, whatever it is. Raise `TypeError` if it is a function that returns a coroutine.
 
     `name` says what it is, for example "exempt of a limit".
     """
@@ -104,7 +104,7 @@ def original(error: BaseException) -> BaseException:
 
 
 def _caught(function: Callable[..., T], args: tuple[object, ...]) -> tuple[T | None, Exception | None]:
-    """Return the value or the error: a `StopIteration` that leaves a thread would never arrive in the loop."""
+    """Return the value or the error: a `StopIteration` raised in a thread would never reach the loop."""
     try:
         return function(*args), None
     except Exception as error:

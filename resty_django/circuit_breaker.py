@@ -1,7 +1,7 @@
 """Circuit breakers for stores: an outage is logged once, the store is bypassed for a pause, and its recovery is logged.
 
-Limits and caches have a subclass each. A process has separate breakers: it does not know outages that only other
-processes have seen.
+Limits and caches have a subclass each. Each process has separate breakers, so it does not notice outages that only
+other processes have seen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ B = TypeVar("B", bound="CircuitBreaker")
 
 
 class Outage(NamedTuple):
-    """An outage of a store. `since`: epoch seconds. `calls`: the count of calls without it in this process."""
+    """An outage of a store. `since`: epoch seconds. `calls`: the number of calls made without it in this process."""
 
     store: str
     since: float
@@ -30,9 +30,10 @@ class Outage(NamedTuple):
 
 
 class CircuitBreaker(ABC):
-    """The state of one store in this process. `down`: whether its last call failed. `calls`: calls without it.
+    """The state of one store in this process.
 
-    In the methods, `reading` is whether the call of the store only reads.
+    `down`: whether its last call failed. `calls`: the number of calls made without it since then. In the
+    methods, `reading` is whether the call of the store only reads.
     """
 
     def __init__(self, name: str) -> None:
@@ -88,8 +89,8 @@ class CircuitBreaker(ABC):
             if not self.down or (reading and now < self._read_only_until):
                 return
             self.down, self._read_only_until = False, 0.0
-            lasted = now - self._failed_at
-        self.log_recovery(lasted)
+            duration = now - self._failed_at
+        self.log_recovery(duration)
 
     def outage(self) -> Outage | None:
         """Return the current outage, or None."""

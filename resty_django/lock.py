@@ -246,7 +246,7 @@ class Lock:
         return claim
 
     def _fail(self, held: _Claim, error: SharedDictError) -> None:
-        """Forget the lock. The store may hold it nevertheless, as a server carries out calls that have timed out."""
+        """Forget the lock. The store may still hold it, because a server also executes calls that have timed out."""
         self._held = None
         held.dictionary.delete_later(held.key, held.token, error)
 

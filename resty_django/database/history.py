@@ -23,11 +23,10 @@ MAX_MESSAGE_CHARS: Final = 2000
 
 
 def add_entries(user: object, rows: Sequence[models.Model], text: str, flag: int | None = None) -> str:
-    """Add an entry for each of `rows`. Return "", or the error of a database that rejects them. Log a warning then.
+    """Add an entry for each of `rows`. Return "", or the error of a database that rejects them, which is also logged.
 
-    `flag`: `ADDITION`, `CHANGE` (default) or `DELETION` of `django.contrib.admin.models`. None is added on sites
-    without `django.contrib.admin`, nor for anonymous callers and those known by a token alone, which have no row in the
-    user table.
+    `flag`: `ADDITION`, `CHANGE` (default) or `DELETION` of `django.contrib.admin.models`. Nothing is added on sites
+    without `django.contrib.admin`, or for callers without a row in the user table, such as anonymous users.
     """
     if not rows or not apps.is_installed("django.contrib.admin"):
         return ""
@@ -46,6 +45,6 @@ def add_entries(user: object, rows: Sequence[models.Model], text: str, flag: int
 
 
 def username(user: object) -> str:
-    """Return the name of the user, of whatever type the site's authentication returns; also for no user."""
+    """Return the name of a user of any type, or "an unknown user"."""
     get_username = getattr(user, "get_username", None)
     return str((get_username() if callable(get_username) else user) or "an unknown user")

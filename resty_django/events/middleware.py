@@ -24,7 +24,7 @@ log = logger("resty_django.events")
 
 
 class PollMiddleware:
-    """Polls before the view. If the store is down, that is logged, no request fails, and polling pauses."""
+    """Polls before the view. An outage of the store is logged and pauses polling, but fails no request."""
 
     sync_capable = True
     async_capable = True

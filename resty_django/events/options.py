@@ -13,7 +13,7 @@ from .errors import BadOption
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """The options have the same meaning as the settings; all but `retries` are in seconds."""
+    """Options with the same meaning as the settings; all but `retries` are in seconds."""
 
     timeout: float
     interval: float

@@ -59,7 +59,7 @@ class Declaration(NamedTuple):
 
 
 class _SiteChannel(NamedTuple):
-    """The channel and the options from the settings, with what they were made from."""
+    """The channel and the options from the settings, with the settings and the dictionary that determined them."""
 
     settings: EventsSettings
     dictionary: SharedDict
@@ -218,7 +218,7 @@ def ensure() -> None:
 
 
 async def aensure() -> None:
-    """As `ensure`."""
+    """Do the same as `ensure`, for asyncio."""
     if not _service.configured and not _listens():
         await _service.abegin(*configured_channel())
 

@@ -32,7 +32,7 @@ FULL_POLL_SECONDS: Final = 1.0
 
 
 class Follower(Protocol):
-    """Reads something in memory that a listener polls together with the events."""
+    """A reader of something in memory that is polled together with the events."""
 
     @property
     def dictionary(self) -> SharedDict:
@@ -97,7 +97,7 @@ class EventService:
         run(self._begin(channel, options, position))
 
     async def abegin(self, channel: Channel, options: EventOptions, position: Position | None = None) -> None:
-        """As `begin`."""
+        """Do the same as `begin`, for asyncio."""
         await arun(self._begin(channel, options, position))
 
     def _begin(self, channel: Channel, options: EventOptions, position: Position | None) -> Steps[None]:
@@ -159,8 +159,10 @@ class EventService:
     # --- polling ---
 
     def has_news(self) -> bool:
-        """Return whether a poll is likely to find something, with one read of a shared value for the events and for
-        each follower. For channels in memory."""
+        """Return whether a poll is likely to find something. Only for channels in memory.
+
+        Reads one shared value for the events, and one for each follower.
+        """
         channel = self.channel
         if (channel is not None and channel.last() != self.position) or self._local:
             return True
@@ -223,8 +225,10 @@ class EventService:
         return Unavailable(f"The events cannot be read: {error}")
 
     def _existing_followers(self) -> list[Follower]:
-        """Return the followers at this moment. They remove themselves from the original list when they are garbage
-        collected, so a loop over that list would skip others."""
+        """Return a copy of the list of followers.
+
+        Followers remove themselves from the list when they are garbage-collected, so a loop over it would skip others.
+        """
         return [follower for reference in tuple(self._followers) if (follower := reference()) is not None]
 
     def _ready(self) -> tuple[Channel, EventOptions]:

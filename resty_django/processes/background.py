@@ -47,7 +47,7 @@ class Background:
         return task
 
     def run_soon(self, task: BackgroundTask, seconds: float = 0.0) -> None:
-        """Run a task within `seconds`; start the thread."""
+        """Run a task within `seconds`. Start the thread if necessary."""
         due = time.monotonic() + seconds
         if task.due is None or due < task.due:
             task.due = due
@@ -55,7 +55,7 @@ class Background:
         self.start()
 
     def finish(self, task: BackgroundTask, timeout: float) -> None:
-        """Run a task for the last time, now; wait at most `timeout` seconds for its end."""
+        """Run a task now, for the last time. Wait at most `timeout` seconds for its end."""
         task.last = threading.Event()
         self.run_soon(task)
         if not self._ended:
@@ -112,7 +112,7 @@ class Background:
             task.due = due
 
     def after_fork(self) -> None:
-        """Schedule nothing: the tasks of the parent are the parent's until somebody needs them here."""
+        """Forget the thread, and unschedule all tasks: the parent runs them."""
         self.running = False
         for task in self._tasks:
             task.due = None

@@ -16,7 +16,7 @@ from .clients.transport import batches, checked
 
 @dataclass(frozen=True, slots=True)
 class QueuePause:
-    """When a queue was paused (epoch seconds), by whom and why; None and empty if another client paused it."""
+    """The time of a pause (epoch seconds), the user and the reason; unknown if another client paused the queue."""
 
     since: float | None = None
     by: str = ""

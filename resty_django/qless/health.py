@@ -70,7 +70,7 @@ def probe() -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Observation:
-    """What the checks examine, read from the server at once.
+    """The state of the job queue that the checks examine.
 
     `clock`: the time in epoch seconds. `stuck`: jobs that wait for something that will not end, found among the first
     `examined` waiting ones. `recent_failures`: by group. `archive`: None if the site has none.

@@ -58,7 +58,7 @@ def _is_closed(connection: aio.connection.AbstractConnection) -> bool:
 
 
 class CheckedPool(aio.BlockingConnectionPool):
-    """A connection pool that opens connections again that the server has closed. A call waits while all are in use."""
+    """A connection pool that reopens connections closed by the server. A call waits while all are in use."""
 
     async def ensure_connection(self, connection: aio.connection.AbstractConnection) -> None:
         if _is_closed(connection):
@@ -96,7 +96,7 @@ _begins_call: Final = ContextVar("_begins_call", default=False)
 
 @contextlib.contextmanager
 def beginning_call() -> Iterator[None]:
-    """Let the first command in the block open its connection to a node of a cluster again if the server has closed it.
+    """Have the first command in the block reopen its connection to a cluster node if the server has closed it.
 
     Later commands may depend on the state of their connection, as EXEC after WATCH does.
     """
@@ -238,12 +238,12 @@ def _async_copy(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
 def _make_sentinel(subject: str, threaded: ThreadedSentinelPool) -> tuple[AsyncClient, Close]:
     manager = threaded.sentinel_manager
     addresses = [sentinel_client.connection_pool.connection_kwargs for sentinel_client in manager.sentinels]
-    asking = _async_arguments(subject, manager.sentinel_kwargs, aio.Redis)
-    asking["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
+    sentinel_kwargs = _async_arguments(subject, manager.sentinel_kwargs, aio.Redis)
+    sentinel_kwargs["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
     sentinel = Sentinel(
         [(address["host"], address["port"]) for address in addresses],
         min_other_sentinels=manager.min_other_sentinels,
-        sentinel_kwargs=asking,
+        sentinel_kwargs=sentinel_kwargs,
     )
     kind = aio.sentinel.SentinelManagedConnection
     if issubclass(threaded.connection_class, SSLConnection):

@@ -82,7 +82,7 @@ class Subscription(_Subscription):
 
 
 class AsyncSubscription(_Subscription):
-    """The same for asyncio.
+    """The asyncio twin of `Subscription`.
 
     On a cluster it subscribes at one node, because every node receives all messages; redis-py does so from version 8
     on.

@@ -38,13 +38,12 @@ class LuaScript:
         self._listed = listed
         self.text: Final = "\n".join(source.read_text() if isinstance(source, Path) else source for source in parts)
         self.sha: Final[str] = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-        self._sha: Final = self.sha.encode()  # redis-py handles bytes faster than text
 
     def __call__(self, client: Client, keys: Arguments, args: Arguments) -> Any:
         execute: Callable[..., Any] = client.execute_command
         try:
             try:
-                return execute("EVALSHA", self._sha, b"%d" % len(keys), *keys, *args)
+                return execute("EVALSHA", self.sha, len(keys), *keys, *args)
             except NoScriptError:
                 return execute("EVAL", self.text, len(keys), *keys, *args)
         except FAULTS as error:
@@ -61,7 +60,7 @@ class LuaScript:
         """Do the same for asyncio."""
         try:
             try:
-                return await client.execute_command("EVALSHA", self._sha, b"%d" % len(keys), *keys, *args)
+                return await client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
             except NoScriptError:
                 return await client.execute_command("EVAL", self.text, len(keys), *keys, *args)
         except FAULTS as error:
@@ -73,7 +72,7 @@ class LuaScript:
         Raise `StoreDown` if the server did not respond; some of the calls may have been executed.
         """
         try:
-            replies = _send(client, [("EVALSHA", self._sha, len(keys), *keys, *call) for call in calls])
+            replies = _send(client, [("EVALSHA", self.sha, len(keys), *keys, *call) for call in calls])
         except FAULTS as error:
             raise translated(error) from error
         for reply in replies:
@@ -84,7 +83,7 @@ class LuaScript:
     async def run_many(self, client: AsyncClient, keys: Arguments, calls: Sequence[Arguments]) -> list[Any]:
         """Do the same as `many` for asyncio."""
         try:
-            replies = await _asend(client, [("EVALSHA", self._sha, len(keys), *keys, *call) for call in calls])
+            replies = await _asend(client, [("EVALSHA", self.sha, len(keys), *keys, *call) for call in calls])
         except FAULTS as error:
             raise translated(error) from error
         return await arun(self._after_errors(client, keys, calls, replies))
@@ -103,7 +102,7 @@ class LuaScript:
                 except ResponseError as error:
                     replies[first] = error
                 if pending:
-                    commands = [("EVALSHA", self._sha, len(keys), *keys, *calls[number]) for number in pending]
+                    commands = [("EVALSHA", self.sha, len(keys), *keys, *calls[number]) for number in pending]
                     for number, reply in zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True):
                         replies[number] = reply
                 pending = [number for number in pending if isinstance(replies[number], NoScriptError)]
@@ -139,7 +138,7 @@ class LuaScript:
             reply = yield Step(self, self.run, (client, (*pending, *last_keys), all_args))
             return dict(zip(pending, self._listed(reply) if self._listed else reply, strict=True))
         while pending:
-            commands = [("EVALSHA", self._sha, 1, key, *own.get(key, ()), *args) for key in pending]
+            commands = [("EVALSHA", self.sha, 1, key, *own.get(key, ()), *args) for key in pending]
             try:
                 replies.update(zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True))
             except FAULTS as error:

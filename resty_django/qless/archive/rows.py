@@ -21,7 +21,7 @@ log = logger("resty_django.qless.archive")
 T = TypeVar("T")
 
 MAX_NAME_LENGTH: Final = 200
-"""Maximum characters of names, like those of classes and queues."""
+"""Maximum characters of the names of classes, queues and so on."""
 MAX_ARGUMENTS_LENGTH: Final = 20_000
 """Maximum characters of the redacted arguments as JSON; longer ones are cut."""
 MAX_HISTORY_ENTRIES: Final = 100

@@ -29,15 +29,8 @@ class ReportErrors:
         except Outcome:
             raise
         except Exception as error:
-            facts = {
-                "jid": job.jid,
-                "klass": job.klass,
-                "queue": job.queue_name,
-                "worker": job.worker_name,
-                "tags": job.tags,
-                "retries_left": job.retries_left,
-                "txid": job.txid,
-            }
+            facts: dict[str, object] = {"queue": job.queue_name, "worker": job.worker_name}
+            facts |= {name: getattr(job, name) for name in ("jid", "klass", "tags", "retries_left", "txid")}
             try:
                 self.report(error, facts)
             except Exception:

@@ -65,7 +65,7 @@ class IndexPage(msgspec.Struct):
 
 
 class UnindexedJob(msgspec.Struct, array_like=True):
-    """What the terms of a job are made of. `data`, `failure` and `tags` are JSON; False stands for what is missing."""
+    """The searchable fields of a job. `data`, `failure` and `tags` are JSON; missing fields are False."""
 
     jid: str
     mark: str

@@ -168,7 +168,8 @@ def _name(name: str) -> str:
 def patterns(term: Term, classes: Iterable[str], *, failed: bool = False) -> list[list[Pattern]]:
     """Return lists of patterns: a job that matches the term has a term of the index for one pattern of each list.
 
-    No lists: the index cannot tell. `classes`: the names of classes in the index. `failed`: only failed jobs match.
+    No lists: the index does not contain such words. `classes`: the names of classes in the index. `failed`: only failed
+    jobs match.
     """
     kind = FAILED_CLASS if failed else CLASS
     if term.field == "class":

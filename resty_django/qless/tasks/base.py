@@ -10,7 +10,7 @@
     send_invoice.apply_async((7,), countdown=60)           # the same, with options
     chain(send_invoice.s(7), archive.si()).delay()         # enqueue it with other tasks
 
-`TaskOptions` has the options of `@task`, `EnqueueOptions` those of `apply_async`. See docs/qless/tasks.md.
+`TaskOptions` describes the options of `@task`, `EnqueueOptions` the options of `apply_async`. See docs/qless/tasks.md.
 """
 
 from __future__ import annotations
@@ -80,19 +80,16 @@ class Task(Runnable, Generic[P, R]):
         self.options = TaskOptions(**options).checked(self.path)
         self.name = self.options.name or self.path
         self.queue = self.options.queue
-        self.parameters = Parameters(function, self.path, self.name, bind)
-        self.names = self.parameters.names
-        self.call_signature = self.parameters.signature
-        self.keep_result = not self.options.ignore_result
-        self.retry_policy = self._make_retry_policy()
+        self.parameters = Parameters(function, self.path, self.name, bind, self.options.unique)
         self.put_options = PutOptions(
             priority=self.options.priority or None, tags=[*self.options.tags], retries=self.options.retries
         )
-        if not isinstance(self.options.unique, bool):
-            unknown = sorted({*self.options.unique} - {*self.names})
-            if unknown:
-                raise TypeError(f"{self.path}: unique= names {unknown[0]!r}, which is not an argument of the function.")
+        self.retry_policy = self._make_retry_policy()
         check_callbacks(self.options)
+        # attributes of any `Runnable`, which workers and the admin read
+        self.names = self.parameters.names
+        self.call_signature = self.parameters.signature
+        self.keep_result = not self.options.ignore_result
         register(self, self.path, (self.name, *self.options.aliases))
         self.schedule = Schedule.of(self)
         all_tasks.add(self)
@@ -208,11 +205,7 @@ class Task(Runnable, Generic[P, R]):
             times = timing(client.clock, options.countdown, options.eta, options.expires)
             put_options = put_options.updated(options)
         unique = bool(self.options.unique) and options.task_id is None and not is_callback
-        if unique:
-            names = self.names if isinstance(self.options.unique, bool) else self.options.unique
-            jid = self.parameters.digest(names, args, kwargs, source)
-        else:
-            jid = options.task_id or client.generate_jid()
+        jid = self.parameters.digest(args, kwargs, source) if unique else options.task_id or client.generate_jid()
         consequences = None
         if options.names or options.depends or self.options.names:
             consequences = consequences_of(self, options, client, policies)

@@ -20,15 +20,7 @@ from ..job_classes import Runnable
 from .consequences import ANY, Consequences, PlannedCallback, checked_policy
 from .group_results import GroupResult
 from .message import ArgumentSource, PlannedGroup, PlannedJob, dispatcher
-from .options import (
-    Callbacks,
-    CallReactions,
-    EnqueueKeywords,
-    EnqueueOptions,
-    Reactions,
-    StepKeywords,
-    check_keywords,
-)
+from .options import Callbacks, CallReactions, EnqueueKeywords, EnqueueOptions, Reactions, StepKeywords, check_keywords
 from .results import AsyncResult
 
 if TYPE_CHECKING:

@@ -182,11 +182,7 @@ class TaskDispatcher:
             await self.client.arun(_enqueue(planned, groups, self.client))
 
     def send_on_commit(
-        self,
-        planned: PlannedJobs,
-        using: str | None,
-        robust: bool = False,
-        groups: Sequence[PlannedGroup] = (),
+        self, planned: PlannedJobs, using: str | None, robust: bool = False, groups: Sequence[PlannedGroup] = ()
     ) -> None:
         """Enqueue the jobs on commit, or at once if no transaction is open; never after a rollback."""
 
@@ -246,15 +242,25 @@ def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
 
 
 class Parameters:
-    """The parameters of `function`, the function of the task `name`; with `bind`, without the first one."""
+    """The parameters of `function`, the function of the task `name`; with `bind`, without the first one.
 
-    def __init__(self, function: Callable[..., object], path: str, name: str, bind: bool) -> None:
+    `unique`: whether jobs with equal arguments are the same, or the names of the arguments to compare. Raises
+    `TypeError` if the function has no such argument.
+    """
+
+    def __init__(
+        self, function: Callable[..., object], path: str, name: str, bind: bool, unique: bool | Sequence[str]
+    ) -> None:
         self._path = path
         self._name = name
         signature = inspect.signature(function)
         parameters = [*signature.parameters.values()][1 if bind else 0 :]
         self.signature = signature.replace(parameters=parameters)
         self.names = [parameter.name for parameter in parameters]
+        self._compared = self.names if isinstance(unique, bool) else unique
+        unknown = sorted({*self._compared} - {*self.names})
+        if unknown:
+            raise TypeError(f"{path}: unique= names {unknown[0]!r}, which is not an argument of the function.")
 
     def check(self, args: Sequence[object], kwargs: Mapping[str, object], source: ArgumentSource | None = None) -> None:
         """Raise `TypeError` if the function does not accept these arguments; `source` adds one in front."""
@@ -263,29 +269,18 @@ class Parameters:
         except TypeError as error:
             raise TypeError(f"{self._path}{self.signature}: invalid arguments: {error}.") from None
 
-    def digest(
-        self,
-        names: Sequence[str],
-        args: Sequence[object],
-        kwargs: Mapping[str, object],
-        source: ArgumentSource | None = None,
-    ) -> str:
-        """Return 32 hexadecimal digits, the same for equal values of these parameters, by position or by name."""
-        bound = self.bind(args, kwargs, None if source is None else source.value)
+    def digest(self, args: Sequence[object], kwargs: Mapping[str, object], source: ArgumentSource | None = None) -> str:
+        """Return 32 hexadecimal digits, the same for equal values of the compared arguments, by position or by name."""
+        bound = self.signature.bind(*(() if source is None else (source.value,)), *args, **kwargs)
         bound.apply_defaults()
         try:
-            identity = [self._name, [[name, ordered(bound.arguments[name])] for name in names]]
+            identity = [self._name, [[name, ordered(bound.arguments[name])] for name in self._compared]]
             text = msgspec.json.encode(msgspec.json.decode(encode(identity)), order="deterministic")
         except TypeError as error:
             raise InvalidArgument(str(error)) from None
         except RecursionError:
             raise InvalidArgument("Job data must be JSON: it is nested too deeply, or contains itself.") from None
         return hashlib.sha256(text).hexdigest()[:32]
-
-    def bind(self, args: Sequence[object], kwargs: Mapping[str, Any], source: object = None) -> inspect.BoundArguments:
-        """Return the arguments by the names of the parameters. Raises `TypeError` where the function does not take
-        them."""
-        return self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
 
 
 class TaskCall(NamedTuple):

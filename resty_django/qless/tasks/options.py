@@ -96,7 +96,7 @@ def check_keywords(call: str, keywords: Mapping[str, object], names: Iterable[st
 
 @dataclass(frozen=True, kw_only=True)
 class Reactions:
-    """What follows from the end of a task.
+    """The consequences of the end of a task.
 
     - `on_success`, `on_failure`, `on_complete`: tasks or signatures to enqueue when it has succeeded, has failed, or
       has ended in any way. Their first argument is the `TaskOutcome`; signatures made by `si` get no argument.
@@ -117,7 +117,7 @@ class Reactions:
 
 @dataclass(frozen=True, kw_only=True)
 class CallReactions(Reactions):
-    """What follows from the end of one job, a chain or a group. Callbacks of a group get the `GroupOutcome`.
+    """The consequences of the end of one job, a chain or a group. Callbacks of a group get the `GroupOutcome`.
 
     - `link`: like `on_success`, with the result, or the list of the group's results, as the first argument.
     - `link_error`: like `on_failure`.
@@ -183,15 +183,10 @@ class TaskOptions(Reactions):
         """
         if self.name is not None:
             _check_name(path, "name", self.name)
+        names = ("aliases", "queue", "priority", "retries", "timeout", "tags", "result_ttl")
         checked = checked_options(
             f"{path}: ",
-            aliases=self.aliases,
-            queue=self.queue,
-            priority=self.priority,
-            retries=self.retries,
-            timeout=self.timeout,
-            tags=self.tags,
-            result_ttl=self.result_ttl,
+            **{name: getattr(self, name) for name in names},
             rate=None if isinstance(self.rate, str) else self.rate,
             unique=None if isinstance(self.unique, bool) else self.unique,
         )
@@ -246,14 +241,8 @@ class EnqueueOptions(CallReactions):
 
         Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a number out of range.
         """
-        checked = checked_options(
-            queue=self.queue,
-            task_id=self.task_id,
-            priority=self.priority,
-            retries=self.retries,
-            tags=self.tags,
-            depends=self.depends,
-        )
+        names = ("queue", "task_id", "priority", "retries", "tags", "depends")
+        checked = checked_options(**{name: getattr(self, name) for name in names})
         if self.if_failed is not None:
             checked_policy(self.if_failed)
         if self.tags == () and self.depends == ():

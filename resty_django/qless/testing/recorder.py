@@ -24,7 +24,7 @@ class EnqueuedTask:
     - `args`, `kwargs`: as a worker would receive them, after JSON.
     - `eta`: the time from which it may run; None: at once.
     - `depends`: the IDs of tasks that have to end before.
-    - `group`: the ID of the group of which it is a member; None: of none.
+    - `group`: the ID of the group of which it is a member; None: not a member.
     - `on_success`, `on_failure`, `on_complete`: the tasks that its end would enqueue, with their arguments after the
       `TaskOutcome`.
     """
@@ -70,8 +70,9 @@ class EnqueuedTask:
         expected = msgspec.json.decode(encode([[*args], dict(kwargs)]))
         if expected == [self.args, self.kwargs]:
             return True
+        bind = self.task.parameters.signature.bind
         try:
-            bound = [self.task.parameters.bind(*call) for call in (expected, (self.args, self.kwargs))]
+            bound = [bind(*expected[0], **expected[1]), bind(*self.args, **self.kwargs)]
         except TypeError:  # a step of a chain, whose first argument is the result of the step before
             return False
         for arguments in bound:
@@ -103,7 +104,7 @@ def _callbacks(consequences: Consequences) -> Iterator[tuple[EnqueuedTask, ...]]
 
 
 class MatchOptions(TypedDict, total=False):
-    """What a recorded task has to have, besides its arguments; None: anything.
+    """Properties of the recorded task, besides its arguments; None: any value.
 
     - `queue`, `priority`, `eta`: equal values.
     - `tags`: tags that it has, among others.

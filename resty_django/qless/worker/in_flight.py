@@ -57,6 +57,10 @@ class Leases:
         """Seconds of the shortest lease."""
         return min(self.lengths.values(), default=DEFAULT_LEASE_SECONDS)
 
+    def check_now(self) -> None:
+        """Check in the next round which leases to renew."""
+        self.next_check = 0.0
+
     def renew(self, running: RunningJob, now: float) -> None:
         """Record that a call sent at `now` renewed the lease."""
         length = self.lengths.get(running.queue, DEFAULT_LEASE_SECONDS)
@@ -141,7 +145,7 @@ class InFlightJobs:
         return min([self.leases.next_check, *(timer.at for timer in timers)])
 
     def record_check(self, now: float) -> None:
-        """Tell the heartbeat process that the loop is alive."""
+        """Record for the heartbeat process that the loop is alive."""
         if self.shared is not None:
             self.shared.record_check(now, self.leases.shortest)
 

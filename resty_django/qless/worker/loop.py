@@ -5,17 +5,19 @@
                         └── Pool ◄──┘ start(job)
 
 The loop is the only thread that talks to the server about jobs. Other threads put into its inbox what has happened: a
-job has ended, a job was enqueued, a signal arrived. One round handles all of that, and then sends one pipeline with the
-ends of jobs, heartbeats, and a request for as many jobs as slots are free. An end counts once the server has confirmed
-it.
+job has ended, a job was enqueued, a signal arrived. One round handles all of that, and then sends one pipeline with:
 
-| class | part |
-|---|---|
-| `RunningJob` | a job that this worker holds, and the command that ends it |
-| `InFlightJobs` | all of them: leases, timeouts, and ends that the server has not confirmed |
-| `Pool`, `JobProcessPool` | runs jobs: in threads and on an event loop, or in processes |
-| `Reserver`, `PollSchedule` | in which order queues are polled, and when |
-| `CommandBatch` | the requests of one pipeline, each with the function that handles its reply |
+- the ends of jobs; an end counts once the server has confirmed it
+- heartbeats, which renew leases: the server gives a job to another worker when its lease expires
+- a pop, which reserves as many jobs as slots are free
+
+| class | module | part |
+|---|---|---|
+| `RunningJob` | `running_job` | a job that this worker holds, and the command that ends it |
+| `InFlightJobs` | `in_flight` | all of them: leases, timeouts, and ends that the server has not confirmed |
+| `Pool`, `JobProcessPool` | `executor`, `processes` | runs jobs: in threads and on an event loop, or in processes |
+| `Reserver`, `PollSchedule` | `reservers` | in which order queues are polled, and when |
+| `CommandBatch` | `commands` | the requests of one pipeline, each with the function that handles its reply |
 """
 
 from __future__ import annotations
@@ -84,6 +86,10 @@ class WorkerLoop:
 
     `run` blocks until the worker is stopped. Call the other methods in the thread that runs the loop, by putting them
     into the inbox, unless they say otherwise.
+
+    - `client`: sends the commands. Its `worker_name` is `name`.
+    - `reserver`: the order in which the queues are polled.
+    - `make_pool`: makes the pool that runs the jobs. Jobs that have ended return through the inbox.
     """
 
     def __init__(
@@ -111,7 +117,7 @@ class WorkerLoop:
         self.in_flight = InFlightJobs(
             name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
         )
-        self._outage = _Outage()
+        self._outage = _ServerOutage()
         self._faults = 0
         """Consecutive rounds that have failed for another reason than an outage of the server."""
         self._is_stopping = False
@@ -205,7 +211,8 @@ class WorkerLoop:
         at = self.in_flight.next_due()
         if self._free_slots():
             at = min(at, self._schedule.next_poll())
-        return min(max(at, self._outage.retry_at), self._deadline) - time.monotonic()
+        at = max(at, self._outage.retry_at)
+        return min(at, self._deadline) - time.monotonic()
 
     def _drain_inbox(self, timeout: float) -> None:
         """Process everything in the inbox; if it is empty, wait up to `timeout` seconds."""
@@ -240,7 +247,7 @@ class WorkerLoop:
         """Send everything pending in one batch; then poll further while there are jobs and free slots."""
         if self._outage.is_ongoing:
             self._schedule.poll_all()
-            self.in_flight.leases.next_check = 0.0
+            self.in_flight.leases.check_now()
         batch = self.in_flight.build_batch(now)
         has_polled = self._add_pop(batch, now)
         if batch.requests:
@@ -421,7 +428,7 @@ class WorkerLoop:
             log.info("returned to their queues: %s", ", ".join(locked))
 
 
-class _Outage:
+class _ServerOutage:
     """Whether the server fails to answer, and when to call it again: after 0.1 seconds, then twice as long, up to 5."""
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,16 +44,17 @@ class WorkerOptions:
 
     def make_reserver(self) -> Reserver:
         """Return a new reserver of the queues. Raises `ImproperlyConfigured`."""
-        reserver_class: Any = RESERVERS.get(self.reserver)
-        if reserver_class is None:
+        make: Callable[[Sequence[str]], Reserver] | None = RESERVERS.get(self.reserver)
+        if make is None:
             try:
-                reserver_class = import_string(self.reserver)
+                make = import_string(self.reserver)
             except ImportError as error:
                 names = ", ".join(RESERVERS)
                 raise ImproperlyConfigured(
                     f"Unknown reserver {self.reserver!r}. Use one of {names}, or the dotted path of a class: {error}"
                 ) from error
-        return reserver_class(self.queues)  # type: ignore[no-any-return]
+        reserver: Reserver = make(self.queues)
+        return reserver
 
 
 def options(**overrides: Any) -> WorkerOptions:

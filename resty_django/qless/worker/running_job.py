@@ -76,7 +76,7 @@ class RunningJob:
     def set_end(self, end: JobEnd, command: EndCommand | None = None) -> None:
         """Record how the job ended, and the command that reports it."""
         self.command = command
-        self.end = end  # last: other threads take it as the signal that the command is there
+        self.end = end  # last: it is the signal for other threads to read the command
 
     @property
     def is_unconfirmed(self) -> bool:

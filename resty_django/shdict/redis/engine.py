@@ -50,7 +50,7 @@ class RedisDict(ScriptCaller, SharedDict):
     ) -> None:
         # Quoted, so that no prefix begins another one, and names cannot contain hash tags.
         super().__init__(name, alias, prefix or f"resty:dict:{quote(name, safe='')}:", clock)
-        self._stale = b"%d" % milliseconds(stale)  # redis-py packs bytes faster
+        self._stale = milliseconds(stale)
 
     # --- reading ---
 

@@ -60,15 +60,15 @@ def separated(reply: Sequence[bytes]) -> list[bytes | None]:
     return values
 
 
-def to_store(value: object, ttl: float, flags: int, stale: bytes) -> Sent:
+def to_store(value: object, ttl: float, flags: int, stale: int) -> Sent:
     """Return the arguments for a new item: value, life, stale and flags, as needed. Raise `BadValue`."""
     data = packed(value)
     if flags:
         return data, milliseconds(ttl), stale, check_flags(flags)
-    return (data, b"%d" % milliseconds(ttl), stale) if ttl else (data,)
+    return (data, milliseconds(ttl), stale) if ttl else (data,)
 
 
-def to_add(by: float, init: float | None, init_ttl: float, stale: bytes) -> Sent:
+def to_add(by: float, init: float | None, init_ttl: float, stale: int) -> Sent:
     """Return the number to add, the new item, its life and stale, as needed. Raise `BadValue`."""
     check_addition(by, init, init_ttl)
     if init is None:

@@ -352,7 +352,7 @@ def test_they_are_refused_as_workers_refuse_them(strange: Task[..., Any], site: 
 
 
 @pytest.mark.django_db
-def test_pages_tell_of_them(site: Client, admin_client: Browser, strange: Task[..., Any]) -> None:
+def test_pages_show_unserved_queues(site: Client, admin_client: Browser, strange: Task[..., Any]) -> None:
     site.queues["alone"].put("K")
     site.queues["served"].put("K")
     for number in range(3):

@@ -14,7 +14,16 @@ from lmdb.verify import verify as verify_pages
 from resty_django.shdict.codec import LIST
 from resty_django.shdict.lmdb import LmdbDict, environment
 from resty_django.shdict.lmdb.files import DictFile
-from resty_django.shdict.lmdb.records import BODY_PARTS, HEAD_BYTES, IN_PARTS, LIST_ENDS, PIECE_BYTES, head_of, part_key
+from resty_django.shdict.lmdb.records import (
+    BODY_PARTS,
+    HEAD_BYTES,
+    IN_PARTS,
+    LIST_ENDS,
+    PAGE_BYTES,
+    PIECE_BYTES,
+    head_of,
+    part_key,
+)
 
 
 def open_file(dictionary: LmdbDict) -> DictFile:
@@ -37,9 +46,22 @@ def reader_pids(dictionary: LmdbDict) -> set[int]:
     return {int(reader[0]) for reader in readers(dictionary)}
 
 
+def transactions(dictionary: LmdbDict) -> int:
+    """Return the number of write transactions of an open dictionary."""
+    assert dictionary._env is not None
+    return int(dictionary._env.info()["last_txnid"])
+
+
+def journal_bytes(dictionary: LmdbDict) -> int:
+    """Return the size of the journal of an open dictionary."""
+    with dictionary._begin(dictionary._items) as txn:
+        stat = txn.stat(dictionary._journal)
+    return int(stat["leaf_pages"] + stat["branch_pages"]) * PAGE_BYTES
+
+
 def look_at_once(dictionary: LmdbDict) -> None:
     """Have the next write check that the files still exist, as it does once per second."""
-    dictionary._look_at = 0.0
+    dictionary._check_files_at = 0.0
 
 
 def after_fork() -> None:

@@ -1,4 +1,4 @@
-"""Calls about many keys, on both engines, by both kinds of calls."""
+"""Calls for many keys, on both engines, sync and async."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from redis import Redis
 from resty_django.shdict import BadKey, BadValue, Item, SharedDict, Unreadable, WrongKind
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB, Calls
+
+from .structure import transactions
 
 pytestmark = pytest.mark.contract
 
@@ -143,18 +145,13 @@ async def test_more_keys_than_one_step_takes(calls: Calls) -> None:
 async def test_one_transaction(tmp_path: Any) -> None:
     shared = LmdbDict("own", 8 * MIB, str(tmp_path))
     shared.set("a", 1)
-
-    def transactions() -> int:
-        assert shared._env is not None
-        return int(shared._env.info()["last_txnid"])
-
-    before = transactions()
+    before = transactions(shared)
     shared.set_many(dict.fromkeys(TWENTY, b"x" * 100), 60)
-    assert transactions() - before == 1
+    assert transactions(shared) - before == 1
     assert len(shared.get_many(TWENTY)) == 20
-    assert transactions() - before == 1
+    assert transactions(shared) - before == 1
     assert shared.delete_many(TWENTY) == 20
-    assert transactions() - before == 2
+    assert transactions(shared) - before == 2
     shared.close()
 
 

@@ -1,4 +1,4 @@
-"""What the search sees of a job, and the terms of the index."""
+"""The searchable parts of a job, and the terms of the index."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RegisteredTask(Protocol):
-    """What this package uses of a Celery task."""
+    """The attributes of a Celery task that this package uses."""
 
     name: str
     typing: bool

@@ -159,10 +159,10 @@ class JobProcess:
         running = self._running
         if running is None or running.cause is not None:
             return
-        interruption = self.memory.cause(self.run_number, running.jid)
-        if interruption is None or not interruption[1]:
+        interruption = self.memory.interruption(self.run_number, running.jid)
+        if interruption is None or not interruption.raises:
             return
-        running.cause = interruption[0]
+        running.cause = interruption.cause
         if not running.handler.is_async:
             raise running.cause
         if self._loop is not None and running.task is not None:

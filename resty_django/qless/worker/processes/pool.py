@@ -179,13 +179,7 @@ class JobProcessPool(Pool):
     kills = True
 
     def __init__(
-        self,
-        inbox: Inbox,
-        *,
-        fork_server: ForkServer,
-        memory: mmap.mmap,
-        slots: int,
-        kill_after: float,
+        self, inbox: Inbox, *, fork_server: ForkServer, memory: mmap.mmap, slots: int, kill_after: float
     ) -> None:
         super().__init__(inbox)
         self.kill_after = kill_after

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...errors import LostLock
 from ...outcomes import JobTimeout, Stopping
@@ -20,6 +20,13 @@ _CAUSE: Final = struct.Struct("=QBBd")
 _RUN: Final = struct.Struct("=Q")
 _STARTED_AT, _CHANGED_AT = 32, 40
 _CAUSES: Final[tuple[type[Exception], ...]] = (JobTimeout, LostLock, Stopping)
+
+
+class Interruption(NamedTuple):
+    """Why a run ends. `raises`: whether the process is to raise it at once."""
+
+    cause: Exception
+    raises: bool
 
 
 class SlotMemory:
@@ -47,18 +54,12 @@ class SlotMemory:
 
     # --- the process's side ---
 
-    def cause(self, run: int, jid: str) -> tuple[Exception, bool] | None:
-        """Return why this run ends and whether to raise it; None if it has not been interrupted."""
+    def interruption(self, run: int, jid: str) -> Interruption | None:
+        """Return why this run ends; None if it has not been interrupted."""
         of_run, kind, raises, seconds = _CAUSE.unpack_from(self._memory, self._start)
-        if of_run != run:
-            return None
-        exception = _CAUSES[kind]
-        if exception is JobTimeout:
-            return JobTimeout(seconds), bool(raises)
-        if exception is LostLock:
-            lost = LostLock(f"The lock of job {jid} is lost: the job belongs to another worker, or is gone.")
-            return lost, bool(raises)
-        return Stopping(), bool(raises)
+        lost = f"The lock of job {jid} is lost: the job belongs to another worker, or is gone."
+        causes = (JobTimeout(seconds), LostLock(lost), Stopping())  # in the order of _CAUSES
+        return Interruption(causes[kind], bool(raises)) if of_run == run else None
 
     def is_lost(self, run: int) -> bool:
         """Return whether the worker has lost the job of this run."""

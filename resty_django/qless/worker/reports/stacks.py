@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import linecache
 import os
 import re
@@ -46,7 +47,7 @@ class StackFile:
 def of_thread(thread: int) -> list[Frame]:
     """Return the stack of a thread of this process, outermost frame first; empty if it has ended."""
     frame = sys._current_frames().get(thread)
-    return [] if frame is None else _frames(_outward(frame))
+    return [] if frame is None else _frames(traceback.walk_stack(frame))
 
 
 def of_task(task: asyncio.Task[Any] | None, loop_thread: int) -> list[Frame]:
@@ -56,7 +57,7 @@ def of_task(task: asyncio.Task[Any] | None, loop_thread: int) -> list[Frame]:
     awaited = list(_awaited(task.get_coro()))
     running = sys._current_frames().get(loop_thread)
     if awaited and running is not None:
-        stack = list(_outward(running))
+        stack = list(traceback.walk_stack(running))
         if any(frame is awaited[0][0] for frame, _ in stack):
             return _frames(stack)
     return _frames(reversed(awaited))
@@ -66,8 +67,8 @@ def of_dump(text: str) -> list[Frame]:
     """Return the stack that `faulthandler`, and after it perhaps `dump_of`, have written, outermost frame first."""
     line = r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$'
     matches = re.finditer(line, text.rpartition(_MARK)[2], re.MULTILINE)
-    frames = [_frame(match["path"], int(match["line"][:9]), match["function"], "") for match in matches]
-    return [_with_source(frame) for frame in frames[:MAX_FRAMES][::-1]]
+    innermost = list(itertools.islice(matches, MAX_FRAMES))
+    return [_frame(match["path"], int(match["line"][:9]), match["function"]) for match in reversed(innermost)]
 
 
 def of_blocked_worker(text: str) -> list[JobStack]:
@@ -102,46 +103,30 @@ def encode_stacks(request: int, at: float, stacks: Sequence[JobStack]) -> bytes:
     return msgspec.json.encode(WorkerStacks(id=request, at=at, jobs=jobs, left_out=len(stacks) - len(jobs)))
 
 
-def _outward(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
-    """Yield a frame and its callers, with their lines."""
-    return traceback.walk_stack(frame)
-
-
-def _awaited(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
+def _awaited(awaitable: object) -> Iterator[tuple[FrameType, int]]:
     """Yield the frames of a coroutine and of the coroutines and generators that it awaits, outermost first."""
     for _ in range(1000):
-        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "ag_frame", None)
-        frame = frame or getattr(awaitable, "gi_frame", None)
+        frame = _attribute(awaitable, "cr_frame", "ag_frame", "gi_frame")
         if frame is None:
             return
         yield frame, frame.f_lineno or 0
-        awaitable = (
-            getattr(awaitable, "cr_await", None)
-            or getattr(awaitable, "ag_await", None)
-            or getattr(awaitable, "gi_yieldfrom", None)
-        )
+        awaitable = _attribute(awaitable, "cr_await", "ag_await", "gi_yieldfrom")
+
+
+def _attribute(awaitable: object, *names: str) -> Any:
+    """Return the first of these attributes that is set, of a coroutine, an async generator or a generator."""
+    return next((value for name in names if (value := getattr(awaitable, name, None)) is not None), None)
 
 
 def _frames(inward: Iterable[tuple[FrameType, int]]) -> list[Frame]:
     """Return frames, given innermost first, outermost first."""
-    innermost: list[tuple[FrameType, int]] = []
-    for entry in inward:
-        if len(innermost) == MAX_FRAMES:
-            break
-        innermost.append(entry)
-    return [
-        _with_source(_frame(frame.f_code.co_filename, line, frame.f_code.co_qualname, ""))
-        for frame, line in reversed(innermost)
-    ]
+    innermost = list(itertools.islice(inward, MAX_FRAMES))
+    return [_frame(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in reversed(innermost)]
 
 
-def _with_source(frame: Frame) -> Frame:
+def _frame(path: str, line: int, function: str) -> Frame:
     try:
-        source = linecache.getline(frame.path, frame.line).strip()
+        source = linecache.getline(readable(path, 500), line).strip()
     except Exception:  # the file cannot be read
         source = ""
-    return _frame(frame.path, frame.line, frame.function, source)
-
-
-def _frame(path: str, line: int, function: str, source: str) -> Frame:
     return Frame(readable(path, 500), line, readable(function, 200), readable(source, 200))

@@ -1,4 +1,4 @@
-"""What reports the state of the archive, and the command."""
+"""The state of the archive: health, metrics and the command."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_archive_no_finding(site: Client, settings: Any) -> None:
     configure(settings, RETENTION=None)
     assert not conf.qless.archive.enabled
     assert findings() == []
-    with pytest.raises(CommandError, match="There is no archive"):
+    with pytest.raises(CommandError, match="ARCHIVE"):
         run()
 
 
@@ -76,7 +76,7 @@ def test_the_metrics(site: Client) -> None:
     }
 
 
-def test_a_retention_shorter_than_that_of_redis_is_a_warning(site: Client, settings: Any) -> None:
+def test_a_retention_shorter_than_the_time_in_redis_is_a_warning(site: Client, settings: Any) -> None:
     for retention, ids in (("2d", ["resty_qless.W002"]), ("365d", []), (None, [])):
         configure(settings, RETENTION=retention)
         assert [message.id for message in check_qless()] == ids
@@ -100,7 +100,7 @@ def test_the_command(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
         raise OperationalError("down")
 
     complete(site, "c3")
-    monkeypatch.setattr(writer, "_store", down)
+    monkeypatch.setattr(writer, "upsert", down)
     with pytest.raises(CommandError, match="down") as caught:
         run()
     assert caught.value.returncode == 2

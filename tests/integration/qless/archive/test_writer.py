@@ -196,14 +196,14 @@ def test_a_jid_that_is_too_long_is_skipped(site: Client) -> None:
 def test_a_row_that_the_database_rejects_does_not_stop_the_others(
     site: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert = writer._store
+    insert = writer.upsert
 
     def rejecting(batch: Any) -> int:
         if any(row.key == "bad" for row in batch):
             raise DataError("no")
         return insert(batch)
 
-    monkeypatch.setattr(writer, "_store", rejecting)
+    monkeypatch.setattr(writer, "upsert", rejecting)
     for jid in ("c1", "bad", "c2"):
         complete(site, jid)
     assert write(site).counts["written"] == 2
@@ -266,7 +266,7 @@ writer.ArchiveWriter(default_client()).run()
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("at", ["before", "after", "any"])
-def test_a_killed_writer_loses_nothing_and_doubles_nothing(site: Client, valkey: Any, valkey_url: str, at: str) -> None:
+def test_a_killed_writer_neither_loses_nor_duplicates_jobs(site: Client, valkey: Any, valkey_url: str, at: str) -> None:
     """SIGKILL between reading and writing, between writing and moving the mark, or at any time."""
     write(site)
     jids = {complete(site, f"c{n}") for n in range(60)}
@@ -319,14 +319,14 @@ def test_the_interval_respects_what_redis_keeps() -> None:
 def test_the_thread_of_a_worker_retries_while_the_database_is_down(
     site: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    insert, down = writer._store, [True]
+    insert, down = writer.upsert, [True]
 
     def failing(batch: Any) -> int:
         if down[0]:
             raise OperationalError("the database is down")
         return insert(batch)
 
-    monkeypatch.setattr(writer, "_store", failing)
+    monkeypatch.setattr(writer, "upsert", failing)
     monkeypatch.setattr(runner, "MIN_PASS_SECONDS", 0.05)
     monkeypatch.setattr(runner, "MAX_PASS_SECONDS", 0.1)
     complete(site, "c1")
@@ -347,7 +347,7 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
         archiver.stop()
 
 
-def test_a_worker_writes_only_if_the_site_wants_it(site: Client, settings: Any) -> None:
+def test_a_worker_writes_only_if_the_settings_say_so(site: Client, settings: Any) -> None:
     for archive in ({"RETENTION": None}, {"WORKERS": False}):
         configure(settings, **archive)
         assert runner.start_in_worker(site) is None

@@ -131,7 +131,7 @@ def test_a_broker_that_is_down_for_a_while(client: Client, forward: Forward) -> 
     assert client.jobs.complete() == [jid]
 
 
-def test_what_nobody_has_taken_is_given_back_at_the_end(client: Client, forward: Forward) -> None:
+def test_jobs_that_no_process_has_taken_return_to_their_queue_at_the_end(client: Client, forward: Forward) -> None:
     worker = forward()
     jid = put(client)
     wait_for(lambda: worker.sent)

@@ -1,4 +1,4 @@
-"""How tasks that were sent to Celery end otherwise than by themselves: each end reaches the job of the task."""
+"""Ends of tasks that were sent to Celery and did not end normally: each end reaches the job of the task."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def began(path: Path) -> int:
 
 
 @pytest.mark.e2e
-def test_six_ends_that_the_task_itself_does_not_tell(cluster: Cluster, tmp_path: Path) -> None:
+def test_ends_that_the_task_itself_does_not_report(cluster: Cluster, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("limit", "child", "terminate")}
     expired = send(celery_app.add, (1,), expires=0.2)
     time.sleep(0.3)  # no worker may have it before
@@ -184,7 +184,7 @@ def test_a_retry_that_has_expired_shows_its_last_error(client: Client) -> None:
 @pytest.mark.redis
 @pytest.mark.parametrize("late", [False, True])
 def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs whose process is gone fail; those of others are left alone, however often it looks."""
+    """Jobs whose process is gone fail; the sweep leaves other jobs alone, however often it runs."""
     monkeypatch.setattr(celery_app.add, "acks_late", late)
     gone, alive, waiting, expiring = (sent_job(client, name) for name in ("gone", "alive", "waiting", "expiring"))
     in_a_worker(alive, tracking.on_prerun)
@@ -222,7 +222,7 @@ def test_the_sweep_is_bounded(client: Client) -> None:
 
 
 @pytest.mark.redis
-def test_a_task_whose_job_cannot_be_read_stops_no_other(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_whose_job_cannot_be_read_does_not_stop_others(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     client.source.sync().set("ql:j:broken", "of another program")
     jids = [sent_job(client, name) for name in ("one", "two")]
     for jid in ("broken", *jids):
@@ -244,16 +244,14 @@ def test_a_task_whose_job_cannot_be_read_stops_no_other(client: Client, caplog: 
 
 
 @pytest.mark.redis
-def test_a_worker_of_ours_that_meets_a_lost_task_sends_it_no_second_time(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_does_not_send_a_lost_task_a_second_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     published: list[str] = []
     monkeypatch.setattr(tracking, "_publish", lambda client, task, jid, *args: published.append(jid))
     performer = tracking.CelerySend(celery_app.add)
     jid = sent_job(client, "task")
     in_a_worker(jid, tracking.on_prerun)
     tracking.running_tasks.pop(jid).lease.close()
-    with pytest.raises(tracking.CeleryLost, match="is gone"):
+    with pytest.raises(tracking.CeleryLost):
         performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
     assert not published
     # a person lets it run again
@@ -265,22 +263,22 @@ def test_a_worker_of_ours_that_meets_a_lost_task_sends_it_no_second_time(
 
 
 @pytest.mark.redis
-def test_signals_of_other_tasks_are_nothing_to_us(client: Client) -> None:
+def test_signals_of_other_tasks_are_ignored(client: Client) -> None:
     jid = client.queues["q"].put("somebody.else", jid="plain")
     tracking.on_failure(celery_app.add, jid, type("WorkerLostError", (Exception,), {})("gone"))
     tracking.on_revoked(SimpleNamespace(id=jid, headers=None), False, None, False)
     tracking.on_rejected(SimpleNamespace(headers={}))
     assert job_of(client, jid).state == "waiting"
     sent = sent_job(client)
-    tracking.on_failure(celery_app.add, sent, ValueError("its own process tells of that"))
+    tracking.on_failure(celery_app.add, sent, ValueError("its own process reports that"))
     assert job_of(client, sent).state == "scheduled"
     tracking.on_rejected(SimpleNamespace(headers={tracking.HEADER: sent}), KeyError("x"), "no.such.task")
     assert failure(sent).group == "celery-NotRegistered"
 
 
 @pytest.mark.redis
-def test_ends_are_told_when_the_server_of_the_jobs_is_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Celery's loop does not wait for it, and a task that ends tells again."""
+def test_ends_are_reported_when_the_server_of_the_jobs_is_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery's loop does not wait for it, and a task that ends reports again."""
     jid, second = sent_job(client, "first"), sent_job(client, "second")
     downs = {"get": 2}
     call = type(client).call
@@ -307,8 +305,8 @@ def test_ends_are_told_when_the_server_of_the_jobs_is_back(client: Client, monke
 
 @pytest.mark.redis
 @pytest.mark.parametrize("state", [None, states.RETRY, states.FAILURE])
-def test_a_process_that_is_ended_takes_nothing_back(client: Client, state: str | None) -> None:
-    """The main process has told of the end when the task, interrupted, tells its own."""
+def test_a_stopped_process_does_not_change_the_reported_end(client: Client, state: str | None) -> None:
+    """The main process has reported the end before the interrupted task reports its own."""
     jid = sent_job(client)
     in_a_worker(jid, tracking.on_prerun)
     tracking.on_failure(celery_app.add, "other", type("TimeLimitExceeded", (Exception,), {})(1))
@@ -320,7 +318,7 @@ def test_a_process_that_is_ended_takes_nothing_back(client: Client, state: str |
 
 
 @pytest.mark.redis
-def test_a_process_that_is_ended_leaves_its_job_to_the_sweep(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_leaves_its_job_to_the_sweep(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Celery may send no signal when a hard time limit is over."""
     jid = sent_job(client)
     in_a_worker(jid, tracking.on_prerun)

@@ -1,4 +1,4 @@
-"""What a client hears of what the core announces."""
+"""Events: subscriptions, handlers and outages."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_a_server_that_is_down_from_the_start(invoke: Invoke) -> None:
         client.close()
 
 
-def test_who_was_stopped_before_does_not_listen(client: Client, invoke: Invoke) -> None:
+def test_a_stopped_listener_does_not_listen_again(client: Client, invoke: Invoke) -> None:
     events = client.events()
     events.stop()
     events.listen() if invoke.kind == "sync" else asyncio.run(events.alisten())

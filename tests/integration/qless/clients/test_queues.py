@@ -1,4 +1,4 @@
-"""What a client does with queues, workers, options and recurring jobs, and what it finds."""
+"""Queues, workers, options, recurring jobs and searches of the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.qless.conftest import Invoke, SkewedClient
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
-async def test_pop_and_peek_give_one_or_a_list(client: Client, invoke: Invoke) -> None:
+async def test_pop_and_peek_return_one_or_a_list(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     assert await invoke(queue.pop) is await invoke(queue.peek) is None
     assert await invoke(queue.pop, 3) == await invoke(queue.peek, 3) == []
@@ -25,7 +25,7 @@ async def test_pop_and_peek_give_one_or_a_list(client: Client, invoke: Invoke) -
     assert (await invoke(queue.pop)).jid == jids[0]
     assert [job.jid for job in await invoke(queue.pop, 2)] == jids[1:3]
     assert await invoke(queue.pop, 0) == []
-    with pytest.raises(InvalidArgument, match="must not be negative"):
+    with pytest.raises(InvalidArgument, match="count"):
         await invoke(queue.pop, -1)
 
 
@@ -252,7 +252,7 @@ async def test_a_search(client: Client, invoke: Invoke) -> None:
         await invoke(client.jobs.search, state="asleep")
 
 
-async def test_nothing_is_there(client: Client, invoke: Invoke) -> None:
+async def test_lookups_of_missing_objects_return_nothing(client: Client, invoke: Invoke) -> None:
     assert await invoke(client.jobs.get, "nobody") is None
     assert await invoke(client.jobs.multiget) == await invoke(client.jobs.multiget, "nobody") == []
     assert await invoke(client.jobs.failed) == {}
@@ -282,7 +282,7 @@ async def test_a_recurring_job(client: Client, valkey: Redis, invoke: Invoke) ->
         assert (same_job.priority, same_job.retries, same_job.interval, same_job.backlog) == (5, 1, 30.5, 0)
         assert (same_job.data, same_job.klass, same_job.queue_name, same_job.tags) == ([1], "L", "p", ["b"])
         assert same_job.queue().name == "p"
-    with pytest.raises(InvalidArgument, match=r"unknown field .colour."):
+    with pytest.raises(InvalidArgument, match="colour"):
         await invoke(job.update, colour="red")
     await invoke(job.cancel)
     assert await invoke(client.jobs.get, "r") is None
@@ -291,7 +291,7 @@ async def test_a_recurring_job(client: Client, valkey: Redis, invoke: Invoke) ->
         await invoke(job.update, priority=1)
 
 
-async def test_what_a_recurring_job_spawns(client: SkewedClient, invoke: Invoke) -> None:
+async def test_jobs_spawned_by_a_recurring_job(client: SkewedClient, invoke: Invoke) -> None:
     queue = client.queues["q"]
     await invoke(queue.recur, "K", {"n": 1}, 60, jid="r")
     spawned = await invoke(queue.pop)
@@ -322,7 +322,7 @@ async def test_a_paused_recurring_job_spawns_nothing(client: SkewedClient, invok
     assert [job.jid for job in await invoke(queue.pop, 9)] == ["r-1"]
     await invoke(job.cancel)
     for change in (job.pause, job.resume):
-        with pytest.raises(NoSuchJob, match="was canceled"):
+        with pytest.raises(NoSuchJob):
             await invoke(change)
 
 

@@ -1,4 +1,4 @@
-"""Recurring jobs whose tasks are gone: told from those of people, shown, and canceled when asked for."""
+"""Recurring jobs whose tasks are gone: distinguished from jobs of people, shown, and canceled on request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def deploy(deploy: Deploy) -> Deploy:
 
 
 def later(seconds: float = ABANDONED_SECONDS + 1) -> None:
-    """As if workers had declared so long ago what they have declared."""
+    """Move the last declaration of all jobs into the past."""
     server = client.source.sync()
     for jid in server.zrange("ql:declared", 0, -1):
         server.zincrby("ql:declared", -seconds, jid)
@@ -148,7 +148,7 @@ def test_another_queue(deploy: Deploy) -> None:
 
 
 def test_a_queue_that_nobody_serves(deploy: Deploy) -> None:
-    """Its jobs are not declared anew, and neither they nor the notes of other queues are touched."""
+    """Its jobs are not declared again, and neither they nor the notes of other queues are touched."""
     deploy(EVERY, "mail")
     later()
     work("other")
@@ -194,7 +194,7 @@ def test_what_people_have_made_is_never_touched(deploy: Deploy, how: str) -> Non
     if how == "changed":
         recurring_job(JID).update(interval=60)
     elif how == "class":
-        client.source.sync().hset(f"ql:r:{JID}", "klass", "shop.jobs.Sweep")  # another client, with a core of its own
+        client.source.sync().hset(f"ql:r:{JID}", "klass", "shop.jobs.Sweep")  # another client, with another core
     else:
         if how == "canceled":
             recurring_job(JID).cancel()

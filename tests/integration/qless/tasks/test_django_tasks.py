@@ -83,7 +83,7 @@ def events_heard(*names: str) -> Iterator[list[tuple[str, str, str]]]:
         yield events
 
 
-def test_all_capabilities_are_there() -> None:
+def test_the_backend_has_all_capabilities() -> None:
     backend = compat.task_backends["default"]
     assert backend.supports_defer
     assert backend.supports_async_task
@@ -158,7 +158,7 @@ def test_failure(examples: Any, start_worker: StartInProcess) -> None:
     assert result.finished_at >= result.started_at
 
 
-def test_what_is_no_json(examples: Any, start_worker: StartInProcess) -> None:
+def test_arguments_and_results_must_be_json(examples: Any, start_worker: StartInProcess) -> None:
     with pytest.raises(TypeError):
         examples.add.enqueue(object())
     result = examples.no_json.enqueue()
@@ -196,7 +196,7 @@ def test_a_task_whose_workers_died(examples: Any, valkey_url: str) -> None:
     assert stored.finished_at is not None
 
 
-def test_results_that_are_not_there(examples: Any, start_worker: StartInProcess, valkey: Any) -> None:
+def test_missing_results(examples: Any, start_worker: StartInProcess, valkey: Any) -> None:
     Gone = compat.TaskResultDoesNotExist
     client.queues["q"].put("some.Klass", {}, jid="other")
     result = examples.add.enqueue(1)
@@ -221,12 +221,12 @@ def test_tasks_that_are_refused(examples: Any, settings: Any) -> None:
     with pytest.raises(Invalid, match="whole number"):
         examples.add.using(priority=101)
     for run_after in ("2026-01-01", 1.8e9):
-        with pytest.raises(TypeError, match="run_after= must be a datetime, not "):
+        with pytest.raises(TypeError, match="run_after="):
             examples.add.using(run_after=run_after)
     with pytest.raises(Invalid, match="aware"):
         examples.add.using(run_after=timezone.now().replace(tzinfo=None))
     change_settings(settings, MODULES=[])
-    with pytest.raises(Invalid, match="outside the modules from which jobs may come"):
+    with pytest.raises(Invalid, match="MODULES"):
         examples.add.enqueue(1)
 
 

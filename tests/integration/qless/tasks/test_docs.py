@@ -1,4 +1,4 @@
-"""The pages of the tasks are true: their code runs, in eager mode, and they tell all options, attributes and errors."""
+"""The pages of the tasks are right: the code runs in eager mode, and they list all options, attributes and errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PAGE = "docs/qless/tasks.md"
 
 
 def words(column: str, *others: str, name: str = PAGE) -> set[str]:
-    """What is marked as code in the first column of a table."""
+    """Return the words that are marked as code in the first column of a table."""
     return set(re.findall(r"[`(]?(\w+)[`(]", " ".join(row[0] for row in page(name).table(column, *others))))
 
 
 @pytest.mark.django_db
-def test_the_code_runs_and_tells_the_truth(settings: Any, django_capture_on_commit_callbacks: Any) -> None:
+def test_the_code_of_the_page_runs(settings: Any, django_capture_on_commit_callbacks: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"EAGER": True, "MODULES": ["docs"]}}
     before = dict(schedule.scheduled)
     namespace: dict[str, Any] = {"__name__": "docs"}
@@ -41,12 +41,12 @@ def test_the_code_runs_and_tells_the_truth(settings: Any, django_capture_on_comm
     assert namespace["RESTY_DJANGO"] == {"QLESS": {"EAGER": True}}
 
 
-def test_all_options_are_told() -> None:
+def test_the_page_lists_all_options() -> None:
     assert words("argument of `task`", "default", "meaning") == {*TaskKeywords.__annotations__, "bind"}
     assert words("option of `apply_async`", "meaning") == set(EnqueueKeywords.__annotations__)
 
 
-def test_all_options_of_the_backend_are_told() -> None:
+def test_the_page_lists_all_options_of_the_backend() -> None:
     if django.VERSION < (6, 0):
         pytest.importorskip("django_tasks")
     from resty_django.qless.integrations.django_tasks import QlessBackend
@@ -54,7 +54,7 @@ def test_all_options_of_the_backend_are_told() -> None:
     assert words("option", "default", "meaning", name="docs/qless/django-tasks.md") == QlessBackend.option_names
 
 
-def test_all_attributes_are_told() -> None:
+def test_the_page_lists_all_attributes() -> None:
     names = {name for name in dir(AsyncResult) if name[0] != "_"} - {"client", "get_state", "get_progress"}
     twins = {name for name in names if name[0] == "a" and (name[1:] in names or name in ("astate", "aprogress"))}
     assert words("attribute", "meaning") >= names - twins
@@ -70,7 +70,7 @@ def test_all_attributes_are_told() -> None:
     assert twins <= set(page(PAGE).spans)
 
 
-def test_all_states_are_told() -> None:
+def test_the_page_lists_all_states() -> None:
     names = {name for name, constant in vars(states).items() if constant == name}
     assert len(names) == 7
     assert words("state", "the job") == names

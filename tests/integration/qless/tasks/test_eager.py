@@ -122,7 +122,7 @@ def test_on_commit(django_capture_on_commit_callbacks: Any) -> None:
     assert result.get() == 3
 
 
-def test_so_many_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_latest_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eager, "MAX_KEPT", 3)
     results = [add.delay(n) for n in range(5)]
     assert [result.id in eager.outcomes for result in results] == [False, False, True, True, True]

@@ -1,4 +1,4 @@
-"""Jobs for the tests of the worker. Those that run in the process of the tests tell in SEEN what they do."""
+"""Jobs for the tests of the worker. Jobs that run in the process of the tests record in SEEN what they do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.threads import lose_connection
 
 SEEN: SimpleQueue[Any] = SimpleQueue()
 GO = threading.Event()
-"""What jobs that hold wait for."""
+"""Set by tests, to end jobs that hold."""
 TRAIL: list[str] = []
 
 
@@ -269,7 +269,7 @@ class Broken:
 Reconnected = within(lambda job: None, Reconnect(Broken()))
 
 
-# --- for processes of their own: they tell in lists of the server ---
+# --- for separate processes: they report in lists of the server ---
 
 
 def write(job: Any) -> None:
@@ -283,14 +283,14 @@ def stamp(job: Any) -> None:
 
 
 def long(job: Any) -> None:
-    """So many seconds, in which it tells that it has started."""
+    """Report the start, and sleep for this number of seconds."""
     write(job)
     time.sleep(job.data)
     job.client.source.sync().rpush("done", job.jid)
 
 
 def keeps(job: Any) -> None:
-    """Until its lock is lost, of which it tells."""
+    """Report the start, sleep until the lock is lost, and report that."""
     write(job)
     try:
         while True:
@@ -371,7 +371,7 @@ Flaky = within(flaky, Retry(OSError, delay=0.05, factor=1))
 
 
 def forks(job: Any) -> None:
-    """Forks a process that returns from here, and one that sleeps; tells of both in a file."""
+    """Fork a process that returns from here, and one that sleeps; write the pids of both into a file."""
     returns = os.fork()
     if not returns:
         return
@@ -388,7 +388,7 @@ async def aforks(job: Any) -> None:
 
 
 def ends_forks_at_once(job: Any) -> None:
-    """Tells the exit codes of processes that got SIGTERM as soon as they were there; pools' ends come in between."""
+    """Report the exit codes of processes that got SIGTERM as soon as they existed; pools end in between."""
     fork = multiprocessing.get_context("fork")
     for _ in range(20):
         process = fork.Process(target=time.sleep, args=(60,))
@@ -487,7 +487,7 @@ ENDINGS: dict[str, Any] = {
     "long name": _raises(lambda: type("N" * 100_000, (Exception,), {})("x")),
     "data whose items raise": _sets(Nasty(RuntimeError("no data"))),
 }
-"""What a job does that ends badly, each in a way of its own."""
+"""Functions of jobs that end badly, each in another way."""
 
 
 def hold_interpreter(job: Any) -> None:

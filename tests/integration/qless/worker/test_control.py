@@ -82,7 +82,7 @@ def stacks(client: Client, name: str, seconds: float = 40.0) -> WorkerStacks:
 
 
 def stacks_at(client: Client, name: str, last: list[str]) -> WorkerStacks:
-    """The stacks once the jobs are in these functions: they have told that they have started a moment before."""
+    """Return the stacks once the jobs are in these functions: they report their start a moment before."""
 
     def answer() -> WorkerStacks | None:
         answer = stacks(client, name)

