@@ -49,20 +49,18 @@ from .shared_errors import SharedErrors
 
 log = logger("resty_django.cache")
 
-
 R = TypeVar("R")
 
 
 @dataclass(slots=True)
 class LoadRequest:
-    """One key to be loaded.
+    """A key to be loaded.
 
-    `unwrap`: see `GetCall`. `stale`: an expired record, which may be
-    served in place of an answer of the source if the options say so. `revoked`: one of its tags was invalidated.
-    `replaceable`: records in L2 that have not expired, but one of whose tags was invalidated, by dictionary; also
-    `early`. `early`: a record in L2 that is replaced before it expires. `took`: seconds of the callback. `version`: the
-    version of the key in L1 before the source is called. `storeless`: the store of L2 is down. `uses_stale`: an expired
-    value is of use. `background`: no caller waits for the value.
+    `unwrap`: see `GetCall`. `stale`: an expired record, which may be served if the source fails. `revoked`: one of its
+    tags was invalidated. `version`: the version of the key in L1 before the source is called. `storeless`: the store of
+    L2 is down. `replaceable`: by dictionary, unexpired records that the new one may replace, because a tag was
+    invalidated, or because they are `early`. `early`: a record that is replaced before it expires. `took`: seconds of
+    the callback. `uses_stale`: the options allow stale values. `background`: no caller waits for the value.
     """
 
     key: str
@@ -93,7 +91,7 @@ class Loader:
     cache."""
 
     lock_jitter = 0.5
-    """Share of the pauses between tries for a lock. Callers that tried in step would get it one by one."""
+    """Random share of the pauses between tries for a lock, so that callers do not try in step."""
 
     def __init__(self, levels: RecordLevels, locks: SharedDict, options: CacheOptions) -> None:
         self.refresher = Refresher()
@@ -126,7 +124,7 @@ class Loader:
         return unwrapped(steps) if request.unwrap else steps
 
     def load_storeless(self, request: LoadRequest) -> Steps[Hit]:
-        """Like `load`, after L2 could not be read."""
+        """Do the same as `load`, after L2 could not be read."""
         steps = self._load_storeless(request)
         return unwrapped(steps) if request.unwrap else steps
 
@@ -296,7 +294,7 @@ class Loader:
         return Hit((yield from self._add(request, fetched.value, fetched.ttl, tagged)), L3)
 
     def _is_purged(self, request: LoadRequest) -> bool:
-        """Whether the record that L2 had was invalidated, by a tag or by a purge, before its time was over."""
+        """Return whether the record in L2 was invalidated, by a tag or by a purge, before it expired."""
         stale = request.stale
         return stale is not None and (request.revoked or not stale.ttl or stale.remaining(self._levels.clock()) > 0)
 
@@ -312,7 +310,7 @@ class Loader:
         return self._levels.storeless_snapshot(tags)
 
     def _fetch_once(self, request: LoadRequest) -> Steps[Fetched]:
-        """Like `fetch`, but raise the error of an earlier call, and share the error of this one, for `error_ttl`."""
+        """Do the same as `fetch`, but raise the error of an earlier call, and share a new error, for `error_ttl`."""
         shared = yield from self.errors.find(request.key, request.options.error_ttl, request.storeless)
         if shared is not None:
             raise shared
@@ -327,7 +325,7 @@ class Loader:
     def fetch(self, request: LoadRequest) -> Steps[Fetched]:
         """Call the source, and return its value.
 
-        Raises `SourceError` where the source says that it cannot answer, and `CallbackFailed` for anything else.
+        Raise `SourceError` if the source is unavailable, and `CallbackFailed` for any other error.
         """
         options, counter = request.options, self._levels.counter
         started = self.timer()
