@@ -1,22 +1,21 @@
-"""The way of a missing value from its source into the levels, with one callback at a time per key.
+"""Loads missing values from their source into the levels, with one callback at a time per key.
 
-Methods that may wait are generators of steps (`resty_django.sansio`). To wait, they yield a `Step`: a call, its twin
-for asyncio, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into the
+A method that may wait is a generator of steps (`resty_django.sansio`): it yields a `Step`, which is a call, its async
+twin, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into the
 generator, or raise the call's error there. So the order of the work and the handling of errors are written once, for
-sync code and for asyncio. A generator that is closed (`GeneratorExit`) must not yield any more, because nobody makes
-its calls.
+sync code and for asyncio. A generator that is being closed (`GeneratorExit`) must not yield: no runner makes its calls.
 
-Numbers refer to docs/cache.md, "The way of a call":
+Numbers refer to docs/cache.md, "Lookup order":
 
 | number | what | where |
 |---|---|---|
 | 1 to 3 | L1, L2, no callback | `MLCache.get`, `MLCache.lookup` |
-| before 4 | a stale value at once, refreshed in the background | `Loader._load_or_refresh` |
-| 4, 5, 8 | take the lock, look into L2 again, release the lock | `Loader._load_locked` |
+| before 4 | return a stale value, and refresh it in the background | `Loader._load_or_refresh` |
+| 4, 5, 8 | acquire the lock, read L2 again, release the lock | `Loader._load_locked` |
 | 6 | the lock was not free in time | `Loader._timed_out` |
 | 7 | call the source, store its value | `Loader._call_source` |
 | `error_ttl` | raise the error of an earlier call of the source | `SharedErrors` |
-| outages | L1, even stale; else 4 to 8 with a lock in this process, and L1 alone | `Loader.load_storeless` |
+| outages | return the value in L1, even if stale; else 4 to 8 with a lock of this process, and L1 alone | `Loader.load_storeless` |
 """
 
 from __future__ import annotations
