@@ -140,7 +140,7 @@ class CacheCounter:
         self.due_at = self.clock() + self._pause.seconds
         try:
             sums = tuple(self.now)
-            if self._series.news(self.name, sums):
+            if self._series.unflushed(self.name, sums):
                 yield from self._flush(sums)
             yield from self.tags.flush()
             self._pause.after(flushed=True)
@@ -159,7 +159,7 @@ class CacheCounter:
         try:
             yield from self._series.flush(self.name, sums, partial(added, slow=slow, missed=missed))
         except BaseException:
-            if self._series.news(self.name, sums):
+            if self._series.unflushed(self.name, sums):
                 for slow_key in slow:
                     self._slow.add(slow_key)
                 self._unsent = missed
