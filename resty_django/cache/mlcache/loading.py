@@ -15,7 +15,7 @@ Numbers refer to docs/cache.md, "Lookup order":
 | 6 | the lock was not free in time | `Loader._timed_out` |
 | 7 | call the source, store its value | `Loader._call_source` |
 | `error_ttl` | raise the error of an earlier call of the source | `SharedErrors` |
-| outages | return the value in L1, even if stale; else 4 to 8 with a process lock and without L2 | `Loader.load_storeless` |
+| outages | the value in L1, even if stale; else 4 to 8 with a lock of the process | `Loader.load_storeless` |
 """
 
 from __future__ import annotations
