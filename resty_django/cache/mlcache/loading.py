@@ -36,6 +36,7 @@ from resty_django.text.durations import seconds_of
 
 from ..circuit_breaker.process_locks import process_locks
 from ..errors import BadOption, CallbackFailed, LockFailed, SourceError
+from ..statistics.counts import Slow
 from ..statistics.reporter import MAX_RUNS
 from ..storage.records import Record
 from ..tags.names import resolved
@@ -344,7 +345,7 @@ class Loader:
             seconds = request.took = self.timer() - started
             counter.now.callbacks += 1
             counter.now.callback_seconds += seconds
-            counter.runs.append((request.key, seconds, counter.wall()))
+            counter.runs.append(Slow(request.key, seconds, counter.wall()))
             if len(counter.runs) > MAX_RUNS:
                 counter.fold()
         if type(value) is not Fresh:

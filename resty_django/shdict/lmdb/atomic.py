@@ -38,8 +38,8 @@ class RevisionMixin(ItemStore):
         try:
             name = key.encode() if type(key) is str else encode_key(key)
             if len(name) <= MAX_NAME_BYTES:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
                 with self._writing:
                     txn = self._begin(self._items, None, True)
                     try:

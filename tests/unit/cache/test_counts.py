@@ -121,8 +121,8 @@ def test_a_slow_key_is_forgotten_after_two_days() -> None:
 def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
     keys = SlowKeys()
     for number in range(5000):
-        keys.add(f"k{number}", float(number % 1000), NOW)
-        assert len(keys.figures) <= 8 * MAX_SLOW_KEYS
+        keys.add(Slow(f"k{number}", float(number % 1000), NOW))
+        assert len(keys.by_key) <= 8 * MAX_SLOW_KEYS
     slowest = keys.take()
     assert [slow.seconds for slow in slowest] == sorted((slow.seconds for slow in slowest), reverse=True)
     assert len(slowest) == MAX_SLOW_KEYS
@@ -133,7 +133,7 @@ def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
 def test_a_key_that_is_slow_again_keeps_its_longest_time() -> None:
     keys = SlowKeys()
     for seconds, when in ((1.0, 1), (3.0, 2), (2.0, 3)):
-        keys.add("k", seconds, when)
+        keys.add(Slow("k", seconds, when))
     assert keys.take() == [Slow("k", 3.0, 2, 3)]
 
 
