@@ -141,7 +141,7 @@ async def test_async_test_drains_too(worker: TestWorker) -> None:
 
 
 def test_jobs_that_enqueue_one_another_end_the_drain(worker: TestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resty_django.qless.testing.worker.MOST_RUNS", 20)
+    monkeypatch.setattr("resty_django.qless.testing.worker.MAX_RUNS", 20)
     forever.delay()
     with pytest.raises(AssertionError, match="20 jobs"):
         worker.drain()
