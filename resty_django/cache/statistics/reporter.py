@@ -120,7 +120,7 @@ class CacheCounter:
                     self._missed.add(key)
 
     def is_due(self) -> bool:
-        """Whether a flush is due."""
+        """Return whether a flush is due."""
         return self.clock() >= self.due_at
 
     def flush_due(self) -> None:

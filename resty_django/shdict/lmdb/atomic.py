@@ -93,7 +93,7 @@ class RevisionMixin(ItemStore):
                 self._put(txn, keys[index], names[index], new[HEAD_BYTES:], ttl, now)
             return result
 
-        return self._transaction(revise, safe=False)
+        return self._transaction(revise, safe=False, caller="revise_many()")
 
     def _is_plain(self, record: bytes, now: float) -> bool:
         """Return whether a record is live bytes under a short key, inline, and need not move in `order`."""

@@ -340,7 +340,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
             self._save(txn, key, name, record, Content(kind, body, flags, expires))
             return change.result
 
-        return self._transaction(update, safe=False, name=name)
+        return self._transaction(update, safe=False, name=name, caller="update()")
 
     # --- many keys ---
 

@@ -118,7 +118,7 @@ class ItemStore(Environment):
         return self._snapshot(look, name_of(key))
 
     def _snapshot(self, look: Callable[..., R], *args: object) -> R:
-        """Return what a function finds in a read transaction, which it takes before `args`."""
+        """Return the result of a function in a read transaction; it takes the transaction and `args`."""
         tries = 0
         while True:
             try:
@@ -127,10 +127,11 @@ class ItemStore(Environment):
             except StoreError as error:
                 tries = self._recover(error, tries)
 
-    def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"") -> R:
-        """Return what a function returns in a write transaction; it may be called again after an eviction.
+    def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"", caller: str = "") -> R:
+        """Return the result of a function in a write transaction. It may be called again, after an eviction.
 
-        `safe`: items that have not expired must not be evicted. `name`: the item to be spared.
+        `safe`: items that have not expired must not be evicted. `name`: the item to be spared. `caller`: the call, if
+        `work` runs a function of the site. Raise `RuntimeError` if that function closes the memory.
         """
         tries = 0
         while True:
@@ -142,10 +143,8 @@ class ItemStore(Environment):
                     began = True
                     return work(txn)
             except (NoSpace, StoreError) as error:
-                if began and "closed" in str(error):  # only this thread can close it now
-                    raise RuntimeError(
-                        f"The function of update() or revise_many() of {self.name!r} forked or closed it."
-                    ) from error
+                if caller and began and "closed" in str(error):  # only this thread can close it now
+                    raise RuntimeError(f"The function of {caller} of {self.name!r} forked or closed it.") from error
                 tries = self._mend(error, tries, name, safe)
 
     def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool) -> int:

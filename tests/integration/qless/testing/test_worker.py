@@ -12,7 +12,6 @@ from django.contrib.auth.models import Group
 from resty_django.qless import TaskFailed, chain, client, group
 from resty_django.qless.clients.job import Job
 from resty_django.qless.testing import FakeClock, TestWorker
-from resty_django.qless.testing.worker import MOST_RUNS
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.testing import shop_tasks
 from tests.integration.qless.testing.shop_tasks import (
@@ -145,7 +144,6 @@ def test_jobs_that_enqueue_one_another_end_the_drain(worker: TestWorker, monkeyp
     forever.delay()
     with pytest.raises(AssertionError, match="20 jobs"):
         worker.drain()
-    assert MOST_RUNS > 20
 
 
 def test_queue_is_empty_at_the_start_and_gone_in_the_end(valkey_url: str, valkey: Any) -> None:
