@@ -10,7 +10,7 @@ from typing import Any, Final
 from django import forms
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -171,7 +171,7 @@ def _grouped(value: str) -> str:
 
 
 class OptionForm(SeenForm):
-    def __init__(self, data: Any, option: StoredOption) -> None:
+    def __init__(self, data: QueryDict | None, option: StoredOption) -> None:
         value = option.value if option.value and option.value.isprintable() else ""
         super().__init__(data, {"value": value})
         self.fields["value"] = option_spec(option.name).field(value)
@@ -251,14 +251,16 @@ class OptionAdmin(JobsAdmin[Option]):
         matching = self.filter_names(request, names)
         rows = [self._row(option, stored.get(option)) for option in matching]
         empty = _("No matching options. Remove the filter.")
-        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty=empty, picks=True, export="options")
+        options_table = table(
+            request, COLUMNS, rows, caption=_("Options"), empty=empty, check_boxes=True, export="options"
+        )
         return self.list_page(
             request,
             options_table,
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
             facts=list(_server_facts(self.client())),
-            **self.picks_context(request, sum(option in stored for option in matching)),
+            **self.bulk_context(request, sum(option in stored for option in matching)),
         )
 
     def _row(self, option: str, value: str | None) -> Row:

@@ -54,7 +54,7 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
             empty = _("No matches so far. Continue with the next page.")
     rows = job_rows(job_list.client, page.jobs, now, page.fragments)
     position = Pager(next=next_url, note=note)
-    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sorts=())
+    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, check_boxes=True, position=position, sorts=())
     summary = formatting.job_count(matched)
     return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
 
@@ -76,7 +76,7 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: s
         rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), by_column)
         position = pager(request, len(rows))
         page_rows = position.rows_of(rows)
-        jobs = table_of_jobs(request, page_rows, caption=caption, empty=empty, picks=True, position=position)
+        jobs = table_of_jobs(request, page_rows, caption=caption, empty=empty, check_boxes=True, position=position)
         default = [(changed(request, o=None, p=None), _("Default order"))]
         return replace(jobs, summary=summary, order_links=default)
     order = _ServerOrder.of(request, job_list, total)
@@ -88,7 +88,7 @@ def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: s
         [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
         caption=caption,
         empty=empty,
-        picks=True,
+        check_boxes=True,
         position=position,
         sorts=None if total <= MAX_SORTED else job_list.order_columns,
         order=order.sort_order,
