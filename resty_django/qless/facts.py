@@ -126,7 +126,9 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = 500)
     pauses = pauses_of(client, [queue.name for queue in queues if queue.paused])
     return JobQueueFacts(
         [
-            QueueFacts(each, stats.get(each.name), minutes.get(each.name, ()), ages.get(each.name), pauses.get(each.name))
+            QueueFacts(
+                each, stats.get(each.name), minutes.get(each.name, ()), ages.get(each.name), pauses.get(each.name)
+            )
             for each in queues
         ],
         dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
