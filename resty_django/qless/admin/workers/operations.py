@@ -1,4 +1,4 @@
-"""Requests to workers, to one or to many."""
+"""Operations on workers: quiet, resume, stop, scale, show stacks and deregister."""
 
 from __future__ import annotations
 
