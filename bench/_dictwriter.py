@@ -57,13 +57,13 @@ def adders(folder: Path, key: str) -> dict[str, Callable[[], Any]]:
             txn.put(name, pack(unpack(txn.get(name, b"\0" * 8))[0] + 1))
 
     configure()
-    from resty_django.shdict import Change
+    from resty_django.shdict import Update
 
     dictionary = shared_dictionary(folder)
     return {
         "bare": bare,
         "incr": lambda: dictionary.incr(key, 1, 0),
-        "update": lambda: dictionary.update(key, lambda value: Change((value or 0) + 1)),
+        "update": lambda: dictionary.update(key, lambda value: Update((value or 0) + 1)),
     }
 
 

@@ -1,8 +1,10 @@
-"""A process that hears: `KIND`, and settings as JSON in BENCH_SITE; says `ready`, reads the number of messages, waits
-for them, and says in a line of JSON the seconds that each took to its handler, and its processor time while ready.
+"""A process that receives messages: `_eventlistener.py KIND`, with settings as JSON in BENCH_SITE.
 
-KIND is `events`, a handler of ours; `pubsub`, a loop of redis-py over a subscription; or `sleep SECONDS`, a loop that
-only sleeps so long. A message is the moment when it was sent.
+It prints `ready`, reads the number of messages and waits for them. Then it prints a line of JSON: the seconds that each
+message took to its handler, and the processor time while ready. A message contains the time at which it was sent.
+
+KIND is `events`, a handler of this package; `pubsub`, a loop of redis-py over a subscription; or `sleep SECONDS`, a
+loop that only sleeps for this time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The peer `limits` in an environment of its own: `_limitspeer.py REDIS_URL`.
+"""The peer `limits` in a separate environment: `_limitspeer.py REDIS_URL`.
 
 Prints the names of its subjects as JSON. Then reads lines, a name and a number of calls, and answers each with the
 seconds that the calls took.

@@ -99,7 +99,7 @@ class Blocking:
         return [job["jid"] for reply in replies for job in json.loads(reply)]
 
     def fill(self) -> None:
-        """So many jobs: complete and failed ones, scheduled ones, and the rest waits."""
+        """Create the jobs: some complete, some failed, some scheduled; the others wait."""
         self.send([("config.set", "jobs-history-count", 1_000_000)])
         self.put("old", (f"complete-{n}" for n in range(EXPIRED)))
         self.send(("complete", jid, "w", "old", "{}") for jid in self.pop("old", EXPIRED))

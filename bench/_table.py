@@ -186,7 +186,7 @@ def _calls_in(run: Run, seconds: float) -> int:
 
 
 def less(samples: Samples, subject: str, base: str) -> list[float]:
-    """Return the figures of a subject without those of what it contains."""
+    """Return the figures of a subject without the figures of its parts."""
     return [whole - part for whole, part in zip(samples[subject], samples[base], strict=True)]
 
 
@@ -227,7 +227,7 @@ STARTPROJECT = [
 
 
 def peer_caches(options: Options) -> dict[str, dict[str, Any]]:
-    """Return the setting `CACHES` with those of Django, and django-redis."""
+    """Return the setting `CACHES` with Django's backends and django-redis."""
     backends, redis = "django.core.cache.backends", {"LOCATION": options.url}
     return {
         "default": {"BACKEND": f"{backends}.locmem.LocMemCache"},

@@ -35,7 +35,7 @@ def one(sock: socket.socket, seconds: float) -> dict[str, float]:
 
 
 def many(sock: socket.socket, outstanding: int, seconds: float) -> dict[str, float]:
-    """`outstanding` requests on their way at all times; the time of one is that of a whole window."""
+    """Keep `outstanding` requests in flight; the time of a request is the time of a whole window."""
     libc = ctypes.CDLL(None, use_errno=True)
     size, n = 2048, outstanding
     buffer, request = ctypes.create_string_buffer(n * size), ctypes.create_string_buffer(REQUEST, len(REQUEST))

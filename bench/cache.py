@@ -41,7 +41,7 @@ ITEMS = 1000
 
 
 class Smallest:
-    """What a LRU with a time to live has to do, and nothing else."""
+    """A minimal LRU with a time to live."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -84,7 +84,7 @@ def load(key: str) -> Any:
 
 
 def cache_of(name: str) -> tuple[Any, dict[str, Any]]:
-    """Return a new cache with a key, and names for statements: `drop(name)` deletes the key in L2 and tells nobody."""
+    """Return a new cache with a key, and names for statements: `drop(name)` deletes the key in L2 without an event."""
     from resty_django.cache import LRU, MLCache
     from resty_django.shdict import shdicts
 

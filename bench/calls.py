@@ -1,4 +1,4 @@
-"""How many of our functions, in how many modules, run on the paths that run most.
+"""The functions and modules of this package on the most frequent paths: their number, and their calls.
 
     python bench/calls.py [--only miss,allowed,refused,job,retry] [--list] [--json FILE]
 
@@ -7,9 +7,9 @@
 - job: a worker takes a task from its queue, runs it and completes it, while more of them wait.
 - retry: the POST that retries a failed job in the admin, without the page that it leads to.
 
-Each path first runs unmeasured, then under `sys.setprofile`. A function counts if most runs call it;
-what happens now and then (a report, a look for new settings) does not. Calls are those of such functions in a run, of a
-generator or coroutine as often as it is resumed. `--list` prints the functions with their calls.
+Each path first runs unmeasured, then under `sys.setprofile`. A function counts if most runs call it; periodic work (a
+report, a check for new settings) does not count. Calls are the calls of these functions in one run; a generator or
+coroutine counts each time it is resumed. `--list` prints the functions with their calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Calls = Mapping[CodeType, float]
 
 
 class Profile:
-    """Counts the calls of the package's functions in this thread, and in the new ones that it is told to follow."""
+    """Counts the calls of the package's functions in this thread, and in new threads that it is asked to follow."""
 
     def __init__(self) -> None:
         self._calls: Counter[CodeType] = Counter()

@@ -2,7 +2,7 @@
 
     python bench/check.py [--quick] [--rounds N] [--json FILE]
 
-The site has the apps that `startproject` writes. Each check runs in a process of its own; its time is the processor
+The site has the apps that `startproject` writes. Each check runs in a separate process; its time is the processor
 time of that process, and its memory what the process had at most. The best of some turns is the figure of a round.
 """
 

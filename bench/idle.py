@@ -1,9 +1,9 @@
-"""Workers without jobs: memory and processor time of ours and of Celery, dramatiq and huey, with one job at a time.
+"""Workers without jobs: memory and processor time of our workers, Celery, dramatiq and huey, with one job at a time.
 
     python bench/idle.py [--quick] [--seconds S] [--rounds N] [--json FILE]
 
-Memory is the proportional set size of all processes of the worker (`smaps_rollup`), processor time and wake-ups are
-those of all their threads (`schedstat`), counted from 8 seconds after the start. The peers take turns on one embedded
+Memory is the proportional set size of all processes of the worker (`smaps_rollup`). Processor time and wake-ups are
+sums over all their threads (`schedstat`), counted from 8 seconds after the start. The peers take turns on one embedded
 Valkey. Linux only.
 """
 

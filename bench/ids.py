@@ -35,7 +35,7 @@ def free_port(kind: int) -> int:
 
 
 def prepare(options: Options) -> None:
-    """A database of its own, with the rule `bench`."""
+    """A temporary database with the rule `bench`."""
     os.environ |= {
         "RESTY_VAR": str(options.folder),
         "RESTY_DB_NAME": f"{options.folder}/bench.sqlite3",

@@ -1,12 +1,12 @@
-"""What jobs cost, compared with an older commit, and what the list of queues costs with many jobs.
+"""The cost of jobs, compared with an older commit, and of the list of queues with many jobs.
 
     python bench/jobs.py [--quick] [--rounds N] [--only against,queues] [--against COMMIT] [--json FILE]
 
 Against: 4000 tasks that do nothing (`--quick`: 1000), put with `delay`, then run by one worker process with 16 threads;
-by this version and by the commit, whose package is taken from git. Server time is the time by the clock that the server
-takes for scripts, server CPU its processor time for everything; commands include those that scripts call; calls are
-those of scripts. The figures of a run begin when the first jobs are done. Counts do not depend on how busy the machine
-is.
+by this version and by the commit, whose package is taken from git. Server time is the elapsed time that the server
+spends in scripts, server CPU its processor time for everything. Commands include the commands that scripts call; calls
+are the calls of scripts. The figures of a run begin when the first jobs are done. Counts do not depend on the load of
+the machine.
 
 Queues: the admin's list of queues with 100,000 jobs, compared with 100 jobs in as many queues.
 """
@@ -119,7 +119,7 @@ def against(options: Options) -> Iterator[Row]:
 
 
 def queues(options: Options) -> Iterator[Row]:
-    """Compare the page with the jobs of one database with the page with those of the other."""
+    """Compare the page with the jobs of one database and the page with the jobs of the other."""
     configure_site(options)
     from django.contrib.auth.models import User
     from django.test import Client

@@ -1,11 +1,11 @@
-"""Decisions of limits against what they stand on and against the package `limits`, side by side in one run.
+"""Decisions of limits against their stores and against the package `limits`, side by side in one run.
 
     python bench/limits.py [--quick] [--seconds S] [--rounds N] [--only lmdb,redis] [--json FILE]
 
 LMDB: a decision of each algorithm through its class, and three combined, against a bare read-modify-write of py-lmdb
 (rmw), and `limits` in memory. Redis: the same against an EVALSHA of the same script, sent by redis-py alone, and
-against `limits` on the same Redis, an embedded Valkey on this machine, over TCP. `limits` runs in a process of its own;
-without a network for the first run it is left out.
+against `limits` on the same Redis, an embedded Valkey on this machine, over TCP. `limits` runs in a separate process;
+it is left out if the first run has no network.
 """
 
 from __future__ import annotations

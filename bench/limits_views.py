@@ -1,9 +1,9 @@
-"""What a limit adds to a request: decorators, policies and throttles against a bare transaction and other packages.
+"""The time that a limit adds to a request, compared with a bare transaction and other packages.
 
     python bench/limits_views.py [--quick] [--rounds N] [--only without,startproject] [--json FILE]
 
 Every subject is one URL of a site, asked through the handler of Django's test client. The view is empty, and nothing is
-refused. What a subject adds is the time of its request less that of the same view without it. The site is measured
+refused. A subject adds the time of its request minus the time of the same view without it. The site is measured
 without middleware, and with the middleware that `startproject` writes.
 
 The time is the CPU time of the thread, so that other work on the machine cannot be mistaken for a cost; only
@@ -64,11 +64,11 @@ TARGETS = (
     (THEIRS_LOCMEM, LIMIT_REQ),
     (THEIRS_REDIS, LIMIT_REQ_REDIS),
 )
-"""What a subject adds to a request, compared with what another one adds."""
+"""The time that a subject adds to a request, compared with another subject."""
 
 
 class Subject(NamedTuple):
-    """A URL. `middleware`: its own, after that of the site. `policies`: in force for its requests."""
+    """A URL. `middleware`: its own, after the site's middleware. `policies`: in force for its requests."""
 
     view: Any
     middleware: tuple[str, ...] = ()
@@ -268,7 +268,7 @@ class Runner:
             withdraw_policy(name)
 
     def run(self, clock: Callable[[], float], count: int) -> float:
-        """Return the seconds that so many requests take."""
+        """Return the seconds that this number of requests takes."""
         handler, environ = self._handler, self._environ
         with self._in_force():
             gc.collect(0)

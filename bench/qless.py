@@ -8,7 +8,7 @@ minimal put measured in turns with it: one script of two ZADD, one HSET of 13 fi
 
 Client: microseconds of its calls, in ratio to PING of the same client of redis-py, measured in turns with it.
 
-Blocking, only if named: how long single calls hold the server, with so many jobs there; see `_qlessblocking.py`. A
+Blocking, only if named: how long single calls block the server with this number of jobs; see `_qlessblocking.py`. A
 million jobs take 1 GB and some minutes. `--server` names the binary of another server for all three.
 """
 

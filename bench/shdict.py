@@ -34,7 +34,7 @@ def lmdb(options: Options) -> Iterator[Row]:
     from django.core.cache import caches
 
     from resty_django.redis import connection
-    from resty_django.shdict import Change
+    from resty_django.shdict import Update
 
     env, db = bare_environment(options.folder)
     ours = shared_dictionary(options.folder)
@@ -47,7 +47,7 @@ def lmdb(options: Options) -> Iterator[Row]:
     ours.set("n", 0)
     caches["django-redis"].set(KEY, VALUE)
     bare = {"begin": env.begin, "db": db, "key": KEY.encode(), "n": b"n", "pack": NUMBER.pack, "unpack": NUMBER.unpack}
-    names = {"ours": ours, "KEY": KEY, "VALUE": VALUE, "add": lambda value: Change(value + 1)}
+    names = {"ours": ours, "KEY": KEY, "VALUE": VALUE, "add": lambda value: Update(value + 1)}
     subjects: dict[str, Run] = {
         "bare read": timed("with begin(db) as txn:\n txn.get(key)", **bare),
         "get": timed("ours.get(KEY)", **names),
@@ -91,7 +91,7 @@ def two(options: Options) -> Iterator[Row]:
 
 def redis(options: Options) -> Iterator[Row]:
     from resty_django.redis import connection
-    from resty_django.shdict import Change
+    from resty_django.shdict import Update
     from resty_django.shdict.redis import RedisDict
 
     client: Any = connection("django-redis")
@@ -111,7 +111,7 @@ def redis(options: Options) -> Iterator[Row]:
         "incr": lambda: ours.incr("n", 1),
         "expire": lambda: ours.expire(KEY, 60),
         "rpush and lpop": lambda: (ours.rpush("list", VALUE), ours.lpop("list")),
-        "update": lambda: ours.update(KEY, lambda value: Change(VALUE)),
+        "update": lambda: ours.update(KEY, lambda value: Update(VALUE)),
     }
     samples = measure(on_redis(client, calls), options)
     comparisons = [(name, f"{name}, bare", "<= 1.25") for name in calls]

@@ -70,7 +70,7 @@ class Site:
         return answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"tea ")
 
     def measure(self, count: int) -> tuple[float, float]:
-        """Return the microseconds that a request takes, and those of the worker's CPU."""
+        """Return the microseconds that a request takes, and the microseconds of the worker's CPU."""
         began, cpu = time.perf_counter(), self._cpu()
         for _ in range(count):
             assert self.request()

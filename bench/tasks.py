@@ -1,4 +1,4 @@
-"""Tasks and workers against those of Celery, dramatiq, huey and RQ, in one run on one embedded Valkey.
+"""Tasks and workers against Celery, dramatiq, huey and RQ, in one run on one embedded Valkey.
 
     python bench/tasks.py [--quick] [--jobs N] [--rounds N] [--only drain,start] [--peers ours,celery] [--json FILE]
 

@@ -11,9 +11,6 @@ from django.core import checks
 from django.utils.functional import Promise
 from django.utils.module_loading import import_string
 
-TAG = "resty_django"
-"""The tag for this package's system checks."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -46,7 +43,7 @@ class RestyAppConfig(AppConfig):
         from resty_django.callables import deferred
 
         for path in self.system_checks:
-            checks.register(import_string(path), TAG)
+            checks.register(import_string(path), "resty_django")  # the tag
         for name, path in self.probes.items():
             health.register(name, deferred(path))
         for part in self.parts:

@@ -8,17 +8,15 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from types import FrameType
-from typing import Any, Final, TypeVar
+from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.utils.module_loading import import_string
 
+P = ParamSpec("P")
 T = TypeVar("T")
-
-_COMPLETED: Final = frozenset({type(None), str, int, float, bool, bytes, list, tuple, dict, set})
-"""Frequent types of results that need not be awaited."""
 
 
 def caller() -> str:
@@ -32,20 +30,20 @@ def caller() -> str:
     return ""
 
 
-def is_async(function: Any) -> bool:
+def is_async(function: Callable[P, object]) -> TypeGuard[Callable[P, Awaitable[Any]]]:
     """Return whether a call returns a coroutine; partials and objects with `__call__` are resolved."""
     while isinstance(function, functools.partial):
         function = function.func
     return iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def is_generator_function(function: Any) -> bool:
-    """Return whether calling it returns a generator, also an async one, and runs nothing."""
+def is_generator_function(function: object) -> bool:
+    """Return whether a call only creates a generator, sync or async, and runs no code yet."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def plain_function(function: T, name: str) -> T:
-    """Return `function`, which may also be something else. Raise `TypeError` if a call returns a coroutine.
+    """Return the argument, whatever it is. Raise `TypeError` if it is a function that returns a coroutine.
 
     `name` says what it is, for example "exempt of a limit".
     """
@@ -62,12 +60,12 @@ def plain_value(value: T, name: str) -> T:
     return value
 
 
-def call(function: Callable[..., Any], *args: Any) -> Any:
+def call(function: Callable[..., object], *args: object) -> Any:
     """Return the result of a plain function, or of a coroutine function in a new event loop."""
     return completed(function(*args))
 
 
-async def acall(function: Callable[..., Any], *args: Any) -> Any:
+async def acall(function: Callable[..., object], *args: object) -> Any:
     """Do the same for asyncio. A plain function runs in Django's thread for sync code, since it may block."""
     if is_async(function):
         return await acompleted(function(*args))
@@ -77,13 +75,11 @@ async def acall(function: Callable[..., Any], *args: Any) -> Any:
     return await acompleted(value)
 
 
-def completed(value: Any) -> Any:
+def completed(value: object) -> Any:
     """Return the value of an awaitable, which is awaited in a new event loop, and any other value unchanged.
 
     Raises `TypeError` for a generator, since its code has not run.
     """
-    if type(value) in _COMPLETED:
-        return value
     if not inspect.isawaitable(value):
         return _not_generator(value)
     try:
@@ -93,7 +89,7 @@ def completed(value: Any) -> Any:
             value.close()  # one that could not start, since a loop runs in this thread
 
 
-async def acompleted(value: Any) -> Any:
+async def acompleted(value: object) -> Any:
     """Do the same for asyncio."""
     while inspect.isawaitable(value):
         value = await value
@@ -107,19 +103,19 @@ def original(error: BaseException) -> BaseException:
     return stop if replaced and type(error) is RuntimeError else error  # type: ignore[return-value]
 
 
-def _caught(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-    """Return the value or the error: a `StopIteration` that leaves a thread would never arrive in the loop."""
+def _caught(function: Callable[..., T], args: tuple[object, ...]) -> tuple[T | None, Exception | None]:
+    """Return the value or the error: a `StopIteration` raised in a thread would never reach the loop."""
     try:
         return function(*args), None
     except Exception as error:
         return None, error
 
 
-def _not_generator(value: Any) -> Any:
+def _not_generator(value: T) -> T:
     is_generator = isinstance(value, Generator | AsyncGenerator)  # others may have any attributes
     if is_generator and (getattr(value, "gi_frame", None) or getattr(value, "ag_frame", None)):  # None: it has ended
         raise TypeError(
-            f"The function returned the generator {value.__qualname__}, whose code has not run. "
+            f"The function returned the generator {getattr(value, '__qualname__', '')}, whose code has not run. "
             "Iterate over it in the function, or return a list."
         )
     return value

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.apps import AppConfig, apps
 from django.conf import settings
@@ -30,19 +30,8 @@ from resty_django.address import see
 from resty_django.conf import SECTIONS, all_problems, conf, raw_section
 from resty_django.conf.schema import Kind, key_text, see_key
 
-IDS: Final[dict[Kind, str]] = {
-    "unknown": "resty_django.E001",
-    "type": "resty_django.E002",
-    "value": "resty_django.E003",
-    "missing": "resty_django.E004",
-}
 CORE: Final = "resty_django"
-SHORTEST_KEY: Final = 16
-WITHOUT_REDIS: Final = (
-    *(f"django.core.cache.backends.{name}." for name in ("db", "dummy", "filebased", "locmem", "memcached")),
-    "resty_django.cache.",
-)
-"""Prefixes of cache backends that do not use Redis."""
+MIN_KEY_BYTES: Final = 16
 TIMEOUTS: Final = {
     "mysql": ("connect_timeout", "read_timeout", "write_timeout"),
     **dict.fromkeys(("postgresql", "postgis"), ("connect_timeout", "tcp_user_timeout")),
@@ -50,7 +39,7 @@ TIMEOUTS: Final = {
 """Options without which a call may wait for its server indefinitely, by the last part of a database's ENGINE."""
 
 
-def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return an error if the core app is not installed. All other apps of this package register this check."""
     if apps.is_installed(CORE):
         return []
@@ -65,11 +54,17 @@ def check_core(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) ->
     ]
 
 
-def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return one message per problem; an empty list if the settings are valid."""
     problems = all_problems()
+    ids: dict[Kind, str] = {
+        "unknown": "resty_django.E001",
+        "type": "resty_django.E002",
+        "value": "resty_django.E003",
+        "missing": "resty_django.E004",
+    }
     messages: list[CheckMessage] = [
-        Error(problem.message, hint=problem.reference.strip() or None, id=IDS[problem.kind]) for problem in problems
+        Error(problem.message, hint=problem.reference.strip() or None, id=ids[problem.kind]) for problem in problems
     ]
     messages += _sections_without_app()
     if not problems:
@@ -78,12 +73,16 @@ def check_settings(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any
     return messages
 
 
-def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return a warning for each Redis cache without a socket timeout."""
-    if all(str(cache.get("BACKEND")).startswith(WITHOUT_REDIS) for cache in settings.CACHES.values()):
+    without_redis = (
+        *(f"django.core.cache.backends.{name}." for name in ("db", "dummy", "filebased", "locmem", "memcached")),
+        "resty_django.cache.",
+    )
+    if all(str(cache.get("BACKEND")).startswith(without_redis) for cache in settings.CACHES.values()):
         return []  # avoid the slow import of redis-py
     try:
-        from resty_django.redis.timeouts import SECONDS, aliases_without
+        from resty_django.redis.timeouts import TIMEOUT_SECONDS, aliases_without
     except ImportError:  # a site without redis-py or django-redis
         return []
     messages: list[CheckMessage] = [
@@ -91,7 +90,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
             f"The cache {alias!r} in CACHES has no socket timeout, so calls hang if its server stops responding.",
             hint=(
                 f"Set SOCKET_TIMEOUT and SOCKET_CONNECT_TIMEOUT in its OPTIONS. Without them, resty_django "
-                f"sets {SECONDS:g} s on the connections that it uses.{see('docs/redis.md')}"
+                f"sets {TIMEOUT_SECONDS:g} s on the connections that it uses.{see('docs/redis.md')}"
             ),
             id="resty_django.W005",
         )
@@ -100,7 +99,7 @@ def check_caches(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) 
     return messages + _shared_databases()
 
 
-def check_databases(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_databases(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return a warning for each database on a server whose driver may wait indefinitely."""
     messages: list[CheckMessage] = []
     for alias, database in settings.DATABASES.items():
@@ -156,11 +155,11 @@ def _sections_without_app() -> list[CheckMessage]:
 
 
 def _short_keys() -> list[CheckMessage]:
-    if all(len(key.encode()) >= SHORTEST_KEY for key in conf.ids.udp.keys):
+    if all(len(key.encode()) >= MIN_KEY_BYTES for key in conf.ids.udp.keys):
         return []
     return [
         Warning(
-            f"{key_text(('IDS', 'UDP', 'KEYS'))} contains a key shorter than {SHORTEST_KEY} bytes.",
+            f"{key_text(('IDS', 'UDP', 'KEYS'))} contains a key shorter than {MIN_KEY_BYTES} bytes.",
             hint=f"Generate a key with secrets.token_hex(16).{see_key(('IDS', 'UDP', 'KEYS'))}",
             id="resty_django.W002",
         )

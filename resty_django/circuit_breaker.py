@@ -1,7 +1,7 @@
 """Circuit breakers for stores: an outage is logged once, the store is bypassed for a pause, and its recovery is logged.
 
-Limits and caches have a subclass each. A process has separate breakers: it does not know outages that only other
-processes have seen.
+Limits and caches have a subclass each. Each process has separate breakers, so it does not notice outages that only
+other processes have seen.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from typing import Final, NamedTuple, TypeVar
 
 from .processes.forks import after_fork
 
-PAUSE: Final = 1.0
+BYPASS_SECONDS: Final = 1.0
 """Seconds between two attempts to reach a store that did not answer."""
-READ_ONLY_PERIOD: Final = 10.0
-"""Seconds after a failed write in which a successful read does not end the outage: a replica answers reads only."""
 
 B = TypeVar("B", bound="CircuitBreaker")
 
 
 class Outage(NamedTuple):
-    """An outage of a store. `since`: epoch seconds. `calls`: the count of calls without it in this process."""
+    """An outage of a store. `since`: epoch seconds. `calls`: the number of calls made without it in this process."""
 
     store: str
     since: float
@@ -32,9 +30,10 @@ class Outage(NamedTuple):
 
 
 class CircuitBreaker(ABC):
-    """The state of one store in this process. `down`: whether its last call failed. `calls`: calls without it.
+    """The state of one store in this process.
 
-    In the methods, `reading` is whether the call of the store only reads.
+    `down`: whether its last call failed. `calls`: the number of calls made without it since then. In the
+    methods, `reading` is whether the call of the store only reads.
     """
 
     def __init__(self, name: str) -> None:
@@ -65,7 +64,7 @@ class CircuitBreaker(ABC):
         if now < self.retry_at:
             return True
         if not (reading and now < self._read_only_until):
-            self.retry_at = now + PAUSE
+            self.retry_at = now + BYPASS_SECONDS
         return False
 
     def record_failure(self, error: Exception, *, reading: bool = False) -> None:
@@ -73,9 +72,9 @@ class CircuitBreaker(ABC):
         with _lock:
             now = time.monotonic()
             if not reading:
-                self._read_only_until = now + READ_ONLY_PERIOD
+                self._read_only_until = now + 10.0  # seconds in which a read does not end it: a replica answers reads
             self._error = str(error)
-            self.retry_at = now + PAUSE
+            self.retry_at = now + BYPASS_SECONDS
             if self.down:
                 return
             self.down = True

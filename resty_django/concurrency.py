@@ -19,11 +19,11 @@ from django.utils.translation import gettext as _
 
 from resty_django.health import described
 
-SECONDS: Final = 2.0
+TIME_LIMIT_SECONDS: Final = 2.0
 """Time limit (seconds) for all calls together."""
 
 
-class Call(NamedTuple):
+class TimedCall(NamedTuple):
     """A function without arguments. `key` identifies it within this process.
 
     With `in_caller` it runs in the caller's thread and may use that thread's database connection. In that case only
@@ -31,12 +31,12 @@ class Call(NamedTuple):
     """
 
     key: str
-    function: Callable[[], Any]
+    function: Callable[[], object]
     in_caller: bool = False
 
 
 @dataclass(slots=True)
-class Reply:
+class TimedReply:
     """The result of a call: `value`, or if the call failed, an `error` message."""
 
     value: Any = None
@@ -44,8 +44,8 @@ class Reply:
 
 
 class _Worker:
-    def __init__(self, call: Call) -> None:
-        self.reply: Reply | None = None
+    def __init__(self, call: TimedCall) -> None:
+        self.reply: TimedReply | None = None
         self._function = call.function
         # Newer versions of asgiref hide from a thread what another one has activated, even in a copied context.
         self._language = translation.get_language()
@@ -64,37 +64,37 @@ class _Worker:
 late_workers: Final[dict[str, _Worker]] = {}
 
 
-def reply_of(function: Callable[[], Any]) -> Reply:
+def reply_of(function: Callable[[], object]) -> TimedReply:
     """Call the function in this thread and return its reply. Never raise."""
     try:
-        return Reply(function())
+        return TimedReply(function())
     except Exception as error:
-        return Reply(error=described(error))
+        return TimedReply(error=described(error))
 
 
-def gather(calls: Iterable[Call], seconds: float = SECONDS) -> list[Reply]:
+def gather(calls: Iterable[TimedCall], seconds: float = TIME_LIMIT_SECONDS) -> list[TimedReply]:
     """Return the replies in the order of the calls, after at most about `seconds`. Never raise."""
     until = time.monotonic() + seconds
     calls = list(calls)
     workers = {call.key: _start(call) for call in calls if not call.in_caller}
-    replies: dict[str, Reply] = {}
+    replies: dict[str, TimedReply] = {}
     for call in calls:
         if call.in_caller:
             replies[call.key] = reply_of(call.function)
     for key, worker in workers.items():
         if worker is None:
-            replies[key] = Reply(error=_("It is still not responding; an earlier call has not finished."))
+            replies[key] = TimedReply(error=_("It is still not responding; an earlier call has not finished."))
             continue
         worker.thread.join(max(0.0, until - time.monotonic()))
         if worker.reply is None:
             late_workers[key] = worker
-            replies[key] = Reply(error=_("It did not respond within %(time)s s.") % {"time": f"{seconds:g}"})
+            replies[key] = TimedReply(error=_("It did not respond within %(time)s s.") % {"time": f"{seconds:g}"})
         else:
             replies[key] = worker.reply
     return [replies[call.key] for call in calls]
 
 
-def _start(call: Call) -> _Worker | None:
+def _start(call: TimedCall) -> _Worker | None:
     """Start a call and return it; None if an earlier run of the same call has not ended."""
     earlier = late_workers.get(call.key)
     if earlier is not None and earlier.thread.is_alive():

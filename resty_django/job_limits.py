@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 from resty_django import ALL_APPS
 
@@ -31,7 +31,7 @@ class MakeLimit(Protocol):
     limit of this name by a rate such as "10/m", or by a policy.
     """
 
-    def __call__(self, source: Any, location: str, key_kind: str | None, name: str | None) -> JobLimit: ...
+    def __call__(self, source: object, location: str, key_kind: str | None, name: str | None) -> JobLimit: ...
 
 
 _makers: list[MakeLimit] = []
@@ -42,7 +42,7 @@ def provide(make: MakeLimit) -> None:
     _makers.append(make)
 
 
-def job_limit(source: Any, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
+def job_limit(source: object, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
     """Return a limit of jobs, see `MakeLimit`."""
     if not _makers:  # the app that provides limits is not in INSTALLED_APPS: the import of its package is enough
         for app in ALL_APPS:

@@ -27,10 +27,10 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from resty_django.callables import is_async, plain_function, plain_value
-from resty_django.shdict import Outcome, SharedDict, SharedDictError, shdicts
+from resty_django.shdict import SharedDict, SharedDictError, StoreOutcome, shdicts
 from resty_django.text import logger
 
 __all__ = [  # this whole module is public, as the packages are
@@ -45,9 +45,6 @@ __all__ = [  # this whole module is public, as the packages are
 ]
 
 log = logger("resty_django.lock")
-
-SHORTEST_STEP: Final = 0.001
-"""Minimum pause (seconds) between tries, except for the first and the last pause."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +73,8 @@ class LockLost(LockError, RuntimeError):
 def pauses(step: float, ratio: float, max_step: float, timeout: float, jitter: float = 0.0) -> Iterator[float]:
     """Yield the pauses between tries in seconds. They grow by `ratio` and add up to exactly `timeout`.
 
+    All but the first and the last are at least 1 ms.
+
     `jitter`: the maximum share (0 to 1) by which each pause is randomly shortened.
     """
     remaining = timeout
@@ -84,7 +83,7 @@ def pauses(step: float, ratio: float, max_step: float, timeout: float, jitter: f
         shortened = min(pause * (1 - jitter * random.random()) if jitter else pause, remaining)  # noqa: S311 (no secret)
         yield shortened
         remaining -= shortened
-        pause = min(max(SHORTEST_STEP, pause * ratio), max_step)
+        pause = min(max(0.001, pause * ratio), max_step)
 
 
 class _Claim(NamedTuple):
@@ -159,7 +158,7 @@ class Lock:
         held = self._claim(key)
         waited = 0.0
         try:
-            if held.dictionary.add(key, held.token, self.exptime) is not Outcome.EXISTS:
+            if held.dictionary.add(key, held.token, self.exptime) is not StoreOutcome.EXISTS:
                 return waited
             for pause in pauses(self.step, self.ratio, self.max_step, self.timeout, self.jitter):
                 time.sleep(pause)
@@ -198,7 +197,7 @@ class Lock:
         held = self._claim(key)
         waited = 0.0
         try:
-            if await held.dictionary.aadd(key, held.token, self.exptime) is not Outcome.EXISTS:
+            if await held.dictionary.aadd(key, held.token, self.exptime) is not StoreOutcome.EXISTS:
                 return waited
             for pause in pauses(self.step, self.ratio, self.max_step, self.timeout, self.jitter):
                 await asyncio.sleep(pause)
@@ -247,7 +246,7 @@ class Lock:
         return claim
 
     def _fail(self, held: _Claim, error: SharedDictError) -> None:
-        """Forget the lock. The store may hold it nevertheless, as a server carries out calls that have timed out."""
+        """Forget the lock. The store may still hold it, because a server also executes calls that have timed out."""
         self._held = None
         held.dictionary.delete_later(held.key, held.token, error)
 
@@ -319,34 +318,34 @@ def locked(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         key_of = key if callable(key) else _template(key, inspect.signature(function))
-        held: Callable[..., Any]
+        held: Callable[P, object]
 
-        def lock_of(*args: Any, **kwargs: Any) -> HeldLock:
+        def lock_of(*args: P.args, **kwargs: P.kwargs) -> HeldLock:
             return lock(plain_value(key_of(*args, **kwargs), "key of @locked()"), dictionary, **options)
 
         if inspect.isasyncgenfunction(function):
 
             @functools.wraps(function)
-            async def held(*args: Any, **kwargs: Any) -> Any:
+            async def held(*args: P.args, **kwargs: P.kwargs) -> Any:
                 async with lock_of(*args, **kwargs), aclosing(function(*args, **kwargs)) as items:
                     async for item in items:
                         yield item
         elif inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
-            def held(*args: Any, **kwargs: Any) -> Any:
+            def held(*args: P.args, **kwargs: P.kwargs) -> Any:
                 with lock_of(*args, **kwargs):
                     return (yield from function(*args, **kwargs))
         elif is_async(function):
 
             @functools.wraps(function)
-            async def held(*args: Any, **kwargs: Any) -> Any:
+            async def held(*args: P.args, **kwargs: P.kwargs) -> Any:
                 async with lock_of(*args, **kwargs):
-                    return await function(*args, **kwargs)  # type: ignore[misc]
+                    return await function(*args, **kwargs)
         else:
 
             @functools.wraps(function)
-            def held(*args: Any, **kwargs: Any) -> Any:
+            def held(*args: P.args, **kwargs: P.kwargs) -> Any:
                 with lock_of(*args, **kwargs):
                     return plain_value(function(*args, **kwargs), f"The function {function!r} of @locked()")
 
@@ -368,7 +367,7 @@ def _template(text: str, signature: inspect.Signature) -> Callable[..., str]:
                 "keys."
             )
 
-    def key_of(*args: Any, **kwargs: Any) -> str:
+    def key_of(*args: object, **kwargs: object) -> str:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return "".join(

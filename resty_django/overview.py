@@ -40,9 +40,10 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The figures of one thing, such as a queue. With `error` there are no figures. `query`: finds it on the tile's
-    page, as in "q=mail"."""
+class TileRow:
+    """The figures of one thing, such as a queue. A row with an `error` has no figures.
+
+    `query`: the URL query that finds it on the tile's page, such as "q=mail"."""
 
     subject: str
     figures: Sequence[Figure] = ()
@@ -59,27 +60,23 @@ class Tile:
     """
 
     figures: Sequence[Figure] = ()
-    rows: Sequence[Row] = ()
+    rows: Sequence[TileRow] = ()
     bars: Sequence[int] = ()
     bars_label: str = ""
     notes: Sequence[str] = ()
     more: int = 0
 
 
-MOST_ROWS = 8
-"""Maximum number of rows in a tile; the linked page shows all of them."""
-
-
 def tile(
     figures: Sequence[Figure],
-    rows: Sequence[Row] = (),
+    rows: Sequence[TileRow] = (),
     *,
     bars: Sequence[int] = (),
     bars_label: str = "",
     notes: Sequence[str] = (),
 ) -> Tile:
-    """Return a tile with the figures and the first of the rows."""
-    return Tile(figures, rows[:MOST_ROWS], bars, bars_label, notes, max(0, len(rows) - MOST_ROWS))
+    """Return a tile with the figures and the first eight rows; the linked page shows all of them."""
+    return Tile(figures, rows[:8], bars, bars_label, notes, more=max(0, len(rows) - 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +130,10 @@ def panels(user: Viewer | None = None) -> list[Panel]:
     ]
 
 
-def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.SECONDS) -> list[Answer]:
+def answers(panels_to_ask: Iterable[Panel], seconds: float = concurrency.TIME_LIMIT_SECONDS) -> list[Answer]:
     """Return the panels' results, computed concurrently. Never raise. `seconds` limits all but database panels."""
     listed = list(panels_to_ask)
-    calls = [concurrency.Call(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
+    calls = [concurrency.TimedCall(f"panel {panel.name}", panel.ask, panel.database) for panel in listed]
     return [
         Answer(panel, reply.value, reply.error)
         for panel, reply in zip(listed, concurrency.gather(calls, seconds), strict=True)

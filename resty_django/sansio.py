@@ -30,13 +30,14 @@ def run(steps: Generator[Any, Any, R], perform: Callable[[Any], Any] | None = No
         step = next(steps)
         while True:
             try:
-                result = step.call(*step.args) if perform is None else perform(step)
+                reply = step.call(*step.args) if perform is None else perform(step)
             except BaseException as error:
                 step = steps.throw(error)
             else:
-                step = steps.send(result)
+                step = steps.send(reply)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        result: R = end.value
+        return result
 
 
 async def arun(steps: Generator[Any, Any, R], perform: Callable[[Any], Awaitable[Any]] | None = None) -> R:
@@ -45,13 +46,14 @@ async def arun(steps: Generator[Any, Any, R], perform: Callable[[Any], Awaitable
         step = next(steps)
         while True:
             try:
-                result = await (step.acall(*step.args) if perform is None else perform(step))
+                reply = await (step.acall(*step.args) if perform is None else perform(step))
             except BaseException as error:
                 step = steps.throw(error)
             else:
-                step = steps.send(result)
+                step = steps.send(reply)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        result: R = end.value
+        return result
 
 
 def twins(

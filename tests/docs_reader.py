@@ -1,6 +1,6 @@
 """The pages of the documentation as data: their blocks, tables, anchors and links, and a way to run their Python.
 
-In a Python block, a comment that is a literal tells the value of its statement:
+In a Python block, a comment that is a literal is the value of its statement:
 
     next_id("order_id", app="shop")  # "O261121000000"
 
@@ -48,7 +48,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """What a console block has after its prompts."""
+        """Return the commands of a console block."""
         return [line.removeprefix("$ ") for line in self.text.splitlines() if line.startswith("$ ")]
 
 
@@ -91,7 +91,7 @@ class Page:
 
     @property
     def anchors(self) -> set[str]:
-        """What a link into this page may name: headings, as GitHub makes them into anchors, and `<a id=...>`."""
+        """Return the targets of links into this page: headings as GitHub's anchors, and `<a id=...>`."""
         names = set(re.findall(r'<a id="([^"]+)"></a>', self.prose))
         for heading in re.findall(r"^#+ (.+)$", self.prose, re.MULTILINE):
             plain = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
@@ -144,7 +144,7 @@ def code(cell: str) -> str:
 def execute(
     block_text: str, origin: str, namespace: dict[str, Any], same: Same = lambda documented, got: documented == got
 ) -> int:
-    """Run a Python block in `namespace`; AssertionError where a comment tells another value. Gives how many it told."""
+    """Run a Python block in `namespace` and count the values in comments. Raise `AssertionError` for a wrong one."""
     documented = _told(block_text)
     tree = ast.parse(block_text, origin)
     count = 0

@@ -268,7 +268,7 @@ class Site:
             self.results += 1
 
     def pattern(self, line: str) -> re.Pattern[str]:
-        """Return the pattern of a line of output: the line on the page, but for text that differs from run to run."""
+        """Return the pattern of a line of output: the line on the page, except for text that differs between runs."""
         text = re.escape(self.local(line).removeprefix("...")).replace(r"\ ", " ").replace(r"\-", "-")
         for kind, replacement in VARIABLE:
             text = kind.sub(replacement, text)

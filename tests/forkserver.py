@@ -2,7 +2,7 @@
 
 Started with the descriptor of its end of a socket. A request is a JSON object of the command's arguments, working
 directory and environment, with its standard streams and a pipe for its status as passed descriptors. Settings are not
-read here: each process reads them anew from its own environment, as a new interpreter does.
+read here: each process reads them from its own environment, as a new interpreter does.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ LATE = (
     "uvicorn.protocols.http.auto",
     "uvloop",
 )
-"""What processes import after the start."""
+"""The modules that processes import after the start."""
 
 
 def _names_of_modules() -> list[str]:
-    """What a process of the demo site and all of the package import, in the order of the imports.
+    """Return the modules that a process of the demo site and the whole package import, in this order.
 
     A child finds out: some modules configure Django when they are imported, and the server has to stay without.
     """

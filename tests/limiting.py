@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from resty_django.limits import CombinedDecision, Decision, LocalStore, NotFound, combine
-from resty_django.limits.algorithms import Operation
+from resty_django.limits.algorithms import StateOperation
 from resty_django.limits.limiters.base import Limiter
 from resty_django.limits.limiters.combined import acombine
 from resty_django.shdict.lmdb import LmdbDict
@@ -26,7 +26,7 @@ from tests.dictionaries import MIB, Clock
 class Called:
     """The calls of a limiter to be awaited: `await limiter.hit(key)` calls `hit`, or `ahit` where `twins`."""
 
-    def __init__(self, limiter: Limiter[Any], twins: bool) -> None:
+    def __init__(self, limiter: Limiter, twins: bool) -> None:
         self.limiter = limiter
         self.twins = twins
 
@@ -51,9 +51,9 @@ class Pure:
     async def incoming(self, key: str, commit: bool = False, cost: int = 1) -> Decision:
         if cost != 1:
             self.limiter.check(cost)
-        numbers = self.limiter.call_numbers()
+        config = self.limiter.call_config()
         now = self.limiter.now()
-        state, _, decision = self.limiter.algorithm.incoming(self.states.get(key), now, numbers, cost, commit)
+        state, _, decision = self.limiter.algorithm.incoming(self.states.get(key), now, config, cost, commit)
         if state is not None:
             self.states[key] = state
         self.committed = commit and decision.allowed
@@ -84,9 +84,9 @@ class Pure:
     async def is_committed(self) -> bool:
         return self.committed
 
-    def _change(self, operation: Operation, key: str, cost: int, numbers: Any = None) -> Any:
-        numbers = numbers or self.limiter.numbers
-        state, _, result = operation.pure(self.states.get(key), self.limiter.now(), numbers, cost)
+    def _change(self, operation: StateOperation[Any], key: str, cost: int, config: Any = None) -> Any:
+        config = config or self.limiter.config
+        state, _, result = operation.pure(self.states.get(key), self.limiter.now(), config, cost)
         if state is not None:
             self.states[key] = state
         if result is None:
@@ -101,7 +101,7 @@ class Pure:
 
 
 def reconfigure(limiter: Any, **numbers: Any) -> None:
-    """Give a limiter of a `Bench` other numbers, including those that it has no setter for."""
+    """Change the numbers of a limiter of a `Bench`, including numbers without a setter."""
     limiter.limiter._set(**numbers)
 
 

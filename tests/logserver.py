@@ -29,7 +29,7 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 
 
 def until(check: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """What `check` gives once it is true."""
+    """Return the result of `check` once it is true."""
     end = time.monotonic() + seconds
     while not (outcome := check()):
         assert time.monotonic() < end, f"not in {seconds} s: {outcome!r}"
@@ -49,7 +49,7 @@ def make_certificate(folder: Path, name: str = "localhost") -> Path:
 
 
 class LogServer:
-    """The server as a process of its own."""
+    """The server as a separate process."""
 
     def __init__(self, kind: str, folder: Path, certificate: Path | None = None) -> None:
         self.kind = kind
@@ -158,7 +158,7 @@ def accept(listener: socket.socket, context: ssl.SSLContext | None) -> socket.so
 
 
 def read(sock: socket.socket) -> bytes | None:
-    """What there is; nothing at the end of the connection; None where there is nothing yet."""
+    """Return the received bytes; empty at the end of the connection; None if none has arrived yet."""
     try:
         data = sock.recv(65536)
         while isinstance(sock, ssl.SSLSocket) and sock.pending():  # what the selector does not see

@@ -1,4 +1,4 @@
-"""Pauses that take no time but that of a test's clock."""
+"""Pauses that advance only a test's clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Pauses:
         self.plans: list[tuple[int, Callable[[], object]]] = []
 
     def after(self, milliseconds: int, what: Callable[[], object]) -> None:
-        """Do `what` so many milliseconds from now, while somebody sleeps."""
+        """Call `what` after this number of milliseconds, while somebody sleeps."""
         self.plans.append((self.clock.milliseconds + milliseconds, what))
 
     def sleep(self, seconds: float) -> None:
@@ -39,7 +39,7 @@ class Pauses:
 
 @pytest.fixture
 def naps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Pauses:
-    """The pauses of locks take no time but that of `clock`."""
+    """Have the pauses of locks advance only `clock`."""
     pauses = Pauses(clock)
 
     class Time:
@@ -51,6 +51,8 @@ def naps(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Pauses:
 
     monkeypatch.setattr("resty_django.lock.time", Time)
     monkeypatch.setattr("resty_django.lock.asyncio", Asyncio)
-    monkeypatch.setattr("resty_django.cache.mlcache.loading.JITTER", 0.0)  # so that whole milliseconds add up
+    monkeypatch.setattr(
+        "resty_django.cache.mlcache.loading.Loader.lock_jitter", 0.0
+    )  # so that whole milliseconds add up
     assert time.sleep is not pauses.sleep
     return pauses

@@ -2,8 +2,8 @@
 
     python -m tests.pictures http://127.0.0.1:8000 [NAME]...
 
-That of a job in docs/qless/admin.md comes from tests/e2e/test_jobs_browser.py, which leaves it in the folder of
-RESTY_SCREENSHOTS, those of the tutorial from tests/wheel/test_tutorial.py. Pillow makes them small:
+The picture of a job in docs/qless/admin.md comes from tests/e2e/test_jobs_browser.py, which leaves it in the folder of
+RESTY_SCREENSHOTS, the tutorial's pictures from tests/wheel/test_tutorial.py. Pillow makes them small:
 `pip install pillow`.
 """
 
@@ -26,7 +26,7 @@ class Picture:
     width: int = 1360
     dark: bool = False
     typed: str = ""
-    """What is typed into the search box afterwards, to show its completions."""
+    """The text typed into the search box afterwards, to show its completions."""
 
 
 PICTURES: Final = {

@@ -37,7 +37,7 @@ class ForkServer:
         self._server: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes]
         self.failures: list[str] = []
-        """The messages of servers that ended by themselves, for the summary of the run."""
+        """The messages of servers that ended unexpectedly, for the summary of the run."""
 
     def send(self, request: dict[str, Any], descriptors: list[int]) -> None:
         data = json.dumps(request).encode()
@@ -68,7 +68,7 @@ class ForkServer:
         self._errors.close()
 
     def errors(self) -> str:
-        """What the server has written to its standard error."""
+        """Return the server's standard error."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")
 

@@ -37,7 +37,7 @@ def free_port(also: int = 0) -> int:
 
 
 def forget_pools() -> None:
-    """Have django-redis make its pools anew.
+    """Have django-redis create its pools again.
 
     It keeps one for each LOCATION, with the OPTIONS that came first, in a private dictionary: it has no public way to
     empty that.
@@ -48,7 +48,7 @@ def forget_pools() -> None:
 
 
 def until(check: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What `check` gives once it is true; an error of Redis, or ours for one, counts as not yet."""
+    """Return the result of `check` once it is true; an error of Redis, or our error for it, counts as false."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -185,7 +185,7 @@ def cluster(masters: int = 3) -> Iterator[list[Server]]:
 
 
 class RenewedCluster:
-    """A cluster for many tests, which is started anew when one of its nodes refuses scripts.
+    """A cluster for many tests, which is started again when one of its nodes refuses scripts.
 
     A node of Valkey 9.1.2 sometimes refuses the keys of all scripts as "non local" from some moment until it ends,
     although it serves their slots, and takes the same commands outside of scripts.
@@ -223,7 +223,7 @@ def is_whole(node: Server, masters: int) -> bool:
 
 
 def slots_of(node: Server) -> list[tuple[int, int, int]]:
-    """Who serves what in the view of a node: the first slot, the last one, the port."""
+    """Return the ranges of slots in the view of a node: the first slot, the last one, the port."""
     return sorted((first, last, master[1]) for first, last, master, *_ in node.call("CLUSTER", "SLOTS"))
 
 

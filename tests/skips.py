@@ -1,6 +1,6 @@
 """A pytest plugin: with `--no-skips` (the default where `CI` is set), a skip that nobody expects is a failure.
 
-A test that a missing program or server would skip says so by `pytest.skip`, and needs no case of its own for CI.
+A test that a missing program or server would skip says so by `pytest.skip`, and needs no separate case for CI.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ EXPECTED: Final = frozenset(
     {
         # Combinations of parameters that mean nothing.
         "LMDB waits for nothing",
-        "the room of Redis is that of its server",
-        # What only some versions and databases have; CI runs the others too.
+        "Redis has the space of its server",
+        # Features of only some versions and databases; CI runs the others too.
         "Django has this middleware from 6.0 on",
         "RESTY_TEST_DB names no server",
         "of MariaDB and MySQL alone",
         "The worker of this test has a database file.",
     }
 )
-"""The reasons that a complete run may give."""
+"""The reasons that may occur in a complete run."""
 
 PREFIX: Final = "Skipped: "
 

@@ -1,7 +1,6 @@
-"""The documentation is true: its code runs, its links lead somewhere, and it tells all that the code has.
+"""The documentation is correct: its code runs, its links have targets, and its examples show the real results.
 
-What a page shows is compared with what the code does: IDs to the letter, under a clock that stands at the moment of
-the examples (21 November 2026, 14:05:09).
+IDs are compared exactly, with a clock that stands at the time of the examples (21 November 2026, 14:05:09).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from resty_django.conf import SECTIONS, all_problems, conf
 from resty_django.conf.schema import page_of
 from resty_django.ids import errors
 from resty_django.ids import service as services
-from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, WEEK_SECONDS, Reset
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
 from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.models import RULE_FIELDS, IdRule
@@ -52,8 +51,8 @@ LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 RESETS = {
     "never": Reset(),
     "hour": Reset(3600),
-    "day": Reset(DAY),
-    "week": Reset(WEEK),
+    "day": Reset(DAY_SECONDS),
+    "week": Reset(WEEK_SECONDS),
     "month": Reset(0, "month"),
     "year": Reset(0, "year"),
 }
@@ -96,7 +95,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert reached == {doc_page.name for doc_page in pages()}
 
 
-def test_what_hints_of_the_checks_point_at_exists() -> None:
+def test_targets_of_hints_in_checks_exist() -> None:
     for entry in SECTIONS.values():
         for path in [(entry.key,), *entry.paths()]:
             name, _, fragment = page_of(path).partition("#")
@@ -115,7 +114,7 @@ def frozen(
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "SHARED_DICTS": dicts}
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     call_command("demo_data", verbosity=0)
-    monkeypatch.setattr(registry, "_quotas", {})  # those of the demo, and those of other pages
+    monkeypatch.setattr(registry, "_quotas", {})  # quotas of the demo and of other pages
     services.stop()
     service = services.IdService(lambda: NOW)
     monkeypatch.setattr(services, "_service", service)
@@ -144,7 +143,7 @@ WITH_CODE = [
 
 
 @pytest.mark.parametrize("doc_page", WITH_CODE, ids=lambda doc_page: doc_page.name)
-def test_python_blocks_run_and_tell_the_truth(
+def test_python_blocks_run_with_the_results_that_they_show(
     doc_page: Page,
     frozen: services.IdService,
     udp_port: int,
@@ -154,7 +153,7 @@ def test_python_blocks_run_and_tell_the_truth(
 ) -> None:
     if "127.0.0.1:1200" in doc_page.text:
         frozen.load()
-    # `invalidate_tags` reaches all caches of the process, also those of earlier tests that still live.
+    # `invalidate_tags` reaches all caches of the process, also caches of earlier tests that still exist.
     monkeypatch.setattr(cache_module, "_live", WeakSet())
     module = types.ModuleType("docs")
     monkeypatch.setitem(sys.modules, "docs", module)
@@ -171,7 +170,7 @@ def test_python_blocks_run_and_tell_the_truth(
         use_caches_of(new, settings, tmp_path)
         run_test_cases_of(new)
     if "next_id(" in doc_page.text and doc_page.name != "docs/architecture.md":
-        assert checked, f"no value is told in {doc_page.name}"
+        assert checked, f"no value is shown in {doc_page.name}"
 
 
 def check_settings_of(new: dict[str, Any], page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,17 +320,17 @@ def test_directives_write_what_is_shown() -> None:
     from resty_django.ids.engine import strftime
 
     rows = page("docs/ids/rules.md").table("directive", "output", "example")
-    assert [code(row[0]) for row in rows] == strftime.KNOWN.split()
+    assert [code(row[0]) for row in rows] == strftime.KNOWN_DIRECTIVES.split()
     for directive, _, example in rows:
         assert written(rule_of(f"{{now:{code(directive)}}}{{counter}}", "0 to 99", "never")) == code(example) + "42"
 
 
-def test_every_template_field_and_every_field_of_a_rule_is_told() -> None:
+def test_every_template_field_and_every_field_of_a_rule_is_documented() -> None:
     from resty_django.ids.engine import template
 
     rules = page("docs/ids/rules.md")
     documented = " ".join(row[0] for row in rules.table("field", "output"))
-    for name in template.FIELDS.split(", "):
+    for name in template.TEMPLATE_FIELDS.split(", "):
         assert re.search(rf"`{{{name}[:}}]", documented), name
     rows = rules.table("field", "default", "meaning")
     assert {code(row[0]) for row in rows} == set(RULE_FIELDS)

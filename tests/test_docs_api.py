@@ -28,7 +28,7 @@ def test_each_listed_name_can_be_imported() -> None:
             getattr(importlib.import_module(module), name)
 
 
-def test_all_that_the_docs_import_is_listed() -> None:
+def test_names_that_the_docs_import_are_listed() -> None:
     tables = {module: sorted(names) for module, names in api_page.listed(API).items()}
     expected = {module: sorted(names) for module, names in api_page.expected().items()}
     assert tables == expected, AGAIN

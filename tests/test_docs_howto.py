@@ -77,7 +77,7 @@ def test_after_several_machines_no_dictionary_is_in_the_memory_of_the_machine(si
     with override_settings(SECRET_KEY=site.secret_key), pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_SETTINGS_MODULE", "mysite.settings")
         folder = files.site_folder()
-    assert not (files.MEMORY / folder).exists()
+    assert not (files.MEMORY_FOLDER / folder).exists()
     assert not (Path(tempfile.gettempdir()) / folder).exists()
 
 

@@ -1,4 +1,4 @@
-"""The documentation is whole: it tells all settings, errors, commands and modules, and names nothing else."""
+"""The documentation is complete: it lists all settings, errors, commands and modules, and no others."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ MODELS: Mapping[type[Model], str] = {
     Cache: "docs/cache.md",
     Job: "docs/qless/admin.md",
 }
-"""The page that tells of the permissions of each."""
+"""The page that documents the permissions of each app."""
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-# --- what the code has, the pages tell ---------------------------------------------------------------------------
+# --- the pages document everything in the code -------------------------------------------------------------------
 
 
-def test_settings_are_told_with_their_defaults(settings: Any) -> None:
+def test_settings_are_documented_with_their_defaults(settings: Any) -> None:
     settings.RESTY_DJANGO = {}
     text = page("docs/settings.md").text
     for key, entry in SECTIONS.items():
@@ -58,13 +58,13 @@ def test_settings_are_told_with_their_defaults(settings: Any) -> None:
                 value = value["default"] if isinstance(key_part, Name) else getattr(value, key_part.lower())
             fragment = page_of(path).partition("#")[2]
             row = next((line for line in text.splitlines() if f'id="{fragment}"' in line), None)
-            assert row is not None, f"docs/settings.md does not tell {path}"
+            assert row is not None, f"docs/settings.md does not document {path}"
             if isinstance(value, str | int | float | tuple | None):
                 default = json.dumps(value) if isinstance(value, str) else "[]" if value == () else repr(value)
                 assert row.split("|")[3].strip() == f"`{default}`", path
 
 
-def test_errors_are_told_with_their_codes() -> None:
+def test_errors_are_documented_with_their_codes() -> None:
     rows = {code(row[0]): row for row in page("docs/ids/service.md").table("class", "code", "UDP", "HTTP", "cause")}
     kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.IdError)]
     assert set(rows) == {kind.__name__ for kind in kinds}
@@ -75,11 +75,11 @@ def test_errors_are_told_with_their_codes() -> None:
     for kind in kinds:
         _, word, udp, http, _ = rows[kind.__name__]
         assert (code(word), int(udp), int(http)) == (kind.code, kind.udp_code, kind.http_status)
-        assert kind.code in statuses, f"docs/ids/api.md does not tell {kind.code}"
+        assert kind.code in statuses, f"docs/ids/api.md does not document {kind.code}"
         assert str(kind.http_status) in statuses[kind.code], kind.code
 
 
-def test_causes_of_dropped_datagrams_are_told() -> None:
+def test_causes_of_dropped_datagrams_are_documented() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "resty_django/ids/udp").glob("*.py"))
     pattern = r'(?:Ignored|_note)\("(\w+)"|return "(network|rate)"|"(too_long)" if datagram else "(empty)"'
     causes = {name for match in re.findall(pattern, source) for name in match if name}
@@ -87,7 +87,7 @@ def test_causes_of_dropped_datagrams_are_told() -> None:
     assert causes - set(page("docs/ids/protocol.md").spans) == set()
 
 
-def test_system_checks_are_told() -> None:
+def test_system_checks_are_documented() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "resty_django").rglob("*.py"))
     ids = set(re.findall(r'"(resty_\w+\.[EWI]\d{3})"', source))
     assert ids
@@ -113,7 +113,7 @@ def options_of_subcommands(command: BaseCommand, name: str) -> set[str]:
     return {option for parser in parsers for action in parser._actions for option in action.option_strings}
 
 
-def test_commands_are_told_with_their_options() -> None:
+def test_commands_are_documented_with_their_options() -> None:
     common = options_of(BaseCommand(), "any")
     commands = commands_of_the_wheel()
     assert {name for name, _ in commands} >= {"resty_check", "runidserver"}
@@ -122,10 +122,10 @@ def test_commands_are_told_with_their_options() -> None:
         pages_of_it = [doc_page for doc_page in pages() if f"manage.py {name}" in doc_page.text]
         for option in options_of(command, name) - common:
             documented = any(f"| `{option}` |" in doc_page.text for doc_page in pages_of_it)
-            assert documented, f"no page that tells of manage.py {name} has a row for {option}"
+            assert documented, f"no page about manage.py {name} has a row for {option}"
 
 
-def test_addresses_of_the_api_are_told() -> None:
+def test_addresses_of_the_api_are_documented() -> None:
     from resty_django.ids.api.urls import urlpatterns
 
     text = page("docs/ids/api.md").text
@@ -134,7 +134,7 @@ def test_addresses_of_the_api_are_told() -> None:
         assert f"{route}`" in text or route.startswith("^"), route
 
 
-def test_addresses_of_the_api_of_jobs_are_told() -> None:
+def test_addresses_of_the_api_of_jobs_are_documented() -> None:
     from resty_django.qless.api.urls import urlpatterns
 
     text = page("docs/qless/api.md").text
@@ -142,7 +142,7 @@ def test_addresses_of_the_api_of_jobs_are_told() -> None:
         assert f" {re.sub('<resty_qless_name:', '<', str(pattern.pattern))}`" in text, pattern
 
 
-def test_extras_are_told_with_their_packages() -> None:
+def test_extras_are_documented_with_their_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     packages = {
         extra: {re.match(r"[\w-]+", requirement)[0] for requirement in requirements}  # type: ignore[index]
@@ -155,7 +155,7 @@ def test_extras_are_told_with_their_packages() -> None:
     assert listed == packages
 
 
-def test_metrics_are_told() -> None:
+def test_metrics_are_documented() -> None:
     package = ROOT / "resty_django"
     files = [*package.rglob("overview.py"), package / "metrics/sources.py"]
     names = {name for path in files for name in re.findall(r'"(resty_[a-z]+_[a-z_]+|resty_jobs)"', path.read_text())}
@@ -167,7 +167,7 @@ def test_metrics_are_told() -> None:
     assert names - documented == set()
 
 
-def test_permissions_are_told() -> None:
+def test_permissions_are_documented() -> None:
     for model, name in MODELS.items():
         text = page(name).text
         for codename, _ in model._meta.permissions:
@@ -323,7 +323,7 @@ def test_licence_and_changelog_fit() -> None:
     assert versions[0] in ("Unreleased", resty_django.__version__)
 
 
-def test_apps_are_told() -> None:
+def test_apps_are_documented() -> None:
     rows = page("docs/architecture.md").table("app", "label")
     assert [code(row[0]) for row in rows] == list(resty_django.ALL_APPS)
     for name, label, *_ in rows:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from resty_django.events import event_list, on_event, post
-from resty_django.shdict import Change, shdicts
+from resty_django.shdict import Update, shdicts
 from resty_django.txid import txid
 
 KEPT_SECONDS: Final = 3600
@@ -91,7 +91,7 @@ def run(data: dict[str, str], event: str, source: str, pid: int | None) -> None:
     """Run the action of an event in this process, and add the result to the replies."""
     reply = [process_name(), os.getpid(), ACTIONS[data["action"]]()]
     shdicts["default"].update(
-        _key(data["request"]), lambda earlier: Change([*(earlier or ()), reply], ttl=KEPT_SECONDS)
+        _key(data["request"]), lambda earlier: Update([*(earlier or ()), reply], ttl=KEPT_SECONDS)
     )
 
 

@@ -11,7 +11,7 @@ from django.db.models import Sum
 from django.urls import reverse
 
 from project.shop.models import Order
-from resty_django.qless import Job, Outcome, QlessError, TaskContext, chain, client, task
+from resty_django.qless import Job, QlessError, TaskContext, TaskOutcome, chain, client, task
 from resty_django.redis import StoreError
 
 log = logging.getLogger("project.shop")
@@ -40,7 +40,7 @@ class OutOfStock(Exception):
 
 
 @task(queue="packing")
-def reorder(outcome: Outcome, item: str) -> str:
+def reorder(outcome: TaskOutcome, item: str) -> str:
     """Order more of an item whose parcel could not be packed."""
     log.info("%s is ordered from the supplier, because %s failed", item, outcome.jid)
     return f"{item} is ordered"

@@ -13,9 +13,9 @@ from .deferred import DeferredAdmin
 
 
 def order_app_list(site: admin.AdminSite) -> None:
-    """Let the list of apps begin with the overview, and list this package's models in the order of their use.
+    """Put the overview first in the list of apps, and sort this package's models by the order of their registration.
 
-    This is the order in which they are registered. Django sorts by name; other apps keep that order.
+    Other apps keep Django's order, which is by name.
     """
     sorted_by_name = site.get_app_list
 

@@ -1,7 +1,7 @@
 """Operations on many objects: selected rows of a list, or the entire list.
 
-A page shows the number of objects before anything happens. Long lists are changed in steps. Each is one POST of the
-same page, and the state between two steps travels in hidden form fields, so that the server keeps none.
+A page shows the number of objects before anything happens. Long lists are changed in steps. Each step is one POST of
+the same page. Hidden form fields carry the progress from step to step, so the server keeps no state.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.db import models
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 from django.utils.decorators import method_decorator
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
@@ -26,24 +28,35 @@ from resty_django.text import one_line, printable
 from .base import Model, ReadOnlyAdmin
 from .formatting import number
 from .lists import PicksContext
-from .operations import Change, Operation, Refused
+from .operations import Operation, OperationResult, Refused, UserForm
 
-MAX_SELECTED: Final = 500
-"""Maximum number of rows selected by check boxes."""
 MAX_ALL: Final = 1000
 """Maximum number of rows of a list that an operation changes in one step."""
 MAX_NAMED: Final = 25
 """Maximum number of objects that a confirmation names."""
-MAX_ERRORS: Final = 3
-"""Maximum number of errors in a message."""
 
-Facts = list[tuple[Any, Any]]
-Step = tuple[list[tuple[Any, Change]], list[str]]
-"""The changes of a step, with the rows in whose history they are, and the errors."""
+FactList = list[tuple[str | Promise, object]]
+"""Labels and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The content of a confirmation. `count`: the number of objects that the operation would change."""
+
+    count: int
+    facts: FactList
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The results of a step, each with the row in whose history it is, and errors."""
+
+    changes: list[tuple[models.Model, OperationResult]]
+    errors: list[str]
 
 
 @dataclass(slots=True)
-class Progress:
+class BulkProgress:
     """Progress over all steps, in hidden fields of a form.
 
     `index`, `left`: the index in the current list of its next object, and the number of objects left in it.
@@ -56,7 +69,7 @@ class Progress:
     left: int = 0
 
     @classmethod
-    def from_post(cls, post: Any) -> Progress:
+    def from_post(cls, post: QueryDict) -> BulkProgress:
         return cls(**{key: _count(post.get(f"run-{key}", "")) for key in cls.__slots__})
 
     @property
@@ -73,10 +86,10 @@ class Selection(Protocol):
     def fields(self) -> Sequence[tuple[str, str]]:
         """Return the hidden form fields that name the objects that are left."""
 
-    def facts(self, operation: Operation[Any]) -> tuple[int, Facts]:
-        """Return the number of objects that the operation would change, and facts about the selection."""
+    def preview(self, operation: Operation[Any]) -> Preview:
+        """Return what the operation would change."""
 
-    def step(self, operation: Operation[Any], data: dict[str, Any], progress: Progress) -> Step:
+    def step(self, operation: Operation[Any], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         """Change the next objects, and update `progress`."""
 
     def is_finished(self) -> bool:
@@ -84,15 +97,15 @@ class Selection(Protocol):
 
 
 class BulkAdmin(ReadOnlyAdmin[Model]):
-    """A list with check boxes and operations on the selected rows, or on all rows that its filter shows."""
+    """A list with check boxes, and operations on the selected rows or on all rows that match the filter."""
 
     # --- for subclasses -----------------------------------------------------------------------------------------------
 
-    missing: Any = ""
+    missing: str | Promise = ""
     """The message about an object that does not exist."""
 
     def load(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """Return what operations take, for the objects with these names that exist."""
+        """Return the targets of operations by name, for the objects with these names that exist."""
         raise NotImplementedError
 
     def listed_names(self, request: HttpRequest) -> list[str]:
@@ -107,7 +120,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         """Return the name of an object from its primary key, which is the value of its check box."""
         return pk
 
-    def row(self, name: str, target: Any) -> Any:
+    def row(self, name: str, target: Any) -> Model:
         """Return an object as a row of the admin."""
         raise NotImplementedError
 
@@ -120,18 +133,18 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         return reverse(self.url_name("changelist")) + (f"?{request.GET.urlencode()}" if request.GET else "")
 
     def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
-        """Return the objects with these names, or all of the list in the URL. May raise a refusal."""
+        """Return the objects with these names, or all objects of the list in the URL (None). May raise a refusal."""
         selected = self.listed_names(request) if names is None else names
         if len(selected) > MAX_ALL:
             text = _("The list has more than %(most)s rows. Select rows or add a filter.")
             raise Refused(text % {"most": number(MAX_ALL)})
-        return Rows(self, selected, self.load(selected), names is None)
+        return SelectedRows(self, selected, self.load(selected), names is None)
 
-    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> Facts:
+    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> FactList:
         """Return a fact that names the first of the objects that an operation would change."""
         rows = [self.row(name, target) for name, target in [*targets.items()][:MAX_NAMED]]
         urls = [reverse(self.url_name("change"), args=[quote(row.pk)]) for row in rows]
-        links = zip(urls, map(self.described, rows, targets.values()), strict=False)
+        links = zip(urls, map(self.described, rows, targets.values()), strict=True)
         text = format_html_join(", ", '<a href="{}">{}</a>', links)
         if left := len(targets) - len(rows):
             text = format_html("{}, {}", text, _("and %(count)s more") % {"count": number(left)})
@@ -177,7 +190,7 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
         back = self.list_address(request)
-        verb, picks = request.POST.get("verb", ""), request.POST.getlist("pick")[:MAX_SELECTED]
+        verb, picks = request.POST.get("verb", ""), request.POST.getlist("pick")[:500]
         operation = next((entry for entry in self.operations if entry.done and entry.name == verb), None)
         if operation is None or not (picks or "all" in request.POST):
             if request.method == "POST":
@@ -194,18 +207,19 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             return HttpResponseRedirect(back)
         is_confirmed = "confirmed" in request.POST
         form = operation.form(request.POST if is_confirmed else None, None)
-        form.user = request.user  # type: ignore[attr-defined]
+        if isinstance(form, UserForm):
+            form.user = request.user
         if is_confirmed and form.is_valid():
             return self._step(request, operation, selection, form, back)
-        count, facts = selection.facts(operation)
+        preview = selection.preview(operation)
         return self._page(
             request,
             operation,
             [("verb", operation.name), ("confirmed", "yes"), *selection.fields()],
-            button=operation.label if count else "",
+            button=operation.label if preview.count else "",
             form=form,
-            effect=operation.effect if count else _("There is nothing to do."),
-            facts=facts,
+            effect=operation.effect if preview.count else _("There is nothing to do."),
+            facts=preview.facts,
             back=back,
         )
 
@@ -213,10 +227,10 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         self, request: HttpRequest, operation: Operation[Any], selection: Selection, form: forms.Form, back: str
     ) -> HttpResponse:
         """Run the next step, and show the progress unless it was the last one."""
-        progress = Progress.from_post(request.POST)
-        changes, errors = selection.step(operation, form.cleaned_data, progress)
-        self.add_changes(request, changes)
-        errors = [printable(error, 300) for error in dict.fromkeys(errors)][:MAX_ERRORS]
+        progress = BulkProgress.from_post(request.POST)
+        result = selection.step(operation, form.cleaned_data, progress)
+        self.add_changes(request, result.changes)
+        errors = [printable(error, 300) for error in dict.fromkeys(result.errors)][:3]
         if not selection.is_finished():
             entered = [(key, request.POST[key]) for key in form.fields if request.POST.get(key)]
             text = _("%(seen)s of %(jobs)s")
@@ -244,14 +258,14 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
         return HttpResponseRedirect(back)
 
     def _page(
-        self, request: HttpRequest, operation: Operation[Any], hidden: Sequence[tuple[str, Any]], **context: Any
+        self, request: HttpRequest, operation: Operation[Any], hidden: Sequence[tuple[str, object]], **context: object
     ) -> HttpResponse:
         shared = {"title": operation.label, "danger": operation.danger, "hidden": hidden, "object": None, "live": False}
         return self.page(request, "admin/resty_django/action.html", {**shared, **context})
 
 
 @dataclass(slots=True)
-class Rows:
+class SelectedRows:
     """Rows that one step changes."""
 
     admin: BulkAdmin[Any]
@@ -264,27 +278,27 @@ class Rows:
             return [("all", "yes")]
         return [("pick", self.admin.row(name, self.targets.get(name)).pk) for name in self.names]
 
-    def facts(self, operation: Operation[Any]) -> tuple[int, Facts]:
+    def preview(self, operation: Operation[Any]) -> Preview:
         applicable = self._applicable(operation)
         chosen = self.admin.count_text(len(self.names))
         selection = _("%(count)s of %(chosen)s selected.") % {"count": number(len(applicable)), "chosen": chosen}
         if missing := len(self.names) - len(self.targets):
             selection += " " + _("Gone: %(gone)s.") % {"gone": number(missing)}
-        facts: Facts = [(_("Selection"), selection)]
+        facts: FactList = [(_("Selection"), selection)]
         if unfit := len(self.targets) - len(applicable):
             facts.append((_("Unchanged"), _("%(count)s of these, because of their state") % {"count": number(unfit)}))
-        return len(applicable), [*facts, *self.admin.named_facts(operation, applicable)]
+        return Preview(len(applicable), [*facts, *self.admin.named_facts(operation, applicable)])
 
     def _applicable(self, operation: Operation[Any]) -> dict[str, Any]:
         return {name: target for name, target in self.targets.items() if operation.applies(target)}
 
-    def step(self, operation: Operation[Any], data: dict[str, Any], progress: Progress) -> Step:
+    def step(self, operation: Operation[Any], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         targets = self._applicable(operation)
-        outcome = operation.change(targets, data, Refused, *self.admin.refusals)
-        progress.done = len(outcome.changes)
+        result = operation.change(targets, data, Refused, *self.admin.refusals)
+        progress.done = len(result.changes)
         progress.skipped = len(self.names) - progress.done
-        changes = [(self.admin.row(name, targets[name]), change) for name, change in outcome.changes.items()]
-        return changes, outcome.errors
+        changes = [(self.admin.row(name, targets[name]), change) for name, change in result.changes.items()]
+        return StepResult(changes, result.errors)
 
     def is_finished(self) -> bool:
         return True

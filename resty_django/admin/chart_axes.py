@@ -1,4 +1,4 @@
-"""Axes of charts: round scales for counts, shares and durations, and the marks of a time axis. Pure but for formats."""
+"""Axes of charts: round scales for counts, shares and durations, and the marks of a time axis."""
 
 from __future__ import annotations
 
@@ -6,25 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Literal
 
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from .formatting import date, duration, local_time, number, percent
 
-MINUTE: Final = 60
-HOUR: Final = 3600
-DAY: Final = 86_400
-
-_DURATIONS: Final = (
-    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 10.0, 20.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 1800.0),
-    *(3600.0, 7200.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 2 * 86_400.0),
-)
-"""Tops of scales of durations, in seconds: their halves are round, too."""
-_MARKS: Final = {MINUTE: 900, HOUR: 6 * HOUR}
-"""Seconds between two marks of a time axis, by the length of a span."""
-MAX_MARKS: Final = 6
+TimeUnit = Literal["minute", "hour", "day"]
 
 
 class Unit(StrEnum):
@@ -44,12 +33,10 @@ class Scale:
 
     @classmethod
     def of(cls, unit: Unit, highest: float) -> Scale:
-        """Return the lowest round scale on which `highest` has room; shares always go up to 100 %."""
+        """Return the lowest round scale that reaches `highest`; shares always go up to 100 %."""
         if unit is Unit.SHARE:
             return cls(unit, 1.0)
-        if unit is Unit.SECONDS:
-            return cls(unit, next((top for top in _DURATIONS if top >= highest), _days_top(highest)))
-        return cls(unit, axis_top(highest))
+        return cls(unit, _duration_top(highest) if unit is Unit.SECONDS else axis_top(highest))
 
     def label(self, value: float) -> str:
         """Return the short text of a mark."""
@@ -79,14 +66,14 @@ def text_of(unit: Unit, value: float | None) -> str:
     return duration(value) if unit is Unit.SECONDS else number(value)
 
 
-def time_axis(starts: Sequence[float], seconds: int) -> Axis:
-    """Return the axis for spans of `seconds` (a minute, an hour or a day) that begin at `starts` (epoch seconds).
+def time_axis(starts: Sequence[float], unit: TimeUnit) -> Axis:
+    """Return the axis for minutes, hours or days that begin at `starts` (epoch seconds).
 
     Times are in the current time zone. Days are UTC days, as the stores count them.
     """
-    if seconds >= DAY:
+    if unit == "day":
         days = [datetime.fromtimestamp(start, tz=UTC) for start in starts]
-        step = -(-len(days) // MAX_MARKS) or 1
+        step = -(-len(days) // 6) or 1  # at most six marks
         marks = [
             (index, date_format(day, "j M"))
             for index, day in enumerate(days)
@@ -94,28 +81,29 @@ def time_axis(starts: Sequence[float], seconds: int) -> Axis:
         ]
         return Axis([date(day) for day in days], marks, _("Day (UTC)"))
     moments = [local_time(start) for start in starts]
-    labels = [f"{moment:%H:%M}" if seconds < HOUR else f"{date(moment)}, {moment:%H:%M}" for moment in moments]
-    marks = time_marks(starts, _MARKS[seconds] if len(starts) <= 60 else DAY)
+    labels = [f"{moment:%H:%M}" if unit == "minute" else f"{date(moment)}, {moment:%H:%M}" for moment in moments]
+    seconds = 86_400 if len(starts) > 60 else 900 if unit == "minute" else 6 * 3600
+    marks = time_marks(starts, seconds)
     return Axis(labels, marks, _("From"))
 
 
 def time_marks(starts: Sequence[float], every: int) -> list[tuple[int, str]]:
     """Return the marks of a time axis for spans that begin at `starts` (epoch seconds).
 
-    `every`: the seconds between two marks, which are at multiples of it since midnight, in the current time zone. The
-    mark at midnight is a date if marks are hours apart. Marks at the ends, where their text has no room, are left out.
+    `every`: the seconds between two marks; the first mark of a day is at midnight in the current time zone. The mark at
+    midnight is a date if marks are hours apart. There are no marks at the ends, where their text does not fit.
     """
     marks = []
     for index, start in enumerate(starts):
         moment = local_time(start)
         since_midnight = moment.hour * 3600 + moment.minute * 60 + moment.second
         if since_midnight % every == 0 and _has_room(index, len(starts)):
-            marks.append((index, date_format(moment, "H:i" if since_midnight or every < HOUR else "j M")))
+            marks.append((index, date_format(moment, "H:i" if since_midnight or every < 3600 else "j M")))
     return marks
 
 
 def axis_top(highest: float) -> float:
-    """Return the top of a y axis: 4, 10, 20, 40, 100 and so on, the lowest that is not below `highest`."""
+    """Return the top of a y axis: the lowest of 4, 10, 20, 40, 100 and so on that is not below `highest`."""
     top = 4.0
     while top < highest:
         top *= 2.5 if str(top).startswith("4") else 2
@@ -130,8 +118,13 @@ def axis_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _days_top(highest: float) -> float:
-    return axis_top(highest / DAY) * DAY
+def _duration_top(highest: float) -> float:
+    """Return the top of a y axis of durations, in seconds. Its half is a round duration, too."""
+    tops = (
+        *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 10.0, 20.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 1800.0),
+        *(3600.0, 7200.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 2 * 86_400.0),
+    )
+    return next((top for top in tops if top >= highest), axis_top(highest / 86_400) * 86_400)
 
 
 def _has_room(index: int, count: int) -> bool:

@@ -1,7 +1,7 @@
 """Charts for all admin pages: bars and lines as SVG, drawn on the server, without inline scripts or styles.
 
 series = [Series("completed", "Completed", counts)]
-chart = Chart("Completed", series, time_axis(starts, MINUTE), y_label="jobs per minute")
+chart = Chart("Completed", series, time_axis(starts, "minute"), y_label="jobs per minute")
 
 {{ chart }} in a template is a figure with a legend, a description and a table. Colours come from chart.css; chart.js
 adds a cursor with the values of a column.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
@@ -20,40 +20,33 @@ from django.utils.translation import gettext as _
 
 from .chart_axes import Axis, Scale, Unit, text_of
 
-WIDTH: Final = 660
-HEIGHT: Final = 160
-"""Size of the plot in pixels, without the labels of its axes."""
-LEFT: Final = 64
+PLOT_WIDTH: Final = 660
+"""Width of the plot in pixels, without the labels of its axes."""
+LEFT_MARGIN: Final = 64
 """Width in pixels of the labels of the y axis."""
-ABOVE: Final = 38
+TOP_MARGIN: Final = 38
 """Height in pixels of the line with the name of the y axis."""
-BELOW: Final = 26
-"""Height in pixels of the marks of the x axis, which narrow screens show in a larger font."""
 MIN_COLUMNS: Final = 8
 """Number of columns that always fit, so that a single bar is not as wide as the chart."""
-
-BAR: Final = "bar"
-LINE: Final = "line"
-TABLE: Final = "table"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One value for each column; None: not known. `kind`: the CSS class is `resty-<kind>`.
 
-    `shape`: BAR, stacked on the bars of the series after it; LINE; or TABLE, which is shown in the table alone.
+    `shape`: "bar", stacked on the bars of the series after it; "line"; or "table", which only the table shows.
     """
 
     kind: str
     label: str
     values: Sequence[float | None]
-    shape: str = BAR
+    shape: Literal["bar", "line", "table"] = "bar"
     unit: Unit | None = None
     """The unit of the values if it is not the chart's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChartRow:
     """A row of a chart's table: the text of the column, and the values as text."""
 
     label: str
@@ -65,7 +58,7 @@ class Chart:
     """A chart. `summary`: its content in one sentence, the text alternative. `y_label`: the name of the y axis.
 
     `note`: a sentence below it. `table_label`: the label of its table, whose rows are the columns with values, the
-    last one first.
+    last one first. `height`: of the plot, in pixels.
     """
 
     title: str
@@ -76,7 +69,7 @@ class Chart:
     summary: str = ""
     note: str = ""
     table_label: str = ""
-    height: int = HEIGHT
+    height: int = 160
 
     def __str__(self) -> SafeString:
         return render_to_string("admin/resty_django/chart.html", {"chart": self})
@@ -86,7 +79,7 @@ class Chart:
     @property
     def legend(self) -> list[Series]:
         """The series that are drawn; a single one needs no legend."""
-        drawn = [series for series in self.series if series.shape != TABLE]
+        drawn = [series for series in self.series if series.shape != "table"]
         return drawn if len(drawn) > 1 else []
 
     @property
@@ -94,10 +87,10 @@ class Chart:
         return [series.label for series in self.series]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ChartRow]:
         """The columns in which a series has a value other than 0."""
         rows = [
-            Row(label, [text_of(series.unit or self.unit, series.values[index]) for series in self.series])
+            ChartRow(label, [text_of(series.unit or self.unit, series.values[index]) for series in self.series])
             for index, label in enumerate(self.axis.labels)
             if any(series.values[index] for series in self.series)
         ]
@@ -114,12 +107,12 @@ class Chart:
     @property
     def svg(self) -> SafeString:
         """The drawing, with its axes and a tooltip for each column."""
-        stacked = [series for series in reversed(self.series) if series.shape == BAR]
-        lines = [series for series in self.series if series.shape == LINE]
+        stacked = [series for series in reversed(self.series) if series.shape == "bar"]
+        lines = [series for series in self.series if series.shape == "line"]
         highest = max([peak(stacked), *(_highest(series.values) for series in lines)], default=0)
         scale = Scale.of(self.unit, highest)
-        width, height = LEFT + WIDTH, ABOVE + self.height + BELOW
-        step = WIDTH / max(MIN_COLUMNS, len(self.axis.labels))
+        width, height = LEFT_MARGIN + PLOT_WIDTH, TOP_MARGIN + self.height + 26  # with the marks of the x axis
+        step = PLOT_WIDTH / max(MIN_COLUMNS, len(self.axis.labels))
         return format_html(
             '<svg class="resty-bars resty-axes" viewBox="0 0 {} {}" width="{}" height="{}" role="img" direction="ltr"'
             ' aria-label="{}"><title>{}</title><desc>{}</desc><text x="0" y="18">{}</text>{}{}'
@@ -127,7 +120,7 @@ class Chart:
             *(width, height, width, height, self.description, self.title, self.summary, self.y_label),
             _y_axis(scale, self.height),
             _x_axis(self.axis.marks, step, self.height),
-            *(LEFT, ABOVE, self.height),
+            *(LEFT_MARGIN, TOP_MARGIN, self.height),
             _rectangles(stacked, scale.top, step, self.height),
             SafeString("".join(_line(series, scale.top, step, self.height) for series in lines)),
             self._columns(step),
@@ -135,7 +128,7 @@ class Chart:
 
     def _columns(self, step: float) -> SafeString:
         """Return a transparent rectangle with a tooltip over each column: the values that are drawn."""
-        drawn = [series for series in self.series if series.shape != TABLE]
+        drawn = [series for series in self.series if series.shape != "table"]
         return format_html_join(
             "",
             '<rect class="resty-column" x="{}" y="0" width="{}" height="{}"><title>{}</title></rect>',
@@ -218,19 +211,22 @@ def _line(series: Series, top: float, step: float, height: float) -> SafeString:
 
 
 def _y_axis(scale: Scale, height: int) -> SafeString:
-    levels = [(scale.top * half / 2, ABOVE + height * (1 - half / 2)) for half in (0, 1, 2)]
+    levels = [(scale.top * half / 2, TOP_MARGIN + height * (1 - half / 2)) for half in (0, 1, 2)]
     return format_html_join(
         "",
         '<path class="resty-base" d="M{} {}H{}"/><text x="{}" y="{}" text-anchor="end">{}</text>',
-        ((LEFT, _digits(y), LEFT + WIDTH, LEFT - 6, _digits(y + 4), scale.label(level)) for level, y in levels),
+        (
+            (LEFT_MARGIN, _digits(y), LEFT_MARGIN + PLOT_WIDTH, LEFT_MARGIN - 6, _digits(y + 4), scale.label(level))
+            for level, y in levels
+        ),
     )
 
 
 def _x_axis(marks: Sequence[tuple[int, str]], step: float, height: int) -> SafeString:
-    """Return the marks; of more than five, narrow screens show the text of every other one."""
-    base = ABOVE + height
+    """Return the marks. If there are more than five, narrow screens show every other text."""
+    base = TOP_MARGIN + height
     kinds = ("mark", "minor-mark") if len(marks) > 5 else ("mark", "mark")
-    places = [_digits(LEFT + (index + 0.5) * step) for index, _text in marks]
+    places = [_digits(LEFT_MARGIN + (index + 0.5) * step) for index, _text in marks]
     return format_html_join(
         "",
         '<path class="resty-base" d="M{} {}v5"/><text class="resty-{}" x="{}" y="{}" text-anchor="middle">{}</text>',

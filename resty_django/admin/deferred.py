@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponseBase
 from django.urls import URLPattern, path
 from django.utils.module_loading import import_string
 
 from resty_django.database import outside_transactions
 
-ROW_PAGES: Final = {
-    "changelist": "",
-    "add": "add/",
-    "history": "<path:object_id>/history/",
-    "delete": "<path:object_id>/delete/",
-    "change": "<path:object_id>/change/",
-    "": "<path:object_id>/",
-}
-"""Django's pages of a model with rows, and their routes."""
+View = Callable[..., HttpResponseBase]
 
 if TYPE_CHECKING:
     _Base = admin.ModelAdmin[Any]
@@ -48,7 +41,7 @@ class DeferredAdmin(_Base):
     has_rows: ClassVar[bool] = False
     listed: ClassVar[bool] = True
 
-    def __init__(self, model: Any, admin_site: admin.AdminSite) -> None:
+    def __init__(self, model: type[Model], admin_site: admin.AdminSite) -> None:
         self.model, self.opts, self.admin_site = model, model._meta, admin_site
 
     def __getattr__(self, name: str) -> Any:
@@ -63,7 +56,7 @@ class DeferredAdmin(_Base):
         return full_admin
 
     @cached_property
-    def views(self) -> dict[str, Callable[..., Any]]:
+    def views(self) -> dict[str, View]:
         """Return the full class's views by URL name."""
         return {pattern.name or "": pattern.callback for pattern in self.full.get_urls()}
 
@@ -75,7 +68,7 @@ class DeferredAdmin(_Base):
         return request.user.has_module_perms(self.opts.app_label)
 
     def get_model_perms(self, request: HttpRequest) -> dict[str, bool]:
-        """Return the permissions for the list of models. Of a model without rows, there is only one to view it."""
+        """Return the permissions for the list of models; a model without rows has only the permission to view it."""
         if not self.listed:
             return {}
         if self.has_rows:
@@ -83,7 +76,7 @@ class DeferredAdmin(_Base):
         may_view = self.has_view_permission(request)
         return {"add": False, "change": False, "delete": False, "view": may_view}
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_view_permission(self, request: HttpRequest, obj: object = None) -> bool:
         if self.view_permission is None:
             return admin.ModelAdmin.has_view_permission(self, request, obj)
         return request.user.has_perm(self.view_permission)
@@ -100,7 +93,15 @@ class DeferredAdmin(_Base):
             name, route = page if isinstance(page, tuple) else (page, self._route(page))
             urls.append(self._url(name, route, outside_transactions))
         if self.has_rows:
-            urls += [self._url(name, route, lambda view: view) for name, route in ROW_PAGES.items()]
+            row_pages = {
+                "changelist": "",
+                "add": "add/",
+                "history": "<path:object_id>/history/",
+                "delete": "<path:object_id>/delete/",
+                "change": "<path:object_id>/change/",
+                "": "<path:object_id>/",
+            }
+            urls += [self._url(name, route, lambda view: view) for name, route in row_pages.items()]
         return urls
 
     def _route(self, page: str) -> str:
@@ -109,10 +110,10 @@ class DeferredAdmin(_Base):
         route = f"{page.replace('_', '-')}/"
         return route if page in self.lists else f"<path:object_id>/{route}"
 
-    def _url(self, page: str, route: str, decorate: Callable[[Any], Callable[..., Any]]) -> URLPattern:
+    def _url(self, page: str, route: str, decorate: Callable[[View], View]) -> URLPattern:
         name = f"{self.opts.app_label}_{self.opts.model_name}_{page}" if page else ""
 
-        def view(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        def view(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
             return self.views[name](request, *args, **kwargs)
 
         view.model_admin = self  # type: ignore[attr-defined]

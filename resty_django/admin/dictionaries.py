@@ -18,8 +18,8 @@ from resty_django.shdict.facts import facts, facts_of
 from .base import ReadOnlyAdmin, object_page, viewer_page
 from .formatting import number, unavailable
 from .forms import FlushForm, delete_key
-from .operations import Change, Operation
-from .statistics import Figures, Key, find_item, key_of, search, why
+from .operations import Operation, OperationResult
+from .statistics import DictionaryView, KeyView, find_item, key_of, search, why
 from .tables import Column, Row, filter_form, listed_table, listing
 
 FREED_AT_ONCE: Final = 100_000
@@ -35,27 +35,27 @@ COLUMNS: Final = (
 )
 
 
-def _delete_key(obj: SharedDictionary, data: dict[str, Any]) -> Change:
-    key_text = Key.of(data["key"]).text
+def _delete_key(obj: SharedDictionary, data: dict[str, Any]) -> OperationResult:
+    key_text = KeyView.of(data["key"]).text
     if not shdicts[obj.name].delete(data["key"]):
         raise NotFound(_("The key “%(key)s” does not exist.") % {"key": key_text})
     message = format_html(_('Deleted the key <code class="resty-id">{}</code>.'), key_text)
-    return Change(f"Deleted the key “{key_text}”.", message)
+    return OperationResult(f"Deleted the key “{key_text}”.", message)
 
 
-def _flush_expired(obj: SharedDictionary, data: dict[str, Any]) -> Change:
+def _flush_expired(obj: SharedDictionary, data: dict[str, Any]) -> OperationResult:
     freed = shdicts[obj.name].flush_expired(FREED_AT_ONCE)
     is_limited = freed >= FREED_AT_ONCE
     message = ngettext("Freed %(count)s expired item.", "Freed %(count)s expired items.", freed)
     if is_limited:
         message = _("Freed %(count)s expired items. There may be more.")
     entry = f"Freed {freed:,} expired item{'' if freed == 1 else 's'}.{' There may be more.' if is_limited else ''}"
-    return Change(entry, message % {"count": number(freed)})
+    return OperationResult(entry, message % {"count": number(freed)})
 
 
-def _flush_all(obj: SharedDictionary, data: dict[str, Any]) -> Change:
+def _flush_all(obj: SharedDictionary, data: dict[str, Any]) -> OperationResult:
     shdicts[obj.name].flush_all()
-    return Change("Marked everything in it expired.", _("Marked everything in it expired."))
+    return OperationResult("Marked everything in it expired.", _("Marked everything in it expired."))
 
 
 class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
@@ -77,7 +77,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
             "flush_dictionary",
             _flush_all,
             form=lambda data, obj: FlushForm(data, obj.name),
-            explain=lambda obj: {"figures": Figures(facts_of(obj.name))},
+            explain=lambda obj: {"figures": DictionaryView(facts_of(obj.name))},
             button=gettext_lazy("Mark everything expired"),
             danger=True,
             template=f"{TEMPLATES}/flush_all.html",
@@ -94,7 +94,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         try:
-            rows, error = [Figures(each) for each in facts()], ""
+            rows, error = [DictionaryView(each) for each in facts()], ""
         except ImproperlyConfigured as fault:
             rows, error = [], str(fault)
         note = _(
@@ -104,14 +104,14 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         dictionaries = listed_table(
             listing(request, COLUMNS, rows),
             self._row,
-            caption=capfirst(self.opts.verbose_name_plural),
+            caption=str(capfirst(self.opts.verbose_name_plural)),
             export="dictionaries",
             note=note,
         )
         table = None if error else dictionaries
         return self.list_page(request, table, error=error, filter=filter_form(request), live=True)
 
-    def _row(self, figures: Figures) -> Row:
+    def _row(self, figures: DictionaryView) -> Row:
         engine = format_html('{}, <span class="resty-quiet">{}</span>', figures.engine, figures.where)
         cells = {"name": self.link(figures.name), "engine": engine if figures.engine else ""}
         if figures.error:
@@ -124,7 +124,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         context = {
             "title": obj.name,
             "object": obj,
-            "figures": Figures(facts_of(obj.name, count="count" in request.GET)),
+            "figures": DictionaryView(facts_of(obj.name, count="count" in request.GET)),
             "may_view_items": self.may(request, "view_dictionary_items", obj),
             "may_delete": self.may(request, "delete_dictionary_item", obj),
             "may_flush_expired": self.may(request, "flush_expired_items", obj),
@@ -144,7 +144,7 @@ class SharedDictionaryAdmin(ReadOnlyAdmin[SharedDictionary]):
         try:
             if key:
                 item = find_item(shdicts[obj.name], key)
-                return {"key": Key.of(key), "typed": query.get("key", ""), "item": item}
+                return {"key": KeyView.of(key), "typed": query.get("key", ""), "item": item}
             return {"text": query["find"], "search": search(shdicts[obj.name], query["find"])}
         except Exception as error:  # a dictionary that cannot be used, or a value of another program
-            return {"key": Key.of(key), "text": query.get("find", ""), "fault": why(error)}
+            return {"key": KeyView.of(key), "text": query.get("find", ""), "fault": why(error)}

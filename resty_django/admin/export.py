@@ -1,4 +1,4 @@
-"""Exports of tables as CSV or JSON, on the address of the page that shows them.
+"""Exports of tables as CSV or JSON, under the URL of the page that shows them.
 
     return self.page(request, template, {"exports": [listing.sheet("bans")], **context})
 
@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
@@ -38,12 +38,6 @@ PARAMETERS: Final = ("export", "of")
 PAGING: Final = ("p", "page", "cursor")
 """URL parameters of positions in lists, which exports ignore: they begin with the first row."""
 CUT: Final = f"Only the first {MAX_ROWS:,} rows are exported."
-_FORMULA: Final = re.compile(r"""((?:^|[;,\t\r\n])[;,"\s]*+)([=+\-@＝＋－＠])?""")
-"""The beginning of a cell, or a separator at which a spreadsheet may split it, and the first character of a formula."""
-_CHUNK: Final = 50
-"""Rows in a chunk of the response."""
-_LONGEST_TEXT: Final = 100_000
-"""Maximum length of a text in a cell, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,7 @@ class Sheet:
 
     name: str
     columns: Sequence[str]
-    rows: Callable[[], Iterable[Sequence[Any]]]
+    rows: Callable[[], Iterable[Sequence[object]]]
 
 
 def requested_format(request: HttpRequest) -> str:
@@ -108,7 +102,7 @@ def sheet_response(request: HttpRequest, sheet: Sheet, format: str, title: objec
     return response
 
 
-def plain_text(cell: Any) -> str:
+def plain_text(cell: object) -> str:
     """Return the text of a cell that may be HTML."""
     if not hasattr(cell, "__html__"):
         return str(cell)
@@ -134,14 +128,14 @@ def _csv_chunks(sheet: Sheet) -> Iterator[bytes]:
         yield _csv_text([[CUT]])
 
 
-def _csv_text(rows: Iterable[Iterable[Any]]) -> bytes:
+def _csv_text(rows: Iterable[Iterable[object]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     return text.getvalue().encode(errors="backslashreplace")
 
 
-def _csv_cell(value: Any) -> Any:
-    """Return a value as a cell. In texts, an apostrophe stands before all that a spreadsheet would evaluate."""
+def _csv_cell(value: object) -> object:
+    """Return a value as a cell. In texts, put an apostrophe before everything that a spreadsheet would evaluate."""
     value = _plain(value)
     if isinstance(value, list) and not any(isinstance(member, list | dict) for member in value):
         value = ", ".join(map(str, value))
@@ -149,9 +143,10 @@ def _csv_cell(value: Any) -> Any:
         value = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, str):
         return value
-    return _FORMULA.sub(
-        lambda match: f"{match[1]}'{match[2]}" if match[2] else match[1], printable(value, _LONGEST_TEXT)
-    )
+    # The start of the cell, or a separator at which a spreadsheet may split it, and the first character of a formula
+    formula = r"""((?:^|[;,\t\r\n])[;,"\s]*+)([=+\-@＝＋－＠])?"""
+    text = printable(value, 100_000)  # characters
+    return re.sub(formula, lambda match: f"{match[1]}'{match[2]}" if match[2] else match[1], text)
 
 
 def _json_chunks(sheet: Sheet) -> Iterator[bytes]:
@@ -166,8 +161,8 @@ def _json_chunks(sheet: Sheet) -> Iterator[bytes]:
     yield f'{tail}\n], "complete": {complete}}}\n'.encode()
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: times in UTC as texts, and nothing that is not finite."""
+def _plain(value: object) -> object:
+    """Return a value for JSON: times as texts in UTC, and None for numbers that are not finite."""
     if isinstance(value, datetime):
         aware = value if timezone.is_aware(value) else timezone.make_aware(value)
         return aware.astimezone(UTC).isoformat(timespec="seconds")
@@ -184,7 +179,7 @@ def _plain(value: Any) -> Any:
 
 def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
     iterator = iter(values)
-    while chunk := list(islice(iterator, _CHUNK)):
+    while chunk := list(islice(iterator, 50)):  # rows
         yield chunk
 
 

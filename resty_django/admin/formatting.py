@@ -1,6 +1,6 @@
-"""Formatting of figures for the admin: all pages write numbers, shares, durations and times with these functions.
+"""Formatting of numbers, shares, durations and times, for all admin pages.
 
-Numbers have the separators of the user's language, times its date format and the current time zone.
+Numbers have the separators of the user's language. Times have its date format and the current time zone.
 """
 
 from __future__ import annotations
@@ -14,20 +14,13 @@ from django.utils.formats import date_format, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import pgettext
 
 NONE: Final = "–"
-_FIRST_SECOND: Final = datetime(2, 1, 2, tzinfo=UTC).timestamp()
-_LAST_SECOND: Final = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
-_UNITS: Final = (
-    (86400, pgettext_lazy("unit of time", "d"), 3600, pgettext_lazy("unit of time", "h")),
-    (3600, pgettext_lazy("unit of time", "h"), 60, pgettext_lazy("unit of time", "min")),
-    (60, pgettext_lazy("unit of time", "min"), 1, pgettext_lazy("unit of time", "s")),
-)
 
 
 def percent(share: float) -> str:
-    """Return a share as text, such as "10 %" or "99.9 %"; it is never rounded up to 100 % or down to 0 %."""
+    """Return a share as text, such as "10 %". It is never rounded up to 100 % or down to 0 %."""
     if 0 < share < 0.001:
         return f"< {_localized(0.1, 1)} %"
     if 0.999 < share < 1:
@@ -47,23 +40,31 @@ def number(value: float | None) -> str:
 
 
 def duration(value: float) -> str:
-    """Return a duration in its one or two largest units: "2 min 5 s". A dash if it is infinite or not a number."""
+    """Return a duration in its one or two largest units: "2 min 5 s". Return a dash for infinity and NaN."""
     value = abs(value)
     if not value < 1e300:
         return NONE
     if value < 0.995:
         milliseconds = value * 1000
         digits = _rounded(milliseconds) if milliseconds < 10 else _localized(milliseconds, 0)
-        return f"{digits} {pgettext_lazy('unit of time', 'ms')}"
+        return f"{digits} {pgettext('unit of time', 'ms')}"
     if value < 10:
-        return f"{_rounded(value)} {pgettext_lazy('unit of time', 's')}"
-    for length, unit, lower_length, lower_unit in _UNITS:
-        if value >= length:
-            count, remainder = divmod(int(value), length)
-            text = f"{_localized(count, 0)} {unit}"
-            lower_count = remainder // lower_length
-            return f"{text} {lower_count} {lower_unit}" if lower_count else text
-    return f"{_localized(value, 0)} {pgettext_lazy('unit of time', 's')}"
+        return f"{_rounded(value)} {pgettext('unit of time', 's')}"
+    if value < 60:
+        return f"{_localized(value, 0)} {pgettext('unit of time', 's')}"
+    if value < 3600:
+        return _in_units(value, 60, pgettext("unit of time", "min"), 1, pgettext("unit of time", "s"))
+    if value < 86_400:
+        return _in_units(value, 3600, pgettext("unit of time", "h"), 60, pgettext("unit of time", "min"))
+    return _in_units(value, 86_400, pgettext("unit of time", "d"), 3600, pgettext("unit of time", "h"))
+
+
+def _in_units(seconds: float, length: int, unit: str, lower_length: int, lower_unit: str) -> str:
+    """Return a duration in a unit of `length` seconds and the next lower unit, which is left out if it is 0."""
+    count, remainder = divmod(int(seconds), length)
+    lower_count = remainder // lower_length
+    text = f"{_localized(count, 0)} {unit}"
+    return f"{text} {lower_count} {lower_unit}" if lower_count else text
 
 
 def date(moment: datetime) -> str:
@@ -72,9 +73,9 @@ def date(moment: datetime) -> str:
 
 
 def date_time(moment: datetime | float | None) -> str:
-    """Return a datetime, or epoch seconds, as date and time of day with seconds, in the current time zone.
+    """Return a datetime, or epoch seconds, as a date and a time with seconds, in the current time zone.
 
-    A naive datetime is shown as it is. A dash for None, and for seconds that are not a date.
+    The time zone of a naive datetime is not changed. Return a dash for None, and for seconds that are not a date.
     """
     if moment is None:
         return NONE
@@ -88,9 +89,11 @@ def date_time(moment: datetime | float | None) -> str:
 
 
 def local_time(epoch: float) -> datetime:
-    """Return epoch seconds in the current time zone. Times outside of the years 2 to 9998 become the nearest in them,
-    because stored numbers may be of any size."""
-    bounded = min(max(_FIRST_SECOND, epoch), _LAST_SECOND)
+    """Return epoch seconds in the current time zone.
+
+    Stored numbers may have any size, so times before the year 2 or after the year 9998 become the nearest valid time.
+    """
+    bounded = min(max(-62_103_974_400.0, epoch), 253_370_678_400.0)
     return datetime.fromtimestamp(bounded, timezone.get_current_timezone())
 
 
@@ -105,7 +108,7 @@ def _localized(value: float, decimals: int) -> str:
 
 
 def unavailable(error: str) -> SafeString:
-    """Return the reason for which figures are missing."""
+    """Return the text in place of missing figures."""
     return format_html('<span class="resty-alarm">{}</span> {}', _("Unavailable:"), error)
 
 

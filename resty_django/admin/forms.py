@@ -9,12 +9,12 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy
 
-from .operations import Change, Operation
-from .statistics import Key, key_of
+from .operations import Operation, OperationResult
+from .statistics import KeyView, key_of
 
 
-class DeleteForm(forms.Form):
-    """Form that names a key: by a token in the URL, or typed."""
+class DeleteKeyForm(forms.Form):
+    """Form for a key, which the URL names by its token, or the user types."""
 
     key = forms.CharField(
         label=gettext_lazy("Key"), strip=False, help_text=gettext_lazy("The complete key. Case and spaces matter.")
@@ -30,15 +30,17 @@ class DeleteForm(forms.Form):
         return {"key": self.url_key} if self.url_key else self.cleaned_data
 
 
-def delete_key(permission: str, run: Callable[[Any, dict[str, Any]], Change], templates: str) -> Operation[Any]:
+def delete_key(
+    permission: str, run: Callable[[Any, dict[str, Any]], OperationResult], templates: str
+) -> Operation[Any]:
     """Return the operation that deletes a key. `run`: as in `Operation`. `templates`: the folder of its page."""
     return Operation(
         "delete_key",
         gettext_lazy("Delete a key"),
         permission,
         run,
-        form=lambda data, obj, token: DeleteForm(data, token),
-        explain=lambda obj, token: {"key": Key.of(key_of(token))},
+        form=lambda data, obj, token: DeleteKeyForm(data, token),
+        explain=lambda obj, token: {"key": KeyView.of(key_of(token))},
         keyed=True,
         button=gettext_lazy("Delete"),
         danger=True,

@@ -17,7 +17,7 @@ from django.views.decorators.cache import never_cache
 
 from resty_django import overview
 from resty_django.models import Overview
-from resty_django.overview import Answer, Figure, Row, Tile
+from resty_django.overview import Answer, Figure, Tile, TileRow
 from resty_django.text import printable
 
 from .base import ReadOnlyAdmin, viewer_page
@@ -26,10 +26,8 @@ from .formatting import NONE, duration, free_space_bar, number, percent
 
 REFRESH_SECONDS: Final = 10
 """Seconds between automatic refreshes of the page."""
-MAX_LENGTH: Final = 300
+MAX_TEXT_CHARS: Final = 300
 """Maximum length of shown text from other programs, in characters."""
-LOW, HIGH = 0.1, 0.25
-PERMISSION: Final = "resty_django.view_overview"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +85,10 @@ class TileView:
 
 
 def visible_tiles(request: HttpRequest, site_name: str = "admin") -> list[TileView]:
-    """Return the tiles that the user may see, those that need attention first; none without the permission for the
-    overview."""
-    if not request.user.has_perm(PERMISSION):
+    """Return the tiles that the user may see, those that need attention first.
+
+    There are none without the permission for the overview."""
+    if not request.user.has_perm("resty_django.view_overview"):
         return []
     answers = overview.answers(overview.panels(request.user))
     tiles = [_tile(answer, site_name) for answer in answers if answer.tile or answer.error]
@@ -105,12 +104,12 @@ def _tile(answer: Answer, site_name: str) -> TileView:
         panel.name,
         str(panel.title),
         url,
-        printable(answer.error, MAX_LENGTH),
+        printable(answer.error, MAX_TEXT_CHARS),
         [figure_view(figure, page_url(site_name, figure.page) or url) for figure in tile.figures],
         rows,
         list(heads.values()),
         _chart(tile),
-        [printable(note, MAX_LENGTH) for note in tile.notes],
+        [printable(note, MAX_TEXT_CHARS) for note in tile.notes],
         tile.more,
     )
 
@@ -121,13 +120,13 @@ def _chart(tile: Tile) -> SafeString | str:
     return sparkline([Series("bar", tile.bars_label, tile.bars)], tile.bars_label, width=240, height=32)
 
 
-def _row(row: Row, names: Sequence[str], url: str) -> RowView:
-    """Return a row with one figure for each of the table's columns; a row may lack some. `url`: of the tile."""
+def _row(row: TileRow, names: Sequence[str], url: str) -> RowView:
+    """Return a row with one figure for each of the table's columns, empty if the row lacks it. `url`: of the tile."""
     figures = {figure.name: figure_view(figure) for figure in row.figures}
     return RowView(
-        printable(row.subject, MAX_LENGTH),
+        printable(row.subject, MAX_TEXT_CHARS),
         [figures.get(name) or FigureView(name, "", NONE, "ok", "") for name in names],
-        printable(row.error, MAX_LENGTH),
+        printable(row.error, MAX_TEXT_CHARS),
         f"{url}?{row.query}" if url and row.query else "",
     )
 
@@ -143,7 +142,9 @@ def page_url(site_name: str, page: str) -> str:
 
 def figure_view(figure: Figure, url: str = "") -> FigureView:
     """Return a figure as the page shows it, with a link to `url`."""
-    return FigureView(figure.name, figure.label, _text(figure), figure.level, printable(figure.note, MAX_LENGTH), url)
+    return FigureView(
+        figure.name, figure.label, _text(figure), figure.level, printable(figure.note, MAX_TEXT_CHARS), url
+    )
 
 
 def _text(figure: Figure) -> str | SafeString:
@@ -151,7 +152,7 @@ def _text(figure: Figure) -> str | SafeString:
     if value is None:
         return NONE
     if figure.unit == "share":
-        return free_space_bar(value, percent(value), low=LOW, high=HIGH) if figure.name == "room" else percent(value)
+        return free_space_bar(value, percent(value), low=0.1, high=0.25) if figure.name == "room" else percent(value)
     if figure.unit == "bytes":
         return filesizeformat(value)
     if figure.unit == "seconds":

@@ -8,46 +8,32 @@ import socket
 from dataclasses import dataclass
 from datetime import datetime
 from pprint import pformat
-from typing import Any, Final
+from typing import Final
 
 from django.template.defaultfilters import filesizeformat
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import ngettext
 
 from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
-from resty_django.shdict import SharedDict, SharedDictError, Stats, WrongKind
-from resty_django.shdict.facts import Facts
+from resty_django.shdict import DictStats, SharedDict, SharedDictError, WrongKind
+from resty_django.shdict.facts import DictFacts
 from resty_django.text import printable
 
 from .formatting import NONE, duration, free_space_bar, local_time, number
 
-LONGEST_VALUE: Final = 4000
-LONGEST_KEY: Final = 200
-"""Maximum length of a shown value and of a shown key, in characters."""
-LONGEST_LINK: Final = 1000
-"""Maximum length in bytes of a key with a link; a longer key does not fit into a URL."""
+MAX_VALUE_CHARS: Final = 4000
+"""Maximum length of a shown value in characters."""
 MAX_SCANNED: Final = 10_000
-MAX_LISTED: Final = 100
-"""Maximum number of keys that a search examines, and that it shows."""
-
-TYPES: Final = {
-    str: gettext_lazy("text"),
-    int: gettext_lazy("whole number"),
-    float: gettext_lazy("number"),
-    bool: gettext_lazy("true or false"),
-    bytes: gettext_lazy("bytes"),
-    list: gettext_lazy("list, as msgpack"),
-    dict: gettext_lazy("dict, as msgpack"),
-}
+"""Maximum number of keys that a search examines."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DictionaryView:
     """The state of a dictionary as texts; `error` says why its figures are unavailable."""
 
-    facts: Facts
+    facts: DictFacts
 
     @property
     def name(self) -> str:
@@ -59,7 +45,7 @@ class Figures:
 
     @property
     def where(self) -> str:
-        """The machine's memory or the Redis cache: each machine has its own memory under the same name."""
+        """The location: the memory of this machine, or the Redis cache."""
         if not self.engine:
             return ""
         if self.engine == "lmdb":
@@ -67,7 +53,7 @@ class Figures:
         return _("cache %(name)s") % {"name": conf.shared_dicts[self.name].alias}
 
     @property
-    def stats(self) -> Stats | None:
+    def stats(self) -> DictStats | None:
         return self.facts.stats
 
     @property
@@ -88,7 +74,7 @@ class Figures:
 
     @property
     def free(self) -> SafeString | str:
-        """Return a bar with the free bytes; without a capacity, only the bytes."""
+        """A bar with the free bytes; without a capacity, only the bytes."""
         if self.stats is None:
             return NONE
         text = _("%(size)s free") % {"size": filesizeformat(self.stats.free_space)}
@@ -98,8 +84,8 @@ class Figures:
 
 
 def why(error: Exception) -> str:
-    """Return the message of an error, with the type unless it is a `SharedDictError`."""
-    text = printable(str(error), LONGEST_VALUE)
+    """Return the message of an error; for errors other than `SharedDictError`, with the type."""
+    text = printable(str(error), MAX_VALUE_CHARS)
     return text if isinstance(error, SharedDictError) else f"{type(error).__name__}: {text}"
 
 
@@ -118,17 +104,18 @@ class OutageView:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyView:
     """A key as the page shows it. `token` stands for it in a URL, since a key may be bytes that are not text."""
 
     text: str
     token: str
 
     @classmethod
-    def of(cls, key: str) -> Key:
+    def of(cls, key: str) -> KeyView:
         name = key.encode("utf-8", "surrogateescape")
-        token = base64.urlsafe_b64encode(name).decode() if len(name) <= LONGEST_LINK else ""
-        return cls(printable(key, LONGEST_KEY), token)
+        # A longer key does not fit into a URL, so it gets no link.
+        token = base64.urlsafe_b64encode(name).decode() if len(name) <= 1000 else ""
+        return cls(printable(key, 200), token)
 
 
 def key_of(token: str) -> str:
@@ -162,8 +149,21 @@ def find_item(dictionary: SharedDict, key: str) -> ItemView | None:
         return None
     value = item.value
     life = None if item.stale else dictionary.ttl(key)
-    kind = str(TYPES.get(type(value), type(value).__name__))
-    return ItemView(kind, size_of(value), life_text(life), value_text(value), item.flags, item.stale)
+    return ItemView(kind_of(value), size_of(value), life_text(life), value_text(value), item.flags, item.stale)
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value in words."""
+    kinds = {
+        str: _("text"),
+        int: _("whole number"),
+        float: _("number"),
+        bool: _("true or false"),
+        bytes: _("bytes"),
+        list: _("list, as msgpack"),
+        dict: _("dict, as msgpack"),
+    }
+    return kinds.get(type(value), type(value).__name__)
 
 
 def _list_view(length: int, life: float | None) -> ItemView:
@@ -179,7 +179,7 @@ def life_text(ttl: float | None) -> str:
     return duration(ttl)
 
 
-def size_of(value: Any) -> str:
+def size_of(value: object) -> str:
     if isinstance(value, str):
         return ngettext("%(count)s character", "%(count)s characters", len(value)) % {"count": number(len(value))}
     if isinstance(value, bytes):
@@ -189,31 +189,33 @@ def size_of(value: Any) -> str:
     return ""
 
 
-def value_text(value: Any) -> str:
-    """Return the value as text of at most about `LONGEST_VALUE` characters."""
+def value_text(value: object) -> str:
+    """Return the value as text of at most about `MAX_VALUE_CHARS` characters."""
     if isinstance(value, str):
-        return printable(value, LONGEST_VALUE)
+        return printable(value, MAX_VALUE_CHARS)
     if isinstance(value, bytes):
-        return printable(repr(value[:LONGEST_VALUE]), LONGEST_VALUE)
+        return printable(repr(value[:MAX_VALUE_CHARS]), MAX_VALUE_CHARS)
     text = repr(value)
-    if len(text) <= LONGEST_VALUE and isinstance(value, list | dict):
+    if len(text) <= MAX_VALUE_CHARS and isinstance(value, list | dict):
         text = pformat(value, width=100, sort_dicts=False)
-    return printable(text, LONGEST_VALUE)
+    return printable(text, MAX_VALUE_CHARS)
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class KeySearch:
     """Keys that contain a text."""
 
-    keys: list[Key]
+    keys: list[KeyView]
     truncated: bool
     """More keys match than are listed."""
     incomplete: bool
     """The search stopped before the last key."""
 
 
-def search(dictionary: SharedDict, text: str) -> Search:
+def search(dictionary: SharedDict, text: str) -> KeySearch:
     """Search the first keys of a dictionary. Raise `SharedDictError`."""
     keys = dictionary.get_keys(MAX_SCANNED)
     matches = [key for key in keys if text in key]
-    return Search([Key.of(key) for key in matches[:MAX_LISTED]], len(matches) > MAX_LISTED, len(keys) >= MAX_SCANNED)
+    max_listed = 100
+    listed = [KeyView.of(key) for key in matches[:max_listed]]
+    return KeySearch(listed, len(matches) > max_listed, len(keys) >= MAX_SCANNED)

@@ -1,7 +1,13 @@
 """Tables of all pages: sorting, pages and filters, all in the URL.
 
-`o` is the column to sort by, with "-" for descending; further tables of a page have parameters `o-<name>`. `find` is a
-text that the rows have to contain. Unknown columns are ignored, as by Django's lists.
+    queues = table(request, COLUMNS, rows, caption="Queues", empty="No queues.", export="queues")
+    return self.list_page(request, queues)
+
+A page makes a `Row` for each object and calls `table`; if a template writes the rows, it calls `listing` instead.
+
+The URL parameter `o` is the column to sort by, with "-" for descending; further tables of a page have parameters
+`o-<name>`. `p` is the number of the page. `find` is a text that the rows have to contain. Unknown columns are ignored,
+as by Django's lists.
 """
 
 from __future__ import annotations
@@ -13,10 +19,10 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from django.http import HttpRequest, QueryDict
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
 from resty_django.admin.export import Sheet, moment, plain_text
-from resty_django.admin.formatting import number
 
 T = TypeVar("T")
 
@@ -24,7 +30,6 @@ PAGE_SIZE: Final = 25
 """Rows per page."""
 MAX_SORTED: Final = 250
 """Maximum length of a list in a store that is read and sorted as a whole."""
-LONGEST_FILTER: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +40,13 @@ class Column:
     """
 
     key: str
-    label: Any
+    label: str | Promise
     number: bool = False
     sorts: bool = True
     time: bool = False
-    of: str | Callable[[Any], Any] = ""
+    of: str | Callable[[Any], object] = ""
 
-    def value(self, obj: Any) -> Any:
+    def value(self, obj: object) -> Any:
         """Return the sort key of an object; None if it has no such attribute."""
         if callable(self.of):
             return self.of(obj)
@@ -55,15 +60,32 @@ class Column:
 class Row:
     """A row. `cells`: escaped content by column; `values`: sort keys by column; `pick`: the value of its check box."""
 
-    cells: Mapping[str, Any]
+    cells: Mapping[str, object]
     values: Mapping[str, Any] = field(default_factory=dict)
     pick: str = ""
     title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    label: Any
+class SortOrder:
+    """The order of a table: the key of a column, or "" if the rows stay as they are. `parameter`: its URL parameter."""
+
+    key: str = ""
+    descending: bool = False
+    parameter: str = "o"
+
+    def __bool__(self) -> bool:
+        return bool(self.key)
+
+    @property
+    def page_parameter(self) -> str:
+        """The URL parameter of the page number: `p`, or `p-<name>` for a further table of a page."""
+        return f"p{self.parameter[1:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHead:
+    label: str | Promise
     number: bool
     url: str = ""
     sorted: str = ""
@@ -84,45 +106,40 @@ class Pager:
     note: str = ""
 
     @property
-    def span(self) -> tuple[int, int]:
-        """The index of the first row of the page, and the number of its rows."""
-        return max(0, self.first - 1), self.last - max(0, self.first - 1)
+    def start(self) -> int:
+        """The index of the first row of the page."""
+        return max(0, self.first - 1)
 
     @property
-    def shown_first(self) -> str:
-        return number(self.first)
+    def count(self) -> int:
+        """The number of rows of the page."""
+        return self.last - self.start
 
-    @property
-    def shown_last(self) -> str:
-        return number(self.last)
-
-    @property
-    def shown_total(self) -> str:
-        return number(self.total or 0)
+    def rows_of(self, rows: Sequence[T]) -> Sequence[T]:
+        """Return the page's part of all rows."""
+        return rows[self.start : self.last]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    heads: Sequence[Head]
-    rows: Sequence[tuple[Row, Sequence[tuple[Any, bool]]]]
+    """The context of `table.html`. `rows`: each with its cells, as pairs of content and whether it is a number."""
+
+    heads: Sequence[ColumnHead]
+    rows: Sequence[tuple[Row, Sequence[tuple[object, bool]]]]
     pager: Pager
     caption: str
-    empty: str
+    empty: str | Promise
     picks: bool = False
     export: Sheet | None = None
     summary: str = ""
     """A text above the table, such as the number of all rows."""
-    order: Any = ""
+    order: str | Promise = ""
     """The order of the rows in words; `order_links`: pairs of URL and text."""
-    order_links: Sequence[tuple[str, Any]] = ()
+    order_links: Sequence[tuple[str, str | Promise]] = ()
     note: str = ""
     """A remark below the table."""
-    shared: Sequence[tuple[Any, Any]] = ()
-    """Labels and values of what is the same in all rows, above the table instead of in columns."""
-
-
-def page_of(request: HttpRequest, key: str = "p") -> int:
-    return max(1, number_of(request, key))
+    shared: Sequence[tuple[str | Promise, object]] = ()
+    """Labels and values that all rows have in common, which stand above the table."""
 
 
 def number_of(request: HttpRequest, key: str) -> int:
@@ -131,7 +148,7 @@ def number_of(request: HttpRequest, key: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def changed(request: HttpRequest, **changes: Any) -> str:
+def changed(request: HttpRequest, **changes: object) -> str:
     """Return the page's URL query with other parameters; None removes one."""
     query: QueryDict = request.GET.copy()
     for key, value in changes.items():
@@ -144,7 +161,7 @@ def changed(request: HttpRequest, **changes: Any) -> str:
 def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p", anchor: str = "") -> Pager:
     """Return the position in a list of known length. `anchor`: the place in the page that its links lead to."""
     pages = max(1, -(-total // size))
-    page = min(page_of(request, key), pages)
+    page = min(max(1, number_of(request, key)), pages)
     return Pager(
         first=min(total, (page - 1) * size + 1),
         last=min(total, page * size),
@@ -156,18 +173,20 @@ def pager(request: HttpRequest, total: int, size: int = PAGE_SIZE, key: str = "p
     )
 
 
-def order_of(request: HttpRequest, columns: Sequence[Column], parameter: str = "o") -> tuple[str, bool]:
-    """Return the column to sort by, and whether descending; an empty string means unsorted."""
-    order = request.GET.get(parameter, "")
-    key = order.removeprefix("-")
-    return (
-        (key, order.startswith("-")) if any(column.key == key and column.sorts for column in columns) else ("", False)
-    )
+def order_of(request: HttpRequest, columns: Sequence[Column], parameter: str = "o") -> SortOrder:
+    """Return the order in the URL; an empty one if the URL names no column that sorts."""
+    text = request.GET.get(parameter, "")
+    key = text.removeprefix("-")
+    if not any(column.key == key and column.sorts for column in columns):
+        return SortOrder(parameter=parameter)
+    return SortOrder(key, text.startswith("-"), parameter)
 
 
-def sort(rows: Sequence[Row], key: str, descending: bool) -> list[Row]:
-    """Sort rows: numbers before texts, rows without a value last."""
-    return _sorted(rows, lambda row: row.values.get(key), descending)
+def sort(rows: Sequence[Row], order: SortOrder) -> list[Row]:
+    """Sort rows: numbers before texts, rows without a value last. An empty order leaves them as they are."""
+    if not order:
+        return list(rows)
+    return _sorted(rows, lambda row: row.values.get(order.key), order.descending)
 
 
 def _sorted(objects: Sequence[T], value_of: Callable[[T], Any], descending: bool) -> list[T]:
@@ -184,41 +203,39 @@ def _sorted(objects: Sequence[T], value_of: Callable[[T], Any], descending: bool
 
 
 def heads_of(
-    request: HttpRequest,
-    columns: Sequence[Column],
-    order: tuple[str, bool],
-    *,
-    sorts: Collection[str] | None = None,
-    parameter: str = "o",
-) -> list[Head]:
-    """Return the heads of the columns, with links that sort. `order`: the current one, as from `order_of`.
+    request: HttpRequest, columns: Sequence[Column], order: SortOrder, sorts: Collection[str] | None = None
+) -> list[ColumnHead]:
+    """Return the heads of the columns, with links that sort. `order`: the current one.
 
-    `sorts`: the columns that can be sorted, by default as they say. The first click on a number column sorts the
-    largest number first.
+    `sorts`: the columns that can be sorted; None: those with `Column.sorts`. The first click on a number column sorts
+    the largest number first.
     """
     heads = []
     for column in columns:
         if not (column.sorts if sorts is None else column.key in sorts):
-            heads.append(Head(column.label, column.number))
+            heads.append(ColumnHead(column.label, column.number))
             continue
-        is_current = column.key == order[0]
-        descending = not order[1] if is_current else column.number
-        reset = dict.fromkeys((f"p{parameter[1:]}", "page", "cursor"))
-        changes = {parameter: f"-{column.key}" if descending else column.key, **reset}
-        direction = ("descending" if order[1] else "ascending") if is_current else ""
-        heads.append(Head(column.label, column.number, changed(request, **changes), direction))
+        is_current = column.key == order.key
+        descending = not order.descending if is_current else column.number
+        changes = {
+            order.parameter: f"-{column.key}" if descending else column.key,
+            **dict.fromkeys((order.page_parameter, "page", "cursor")),
+        }
+        direction = ("descending" if order.descending else "ascending") if is_current else ""
+        heads.append(ColumnHead(column.label, column.number, changed(request, **changes), direction))
     return heads
 
 
 def filter_of(request: HttpRequest, parameter: str = "find") -> str:
-    """Return the text that the URL filters by."""
-    return request.GET.get(parameter, "").strip()[:LONGEST_FILTER]
+    """Return the text of the filter in the URL, at most 200 characters."""
+    return request.GET.get(parameter, "").strip()[:200]  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The form that filters the tables of a page by a text. `hidden`: the page's other URL parameters; `show_all`: its
-    URL query without the filter.
+    """The form that filters the tables of a page by a text.
+
+    `hidden`: the page's other URL parameters; `show_all`: its URL query without the filter.
     """
 
     find: str
@@ -244,13 +261,10 @@ class Listing(Generic[T]):
 
     columns: Sequence[Column]
     rows: Sequence[T]
-    heads: Sequence[Head]
+    heads: Sequence[ColumnHead]
     find: str
     total: int
     pager: Pager = field(default_factory=Pager)
-
-    def __bool__(self) -> bool:
-        return bool(self.rows)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.rows)
@@ -279,26 +293,26 @@ def listing(
 ) -> Listing[T]:
     """Return a listing of objects. A filter searches the texts in all columns.
 
-    `name`: of the table, if the page has others; `find`: the filter's text, if the page has a filter; `default`:
-    the order of `objects`, such as "-count", if it is one of a column; `size`: the rows of a page (0: no pages).
+    - `name`: the table's name in URL parameters, if the page has further tables.
+    - `find`: the text of the filter; None: the one in the URL.
+    - `default`: the order of `objects` if a column has it, such as "-count".
+    - `size`: the number of rows of a page; 0: all rows on one page.
     """
-    parameter = f"o-{name}" if name else "o"
     all_objects = list(objects)
     text = filter_of(request) if find is None else find
     rows = [obj for obj in all_objects if _contains(obj, columns, text.casefold())] if text else all_objects
-    key, descending = order_of(request, columns, parameter)
-    if key:
-        column = next(column for column in columns if column.key == key)
-        rows = _sorted(rows, column.value, descending)
+    order = order_of(request, columns, f"o-{name}" if name else "o")
+    if order:
+        column = next(column for column in columns if column.key == order.key)
+        rows = _sorted(rows, column.value, order.descending)
     else:
-        key, descending = default.removeprefix("-"), default.startswith("-")
-    heads = heads_of(request, columns, (key, descending), parameter=parameter)
-    position = pager(request, len(rows), size or len(rows) or 1, f"p{parameter[1:]}", f"#{name}")
-    first, count = position.span
-    return Listing(columns, rows[first : first + count], heads, text, len(all_objects), position)
+        order = SortOrder(default.removeprefix("-"), default.startswith("-"), order.parameter)
+    heads = heads_of(request, columns, order)
+    position = pager(request, len(rows), size or len(rows) or 1, order.page_parameter, f"#{name}")
+    return Listing(columns, position.rows_of(rows), heads, text, len(all_objects), position)
 
 
-def _contains(obj: Any, columns: Sequence[Column], text: str) -> bool:
+def _contains(obj: object, columns: Sequence[Column], text: str) -> bool:
     values = (column.value(obj) for column in columns if not column.number and not column.time)
     return any(text in str(value).casefold() for value in values if value and not isinstance(value, datetime))
 
@@ -308,39 +322,40 @@ def table(
     columns: Sequence[Column],
     rows: Sequence[Row],
     *,
-    caption: str,
-    empty: str,
+    caption: str | Promise,
+    empty: str | Promise,
     position: Pager | None = None,
-    sortable: bool = True,
     sorts: Collection[str] | None = None,
-    order: tuple[str, bool] | None = None,
-    parameter: str = "o",
+    order: SortOrder | None = None,
     picks: bool = False,
     export: str | Sheet = "",
 ) -> Table:
     """Return a table of all rows of a list or, with `position`, of one page, which the caller has sorted.
 
-    `sorts`, `order`, `parameter`: see `heads_of`; `sortable`: False if the list cannot be sorted. `export`: the name
-    under which all of `rows` can be exported, or the sheet to export.
+    - `caption`: names the table for screen readers. `empty`: the text in place of a table without rows.
+    - `sorts`: the keys of the columns that can be sorted; None: those with `Column.sorts`.
+    - `order`: the current order, by default the one in the URL.
+    - `picks`: whether rows with a `pick` have check boxes.
+    - `export`: the name under which all of `rows` can be exported, or the sheet to export.
     """
-    key, descending = order or (order_of(request, columns, parameter) if sortable else ("", False))
+    if order is None:
+        order = SortOrder() if sorts == () else order_of(request, columns)
     page_rows = all_rows = list(rows)
     if position is None:
-        if key:
-            page_rows = all_rows = sort(page_rows, key, descending)
-        position = pager(request, len(page_rows), key=f"p{parameter[1:]}")
-        page_rows = page_rows[max(0, position.first - 1) : position.last]
-    heads = heads_of(request, columns, (key, descending), sorts=sorts if sortable else (), parameter=parameter)
+        all_rows = sort(all_rows, order)
+        position = pager(request, len(all_rows), key=order.page_parameter)
+        page_rows = list(position.rows_of(all_rows))
+    heads = heads_of(request, columns, order, sorts)
     sheet = export if isinstance(export, Sheet) else sheet_of(export, columns, lambda: all_rows) if export else None
     has_picks = picks and any(row.pick for row in page_rows)
-    return Table(heads, _cells(columns, page_rows), position, caption, empty, has_picks, sheet)
+    return Table(heads, _cells(columns, page_rows), position, str(caption), empty, has_picks, sheet)
 
 
 def listed_table(
     listing: Listing[T],
     row: Callable[[T], Row],
     *,
-    caption: Any,
+    caption: str | Promise,
     export: str,
     empty: str = "",
     most: int | None = None,
@@ -354,7 +369,7 @@ def listed_table(
     return Table(listing.heads, cells, Pager(), str(caption), empty, picks and bool(rows), sheet, note=note)
 
 
-def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Row, list[tuple[Any, bool]]]]:
+def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Row, list[tuple[object, bool]]]]:
     return [(row, [(row.cells.get(column.key, ""), column.number) for column in columns]) for row in rows]
 
 
@@ -367,12 +382,12 @@ def sheet_of(name: str, columns: Sequence[Column], rows: Callable[[], Iterable[R
     )
 
 
-def _exported(row: Row, column: Column) -> Any:
+def _exported(row: Row, column: Column) -> object:
     if column.key not in row.values:
         return plain_text(row.cells.get(column.key, ""))
     return _value(column, row.values[column.key])
 
 
-def _value(column: Column, value: Any) -> Any:
-    """Return a sort key as an export has it."""
+def _value(column: Column, value: object) -> object:
+    """Return a sort key for an export."""
     return moment(value) if column.time and isinstance(value, int | float) else value

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 else:
     _ModelForm = forms.ModelForm
 
-MAX_LENGTH = 80
-"""Maximum length of a value in a message, in characters."""
-
 
 class _VersionField(forms.IntegerField):
     widget = forms.HiddenInput
@@ -127,4 +124,4 @@ def save_changes(obj: Any, using: str | None = None) -> None:
 
 def _shortened(value: object) -> str:
     text = str(value)
-    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
+    return text if len(text) <= 80 else f"{text[:80]}…"

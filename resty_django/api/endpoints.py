@@ -39,7 +39,7 @@ class Endpoint:
                 arguments["body"] = checked(self.body(data=request.data))
             return method(view, request, *names, **arguments)
 
-        validated.endpoint = self  # type: ignore[attr-defined]
+        vars(validated)["endpoint"] = self
         return validated
 
 

@@ -16,8 +16,6 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as rest_exception_handler
 from rest_framework.views import set_rollback
 
-CODES = {"throttled": "rate_limited", "invalid": "bad_request"}
-
 
 class Conflict(exceptions.APIException):
     status_code = 409
@@ -25,9 +23,9 @@ class Conflict(exceptions.APIException):
     default_code = "conflict"
 
 
-def error_body(code: str, message: str, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def error_body(code: str, message: str, details: Mapping[str, object] | None = None) -> dict[str, object]:
     """Return the body of an error response."""
-    body: dict[str, Any] = {"code": code, "message": sendable(message)}
+    body: dict[str, object] = {"code": code, "message": sendable(message)}
     if details:
         body["details"] = sendable(dict(details))
     return body
@@ -37,7 +35,7 @@ def error_response(
     status: int,
     code: str,
     message: str,
-    details: Mapping[str, Any] | None = None,
+    details: Mapping[str, object] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
     """Return an error response; roll back the request's transaction."""
@@ -58,7 +56,8 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     else:
         code = error.get_codes()
         word = code if isinstance(code, str) else error.default_code
-        response.data = error_body(CODES.get(word, word), str(detail))
+        word = {"throttled": "rate_limited", "invalid": "bad_request"}.get(word, word)
+        response.data = error_body(word, str(detail))
     return response
 
 
@@ -70,7 +69,7 @@ def _renamed(response: Response | None) -> Response | None:
     return response
 
 
-def first_message(fields: Any) -> str:
+def first_message(fields: object) -> str:
     """Return the first message of a tree of messages, with its path."""
     if isinstance(fields, Mapping):
         for name, inner in fields.items():
@@ -81,7 +80,7 @@ def first_message(fields: Any) -> str:
     return str(fields)
 
 
-def sendable(value: Any) -> Any:
+def sendable(value: object) -> object:
     """Return the value prepared for JSON: lone surrogates become question marks, NaN and infinities become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

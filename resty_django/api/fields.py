@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 
 class StrictIntegerField(serializers.IntegerField):
-    def to_internal_value(self, data: Any) -> int:
+    def to_internal_value(self, data: object) -> int:
         if isinstance(data, bool) or not isinstance(data, int):
             self.fail("invalid")
         return super().to_internal_value(data)
@@ -22,21 +22,21 @@ class StrictCharField(serializers.CharField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"trim_whitespace": False, **kwargs})
 
-    def to_internal_value(self, data: Any) -> str:
+    def to_internal_value(self, data: object) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
         return super().to_internal_value(data)
 
 
 class StrictBooleanField(serializers.BooleanField):
-    def to_internal_value(self, data: Any) -> bool:
+    def to_internal_value(self, data: object) -> bool:
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
 
 
 class StrictChoiceField(serializers.ChoiceField):
-    def to_internal_value(self, data: Any) -> Any:
+    def to_internal_value(self, data: object) -> str:
         if not isinstance(data, str):
             self.fail("invalid_choice", input=data)
         return super().to_internal_value(data)
@@ -49,7 +49,7 @@ class KnownFieldsOnly(serializers.Serializer[Any]):
     """
 
     @classmethod
-    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
+    def openapi(cls) -> Mapping[str, Mapping[str, object]]:
         """Return JSON Schema keywords by field."""
         return {}
 

@@ -18,7 +18,7 @@ else:
     AutoSchema = object
 
 
-class ErrorSerializer(serializers.Serializer[Any]):
+class ErrorSerializer(serializers.Serializer[object]):
     """An error: a code, a message, and optional details."""
 
     code = serializers.CharField(help_text="A stable identifier, for programs.")

@@ -9,24 +9,24 @@ from typing import IO, Any, NoReturn
 from rest_framework.exceptions import APIException, ParseError
 from rest_framework.parsers import JSONParser
 
-MAX_BODY = 256 * 1024
-"""Maximum size of a request body in bytes; the longest rule is a quarter of that."""
+MAX_BODY_BYTES = 256 * 1024
+"""Maximum size of a request body; the longest rule is a quarter of that."""
 
 
 class BodyTooLarge(APIException):
     status_code = 413
-    default_detail = f"The body has more than {MAX_BODY} bytes."
+    default_detail = f"The body has more than {MAX_BODY_BYTES} bytes."
     default_code = "body_too_large"
 
 
 class StrictJSONParser(JSONParser):
-    """JSONParser that rejects deep nesting, other encodings and bodies above `MAX_BODY` as request errors."""
+    """JSONParser that rejects deep nesting, other encodings and bodies above `MAX_BODY_BYTES` as request errors."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        body = stream.read(MAX_BODY + 1)
-        if len(body) > MAX_BODY:
+        body = stream.read(MAX_BODY_BYTES + 1)
+        if len(body) > MAX_BODY_BYTES:
             raise BodyTooLarge
         try:
             document = json.loads(body.decode(), parse_constant=_no_constant)
@@ -37,11 +37,9 @@ class StrictJSONParser(JSONParser):
         except ValueError as error:
             raise ParseError(f"The body is not JSON: {error}.") from error
         if not isinstance(document, dict):
-            raise ParseError(f"The body is a JSON {_KINDS.get(type(document), 'value')}; it must be an object.")
+            kinds = {list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+            raise ParseError(f"The body is a JSON {kinds.get(type(document), 'null')}; it must be an object.")
         return document
-
-
-_KINDS = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
 
 
 def _no_constant(name: str) -> NoReturn:

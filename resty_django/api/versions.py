@@ -6,12 +6,9 @@ A change without `If-Match` applies to any version.
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
-
-_TAG: Final = re.compile(r'\s*(W/)?"([^"]*)"\s*')
 
 
 class PreconditionFailed(APIException):
@@ -32,7 +29,7 @@ def check_version(request: Request, version: int) -> None:
     header = request.headers.get("If-Match")
     if header is None or header.strip() == "*":
         return
-    tags = [_TAG.fullmatch(entity_tag) for entity_tag in header.split(",")]
+    tags = [re.fullmatch(r'\s*(W/)?"([^"]*)"\s*', entity_tag) for entity_tag in header.split(",")]
     if not any(tag is not None and not tag[1] and tag[2] == str(version) for tag in tags):
         raise PreconditionFailed(
             f"The object now has version {version}, which does not match If-Match. Read it again, and repeat."

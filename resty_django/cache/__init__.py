@@ -15,7 +15,7 @@ from resty_django import lazy
 if TYPE_CHECKING:
     from resty_django.lock import LockTimeout
 
-    from .broadcasts.channel import Channel
+    from .broadcasts.channel import InvalidationChannel
     from .broadcasts.events import EventChannel
     from .circuit_breaker.breaker import current_outages
     from .decorators.functions import cached
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from .mlcache.bulk import Bulk
     from .mlcache.cache import MLCache
     from .mlcache.registry import mlcaches
-    from .mlcache.results import Fresh, Hit, Level, Peek, Result, Serializer
+    from .mlcache.results import Fresh, GetResult, Hit, Level, Peek, Serializer
     from .model_dependencies.dependency import Dependency, invalidate_on
     from .model_dependencies.querysets import CacheInvalidatingManager, CacheInvalidatingQuerySet
     from .serialization.classes import register_type
     from .shortcuts import ainvalidate_tags, invalidate_tags
-    from .statistics.counts import Stats
+    from .statistics.counts import CacheStats
     from .storage.lru import LRU
     from .storage.versioned import VersionedLRU
 
@@ -56,13 +56,15 @@ __all__ = [
     "CacheError",
     "CacheInvalidatingManager",
     "CacheInvalidatingQuerySet",
+    "CacheStats",
     "CallbackFailed",
-    "Channel",
     "ChannelFailed",
     "Dependency",
     "EventChannel",
     "Fresh",
+    "GetResult",
     "Hit",
+    "InvalidationChannel",
     "Level",
     "LockFailed",
     "LockTimeout",
@@ -70,11 +72,9 @@ __all__ = [
     "NoChannel",
     "Peek",
     "RemoteError",
-    "Result",
     "Serializer",
     "SerializerFailed",
     "SourceError",
-    "Stats",
     "UnknownCache",
     "VersionedLRU",
     "ainvalidate_tags",
@@ -96,7 +96,7 @@ __getattr__ = lazy.members(
     __name__,
     {
         ".lock": "LockTimeout",
-        "broadcasts.channel": "Channel",
+        "broadcasts.channel": "InvalidationChannel",
         "broadcasts.events": "EventChannel",
         "circuit_breaker.breaker": "current_outages",
         "decorators.functions": "cached",
@@ -107,12 +107,12 @@ __getattr__ = lazy.members(
         "mlcache.bulk": "Bulk",
         "mlcache.cache": "MLCache",
         "mlcache.registry": "mlcaches",
-        "mlcache.results": "Fresh Hit Level Peek Result Serializer",
+        "mlcache.results": "Fresh GetResult Hit Level Peek Serializer",
         "model_dependencies.dependency": "Dependency invalidate_on",
         "model_dependencies.querysets": "CacheInvalidatingManager CacheInvalidatingQuerySet",
         "serialization.classes": "register_type",
         "shortcuts": "ainvalidate_tags invalidate_tags",
-        "statistics.counts": "Stats",
+        "statistics.counts": "CacheStats",
         "storage.lru": "LRU",
         "storage.versioned": "VersionedLRU",
     },

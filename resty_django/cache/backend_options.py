@@ -15,21 +15,16 @@ from resty_django.conf.validators import dotted_path
 from resty_django.text.durations import DURATION, is_number, parse_duration, seconds_of
 from resty_django.text.suggestions import did_you_mean
 
-from .storage.compression import ABOVE, ALGORITHMS, LIMIT, option_faults
+from .storage.compression import ALGORITHMS, COMPRESS_ABOVE_BYTES, MAX_DECOMPRESSED_BYTES, option_faults
 
 BACKEND: Final = "resty_django.cache.backend.MLCacheBackend"
 
 
-DEFAULT_TIMEOUT: Final = 300
-"""Seconds, as in Django."""
-REVERSE: Final = "REVERSE_KEY_FUNCTION"
+REVERSE_OPTION: Final = "REVERSE_KEY_FUNCTION"
 """The option with a function that undoes `KEY_FUNCTION`. Each cache has its own."""
 
 
-ON_ERROR: Final = ("miss", "raise")
-
-
-class Options(NamedTuple):
+class BackendOptions(NamedTuple):
     """The OPTIONS. `lru_size`: maximum items in L1 (0: no L1). `lru_ttl`: maximum seconds in L1 (0: as in L2).
 
     `on_error`: while the store is down, "miss": reads find nothing, and writes return False; "raise": both raise
@@ -40,33 +35,28 @@ class Options(NamedTuple):
     lru_ttl: float = 1.0
     on_error: str = "miss"
     compress: str | None = None
-    compress_above: int = ABOVE
-    decompress_limit: int = LIMIT
+    compress_above: int = COMPRESS_ABOVE_BYTES
+    decompress_limit: int = MAX_DECOMPRESSED_BYTES
 
 
-NAMES: Final = (*(name.upper() for name in Options._fields), REVERSE)
-COMPRESSION: Final = ("COMPRESS", "COMPRESS_ABOVE", "DECOMPRESS_LIMIT")
-_KNOWN: Final = f"Options: {', '.join(NAMES)}."
-
-
-def options_of(location: str, options: Mapping[str, Any]) -> Options:
+def options_of(location: str, options: Mapping[str, Any]) -> BackendOptions:
     """Return the OPTIONS of a cache. Raise `ImproperlyConfigured`."""
     for fault in faults(location, options):
         raise ImproperlyConfigured(f"A cache in CACHES with BACKEND {BACKEND!r}: {fault}")
     return common_options(options)
 
 
-def common_options(options: Mapping[str, Any]) -> Options:
+def common_options(options: Mapping[str, Any]) -> BackendOptions:
     """Return the valid OPTIONS that all caches with the same LOCATION share."""
-    shared = {name.lower(): value for name, value in options.items() if name != REVERSE}
+    shared = {name.lower(): value for name, value in options.items() if name != REVERSE_OPTION}
     if "lru_ttl" in shared:
         shared["lru_ttl"] = parse_duration(shared["lru_ttl"])
-    return Options(**shared)
+    return BackendOptions(**shared)
 
 
 def default_timeout(params: Mapping[str, Any]) -> float | None:
     """Return the TIMEOUT of a cache in seconds; None: forever. Raise `ImproperlyConfigured`."""
-    timeout = params.get("timeout", params.get("TIMEOUT", DEFAULT_TIMEOUT))
+    timeout = params.get("timeout", params.get("TIMEOUT", 300))
     for fault in timeout_faults(timeout):
         raise ImproperlyConfigured(f"A cache in CACHES with BACKEND {BACKEND!r}: {fault}")
     return timeout if timeout is None or isinstance(timeout, int | float) else _seconds(timeout)
@@ -100,17 +90,19 @@ def faults(location: object, options: Mapping[str, Any]) -> Iterator[str]:
             if seconds is None or seconds < 0:
                 yield f"LRU_TTL must be {DURATION} of at least 0, not {value!r}."
         elif name == "ON_ERROR":
-            if value not in ON_ERROR:
-                yield f"ON_ERROR must be {' or '.join(map(repr, ON_ERROR))}, not {value!r}."
-        elif name in COMPRESSION:
+            if value not in ("miss", "raise"):
+                yield f"ON_ERROR must be 'miss' or 'raise', not {value!r}."
+        elif name in ("COMPRESS", "COMPRESS_ABOVE", "DECOMPRESS_LIMIT"):
             yield from option_faults({name: value})
             if name == "COMPRESS":
                 yield from _missing_packages(value)
-        elif name == REVERSE:
+        elif name == REVERSE_OPTION:
             if not callable(value) and dotted_path(value):
-                yield f"{REVERSE} {dotted_path(value)}."
+                yield f"{REVERSE_OPTION} {dotted_path(value)}."
         else:
-            yield f"{name} is not an option of this cache. {did_you_mean(name, NAMES, _KNOWN, quote='')}"
+            names = (*map(str.upper, BackendOptions._fields), REVERSE_OPTION)
+            hint = did_you_mean(name, names, f"Options: {', '.join(names)}.", quote="")
+            yield f"{name} is not an option of this cache. {hint}"
 
 
 def _missing_packages(algorithm: object) -> Iterator[str]:

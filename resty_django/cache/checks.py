@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -20,17 +20,17 @@ from django.core.checks import CheckMessage, Error, Warning
 from resty_django.address import see
 from resty_django.conf import all_problems, conf
 
-from .backend_options import BACKEND, Options, common_options, faults, timeout_faults
+from .backend_options import BACKEND, BackendOptions, common_options, faults, timeout_faults
 
 SESSIONS: Final = "django.contrib.sessions.backends.cache"
 HINT: Final = see("docs/cache-backend.md").strip() or None
 
 
-def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_backends(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return one message per problem. Problems of `RESTY_DJANGO` itself are reported elsewhere."""
     if all_problems():
         return []
-    options_by_location: dict[object, Options] = {}
+    options_by_location: dict[object, BackendOptions] = {}
     messages: list[CheckMessage] = []
     for alias, config in settings.CACHES.items():
         if config.get("BACKEND") != BACKEND:
@@ -69,7 +69,7 @@ def _shared(alias: str, location: str) -> Iterator[CheckMessage]:
         )
 
 
-def _sessions(alias: str, options: Options) -> Iterator[CheckMessage]:
+def _sessions(alias: str, options: BackendOptions) -> Iterator[CheckMessage]:
     if settings.SESSION_ENGINE == SESSIONS and alias == settings.SESSION_CACHE_ALIAS and options.on_error == "miss":
         yield Warning(
             f"CACHES[{alias!r}] stores the sessions. While its store is down, they are not found, so an outage would "

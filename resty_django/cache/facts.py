@@ -8,7 +8,7 @@ from resty_django.sansio import run
 
 from .circuit_breaker.breaker import Outage, StoreBreaker, breakers_of, current_outages
 from .inventory import CacheInfo, all_caches
-from .statistics.counts import History, history
+from .statistics.counts import CacheHistory, history
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class CacheFacts:
     """A cache and its counts, which are zero if `error` says why they are unavailable."""
 
     info: CacheInfo
-    history: History = field(default_factory=lambda: history(None, 0.0))
+    history: CacheHistory = field(default_factory=lambda: history(None, 0.0))
     error: Exception | None = None
 
     @property
@@ -25,7 +25,7 @@ class CacheFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CachesOverview:
     """All caches by name, the outages of their stores, and whether this process can use each store."""
 
     caches: list[CacheFacts]
@@ -33,12 +33,12 @@ class Facts:
     stores: dict[str, bool]
 
 
-def facts() -> Facts:
+def facts() -> CachesOverview:
     """Return the state of all caches. Never raise."""
     breakers = breakers_of(StoreBreaker)
     down = {breaker.name for breaker in breakers if breaker.down}  # earlier settings may have left one of that name
     stores = {name: name not in down for name in sorted({breaker.name for breaker in breakers})}
-    return Facts([facts_of(info) for info in all_caches().values()], current_outages(), stores)
+    return CachesOverview([facts_of(info) for info in all_caches().values()], current_outages(), stores)
 
 
 def facts_of(info: CacheInfo) -> CacheFacts:

@@ -9,17 +9,14 @@ from resty_django.health import Finding, findings_or
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict
 
-from .backend.store import Store
+from .backend.store import BackendStore
 from .broadcasts.channel import to_poll
 from .broadcasts.events import EventChannel
 from .facts import CacheFacts, facts
 from .inventory import CacheInfo
 
-MINUTES: Final = 10
+FAILURE_MINUTES: Final = 10
 """Minutes for which a failed callback is reported."""
-TIMEOUT: Final = 0.3
-"""Maximum seconds to wait for a missing event."""
-PROBED: Final = "mlcache:probe"
 
 
 def probe() -> Iterator[Finding]:
@@ -28,7 +25,7 @@ def probe() -> Iterator[Finding]:
     """
     caches = facts().caches
     count = "1 cache" if len(caches) == 1 else f"{len(caches)} caches"
-    ok = Finding("ok", "cache", f"{count} can be used. No callback failed in the last {MINUTES} minutes.")
+    ok = Finding("ok", "cache", f"{count} can be used. No callback failed in the last {FAILURE_MINUTES} minutes.")
     yield from findings_or(ok, *map(_check, caches), _channels(cache.info for cache in caches))
 
 
@@ -39,25 +36,25 @@ def _check(cache: CacheFacts) -> Iterator[Finding]:
         return
     for dictionary in dict.fromkeys([counter.dictionary, *_dictionaries(cache.info)]):
         try:
-            dictionary.get(PROBED)
+            dictionary.get("mlcache:probe")
         except Exception as error:
             yield Finding("error", subject, f"Its dictionary {dictionary.name} is unavailable: {error}")
             return
     if cache.error is not None:
         yield Finding("error", subject, f"Its counts are unavailable: {cache.error}")
-    recent = cache.history.last(MINUTES)
+    recent = cache.history.last(FAILURE_MINUTES)
     if recent.callback_errors:
         text = f"{recent.callback_errors:,} of {recent.callbacks:,} callbacks failed."
-        yield Finding("warning", subject, f"In the last {MINUTES} minutes {text}")
+        yield Finding("warning", subject, f"In the last {FAILURE_MINUTES} minutes {text}")
     if recent.storeless:
         text = f"{recent.storeless:,} calls did without L2, because its store was down."
-        yield Finding("warning", subject, f"In the last {MINUTES} minutes {text}")
+        yield Finding("warning", subject, f"In the last {FAILURE_MINUTES} minutes {text}")
 
 
 def _dictionaries(info: CacheInfo) -> list[SharedDict]:
     if info.cache is None:
         return []
-    return [*info.cache.dictionaries, *([] if isinstance(info.cache, Store) else [info.cache.locks])]
+    return [*info.cache.dictionaries, *([] if isinstance(info.cache, BackendStore) else [info.cache.locks])]
 
 
 def _channels(caches: Iterable[CacheInfo]) -> Iterator[Finding]:
@@ -70,7 +67,7 @@ def _channels(caches: Iterable[CacheInfo]) -> Iterator[Finding]:
             continue
         polled.add(identity)
         try:
-            run(to_poll(channel, TIMEOUT))
+            run(to_poll(channel, 0.3))
         except Exception as error:
             yield Finding(
                 "error", f"channel of {info.name}", f"Invalidations from other processes cannot be received: {error}"

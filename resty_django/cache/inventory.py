@@ -11,11 +11,11 @@ from django.conf import settings
 
 from resty_django.shdict import SharedDict, shdicts
 
-from .backend.store import NAME, Store, stores
+from .backend.store import DJANGO_CACHE_PREFIX, BackendStore, stores
 from .backend_options import BACKEND, options_of
 from .mlcache.cache import MLCache, live_caches
 from .mlcache.registry import mlcaches
-from .statistics.reporter import Counter, listed
+from .statistics.reporter import CacheCounter, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class CacheInfo:
     `counter` reads the counts that they flush."""
 
     name: str
-    cache: MLCache | Store | None = None
-    counter: Counter | None = None
+    cache: MLCache | BackendStore | None = None
+    counter: CacheCounter | None = None
     error: Exception | None = None
 
 
@@ -35,12 +35,12 @@ def all_caches() -> dict[str, CacheInfo]:
     for name, create in _configured():
         if name not in caches:
             caches[name] = _info(name, create)
-    in_use: list[MLCache | Store] = [*live_caches(), *stores.values()]
+    in_use: list[MLCache | BackendStore] = [*live_caches(), *stores.values()]
     for cache in in_use:
         caches.setdefault(cache.name, CacheInfo(cache.name, cache, cache.counter))
     for dictionary in _dictionaries(caches.values()):
         for name in _listed(dictionary):
-            caches.setdefault(name, CacheInfo(name, None, Counter(name, dictionary)))
+            caches.setdefault(name, CacheInfo(name, None, CacheCounter(name, dictionary)))
     return dict(sorted(caches.items()))
 
 
@@ -55,10 +55,10 @@ def _configured() -> Iterator[tuple[str, Callable[[], Any]]]:
     for config in settings.CACHES.values():
         if config.get("BACKEND") == BACKEND:
             location = str(config.get("LOCATION", ""))
-            yield NAME + location, partial(_store, location, config.get("OPTIONS") or {})
+            yield DJANGO_CACHE_PREFIX + location, partial(_store, location, config.get("OPTIONS") or {})
 
 
-def _store(location: str, options: Mapping[str, Any]) -> Store:
+def _store(location: str, options: Mapping[str, object]) -> BackendStore:
     return stores.of(location, options_of(location, options))
 
 

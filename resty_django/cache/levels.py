@@ -25,7 +25,7 @@ from .broadcasts.channel import (
     PURGE,
     TAGS,
     Carried,
-    Channel,
+    InvalidationChannel,
     carried,
     keys_text,
     parts_of,
@@ -34,7 +34,7 @@ from .broadcasts.channel import (
 from .circuit_breaker.breaker import breaker_of
 from .circuit_breaker.guarded import guarded
 from .errors import ChannelFailed
-from .statistics.reporter import Counter
+from .statistics.reporter import CacheCounter
 from .storage.compression import Compressor
 from .storage.lru import LRU
 from .storage.shielding import arun_shielded
@@ -56,28 +56,27 @@ Event = tuple[str, str]
 class Levels(ABC):
     """Finds and forgets the values of one cache in both levels, and notifies the other processes.
 
-    `name`: of the cache. `prefix`: of its keys in L2. `dictionaries`: of L2: for values, and for cached None if that is
-    separate. `channel`: to other processes (None: no process is notified). `compressor`: of the values in L2. `clock`:
-    seconds, the same in all processes that share the dictionaries.
+    `name`: of the cache. `dictionaries`: of L2: for values, and for cached None if that is separate. `channel`: to
+    other processes (None: no process is notified). `compressor`: of the values in L2.
 
     `on_error`: the default for calls. While the store of L2 is down, "raise" raises `Unavailable`. With anything else,
     what is deleted leaves L1 at once, and L2 when the store answers again, before this process reads it.
     """
 
+    prefix = ""
+    """Of the keys in L2."""
+
     def __init__(
         self,
         name: str,
-        prefix: str,
         lru: LRU,
         dictionaries: Sequence[SharedDict],
-        channel: Channel | None,
-        counter: Counter,
+        channel: InvalidationChannel | None,
+        counter: CacheCounter,
         compressor: Compressor,
         on_error: str,
-        clock: Callable[[], float] | None = None,
     ) -> None:
         self.name = name
-        self.prefix = prefix
         self.lru = lru
         self.dictionaries = tuple(dictionaries)
         self._in_memory = all(dictionary.engine == "lmdb" for dictionary in dictionaries)
@@ -89,7 +88,8 @@ class Levels(ABC):
         self.compressor = compressor
         self.on_error = on_error
         # Records in Redis are read on other machines, records in LMDB only on this one.
-        self.clock = clock or (time.time if self.shm.engine == "redis" else time.monotonic)
+        self.clock = time.time if self.shm.engine == "redis" else time.monotonic
+        """Seconds, the same in all processes that share the dictionaries."""
         self.tags = TagVersions(self.shm, name)
         self.index = index_of(lru)
         self.invalidations = INVALIDATIONS + name
@@ -107,7 +107,7 @@ class Levels(ABC):
     # --- reading many keys ---
 
     @abstractmethod
-    def record(self, raw: Any, key: str) -> Any:
+    def record(self, raw: object, key: str) -> Any:
         """Decode an item in L2. If this cache has not written it, log that it counts as absent, and return None."""
 
     def unreadable(self, key: str, error: SharedDictError) -> None:
@@ -128,7 +128,7 @@ class Levels(ABC):
             values |= yield Step(self.miss.get_many, self.miss.aget_many, (missing, on_error))
         return {names[name]: raw for name, raw in values.items()} if self.prefix else values, errors
 
-    def valid(self, raws: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+    def valid(self, raws: Mapping[str, object]) -> Steps[dict[str, Any]]:
         """Return the records of these items by key, except for records with an invalidated tag."""
         records: dict[str, Any] = {}
         tags: dict[str, Versions] = {}
@@ -146,7 +146,10 @@ class Levels(ABC):
     # --- deleting ---
 
     def delete(self, key: str, on_error: str | None = None) -> Steps[bool]:
-        """Delete a key. Return whether it existed, as far as known. Written out: it is a hot path."""
+        """Delete a key. Return whether it existed, as far as known.
+
+        Written out, because `change` would take a sixth longer.
+        """
         name, mode, existed = self.prefix + key, on_error or self.on_error, False
         entry, broadcasts = self.carried(self.invalidations, key)
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
@@ -20,8 +20,8 @@ from django.http import HttpRequest, HttpResponseBase
 from resty_django.sansio import arun, run
 from resty_django.text import logger
 
-from .backend.store import Store, stores
-from .broadcasts.channel import Channel, to_poll
+from .backend.store import BackendStore, stores
+from .broadcasts.channel import InvalidationChannel, to_poll
 from .broadcasts.events import EventChannel
 from .errors import ChannelFailed
 from .mlcache.cache import MLCache
@@ -29,10 +29,8 @@ from .mlcache.registry import mlcaches
 
 log = logger("resty_django.cache")
 
-PAUSE: Final = 1.0
-"""Seconds before a channel that failed is polled again."""
-TIMEOUT: Final = 0.3
-"""Maximum seconds to wait for a missing event."""
+EVENT_TIMEOUT_SECONDS: Final = 0.3
+"""Maximum time to wait for a missing event."""
 
 
 class UpdateMiddleware:
@@ -42,10 +40,10 @@ class UpdateMiddleware:
     sync_capable = True
     async_capable = True
 
-    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
         self.get_response = get_response
         self.down: dict[object, float] = {}
-        """Monotonic time at which failed channels are polled again."""
+        """Monotonic time at which failed channels are polled again: a second after the failure."""
         self._async = iscoroutinefunction(get_response)
         if self._async:
             markcoroutinefunction(self)
@@ -57,20 +55,21 @@ class UpdateMiddleware:
         for identity, channel in _channels(caches).items():
             if self._may_poll(identity):
                 with self._noting_failure(identity):
-                    run(to_poll(channel, TIMEOUT))
+                    run(to_poll(channel, EVENT_TIMEOUT_SECONDS))
         for cache in caches:
             cache.counter.flush_due()
-        return self.get_response(request)  # type: ignore[no-any-return]
+        return self.get_response(request)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         caches = _in_use()
         for identity, channel in _channels(caches).items():
             if self._may_poll(identity):
                 with self._noting_failure(identity):
-                    await arun(to_poll(channel, TIMEOUT))
+                    await arun(to_poll(channel, EVENT_TIMEOUT_SECONDS))
         for cache in caches:
             await cache.counter.aflush_due()
-        return await self.get_response(request)  # type: ignore[no-any-return]
+        response = self.get_response(request)
+        return await response if isinstance(response, Awaitable) else response
 
     def _may_poll(self, identity: object) -> bool:
         return not self.down or time.monotonic() >= self.down.get(identity, 0.0)
@@ -83,16 +82,16 @@ class UpdateMiddleware:
         except ChannelFailed as error:
             if identity not in self.down:
                 log.error("Requests may see old values until the channel of the caches is back: %s", error)
-            self.down[identity] = time.monotonic() + PAUSE
+            self.down[identity] = time.monotonic() + 1
 
 
-def _in_use() -> list[MLCache | Store]:
+def _in_use() -> list[MLCache | BackendStore]:
     return [*mlcaches.all(initialized_only=True), *stores.values()]
 
 
-def _channels(caches: Iterable[MLCache | Store]) -> dict[object, Channel]:
+def _channels(caches: Iterable[MLCache | BackendStore]) -> dict[object, InvalidationChannel]:
     """Return the channels of the caches by identity; only one over events, because it covers all of them."""
-    channels: dict[object, Channel] = {}
+    channels: dict[object, InvalidationChannel] = {}
     for cache in caches:
         channel = cache.channel
         if channel is not None and hasattr(channel, "poll"):

@@ -11,20 +11,10 @@ from resty_django import overview
 from resty_django.health import described
 from resty_django.metrics import Family, Sample, family
 from resty_django.minute_series.records import summed
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 
 from .facts import facts
-from .statistics.counts import Stats
-
-REASONS = ("expired", "invalidated", "evicted", "new")
-LEVELS = ("l1", "l2", "l3", "stale", "misses", "errors")
-COUNTS = {
-    "resty_cache_callback_errors": ("callback_errors", "Callbacks that failed."),
-    "resty_cache_storeless_calls": ("storeless", "Reads and writes without L2, because its store was down."),
-    "resty_cache_compressible_bytes": ("compressible_bytes", "Size of the values to compress, before compression."),
-    "resty_cache_compressed_bytes": ("compressed_bytes", "Size of the same values in L2."),
-}
-"""The fields of `Stats` by metric."""
+from .statistics.counts import CacheStats
 
 
 def panel() -> Tile:
@@ -34,13 +24,13 @@ def panel() -> Tile:
     if len(histories) == len(now.caches) and not now.outages and not any(each.total.calls for each in histories):
         return Tile(notes=[_("Nothing was cached yet. Decorate a view with @cache_view, or call cached().")])
     rows = [
-        Row(cache.name, error=described(cache.error))
+        TileRow(cache.name, error=described(cache.error))
         if cache.error
-        else Row(cache.name, _figures(cache.history.hour), query=urlencode({"find": cache.name}))
+        else TileRow(cache.name, _figures(cache.history.hour), query=urlencode({"find": cache.name}))
         for cache in sorted(now.caches, key=lambda cache: (-cache.history.hour.calls, cache.name))
     ]
     return overview.tile(
-        _figures(summed((history.hour for history in histories), Stats())),
+        _figures(summed((history.hour for history in histories), CacheStats())),
         rows,
         bars=[
             sum(minute.counts.calls for minute in column)
@@ -58,7 +48,7 @@ def panel() -> Tile:
     )
 
 
-def _figures(stats: Stats) -> list[Figure]:
+def _figures(stats: CacheStats) -> list[Figure]:
     def share(count: int) -> float | None:
         return count / stats.calls if stats.calls else None
 
@@ -77,17 +67,24 @@ def families() -> Iterator[Family]:
     now = facts()
     totals = [(cache.name, cache.history.total) for cache in now.caches if cache.error is None]
     text = "Calls by result: l1 (memory), l2 (shared dictionary), l3 (source), stale, misses, errors."
-    calls = (((name, level), getattr(total, level)) for name, total in totals for level in LEVELS)
+    levels = ("l1", "l2", "l3", "stale", "misses", "errors")
+    calls = (((name, level), getattr(total, level)) for name, total in totals for level in levels)
     yield family("resty_cache_calls", "counter", text, "cache level", calls)
     text = (
         "Calls by level l3 and misses, by reason: expired, invalidated, evicted, new (not seen before by the process)."
     )
-    misses = (((name, reason), getattr(total, reason)) for name, total in totals for reason in REASONS)
+    reasons = ("expired", "invalidated", "evicted", "new")
+    misses = (((name, reason), getattr(total, reason)) for name, total in totals for reason in reasons)
     yield family("resty_cache_misses", "counter", text, "cache reason", misses)
     text = "Callbacks that called the source, and their duration in seconds."
     callbacks = [Sample((name,), total.callback_seconds, total.callbacks) for name, total in totals]
     yield Family("resty_cache_callback_seconds", "summary", text, ("cache",), callbacks)
-    for metric, (count, text) in COUNTS.items():
+    for metric, count, text in (
+        ("resty_cache_callback_errors", "callback_errors", "Callbacks that failed."),
+        ("resty_cache_storeless_calls", "storeless", "Reads and writes without L2, because its store was down."),
+        ("resty_cache_compressible_bytes", "compressible_bytes", "Size of the values to compress, before compression."),
+        ("resty_cache_compressed_bytes", "compressed_bytes", "Size of the same values in L2."),
+    ):
         yield family(metric, "counter", text, "cache", ((name, getattr(total, count)) for name, total in totals))
     text = "Whether this process can use the stores of its caches."
     yield family("resty_cache_store_up", "gauge", text, "store", now.stores.items())

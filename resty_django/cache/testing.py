@@ -19,13 +19,13 @@ from typing import Any, Final
 from unittest import mock
 
 from resty_django.minute_series.records import summed
-from resty_django.shdict import Outcome, SharedDict
+from resty_django.shdict import SharedDict, StoreOutcome
 
 from .backend import MLCacheBackend
-from .backend.store import Store, stores
+from .backend.store import BackendStore, stores
 from .circuit_breaker.guarded import GuardedDict
 from .mlcache.cache import MLCache, live_caches
-from .statistics.counts import Stats
+from .statistics.counts import CacheStats
 from .storage.lru import LRU
 
 __all__ = ["CacheCounts", "assert_cache", "caches_disabled", "count_cache"]
@@ -40,13 +40,13 @@ class CacheCounts:
         self._cache = cache
         self._before = {counted: tuple(counted.counter.now) for counted in _counted(cache)}
 
-    def stats(self) -> Stats:
+    def stats(self) -> CacheStats:
         """Return all counts."""
         since = (
-            Stats(*map(sub, counted.counter.now, self._before.get(counted, Stats())))
+            CacheStats(*map(sub, counted.counter.now, self._before.get(counted, CacheStats())))
             for counted in _counted(self._cache)
         )
-        return summed(since, Stats())
+        return summed(since, CacheStats())
 
     @property
     def hits(self) -> int:
@@ -118,7 +118,7 @@ def caches_disabled() -> Iterator[None]:
                 cache.loader.errors.copies.flush_all()
             stack.callback(cache.lru.flush_all)
             cache.lru.flush_all()
-            for guarded in [cache.shm] if isinstance(cache, Store) else cache.loader.guarded():
+            for guarded in [cache.shm] if isinstance(cache, BackendStore) else cache.loader.guarded():
                 _disable(stack, guarded)
         stack.enter_context(mock.patch.object(LRU, "put", _store_nothing))
         stack.enter_context(mock.patch.object(LRU, "replace", _only_delete))
@@ -127,21 +127,19 @@ def caches_disabled() -> Iterator[None]:
 
 
 def _disable(stack: ExitStack, guarded: Any) -> None:
-    nothing = _NoDict(guarded.dictionary)
-    for name, substitute in {"dictionary": nothing, "get": nothing.get, "aget": nothing.aget}.items():
-        stack.enter_context(mock.patch.object(guarded, name, substitute))
+    stack.enter_context(mock.patch.object(guarded, "dictionary", _NoDict(guarded.dictionary)))
 
 
-def _store_nothing(self: LRU, *args: Any) -> None:
+def _store_nothing(self: LRU, *args: object) -> None:
     """Take the place of `LRU.put`."""
 
 
-def _only_delete(self: LRU, key: Hashable, *args: Any) -> None:
+def _only_delete(self: LRU, key: Hashable, *args: object) -> None:
     """Take the place of `LRU.replace`."""
     self.delete(key)
 
 
-def _counted(cache: Countable | None) -> list[MLCache | Store]:
+def _counted(cache: Countable | None) -> list[MLCache | BackendStore]:
     if cache is None:
         return [*live_caches(), *stores.values()]
     return [cache.store if isinstance(cache, MLCacheBackend) else cache]
@@ -171,7 +169,7 @@ class _NoDict:
 
 
 def _twin(call: Callable[..., Any]) -> Callable[..., Any]:
-    async def awaited(*args: Any, **options: Any) -> Any:
+    async def awaited(*args: object, **options: Any) -> Any:
         return call(*args, **options)
 
     return awaited
@@ -185,13 +183,13 @@ def _incr(key: object, by: float = 1, init: float | None = None, init_ttl: float
     return by if init is None else init + by
 
 
-def _reply(value: Any) -> Callable[..., Any]:
+def _reply(value: object) -> Callable[..., Any]:
     return lambda *args, **options: value
 
 
 _REPLIES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(("get_item", "get_stale", "ttl", "flush_all"), _reply(None)),
-    **dict.fromkeys(("set", "safe_set", "add", "add_or_get", "safe_add"), _reply(Outcome.STORED)),
+    **dict.fromkeys(("set", "safe_set", "add", "add_or_get", "safe_add"), _reply(StoreOutcome.STORED)),
     **dict.fromkeys(("delete", "expire", "expire_if"), _reply(False)),
     **dict.fromkeys(("delete_many", "flush_expired"), _reply(0)),
     "get": lambda key, default=None: default,

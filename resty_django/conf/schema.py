@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from resty_django import extras
 from resty_django.address import see
@@ -28,10 +28,14 @@ from resty_django.text.suggestions import did_you_mean
 SETTING: Final = "RESTY_DJANGO"
 
 Kind = Literal["unknown", "type", "value", "missing"]
-Fault = tuple[str, str]
-"""An item of a section's `faults()`: the field name, and the end of a sentence about its value."""
-
 T = TypeVar("T")
+
+
+class Fault(NamedTuple):
+    """A field whose value conflicts with another one. `text`: the end of a sentence that begins with its key."""
+
+    field: str
+    text: str
 
 
 @runtime_checkable
@@ -159,12 +163,9 @@ def unknown_key(key: object, path: tuple[str, ...], candidates: typing.Iterable[
 def wrong_type(value: object, path: tuple[str, ...], expected: str) -> Problem:
     """Return the problem. The value is part of it only where a number was expected: a text may be a secret."""
     actual = "None" if value is None else type(value).__name__
-    if expected in _SHOWN and isinstance(value, str | int | float):
+    if expected in ("True or False", "a whole number", "a number") and isinstance(value, str | int | float):
         actual = f"{value!r:.60} ({actual})"
     return Problem("type", path, f"{key_text(path)} must be {expected}, not {actual}.")
-
-
-_SHOWN: typing.Final = ("True or False", "a whole number", "a number")
 
 
 @cache
@@ -230,8 +231,8 @@ def decode(cls: type[T], raw: object, path: tuple[str, ...]) -> tuple[T | None, 
     built = cls(**values)
     if isinstance(built, Checked):
         problems = [
-            Problem("value", (*path, name.upper()), f"{key_text((*path, name.upper()))} {fault}.")
-            for name, fault in built.faults()
+            Problem("value", (*path, fault.field.upper()), f"{key_text((*path, fault.field.upper()))} {fault.text}.")
+            for fault in built.faults()
         ]
     return (None if problems else built), problems
 

@@ -36,7 +36,8 @@ class Section(Generic[T]):
         if instance is None:
             return self
         try:
-            return instance.cache[self.key]  # type: ignore[no-any-return]
+            values: T = instance.cache[self.key]
+            return values
         except KeyError:
             return instance.load(self)
 

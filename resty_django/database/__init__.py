@@ -14,22 +14,23 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, ParamSpec, TypeVar
 
 from django.db import Error as DatabaseError
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpResponseBase
 
 from resty_django.text import logger
 
-View = TypeVar("View", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+View = TypeVar("View", bound=Callable[..., HttpResponseBase | Awaitable[HttpResponseBase]])
 
 log = logger("resty_django.database")
 
-_TIMED: Final = ("connect", "is_usable", "_close", "_commit", "_rollback", "_savepoint", "_set_autocommit")
-"""Methods of Django's wrapper that talk to the database without a cursor."""
-MARGIN: Final = 0.5
+MARGIN_SECONDS: Final = 0.5
 """Seconds beyond the limit after which `watched` aborts an operation, and between two of its checks."""
 
 
@@ -46,7 +47,8 @@ class LimitedConnection:
         wrapper.close()
         wrapper.settings_dict = limited_settings(wrapper.settings_dict, wrapper.vendor, seconds)
         self._open, self._shut = wrapper.connect, wrapper._close
-        for name in _TIMED:
+        # The methods that talk to the database without a cursor.
+        for name in ("connect", "is_usable", "_close", "_commit", "_rollback", "_savepoint", "_set_autocommit"):
             setattr(wrapper, name, self._timed(getattr(wrapper, name)))
         wrapper.connect, wrapper._close = self._timed(self._connect), self._timed(self._close)
         wrapper.execute_wrappers.append(self._execute)
@@ -73,12 +75,12 @@ class LimitedConnection:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Abort each operation in the block that takes `MARGIN` longer than the limit, in another thread."""
+        """Abort each operation in the block that takes `MARGIN_SECONDS` longer than the limit, in another thread."""
         ended = threading.Event()
 
         def watch() -> None:
-            while not ended.wait(MARGIN):
-                if self.waited >= self._seconds + MARGIN:
+            while not ended.wait(MARGIN_SECONDS):
+                if self.waited >= self._seconds + MARGIN_SECONDS:
                     self.abort()
 
         threading.Thread(target=watch, name="resty-database-watchdog", daemon=True).start()
@@ -108,8 +110,8 @@ class LimitedConnection:
                 self._handle = None
         self._shut()
 
-    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
+    def _timed(self, method: Callable[P, R]) -> Callable[P, R]:
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
             before, self._since = self._since, time.monotonic()
             try:
                 return method(*args, **kwargs)
@@ -118,8 +120,8 @@ class LimitedConnection:
 
         return timed
 
-    def _execute(self, execute: Callable[..., Any], *args: Any) -> Any:
-        return self._timed(execute)(*args)
+    def _execute(self, execute: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._timed(execute)(*args, **kwargs)
 
 
 def limited_settings(settings: Mapping[str, Any], vendor: str, seconds: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ entry follows the operation. If the database rejects the entry, the log repeats 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.apps import apps
 from django.contrib.auth import get_user_model
@@ -18,16 +18,15 @@ from resty_django.text import logger, printable
 
 log = logger("resty_django.admin")
 
-LONGEST: Final = 2000
+MAX_MESSAGE_CHARS: Final = 2000
 """Length of an entry in characters."""
 
 
-def add_entries(user: Any, rows: Sequence[models.Model], text: str, flag: int | None = None) -> str:
-    """Add an entry for each of `rows`. Return "", or the error of a database that rejects them. Log a warning then.
+def add_entries(user: object, rows: Sequence[models.Model], text: str, flag: int | None = None) -> str:
+    """Add an entry for each of `rows`. Return "", or the error of a database that rejects them, which is also logged.
 
-    `flag`: `ADDITION`, `CHANGE` (default) or `DELETION` of `django.contrib.admin.models`. None is added on sites
-    without `django.contrib.admin`, nor for anonymous callers and those known by a token alone, which have no row in the
-    user table.
+    `flag`: `ADDITION`, `CHANGE` (default) or `DELETION` of `django.contrib.admin.models`. Nothing is added on sites
+    without `django.contrib.admin`, or for callers without a row in the user table, such as anonymous users.
     """
     if not rows or not apps.is_installed("django.contrib.admin"):
         return ""
@@ -37,15 +36,15 @@ def add_entries(user: Any, rows: Sequence[models.Model], text: str, flag: int | 
     try:
         with transaction.atomic(using=database):
             if isinstance(user, user_model) and user_model._base_manager.using(database).filter(pk=user.pk).exists():
-                LogEntry.objects.log_actions(user.pk, rows, flag or CHANGE, printable(text, LONGEST))
+                LogEntry.objects.log_actions(user.pk, rows, flag or CHANGE, printable(text, MAX_MESSAGE_CHARS))
     except DatabaseError as error:
         objects = ", ".join(f"{row._meta.label_lower} {str(row)!r} ({row.pk})" for row in rows)
         log.warning("Done, but not in the history: %s: %s By %s. %s", objects, text, username(user), error)
-        return printable(str(error), LONGEST)
+        return printable(str(error), MAX_MESSAGE_CHARS)
     return ""
 
 
-def username(user: Any) -> str:
-    """Return the name of the user, of whatever type the site's authentication returns; also for no user."""
+def username(user: object) -> str:
+    """Return the name of a user of any type, or "an unknown user"."""
     get_username = getattr(user, "get_username", None)
     return str((get_username() if callable(get_username) else user) or "an unknown user")

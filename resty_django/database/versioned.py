@@ -1,4 +1,4 @@
-"""The abstract model of rows that several people may edit at the same time."""
+"""An abstract model for rows that several people may edit at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Versioned(models.Model):
-    """A row with a version that grows with each save: forms see other edits, and processes read changed rows again."""
+    """A row whose version grows with each save, so that forms notice other edits and processes reload changed rows."""
 
     version = models.BigIntegerField(_("version"), default=1, editable=False)
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)

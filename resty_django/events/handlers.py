@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import reprlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
 from asgiref.sync import async_to_sync
 from django.db import close_old_connections
@@ -18,6 +19,9 @@ from .wire import Event
 
 log = logger("resty_django.events")
 
+Handler: TypeAlias = Callable[..., Any] | Signal
+"""A function, a coroutine function or a signal."""
+
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 200
 
@@ -28,7 +32,7 @@ def check(callback: object) -> None:
         raise TypeError(f"callback is not callable: {callback!r}. Pass a function, a coroutine function or a Signal.")
 
 
-class Dispatcher:
+class HandlerRunner:
     """Calls the handlers of a process one after the other. Exceptions of handlers are logged and not propagated."""
 
     def __init__(self) -> None:
@@ -37,7 +41,7 @@ class Dispatcher:
         """The interpreter is shutting down and cannot start the threads that coroutine functions need."""
         self._thread: ThreadPoolExecutor | None = None
 
-    def call(self, callback: Any, event: Event) -> None:
+    def call(self, callback: Handler, event: Event) -> None:
         """Call a handler in this thread. A coroutine function runs to completion in a separate loop."""
         self.calls += 1
         try:
@@ -54,7 +58,7 @@ class Dispatcher:
         except (Exception, SystemExit):
             _report(callback, event)
 
-    async def acall(self, callback: Any, event: Event) -> None:
+    async def acall(self, callback: Handler, event: Event) -> None:
         """Await a coroutine function in this loop; run any other handler in the dedicated thread."""
         self.calls += 1
         try:
@@ -69,7 +73,7 @@ class Dispatcher:
         except (Exception, SystemExit):
             _report(callback, event)
 
-    def _in_thread(self, callback: Any, event: Event) -> None:
+    def _in_thread(self, callback: Callable[..., object], event: Event) -> None:
         try:
             callback(event.data, event.event, event.source, event.pid)
         finally:
@@ -84,11 +88,11 @@ def _in_loop() -> bool:
     return True
 
 
-def _keywords(event: Event) -> dict[str, Any]:
+def _keywords(event: Event) -> dict[str, object]:
     return {"source": event.source, "event": event.event, "data": event.data, "pid": event.pid}
 
 
-def _report(callback: Any, event: Event) -> None:
+def _report(callback: Handler, event: Event) -> None:
     log.exception(
         "Handler %r failed for the event %r of %r from process %s with the data %s",
         callback,

@@ -19,20 +19,12 @@ from resty_django.shdict.bell import Watch
 from resty_django.text import logger
 
 from .names import events
-from .service import FULL, EventService
+from .service import FULL_POLL_SECONDS, EventService
 
 log = logger("resty_django.events")
 
-SLICE: Final = 0.5
-"""Maximum pause (seconds) between checks for a stop or a changed interval."""
-SHORT: Final = 0.05
-"""Pause (seconds) that is short enough to delay the end of the process."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""First and maximum pause (seconds) after a failure of the store; the pause doubles in between."""
-COMMIT: Final = 0.001
-"""Seconds from a ring until the transaction that rang has usually committed its event."""
-SHUTDOWN_SECONDS: Final = 1.0
-"""Time limit (seconds) for the last event and the last poll of a cancelled task."""
+MAX_NAP_SECONDS: Final = 0.5
+"""Maximum pause between checks for a stop or a changed interval."""
 
 
 class Starter(NamedTuple):
@@ -42,7 +34,7 @@ class Starter(NamedTuple):
     acall: Callable[[], Awaitable[None]]
 
 
-class Listener(Protocol):
+class EventListener(Protocol):
     """A running listener, created by `start`."""
 
     started: threading.Event
@@ -76,7 +68,7 @@ class PollLoop:
                 outcome = yield Step(self._poll, self._apoll)
                 self._recovered()
                 if outcome == "recursive":  # another thread polls, perhaps for a long time
-                    yield self._pause_for(min(0.01, service.interval or SLICE))
+                    yield self._pause_for(min(0.01, service.interval or MAX_NAP_SECONDS))
                 else:
                     yield from self._wait()
             except Exception as error:
@@ -116,19 +108,19 @@ class PollLoop:
         if channel is None or not channel.wakes or not service.interval:
             yield from self._doze()
         else:
-            seconds = min(service.interval, SLICE) if service.uses_local else SLICE
+            seconds = min(service.interval, MAX_NAP_SECONDS) if service.uses_local else MAX_NAP_SECONDS
             yield Step(channel.wait, channel.await_news, (service.position, seconds))
 
     def _doze(self) -> Steps[None]:
         started = time.monotonic()
         while not self.stopping.is_set():
             interval = self.service.interval
-            if 0 < interval <= SHORT:
+            if 0 < interval <= 0.05:  # short enough to delay the end of the process
                 yield from self._nap(interval)
                 if self.service.interval:
                     return
             else:
-                yield self._pause_for(min(interval or SLICE, SLICE))
+                yield self._pause_for(min(interval or MAX_NAP_SECONDS, MAX_NAP_SECONDS))
                 if 0 < self.service.interval <= time.monotonic() - started:  # 0 may be changed later
                     return
 
@@ -139,12 +131,12 @@ class PollLoop:
         """
         watch, service = self.watch, self.service
         alert = watch.arm(service.bells())
-        for _ in range(math.ceil(min(alert, FULL) / interval)):
+        for _ in range(math.ceil(min(alert, FULL_POLL_SECONDS) / interval)):
             yield Step(time.sleep, asyncio.sleep, (interval,))
             if service.has_news() or self.stopping.is_set():
                 return
-        if alert < FULL and (yield Step(watch.wait, watch.await_ring, (FULL,))):
-            yield Step(time.sleep, asyncio.sleep, (COMMIT,))
+        if alert < FULL_POLL_SECONDS and (yield Step(watch.wait, watch.await_ring, (FULL_POLL_SECONDS,))):
+            yield Step(time.sleep, asyncio.sleep, (0.001,))  # by then the transaction that rang has usually committed
 
     def _pause_for(self, seconds: float) -> Step:
         return Step(self.stopping.wait, asyncio.sleep, (seconds,))
@@ -154,7 +146,7 @@ class PollLoop:
         self.service.interrupted = self.service.configured
         if not self._pause:
             log.error("Events are not received until the store is back: %s: %s", type(error).__name__, error)
-        self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
+        self._pause = min(5.0, self._pause * 2 or 0.1)
         return self._pause
 
     def _recovered(self) -> None:
@@ -227,7 +219,7 @@ class TaskListener:
             await arun(self._poll_loop.steps())
         finally:
             with suppress(TimeoutError):
-                await asyncio.wait_for(arun(self._poll_loop.shutdown()), SHUTDOWN_SECONDS)
+                await asyncio.wait_for(arun(self._poll_loop.shutdown()), timeout=1.0)
 
 
 def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:

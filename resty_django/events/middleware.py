@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
@@ -22,12 +22,9 @@ from .errors import EventError, NotConfigured
 
 log = logger("resty_django.events")
 
-PAUSE: Final = 1.0
-"""Seconds before a store that failed is polled again."""
-
 
 class PollMiddleware:
-    """Polls before the view. If the store is down, that is logged, no request fails, and polling pauses."""
+    """Polls before the view. An outage of the store is logged and pauses polling, but fails no request."""
 
     sync_capable = True
     async_capable = True
@@ -51,7 +48,8 @@ class PollMiddleware:
                 self._down = False
         except EventError as error:
             self._note_failure(error)
-        return self.get_response(request)  # type: ignore[no-any-return]
+        response: HttpResponseBase = self.get_response(request)
+        return response
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         try:
@@ -62,7 +60,8 @@ class PollMiddleware:
                 self._down = False
         except EventError as error:
             self._note_failure(error)
-        return await self.get_response(request)  # type: ignore[no-any-return]
+        response: HttpResponseBase = await self.get_response(request)
+        return response
 
     def _note_failure(self, error: EventError) -> None:
         if isinstance(error, NotConfigured):
@@ -70,4 +69,4 @@ class PollMiddleware:
         if not self._down:
             log.error("Requests do not receive events until the store is back: %s", error)
         self._down = True
-        self.closed_until = time.monotonic() + PAUSE
+        self.closed_until = time.monotonic() + 1.0  # seconds, before a store that failed is polled again

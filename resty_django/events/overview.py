@@ -8,24 +8,22 @@ from django.utils.translation import gettext as _
 
 from resty_django import overview
 from resty_django.conf import conf
-from resty_django.health import Level
 from resty_django.metrics import Family, family
 from resty_django.overview import Figure, Tile
 
-from .runtime import Lag, lag
-
-LATE = 1000
-"""Number of waiting events that causes a warning."""
+from .runtime import lag
 
 
 def panel() -> Tile | None:
     """Return the panel with this process's lag, if events wait or are not received."""
-    lag_now: Lag = lag()
+    lag_now = lag()
     if not lag_now.waiting:
         return None
     return overview.tile(
         [
-            Figure("waiting", _("Waiting events"), lag_now.waiting, level=_late(lag_now)),
+            Figure(
+                "waiting", _("Waiting events"), lag_now.waiting, level="warning" if lag_now.waiting >= 1000 else "ok"
+            ),
             Figure("store_seconds", _("Response time of the store"), lag_now.seconds, "seconds"),
         ],
         notes=[
@@ -33,10 +31,6 @@ def panel() -> Tile | None:
             % {"name": conf.events.dict}
         ],
     )
-
-
-def _late(lag_now: Lag) -> Level:
-    return "warning" if (lag_now.waiting or 0) >= LATE else "ok"
 
 
 def families() -> Iterator[Family]:

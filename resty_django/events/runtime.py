@@ -11,7 +11,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, ref
 
 from resty_django.conf import conf
@@ -22,21 +22,17 @@ from resty_django.text import logger
 
 from . import handlers
 from .channels import Channel, channel_of
+from .channels.base import Position
 from .errors import BadOption, EventError
-from .listener import Listener, Starter, TaskListener, ThreadListener
+from .handlers import Handler
+from .listener import EventListener, Starter, TaskListener, ThreadListener
 from .names import events
-from .options import Options
-from .service import UNKNOWN, EventService, Follower, Outcome
+from .options import EventOptions
+from .service import EventService, Follower, PollResult
 
 log = logger("resty_django.events")
 
-CHILD_DELAY = 0.05
-"""Seconds before a forked child listens, so that a child that immediately executes another program never does."""
-
-FORK_PATIENCE = 5.0
-"""Maximum seconds that a fork waits for a starting thread."""
-
-C = TypeVar("C")
+C = TypeVar("C", bound=Handler)
 
 
 class Lag(NamedTuple):
@@ -54,33 +50,49 @@ class Lag(NamedTuple):
         return self.waiting is not None
 
 
+class Declaration(NamedTuple):
+    """A callback of `on_event`, which forked children register too."""
+
+    callback: Handler
+    source: str | None
+    names: tuple[str, ...]
+
+
+class _SiteChannel(NamedTuple):
+    """The channel and the options from the settings, with the settings and the dictionary that determined them."""
+
+    settings: EventsSettings
+    dictionary: SharedDict
+    channel: Channel
+    options: EventOptions
+
+
 followers: list[ReferenceType[Follower]] = []
-declarations: list[tuple[Any, str | None, tuple[str, ...]]] = []
+declarations: list[Declaration] = []
 _lock = threading.RLock()
 _beginning = threading.Lock()
 """Held by a starting thread, which imports the dictionary's engine, and by a fork: a child would hang on a module that
 another thread of its parent is importing."""
-_listener: Listener | None = None
+_listener: EventListener | None = None
+_site: _SiteChannel | None = None
 
 
-_site: tuple[EventsSettings, SharedDict, Channel, Options] | None = None
-
-
-def configured_channel() -> tuple[Channel, Options]:
+def configured_channel() -> tuple[Channel, EventOptions]:
     """Return the channel and the options from the settings, cached until they change."""
     global _site
     settings = conf.events
     dictionary = shdicts[settings.dict]
     site = _site
-    if site is None or site[0] is not settings or site[1] is not dictionary:
-        site = _site = settings, dictionary, channel_of(dictionary, settings.keep), Options.of(settings)
-    return site[2:]
+    if site is None or site.settings is not settings or site.dictionary is not dictionary:
+        channel = channel_of(dictionary, settings.keep)
+        site = _site = _SiteChannel(settings, dictionary, channel, EventOptions.of(settings))
+    return site.channel, site.options
 
 
 def _new_service() -> EventService:
     service = EventService(configured_channel, followers=followers)
-    for callback, source, names in declarations:
-        service.registry.add(callback, source, *names)
+    for declared in declarations:
+        service.registry.add(declared.callback, declared.source, *declared.names)
     return service
 
 
@@ -108,21 +120,16 @@ def configure(
     posts `started` and starts a polling thread. Later calls change the options and poll once; the dictionary cannot be
     changed. Raise `BadOption` or `Unavailable`, in which case nothing has changed.
     """
-    changes = {
-        "timeout": timeout,
-        "interval": interval,
-        "retries": retries,
-    }
     with _lock:
         service = _service
         if not service.configured or service.options is None:
-            options = Options.of(conf.events).changed(**changes)
+            options = EventOptions.of(conf.events).changed(timeout, interval, retries)
             service.begin(_channel(dictionary), options)
             _listen()
             return
         if dictionary is not None:
             raise BadOption("the shm cannot be changed after the start. Omit the argument dictionary.")
-        service.options = service.options.changed(**changes)
+        service.options = service.options.changed(timeout, interval, retries)
     service.poll()
 
 
@@ -211,7 +218,7 @@ def ensure() -> None:
 
 
 async def aensure() -> None:
-    """As `ensure`."""
+    """Do the same as `ensure`, for asyncio."""
     if not _service.configured and not _listens():
         await _service.abegin(*configured_channel())
 
@@ -226,10 +233,10 @@ def _begin(inherited: EventService | None = None) -> Starter:
     """Return the start parameters of the service: from the settings, or from the parent's service."""
     service = _service
 
-    def start_arguments() -> tuple[Channel, Options, Any]:
+    def start_arguments() -> tuple[Channel, EventOptions, Position | None]:
         if inherited is not None and inherited.channel is not None and inherited.options is not None:
             return inherited.channel, inherited.options, inherited.handled
-        return *configured_channel(), UNKNOWN
+        return *configured_channel(), None
 
     def begin() -> None:
         with _beginning:
@@ -258,7 +265,7 @@ def lag() -> Lag:
     last = channel.last()
     seconds = time.perf_counter() - started
     service = _service
-    if service.channel is None or service.handled is UNKNOWN:
+    if service.channel is None or service.handled is None:
         return Lag(None, seconds)
     return Lag(service.channel.between(service.handled, last), seconds)
 
@@ -271,7 +278,7 @@ def channel() -> Channel:
 # --- registering -----------------------------------------------------------------------------------------------------
 
 
-def register(callback: Any, source: str | None = None, *names: str) -> None:
+def register(callback: Handler, source: str | None = None, *names: str) -> None:
     """Call `callback(data, event, source, pid)` for all events, for a source's events, or only for the given names.
 
     `callback` is a function, a coroutine function, or a Django signal, which is sent with `sender=Event` and the
@@ -281,13 +288,13 @@ def register(callback: Any, source: str | None = None, *names: str) -> None:
     _service.registry.add(callback, source, *names)
 
 
-def register_weak(callback: Any, source: str | None = None, *names: str) -> None:
+def register_weak(callback: Handler, source: str | None = None, *names: str) -> None:
     """Register a callback by weak reference. A lambda without another reference is dropped immediately."""
     handlers.check(callback)
     _service.registry.add(callback, source, *names, weak=True)
 
 
-def unregister(callback: Any, source: str | None = None, *names: str) -> bool:
+def unregister(callback: Handler, source: str | None = None, *names: str) -> bool:
     """Remove the callback registered with the same source and names, weak or strong. Return whether there was one."""
     handlers.check(callback)
     declarations[:] = [declared for declared in declarations if declared != (callback, source, names)]
@@ -303,7 +310,7 @@ def on_event(source: str | None = None, *names: str) -> Callable[[C], C]:
 
     def declare(callback: C) -> C:
         register(callback, source, *names)
-        declarations.append((callback, source, names))
+        declarations.append(Declaration(callback, source, names))
         return callback
 
     return declare
@@ -317,7 +324,7 @@ def follow(follower: Follower) -> None:
 # --- posting and polling ---------------------------------------------------------------------------------------------
 
 
-def post(source: str, event: str, data: Any = None, unique: object = None) -> None:
+def post(source: str, event: str, data: object = None, unique: object = None) -> None:
     """Send an event to all processes, including this one. Handlers run in the next polls, never in this call.
 
     `data`: JSON data. `unique`: only one process handles the event, and events with the same value are ignored for
@@ -327,17 +334,17 @@ def post(source: str, event: str, data: Any = None, unique: object = None) -> No
     _service.post(source, event, data, unique)
 
 
-async def apost(source: str, event: str, data: Any = None, unique: object = None) -> None:
+async def apost(source: str, event: str, data: object = None, unique: object = None) -> None:
     """Do the same as `post`, without blocking the event loop."""
     await _service.apost(source, event, data, unique)
 
 
-def post_local(source: str, event: str, data: Any = None) -> None:
+def post_local(source: str, event: str, data: object = None) -> None:
     """Send an event to this process only, for its next poll. Handlers receive `data` itself, and None as `pid`."""
     _service.post_local(source, event, data)
 
 
-def poll() -> Outcome:
+def poll() -> PollResult:
     """Run the handlers of all events posted so far, and of events posted meanwhile.
 
     Return "done", or "recursive" if a poll of this process is already running and will handle them. Raise
@@ -346,7 +353,7 @@ def poll() -> Outcome:
     return _service.poll()
 
 
-async def apoll() -> Outcome:
+async def apoll() -> PollResult:
     """Do the same as `poll`, for asyncio."""
     return await _service.apoll()
 
@@ -363,7 +370,7 @@ _fork_holds = False
 
 def _before_fork() -> None:
     global _fork_holds
-    _fork_holds = _beginning.acquire(timeout=FORK_PATIENCE)
+    _fork_holds = _beginning.acquire(timeout=5.0)
 
 
 def _in_parent() -> None:
@@ -380,7 +387,8 @@ def _after_fork() -> None:
     _listener = None
     if listener is not None:
         listener.watch.close()
-        _listener = ThreadListener(_service, _begin(parent), CHILD_DELAY)
+        # After a delay, so that a child that immediately executes another program never listens.
+        _listener = ThreadListener(_service, _begin(parent), delay=0.05)
 
 
 def _at_exit() -> None:

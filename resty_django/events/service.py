@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 from weakref import ReferenceType
 
 from resty_django.sansio import Step, Steps, arun, run
@@ -16,23 +16,23 @@ from resty_django.shdict.bell import Bell
 from resty_django.text import logger
 
 from .channels import Batch, Channel
+from .channels.base import Position
 from .errors import EventError, NoRoom, NotConfigured, Unavailable
-from .handlers import Dispatcher
+from .handlers import HandlerRunner
 from .names import events
-from .options import Options
+from .options import EventOptions
 from .registry import Registry
-from .wire import Event, check, decode, encode, encode_fields, failed
+from .wire import Event, check, decode, encode, failed
 
 log = logger("resty_django.events")
 
-Outcome = Literal["done", "recursive"]
-UNKNOWN: Final = object()
-FULL: Final = 1.0
+PollResult = Literal["done", "recursive"]
+FULL_POLL_SECONDS: Final = 1.0
 """Seconds between full polls, which check more than the counter."""
 
 
 class Follower(Protocol):
-    """Reads something in memory that a listener polls together with the events."""
+    """A reader of something in memory that is polled together with the events."""
 
     @property
     def dictionary(self) -> SharedDict:
@@ -54,18 +54,18 @@ class EventService:
 
     def __init__(
         self,
-        configured_channel: Callable[[], tuple[Channel, Options]],
+        configured_channel: Callable[[], tuple[Channel, EventOptions]],
         *,
         followers: Sequence[ReferenceType[Follower]] = (),
         pid: int | None = None,
     ) -> None:
         self.registry = Registry()
-        self.dispatcher = Dispatcher()
+        self.dispatcher = HandlerRunner()
         self.pid = os.getpid() if pid is None else pid
         self.channel: Channel | None = None
-        self.options: Options | None = None
-        self.position: Any = UNKNOWN
-        self.handled: Any = UNKNOWN
+        self.options: EventOptions | None = None
+        self.position: Position | None = None
+        self.handled: Position | None = None
         """The ID of the last event whose handlers have finished; a forked child continues after it."""
         self._configured = configured_channel
         self._followers = followers
@@ -89,24 +89,24 @@ class EventService:
 
     # --- the start ---
 
-    def begin(self, channel: Channel, options: Options, position: Any = UNKNOWN) -> None:
+    def begin(self, channel: Channel, options: EventOptions, position: Position | None = None) -> None:
         """Receive all events from now on (or from `position`), and post `started`.
 
         Does nothing if the service has started, or if another thread or task is starting it.
         """
         run(self._begin(channel, options, position))
 
-    async def abegin(self, channel: Channel, options: Options, position: Any = UNKNOWN) -> None:
-        """As `begin`."""
+    async def abegin(self, channel: Channel, options: EventOptions, position: Position | None = None) -> None:
+        """Do the same as `begin`, for asyncio."""
         await arun(self._begin(channel, options, position))
 
-    def _begin(self, channel: Channel, options: Options, position: Any) -> Steps[None]:
+    def _begin(self, channel: Channel, options: EventOptions, position: Position | None) -> Steps[None]:
         if not self._beginning.acquire(blocking=False):
             return
         try:
             if self.channel is not None:
                 return
-            if position is UNKNOWN:
+            if position is None:
                 position = yield Step(channel.last, channel.alast)
             record = encode(Event(events.source, events.started, pid=self.pid))
             yield Step(channel.append, channel.aappend, (record, options.retries))
@@ -124,7 +124,7 @@ class EventService:
 
     # --- posting ---
 
-    def post(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
+    def post(self, source: str, event: str, data: object = None, unique: object = None) -> None:
         record = self._record(source, event, data, unique)
         channel, options = self._target()
         try:
@@ -132,7 +132,7 @@ class EventService:
         except SharedDictError as error:
             raise _refusal(source, event, record, error) from error
 
-    async def apost(self, source: str, event: str, data: Any = None, unique: object = None) -> None:
+    async def apost(self, source: str, event: str, data: object = None, unique: object = None) -> None:
         record = self._record(source, event, data, unique)
         channel, options = self._target()
         try:
@@ -140,16 +140,16 @@ class EventService:
         except SharedDictError as error:
             raise _refusal(source, event, record, error) from error
 
-    def _record(self, source: str, event: str, data: Any, unique: object) -> bytes:
+    def _record(self, source: str, event: str, data: object, unique: object) -> bytes:
         check(source, event)
-        return encode_fields(source, event, data, None if unique is None else str(unique), self.pid)
+        return encode(Event(source, event, data, None if unique is None else str(unique), self.pid))
 
-    def _target(self) -> tuple[Channel, Options]:
+    def _target(self) -> tuple[Channel, EventOptions]:
         if self.channel is not None and self.options is not None:
             return self.channel, self.options
         return self._configured()
 
-    def post_local(self, source: str, event: str, data: Any = None) -> None:
+    def post_local(self, source: str, event: str, data: object = None) -> None:
         check(source, event)
         self._local.append(Event(source, event, data))
         if not self.uses_local:
@@ -159,8 +159,10 @@ class EventService:
     # --- polling ---
 
     def has_news(self) -> bool:
-        """Return whether a poll is likely to find something, with one read of a shared value for the events and for
-        each follower. For channels in memory."""
+        """Return whether a poll is likely to find something. Only for channels in memory.
+
+        Reads one shared value for the events, and one for each follower.
+        """
         channel = self.channel
         if (channel is not None and channel.last() != self.position) or self._local:
             return True
@@ -185,20 +187,25 @@ class EventService:
         Raise `Unavailable`.
         """
         channel = self.channel
-        if channel is None or channel.wakes or self.interrupted or time.monotonic() > self._polled_at + FULL:
+        if (
+            channel is None
+            or channel.wakes
+            or self.interrupted
+            or time.monotonic() > self._polled_at + FULL_POLL_SECONDS
+        ):
             return False
         try:
             return not self.has_news()
         except SharedDictError as error:
             raise self._unreadable(error) from error
 
-    def poll(self) -> Outcome:
+    def poll(self) -> PollResult:
         return run(self._poll())
 
-    async def apoll(self) -> Outcome:
+    async def apoll(self) -> PollResult:
         return await arun(self._poll())
 
-    def _poll(self) -> Steps[Outcome]:
+    def _poll(self) -> Steps[PollResult]:
         channel, options = self._ready()
         if not self._polling.acquire(blocking=False):
             return "recursive"
@@ -218,16 +225,18 @@ class EventService:
         return Unavailable(f"The events cannot be read: {error}")
 
     def _existing_followers(self) -> list[Follower]:
-        """Return the followers at this moment. They remove themselves from the original list when they are garbage
-        collected, so a loop over that list would skip others."""
+        """Return a copy of the list of followers.
+
+        Followers remove themselves from the list when they are garbage-collected, so a loop over it would skip others.
+        """
         return [follower for reference in tuple(self._followers) if (follower := reference()) is not None]
 
-    def _ready(self) -> tuple[Channel, Options]:
+    def _ready(self) -> tuple[Channel, EventOptions]:
         if self.channel is None or self.options is None:
             raise NotConfigured("Events have not started in this process. Call start() or configure() before poll().")
         return self.channel, self.options
 
-    def _drain(self, channel: Channel, options: Options) -> Steps[None]:
+    def _drain(self, channel: Channel, options: EventOptions) -> Steps[None]:
         while True:
             while self._local:
                 for _ in range(len(self._local)):
@@ -241,7 +250,7 @@ class EventService:
             yield from self._handle(channel, options, batch)
             self.position = self.handled = batch.last
 
-    def _handle(self, channel: Channel, options: Options, batch: Batch) -> Steps[None]:
+    def _handle(self, channel: Channel, options: EventOptions, batch: Batch) -> Steps[None]:
         dropped = batch.lost
         for number, record in batch.records:
             self.position = number  # from here on, this event is never handled again
@@ -259,7 +268,7 @@ class EventService:
                 channel.dictionary.name,
             )
 
-    def _handle_one(self, channel: Channel, options: Options, record: bytes) -> Steps[None]:
+    def _handle_one(self, channel: Channel, options: EventOptions, record: bytes) -> Steps[None]:
         try:
             event = decode(record)
         except ValueError as error:

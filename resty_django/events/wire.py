@@ -12,9 +12,7 @@ from .errors import BadEvent, NotEncodable
 
 _to_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _fast: Final = msgspec.json.Encoder().encode
-"""Several times as fast, but it also encodes what is not JSON."""
-_OTHERS: Final = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-_PLAIN: Final = frozenset({str, int, bool, type(None)})
+"""Makes a post a third faster than `_to_json`, but also encodes what is not JSON."""
 
 NOT_EVENT: Final = 1
 """The first byte of a journal entry that is not an event. Caches may use the same dictionary."""
@@ -48,21 +46,16 @@ def failed(event: str, source: str, why: object) -> str:
 
 def encode(event: Event) -> bytes:
     """Return the event as JSON. Raise `NotEncodable`."""
-    return encode_fields(*event)
-
-
-def encode_fields(source: str, event: str, data: Any, unique: str | None, pid: int | None) -> bytes:
-    """Return an event with these fields as JSON. Raise `NotEncodable`."""
-    fields = {"source": source, "event": event, "data": data, "unique": unique, "pid": pid}
+    fields = event._asdict()
     try:
-        if _is_plain(data):
+        if _is_plain(event.data):
             return _fast(fields)
-    except _OTHERS:
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass  # such as a lone surrogate: the slower encoder supports it, or reports what is wrong
     try:
         return _to_json(fields).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotEncodable(failed(event, source, f"its data cannot be written as JSON: {error}")) from error
+        raise NotEncodable(failed(event.event, event.source, f"its data cannot be written as JSON: {error}")) from error
 
 
 def decode(record: bytes) -> Event:
@@ -80,7 +73,7 @@ def decode(record: bytes) -> Event:
 def _is_plain(value: Any) -> bool:
     """Return whether both encoders treat a value in the same way."""
     kind = type(value)
-    if kind in _PLAIN:
+    if kind is str or kind is int or kind is bool or value is None:
         return True
     if kind is dict:
         return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal
+from typing import Literal
 
 from django.db import DatabaseError
 
 from resty_django.text import one_line
-
-LONGEST: Final = 2000
-"""Maximum length of a message in characters."""
 
 Level = Literal["ok", "warning", "error"]
 
@@ -70,7 +67,7 @@ def findings_or(ok: Finding, *parts: Iterable[Finding]) -> Iterator[Finding]:
 
 def _shown(finding: Finding) -> Finding:
     """Escape line breaks and control characters, which queue names and server errors may contain."""
-    return Finding(finding.level, one_line(finding.subject, 200), one_line(finding.message, LONGEST))
+    return Finding(finding.level, one_line(finding.subject, 200), one_line(finding.message, 2000))
 
 
 def described(error: Exception) -> str:

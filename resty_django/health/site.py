@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from django.core.cache import caches as cache_handler
@@ -11,15 +12,15 @@ from django.db import connections
 
 from resty_django import extras
 from resty_django.checks import check_settings
-from resty_django.health import Finding, described
+from resty_django.health import Finding, Level, described
 
 
 def settings() -> Iterator[Finding]:
     """Yield the messages of the system checks for `RESTY_DJANGO`."""
     messages = check_settings()
     for message in messages:
-        level = "error" if message.is_serious() else "warning"
-        yield Finding(level, str(message.id), str(message.msg))  # type: ignore[arg-type]
+        level: Level = "error" if message.is_serious() else "warning"
+        yield Finding(level, str(message.id), str(message.msg))
     if not messages:
         yield Finding("ok", "RESTY_DJANGO", "The settings are valid.")
 
@@ -27,7 +28,7 @@ def settings() -> Iterator[Finding]:
 def databases() -> Iterator[Finding]:
     """Yield, for each alias in `DATABASES`, whether it answers a query."""
     for alias in connections:
-        yield _timed(f"database {alias}", lambda alias=alias: _ask_database(alias))  # type: ignore[misc]
+        yield _timed(f"database {alias}", partial(_ask_database, alias))
 
 
 def caches() -> Iterator[Finding]:

@@ -33,21 +33,21 @@ from .store import database
 
 log = logger("resty_django.ids")
 
-FIELDS: Final = (*RULE_FIELDS, "scramble_key")
+DECLARED_FIELDS: Final = (*RULE_FIELDS, "scramble_key")
 """The keys of a rule in IDS["RULES"]; `name` and `source` are required."""
 PATH: Final = ("IDS", "RULES")
 
 
 class _Read(NamedTuple):
     section: object
-    rules: Mapping[str, Mapping[str, Any]]
+    rules: Mapping[str, Mapping[str, object]]
     problems: Sequence[str]
 
 
 _read: _Read | None = None
 
 
-def rules() -> Mapping[str, Mapping[str, Any]]:
+def rules() -> Mapping[str, Mapping[str, object]]:
     """Return the fields of each valid declared rule, by name."""
     return _reading().rules
 
@@ -92,7 +92,7 @@ def write() -> None:
             )
 
 
-def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return one check message for each invalid declared rule."""
     try:
         sentences = problems()
@@ -109,7 +109,7 @@ def connect(config: AppConfig) -> None:
     post_migrate.connect(_migrated, sender=config, dispatch_uid="resty_ids_declared")
 
 
-def _migrated(using: str, apps: Any = None, **kwargs: Any) -> None:
+def _migrated(using: str, apps: Any = None, **kwargs: object) -> None:
     try:
         model = apps.get_model("resty_ids", "IdRule") if apps is not None else IdRule
     except LookupError:  # all migrations were reversed
@@ -126,11 +126,11 @@ def _reading() -> _Read:
     return _read
 
 
-def _checked(declared: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
-    usable: dict[str, Mapping[str, Any]] = {}
+def _checked(declared: Iterable[Mapping[str, object]]) -> tuple[dict[str, Mapping[str, object]], list[str]]:
+    usable: dict[str, Mapping[str, object]] = {}
     faults: list[str] = []
     for fields in declared:
-        name = fields.get("name", "")
+        name: Any = fields.get("name", "")
         if name in usable:
             faults.append(f"Two rules have the name {name!r}. Rename one of them.")
         elif fault := _fault(fields):
@@ -140,11 +140,13 @@ def _checked(declared: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Mapping[s
     return usable, faults
 
 
-def _fault(fields: Mapping[str, Any]) -> str:
+def _fault(fields: Mapping[str, object]) -> str:
     """Return why a rule with these fields is not valid, or ""."""
     for field in fields:
-        if field not in FIELDS:
-            return f"{field} is not a field. " + did_you_mean(field, FIELDS, f"Use {', '.join(FIELDS)}.", quote="")
+        if field not in DECLARED_FIELDS:
+            return f"{field} is not a field. " + did_you_mean(
+                field, DECLARED_FIELDS, f"Use {', '.join(DECLARED_FIELDS)}.", quote=""
+            )
     for field in ("name", "source"):
         if not fields.get(field):
             return f"{field} is missing. Set it to a string."
@@ -173,18 +175,18 @@ def _fault(fields: Mapping[str, Any]) -> str:
     return ""
 
 
-def _default(field: str) -> Any:
+def _default(field: str) -> object:
     model_field = IdRule._meta.get_field(field)
     return model_field.get_default() if isinstance(model_field, Field) else None
 
 
-def _complete(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields, with defaults for missing ones.
 
     There is no default for the scramble key: if it is missing, the stored key stays.
     """
     return {
         field: fields[field] if field in fields else _default(field)
-        for field in FIELDS
+        for field in DECLARED_FIELDS
         if field != "scramble_key" or field in fields
     }

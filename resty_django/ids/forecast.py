@@ -1,5 +1,8 @@
-"""Forecasts of when counters will be used up, from their pace so far. The database computes them, so that lists can be
-sorted by them; the admin, the overview, `resty_check` and the metrics all read that one number."""
+"""Forecasts: when counters will be used up, from their pace so far.
+
+The database computes them, so that lists can be sorted by them. The admin, the overview, `resty_check` and the metrics
+all use this module.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, Case, DateTimeField, F, FloatField, Func, Q, QuerySet, Value, When
 from django.db.models.functions import Cast, Floor, Least
+from django.db.models.sql.compiler import SQLCompiler
 from django.utils import timezone
 
 from .engine.wall_clock import wall_at
 from .errors import BadRule
 from .models import IdCounter, IdRule
 
-LEAST_SECONDS: Final = 3600.0
-"""The minimum length in seconds of the window from which a pace is computed."""
-FURTHEST_SECONDS: Final = 100 * 365.25 * 86_400.0
-"""The maximum forecast in seconds; anything later counts as never."""
+MAX_FORECAST_SECONDS: Final = 100 * 365.25 * 86_400.0
+"""Anything later counts as never."""
 LASTS: Final = 1e12
 """Seconds added to the forecast of counters whose cycle ends before their numbers do."""
 UNKNOWN: Final = 1e17
@@ -59,7 +62,9 @@ def forecast_of(counter: Any) -> Forecast:
     if not wait:
         return Forecast(Outlook.USED_UP, 0.0)
     pace = counter.window_issued / float(counter.elapsed)
-    return Forecast(Outlook.RUNS_OUT, wait, pace) if wait <= FURTHEST_SECONDS else Forecast(Outlook.LASTS, None, pace)
+    return (
+        Forecast(Outlook.RUNS_OUT, wait, pace) if wait <= MAX_FORECAST_SECONDS else Forecast(Outlook.LASTS, None, pace)
+    )
 
 
 class SecondsBetween(Func):
@@ -70,11 +75,15 @@ class SecondsBetween(Func):
     arg_joiner = " - "
     template = "EXTRACT(EPOCH FROM (%(expressions)s))"
 
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
         template = "((julianday(%(expressions)s)) * 86400.0)"
         return self.as_sql(compiler, connection, template=template, arg_joiner=") - julianday(", **context)
 
-    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+    def as_mysql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, tuple[str | int, ...]]:
         template = "-TIMESTAMPDIFF(SECOND, %(expressions)s)"
         return self.as_sql(compiler, connection, template=template, arg_joiner=", ", **context)
 
@@ -82,9 +91,9 @@ class SecondsBetween(Func):
 def annotate_runs_out(counters: QuerySet[IdCounter], database: str) -> QuerySet[IdCounter]:
     """Return counters with `runs_out`: seconds until the last number is issued, at the pace of the window.
 
-    Numbers that processes have reserved and not issued yet do not count: neither as left, nor in the pace. Counters
-    that are used up have 0. Larger than any forecast are, in this order: counters that last until their cycle ends,
-    those without a forecast, and those whose cycle has ended, because the next ID begins a new one.
+    Numbers that are reserved but not issued yet count neither as left nor in the pace. The value is 0 for counters that
+    are used up. It is larger than any forecast for counters that last until their cycle ends, larger still for counters
+    whose window is shorter than an hour, and largest for counters whose next ID begins a new cycle.
     """
     now = timezone.now()
     step = Cast(F("step"), FloatField())
@@ -106,7 +115,7 @@ def annotate_runs_out(counters: QuerySet[IdCounter], database: str) -> QuerySet[
             runs_out=Case(
                 When(Q(cycle_end__lte=F("wall")) | Q(cycle_end__lte=F("shown")), then=Value(TURNED)),
                 When(bound__gt=F("rule__max_counter"), then=Value(0.0)),
-                When(unknown | Q(elapsed__lt=LEAST_SECONDS), then=Value(UNKNOWN)),
+                When(unknown | Q(elapsed__lt=3600.0), then=Value(UNKNOWN)),
                 When(cycle_end__lte=F("wall") + F("wait"), then=F("wait") + LASTS),
                 default=F("wait"),
                 output_field=FloatField(),

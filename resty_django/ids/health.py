@@ -13,11 +13,7 @@ from .engine.rule import compile_rule
 from .engine.wall_clock import wall_at
 from .errors import BadRule
 from .models import IdCounter, IdRule
-from .overview import LOW, runs_out
-
-AHEAD = 60
-"""Seconds by which the shown time of a counter may be ahead of the clock before it is reported."""
-HOUR = 3600
+from .overview import LOW_SHARE, runs_out
 
 
 def probe() -> Iterator[Finding]:
@@ -53,13 +49,13 @@ def _counters() -> Iterator[Finding]:
                 f"It was created with step {counter.step}, but STEP is {conf.ids.step}. "
                 "Confirm the step on its page in the admin.",
             )
-        if counter.shown > wall + AHEAD:
+        if counter.shown > wall + 60:  # a clock may be a minute ahead
             yield Finding("warning", name, f"Its shown time is {counter.shown - wall} s ahead of this clock.")
         if counter.cycle_end > wall:
             used = (counter.bound - rule.min_counter) / (rule.max_counter - rule.min_counter + 1)
             if counter.bound > rule.max_counter:
                 yield Finding("error", name, "All numbers of this cycle are reserved.")
-            elif used >= 1 - LOW:
+            elif used >= 1 - LOW_SHARE:
                 yield Finding("warning", name, f"{used:.0%} of this cycle's numbers are reserved.")
 
 
@@ -69,6 +65,6 @@ def _forecasts() -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"rule {name}",
-                f"At the present pace, its numbers run out in {seconds / HOUR:,.1f} h, before the cycle ends. "
+                f"At the present pace, its numbers run out in {seconds / 3600:,.1f} h, before the cycle ends. "
                 "Raise its maximum.",
             )

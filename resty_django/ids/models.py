@@ -56,17 +56,17 @@ RULE_FIELDS: Final = (
 
 
 class AnchorField(_BigIntegerField):
-    """The minimum with which a rule was created, whatever the way of creation; it never changes afterwards.
+    """The minimum with which a rule was created, in any way; it never changes afterwards.
 
     Django calls `pre_save` of a field on every insert and update of a model instance, including `bulk_create` and the
     historical models in migrations, which do not have our `save`. Raw SQL may omit the column: it is then NULL until
     `fix_anchors` runs.
     """
 
-    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+    def pre_save(self, model_instance: models.Model, add: bool) -> object:
         if not add:
             return F(self.attname)
-        anchor = model_instance.min_counter  # type: ignore[attr-defined]
+        anchor: object = vars(model_instance)["min_counter"]
         setattr(model_instance, self.attname, anchor)
         return anchor
 
@@ -74,7 +74,7 @@ class AnchorField(_BigIntegerField):
 class NameCountField(_PositiveIntegerField):
     """A count that the store keeps up to date in the row; saving a rule, even an old copy, does not change it."""
 
-    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+    def pre_save(self, model_instance: models.Model, add: bool) -> object:
         return 0 if add else F(self.attname)
 
 
@@ -255,7 +255,7 @@ class IdRule(Versioned):
         return risks
 
 
-def fix_anchors(using: str | None, *keys: Any) -> None:
+def fix_anchors(using: str | None, *keys: int) -> None:
     """Set the anchor of rows created by raw SQL or a fixture without one to their minimum: rows `keys`, or all rows.
 
     Runs before a rule is used or edited for the first time, so that no later edit of the minimum moves the anchor.

@@ -1,8 +1,8 @@
 """Manual operations on a counter: raise it, lower it, confirm a changed step.
 
 Like a reservation, each is one conditional update: if the counter moves between read and write, nothing is overwritten.
-All take an `IdCounter`, use only its primary key, read the row again, and return it as written. Besides `Refused`, they
-raise BadRule if the rule's time zone is unknown.
+All take an `IdCounter`, use only its primary key, read the row again, and return it as written. They raise
+`CounterRefused`, and BadRule if the rule's time zone is unknown.
 """
 
 from __future__ import annotations
@@ -21,38 +21,35 @@ from resty_django.text.localized import grouped
 
 from .engine import segment
 from .engine.counter import Clock
-from .engine.cycle import Cycle
 from .engine.rule import MAX_NUMBER, RuleSpec
-from .engine.segment import Row
+from .engine.segment import CounterRow
 from .engine.wall_clock import wall_at
 from .errors import IdError
 from .models import IdCounter, IdRule
-from .store import database
-
-_TRIES = 20
+from .store import database, row_of, write_row
 
 
-class Refused(IdError):
+class CounterRefused(IdError):
     """The counter cannot be set as requested; the message says why."""
 
     code: ClassVar[str] = "refused"
     http_status: ClassVar[int] = 409
 
 
-class Moved(Refused):
+class Moved(CounterRefused):
     """Numbers were reserved between the read and the write; read the counter again and retry."""
 
     code = "moved"
 
 
-def standing(counter: IdCounter, *, clock: Clock = time.time) -> Row:
+def standing(counter: IdCounter, *, clock: Clock = time.time) -> CounterRow:
     """Return the counter as the next reservation finds it: in the current cycle, with `bound` as the next number.
 
     `bound` is above the rule's maximum if the cycle is used up.
     """
     spec = counter.rule.spec()
     row, grant = segment.reserve(
-        _row(counter),
+        row_of(counter),
         replace(spec, max_counter=MAX_NUMBER),
         wall=wall_at(clock(), spec.zone),
         step=counter.step,
@@ -79,15 +76,15 @@ def is_ahead(counter: IdCounter, *, clock: Clock = time.time) -> bool:
 def raise_counter(counter: IdCounter, *, to: int, clock: Clock = time.time) -> IdCounter:
     """Make the counter continue at the node's first number not below `to`, in the current cycle.
 
-    Running processes may still issue reserved numbers below `to`. `max_counter + 1` uses up the cycle. Raise Refused if
-    `to` is below the next number or above `max_counter + 1`.
+    Running processes may still issue reserved numbers below `to`. `max_counter + 1` uses up the cycle. Raise
+    CounterRefused if `to` is below the next number or above `max_counter + 1`.
     """
-    for _try in range(_TRIES):
+    for _try in range(20):
         stored = _fresh(counter)
         spec, row = stored.rule.spec(), standing(stored, clock=clock)
         if to < row.bound:
             text = _("The next number is already %(next)s. Raise the counter to that or more, not to %(to)s.")
-            raise Refused(text % {"next": grouped(row.bound), "to": grouped(to)})
+            raise CounterRefused(text % {"next": grouped(row.bound), "to": grouped(to)})
         _check_top(spec, to)
         new = replace(row, bound=own_number(spec, row.step, stored.node_offset, to))
         if swap_row(stored, new):
@@ -100,7 +97,7 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
 
     `cycle_back` also sets cycle and shown time back to now, if a clock jump left them in the future; `to` may then be
     above the current number, too. The rule gets a new version, so that running processes drop their reserved numbers
-    when they next check the rules (IDS["REFRESH"]). Raise Refused if `to` is out of range.
+    when they next check the rules (IDS["REFRESH"]). Raise CounterRefused if `to` is out of range.
     """
     alias = database()
     with transaction.atomic(using=alias):
@@ -109,16 +106,16 @@ def lower_counter(counter: IdCounter, *, to: int, cycle_back: bool = False, cloc
         first = segment.first_number(spec, row.step, stored.node_offset)
         if to < first:
             text = _("This node's first number is %(first)s. Lower the counter to that or more, not to %(to)s.")
-            raise Refused(text % {"first": grouped(first), "to": grouped(to)})
+            raise CounterRefused(text % {"first": grouped(first), "to": grouped(to)})
         _check_top(spec, to)
         if cycle_back:
             if not is_ahead(stored, clock=clock):
-                raise Refused(_("The counter's cycle is not ahead of the clock. Do not set the cycle back."))
+                raise CounterRefused(_("The counter's cycle is not ahead of the clock. Do not set the cycle back."))
             wall = wall_at(clock(), spec.zone)
-            row = Row(row.step, spec.reset.cycle(wall), row.bound, wall)
+            row = CounterRow(row.step, spec.reset.cycle(wall), row.bound, wall)
         elif to > row.bound:
             text = _("The next number is %(next)s. To continue above it, raise the counter instead.")
-            raise Refused(text % {"next": grouped(row.bound)})
+            raise CounterRefused(text % {"next": grouped(row.bound)})
         new = replace(row, bound=own_number(spec, row.step, stored.node_offset, to))
         if not swap_row(stored, new):
             raise Moved(_("Numbers were reserved in the meantime. Check the counter and try again."))
@@ -190,40 +187,16 @@ def highest_bound(counter: IdCounter, *, clock: Clock = time.time) -> int:
 def _check_top(spec: RuleSpec, number: int) -> None:
     if number > spec.max_counter + 1:
         text = _("%(number)s is above the rule's maximum. Use at most %(max)s.")
-        raise Refused(text % {"number": grouped(number), "max": grouped(spec.max_counter)})
+        raise CounterRefused(text % {"number": grouped(number), "max": grouped(spec.max_counter)})
 
 
 def _fresh(counter: IdCounter) -> IdCounter:
     fresh = IdCounter.objects.using(database()).filter(pk=counter.pk).select_related("rule").first()
     if fresh is None:
-        raise Refused(_("The counter no longer exists."))
+        raise CounterRefused(_("The counter no longer exists."))
     return fresh
 
 
-def _row(counter: IdCounter) -> Row:
-    return Row(counter.step, Cycle(counter.cycle_start, counter.cycle_end), counter.bound, counter.shown)
-
-
-def swap_row(stored: IdCounter, new: Row) -> bool:
-    """Write `new` if the row is unchanged since `stored` was read."""
+def swap_row(stored: IdCounter, new: CounterRow) -> bool:
     now = timezone.now()
-    unmoved = IdCounter.objects.using(database()).filter(
-        pk=stored.pk,
-        step=stored.step,
-        bound=stored.bound,
-        cycle_start=stored.cycle_start,
-        cycle_end=stored.cycle_end,
-        shown=stored.shown,
-    )
-    return bool(
-        unmoved.update(
-            step=new.step,
-            bound=new.bound,
-            shown=new.shown,
-            cycle_start=new.cycle.start,
-            cycle_end=new.cycle.end,
-            cycle_began=now,
-            cycle_first=new.bound,
-            updated_at=now,
-        )
-    )
+    return write_row(database(), stored, new, cycle_began=now, cycle_first=new.bound, updated_at=now)

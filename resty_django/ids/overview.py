@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db.models import Count, Max, Min, QuerySet
 from django.utils.http import urlencode
@@ -15,19 +15,19 @@ from resty_django import overview
 from resty_django.conf import conf
 from resty_django.health import Level
 from resty_django.metrics import Family, family
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 
 from . import store
+from .engine.cycle import DAY_SECONDS
 from .engine.wall_clock import wall_at
 from .errors import BadRule
-from .forecast import FURTHEST_SECONDS, annotate_runs_out
+from .forecast import MAX_FORECAST_SECONDS, annotate_runs_out
 from .models import IdCounter, IdRule
 from .service.stats import Issued, issued
 
-LOW: Final = 0.1
+LOW_SHARE: Final = 0.1
 """The share of a cycle's numbers below which the numbers left count as low."""
-DAY: Final = 86_400
-MOST_RULES: Final = 500
+MAX_RULES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +50,42 @@ class RuleFacts:
         return None if self.left is None else min(1.0, self.left / max(1, self.capacity))
 
 
+class _Nearest(NamedTuple):
+    """The highest bound and step of a rule's counters in the current cycle, and the number of these counters."""
+
+    bound: int
+    step: int
+    counters: int
+
+
 def facts(now: float | None = None) -> list[RuleFacts]:
     """Return the state of all enabled rules, by name. Takes four queries, whatever the number of counters."""
     moment = time.time() if now is None else now
     alias = store.database()
-    listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MOST_RULES])
-    nearest: dict[int, tuple[int, int, int]] = {}
+    listed = list(IdRule.objects.using(alias).filter(enabled=True).order_by("name")[:MAX_RULES])
+    nearest: dict[int, _Nearest] = {}
     walls = {rule.pk: _wall(rule, moment) for rule in listed}
     rows = (
         IdCounter.objects.using(alias)
-        .filter(rule__enabled=True, cycle_end__gt=int(moment) - DAY)
+        .filter(rule__enabled=True, cycle_end__gt=int(moment) - DAY_SECONDS)
         .values_list("rule_id", "cycle_end")
         .annotate(Max("bound"), Max("step"), Count("pk"))
     )
     for pk, end, bound, step, count in rows.iterator():
         if pk in walls and end > walls[pk]:
-            before = nearest.get(pk, (bound, step, 0))
-            nearest[pk] = max(before[0], bound), max(before[1], step), before[2] + count
+            before = nearest.get(pk, _Nearest(bound, step, 0))
+            nearest[pk] = _Nearest(max(before.bound, bound), max(before.step, step), before.counters + count)
     issued_by_rule = issued([rule.name for rule in listed], lambda: moment)
     waits = dict(runs_out())
     return [_figures(rule, issued_by_rule[rule.name], nearest.get(rule.pk), waits.get(rule.name)) for rule in listed]
 
 
-def _figures(
-    rule: IdRule, issued_counts: Issued, nearest: tuple[int, int, int] | None, runs_out: float | None
-) -> RuleFacts:
+def _figures(rule: IdRule, issued_counts: Issued, nearest: _Nearest | None, runs_out: float | None) -> RuleFacts:
     if nearest is None:
         return RuleFacts(rule.name, issued_counts, runs_out=runs_out)
-    bound, step, counters = nearest
-    remaining = max(0, (rule.max_counter - bound) // step + 1)
-    capacity = max(1, (rule.max_counter - rule.min_counter) // step + 1)
-    return RuleFacts(rule.name, issued_counts, counters, remaining, capacity, runs_out)
+    left = max(0, (rule.max_counter - nearest.bound) // nearest.step + 1)
+    capacity = max(1, (rule.max_counter - rule.min_counter) // nearest.step + 1)
+    return RuleFacts(rule.name, issued_counts, nearest.counters, left, capacity, runs_out)
 
 
 def _wall(rule: IdRule, now: float) -> int:
@@ -108,7 +113,7 @@ def panel() -> Tile:
         _room(min(rules, key=lambda rule: 1.0 if rule.room is None else rule.room)),
     ]
     rows = [
-        Row(
+        TileRow(
             rule.name,
             [
                 Figure("per_minute", _("Per minute"), rule.issued.per_minute, "per minute"),
@@ -128,7 +133,7 @@ def _room(rule: RuleFacts) -> Figure:
 
 
 def _level(room: float | None) -> Level:
-    if room is None or room >= LOW:
+    if room is None or room >= LOW_SHARE:
         return "ok"
     return "warning" if room else "error"
 
@@ -155,12 +160,12 @@ def families() -> Iterator[Family]:
 def runs_out() -> list[tuple[str, float]]:
     """Return rules whose numbers run out before their cycle ends, with the seconds until then. It takes two queries."""
     alias = store.database()
-    counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY)
+    counters = IdCounter.objects.using(alias).filter(rule__enabled=True, cycle_end__gt=int(time.time()) - DAY_SECONDS)
     forecasts: QuerySet[Any] = annotate_runs_out(counters, alias)
     rows = (
-        forecasts.filter(runs_out__lte=FURTHEST_SECONDS)
+        forecasts.filter(runs_out__lte=MAX_FORECAST_SECONDS)
         .values_list("rule__name")
         .annotate(Min("runs_out"))
         .order_by("rule__name")
     )
-    return [(name, max(0.0, seconds)) for name, seconds in rows[:MOST_RULES]]
+    return [(name, max(0.0, seconds)) for name, seconds in rows[:MAX_RULES]]

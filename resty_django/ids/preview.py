@@ -18,18 +18,15 @@ from resty_django.text.localized import grouped
 
 from .engine import segment
 from .engine.counter import Clock
-from .engine.cycle import DAY, WEEK, Cycle, Reset
-from .engine.rule import MAX_TAKES, Compiled, RuleSpec, ScriptRule, check_name, compile_rule
+from .engine.cycle import DAY_SECONDS, WEEK_SECONDS, Cycle, Reset
+from .engine.rule import MAX_SALT, MAX_TAKES, Compiled, RuleSpec, ScriptRule, check_name, compile_rule
 from .engine.segment import Grant
 from .engine.wall_clock import END, FIRST, wall_at
 from .errors import BadName, BadRule, BadSalt, Exhausted, IdError
 from .models import IdCounter, IdRule
+from .store import row_of
 
-COUNT = 5
-MAX_SALT = 32
-_AROUND = 48
-_ONE_DIGIT_YEAR = re.compile(r"(?<!%)(?:%%)*%1Y")
-_WHOLE_YEAR = re.compile(r"(?<!%)(?:%%)*%[YyG]")
+PREVIEWED_IDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Up to COUNT next IDs, or the error that prevents them, with its position in the source if known.
+    """Up to PREVIEWED_IDS next IDs, or the error that prevents them, with its position in the source if known.
 
     `at_sample`: the error is in the sample application name or salt, not in the rule. `warnings` describe ways in which
     IDs could be equal, `notes` describe sizes.
@@ -65,7 +62,7 @@ def preview(
     counter: IdCounter | None = None,
     app: str = "",
     salt: str = "",
-    count: int = COUNT,
+    count: int = PREVIEWED_IDS,
     clock: Clock = time.time,
 ) -> Preview:
     """Return the next IDs, starting at the rule's first number or at the position of `counter`.
@@ -142,13 +139,14 @@ def place_of(source: str, position: int | None) -> Place | None:
     stop = source.find("\n", position)
     line = source[start : len(source) if stop < 0 else stop].rstrip("\r")
     column = position - start
-    cut = max(0, column - _AROUND)
+    around = 48  # characters
+    cut = max(0, column - around)
     return Place(
         line=source.count("\n", 0, position) + 1,
         column=column + 1,
         before=("…" if cut else "") + line[cut:column],
         mark=line[column : column + 1] or "▏",
-        after=line[column + 1 : column + _AROUND] + ("…" if len(line) > column + _AROUND else ""),
+        after=line[column + 1 : column + around] + ("…" if len(line) > column + around else ""),
     )
 
 
@@ -158,7 +156,7 @@ def _grant(compiled: Compiled, counter: IdCounter | None, count: int, clock: Clo
     row = None
     step, offset, name = ids.step, ids.offset, spec.name
     if counter is not None:
-        row = segment.Row(counter.step, Cycle(counter.cycle_start, counter.cycle_end), counter.bound, counter.shown)
+        row = row_of(counter)
         step, offset, name = counter.step, counter.node_offset, str(counter)
     want = count * MAX_TAKES if compiled.scripted else count
     wall = wall_at(clock(), spec.zone)
@@ -194,7 +192,7 @@ def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
     warnings: list[str] = []
     if isinstance(compiled, ScriptRule):
         warnings += _script_warnings(compiled, cycle, salt)
-    elif not spec.reset.never and _ONE_DIGIT_YEAR.search(spec.source) and not _WHOLE_YEAR.search(spec.source):
+    elif not spec.reset.never and _shows(spec, "1Y") and not _shows(spec, "[YyG]"):
         warnings.append(_("The ID shows one digit of the year: the same IDs are issued again after ten years."))
     numbers = capacity(spec, conf.ids.step, conf.ids.offset)
     if not spec.gapless and numbers < 10 * spec.segment_size:
@@ -206,6 +204,11 @@ def _warnings(compiled: Compiled, cycle: Cycle, salt: str) -> list[str]:
             % {"size": grouped(spec.segment_size), "numbers": grouped(numbers)}
         )
     return warnings
+
+
+def _shows(spec: RuleSpec, directive: str) -> bool:
+    """Return whether the source has a time directive that matches this regular expression, after no other %."""
+    return re.search(rf"(?<!%)(?:%%)*%{directive}", spec.source) is not None
 
 
 def _script_warnings(compiled: ScriptRule, cycle: Cycle, salt: str) -> Iterator[str]:
@@ -266,5 +269,5 @@ def _per(reset: Reset) -> str:
         return _("in total, because the rule never resets")
     if reset.calendar:
         return _("each month") if reset.calendar == "month" else _("each year")
-    periods = {60: _("each minute"), 3600: _("each hour"), DAY: _("each day"), WEEK: _("each week")}
+    periods = {60: _("each minute"), 3600: _("each hour"), DAY_SECONDS: _("each day"), WEEK_SECONDS: _("each week")}
     return periods.get(reset.seconds) or _("in each %(seconds)s s") % {"seconds": grouped(reset.seconds)}

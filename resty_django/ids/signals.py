@@ -5,8 +5,6 @@ The other processes receive the event `rule_changed`. Without events, they find 
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 
@@ -20,7 +18,7 @@ log = logger("resty_django.ids")
 names = event_list("resty_ids", "rule_changed")
 
 
-def _changed(sender: type[IdRule], instance: IdRule, using: str, **kwargs: Any) -> None:
+def _changed(sender: type[IdRule], instance: IdRule, using: str, **kwargs: object) -> None:
     from . import service
 
     def look() -> None:
@@ -40,7 +38,7 @@ def tell(rule: str) -> None:
 
 
 @on_event(names.source, names.rule_changed)
-def _told(data: Any, event: str, source: str, pid: int | None) -> None:
+def _told(data: object, event: str, source: str, pid: int | None) -> None:
     from . import service
 
     if service._service is not None:

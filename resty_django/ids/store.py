@@ -22,15 +22,14 @@ from resty_django.conf import conf
 from .engine.counter import Clock, Counter
 from .engine.cycle import Cycle
 from .engine.rule import RuleSpec
-from .engine.segment import Grant, Row, give_back, reserve
+from .engine.segment import CounterRow, Grant, give_back, reserve
 from .engine.wall_clock import wall_at
 from .errors import IdError, StepChanged, TooFast, TooManyNames, Unavailable, UnknownRule
 from .models import IdCounter, IdRule
 
-_TRIES = 100
 SHORT_WINDOW, LONG_WINDOW = timedelta(days=2), timedelta(days=14)
 """The age at which the window of a forecast is halved: when a cycle ends, and within a cycle."""
-RECOUNT_SHARE = 100
+MIN_RECOUNT_RATIO = 100
 """For a rule with too many names: the minimum ratio of the time between two counts to the time that a count takes."""
 next_count: dict[int, float] = {}
 
@@ -86,7 +85,7 @@ def positions(keys: Collection[tuple[int, str]]) -> dict[tuple[int, str], Positi
     }
 
 
-class Store:
+class CounterStore:
     """Reservations for the node named in the settings. `clock` returns epoch seconds."""
 
     def __init__(self, clock: Clock = time.time) -> None:
@@ -112,10 +111,10 @@ class Store:
         if connections[alias].in_atomic_block:
             raise RuntimeError("A reservation must not be part of a transaction. Call it outside transaction.atomic().")
         name = f"{spec.name}/{app}"
-        for _ in range(_TRIES):
+        for _ in range(100):
             wall = self._wall(spec, shown)
             stored = find_counter(alias, rule_id, app, ids.offset)
-            old = _row(stored) if stored else None
+            old = row_of(stored) if stored else None
             new, grant = reserve(old, spec, wall=wall, step=ids.step, offset=ids.offset, want=want, name=name)
             if stored is None:
                 self.admit()
@@ -133,7 +132,7 @@ class Store:
         """
         alias = database()
         stored = find_counter(alias, rule_id, app, conf.ids.offset)
-        new = give_back(_row(stored), cycle, tail, shown) if stored else None
+        new = give_back(row_of(stored), cycle, tail, shown) if stored else None
         if stored is not None and new is not None and _swap(alias, stored, new, issued=issued):
             return True
         if stored is not None and issued:
@@ -182,7 +181,7 @@ def take_in_transaction(
     stored = find_counter(alias, rule.pk, app, offset)
     wall = wall_at(clock(), spec.zone)
     name = f"{spec.name}/{app}"
-    old = _row(stored) if stored else None
+    old = row_of(stored) if stored else None
     new, grant = reserve(old, spec, wall=wall, step=conf.ids.step, offset=offset, want=want, name=name)
     returned = use(grant)
     if stored is None:
@@ -198,43 +197,45 @@ def find_counter(alias: str, rule_id: int, app: str, offset: int) -> IdCounter |
     return IdCounter.objects.using(alias).filter(rule_id=rule_id, app_name=app, node_offset=offset).first()
 
 
-def _row(stored: IdCounter) -> Row:
-    return Row(stored.step, Cycle(stored.cycle_start, stored.cycle_end), stored.bound, stored.shown)
+def row_of(stored: IdCounter) -> CounterRow:
+    return CounterRow(stored.step, Cycle(stored.cycle_start, stored.cycle_end), stored.bound, stored.shown)
 
 
-def _swap(alias: str, stored: IdCounter, new: Row, first: int = 0, issued: int = 0) -> bool:
+def write_row(alias: str, stored: IdCounter, new: CounterRow, **others: object) -> bool:
+    """Write `new`, and the `others` of the counter's fields, if the row is unchanged since `stored` was read."""
+    unchanged = IdCounter.objects.using(alias).filter(
+        pk=stored.pk,
+        step=stored.step,
+        bound=stored.bound,
+        cycle_start=stored.cycle_start,
+        cycle_end=stored.cycle_end,
+        shown=stored.shown,
+    )
+    return bool(
+        unchanged.update(
+            step=new.step,
+            bound=new.bound,
+            shown=new.shown,
+            cycle_start=new.cycle.start,
+            cycle_end=new.cycle.end,
+            **others,
+        )
+    )
+
+
+def _swap(alias: str, stored: IdCounter, new: CounterRow, first: int = 0, issued: int = 0) -> bool:
     """Write `new` if the row is unchanged since `stored` was read; `first` is the first number of a new cycle.
 
-    `issued` is added to the window of the forecast. It covers cycles that have ended, too, so that the first hours of a
-    new cycle are not all that a forecast knows; a long window is halved, so that its latest half counts most.
+    `issued` is added to the window of the forecast. The window spans ended cycles, because a forecast needs more than
+    the first hours of a new cycle; a long window is halved, so that its latest half counts most.
     """
     now = timezone.now()
     turned = new.cycle.start >= stored.cycle_end
     began, count = stored.window_began or now, stored.window_issued + issued
     if now - began > (SHORT_WINDOW if turned else LONG_WINDOW):
         began, count = began + (now - began) / 2, count - count // 2
-    return bool(
-        IdCounter.objects.using(alias)
-        .filter(
-            pk=stored.pk,
-            step=stored.step,
-            bound=stored.bound,
-            cycle_start=stored.cycle_start,
-            cycle_end=stored.cycle_end,
-            shown=stored.shown,
-        )
-        .update(
-            step=new.step,
-            bound=new.bound,
-            shown=new.shown,
-            cycle_start=new.cycle.start,
-            cycle_end=new.cycle.end,
-            updated_at=now,
-            window_began=began,
-            window_issued=count,
-            **({"cycle_began": now, "cycle_first": first} if turned else {}),
-        )
-    )
+    entered = {"cycle_began": now, "cycle_first": first} if turned else {}
+    return write_row(alias, stored, new, updated_at=now, window_began=began, window_issued=count, **entered)
 
 
 def _lock_rule(alias: str, rule_id: int) -> None:
@@ -256,7 +257,7 @@ def _count_name(alias: str, rule_id: int, spec: RuleSpec) -> None:
     if began >= next_count.get(rule_id, 0.0):
         names = count_names(alias, rule_id)
         ended = time.monotonic()
-        next_count[rule_id] = ended + RECOUNT_SHARE * (ended - began)
+        next_count[rule_id] = ended + MIN_RECOUNT_RATIO * (ended - began)
         if names < allowed:
             rules.update(name_count=F("name_count") + 1)
             return
@@ -271,7 +272,7 @@ def count_names(alias: str, rule_id: int) -> int:
     return names
 
 
-def _created(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant) -> bool:
+def _created(alias: str, rule_id: int, spec: RuleSpec, app: str, new: CounterRow, grant: Grant) -> bool:
     """Create a counter. Return False if another process was faster."""
     try:
         with transaction.atomic(using=alias):
@@ -281,7 +282,9 @@ def _created(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant
     return True
 
 
-def _create(alias: str, rule_id: int, spec: RuleSpec, app: str, new: Row, grant: Grant, *, issued: int = 0) -> None:
+def _create(
+    alias: str, rule_id: int, spec: RuleSpec, app: str, new: CounterRow, grant: Grant, *, issued: int = 0
+) -> None:
     _lock_rule(alias, rule_id)
     counters = IdCounter.objects.using(alias).filter(rule_id=rule_id)
     conflict = counters.filter(app_name=app).exclude(step=new.step).first()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from django.apps import AppConfig, apps
 from django.conf import settings
@@ -30,11 +30,9 @@ from .callers.names import LOGIN_GUARD
 
 LIMIT_MIDDLEWARE: Final = "resty_django.limits.middleware.LimitMiddleware"
 LOGIN_MIDDLEWARE: Final = "resty_django.limits.login.LoginGuardMiddleware"
-TIER_HINT: Final = see_key(("LIMITS", "TIER")).strip() or None
-HINT: Final = see_key(("LIMITS", "RULES")).strip() or None
 
 
-def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return an error for each invalid rule, and a warning if the middleware is missing."""
     try:
         rules = conf.limits.rules
@@ -61,7 +59,7 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
 
         problem = tier_problem()
         if problem:
-            messages.append(Error(f"A rule has rates for tiers. {problem}", hint=TIER_HINT, id="resty_limits.E003"))
+            messages.append(Error(f"A rule has rates for tiers. {problem}", hint=_hint("TIER"), id="resty_limits.E003"))
     if any(spec.matches_requests for spec in specs.values()) and not _has_middleware(LIMIT_MIDDLEWARE):
         messages.append(
             Warning(
@@ -73,7 +71,7 @@ def check_rules(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     return messages
 
 
-def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return an error if the login guard is not the first backend, and a warning if it or its middleware is missing."""
     backends = list(settings.AUTHENTICATION_BACKENDS)
     has_middleware = LOGIN_MIDDLEWARE in settings.MIDDLEWARE
@@ -108,7 +106,7 @@ def check_login_guard(app_configs: Sequence[AppConfig] | None = None, **kwargs: 
     return messages
 
 
-def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return a warning if limits need the user of a request, but no middleware sets it. Imports the URLs of the site.
 
     Views of Django REST framework authenticate without a middleware, so sites that use it are not checked.
@@ -145,7 +143,11 @@ def check_users(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
 
 
 def _error(text: str) -> Error:
-    return Error(f'RESTY_DJANGO["LIMITS"]["RULES"]: {text}', hint=HINT, id="resty_limits.E001")
+    return Error(f'RESTY_DJANGO["LIMITS"]["RULES"]: {text}', hint=_hint("RULES"), id="resty_limits.E001")
+
+
+def _hint(key: str) -> str | None:
+    return see_key(("LIMITS", key)).strip() or None
 
 
 def _has_middleware(wanted: str) -> bool:

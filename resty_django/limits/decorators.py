@@ -1,5 +1,8 @@
 """Decorators that limit views: functions, methods and classes, sync and async, Django and Django REST framework.
 
+    @limit_req("10/s", burst=20, key="user")
+    def search(request): ...
+
     @limit_req("200/s", burst=100)              leaky bucket, nginx's limit_req
     @limit_count(5000, per="1h", key="user")    fixed window
     @limit_window(100, per="1m")                sliding window
@@ -11,134 +14,89 @@
     @limit_req(rate=rate_of)                    a function of the request returns the rate
     @limit_req(tiers={"free": "60/m", "pro": "600/m"}, tier=plan_of)
 
+A limit handles a request in three steps:
+
+1. Its key is found (`callers/keys.py`): by default the client's address, so each address has a separate count. A limit
+   whose `methods`, `when` or exemptions leave the request out, or whose key function returns None, is skipped.
+2. The limiter reads and changes the key's state in its store, which all processes share, and so decides: the request
+   passes, passes after a delay, or is refused, which does not count it (`requests/enforcer.py`).
+3. A refused request gets a 429 with `Retry-After`, as a page or as JSON (`requests/response.py`), and the view does not
+   run. A delayed request sleeps before the view, at most `max_delay` seconds (`requests/wrapper.py`). The response
+   reports the limit in `RateLimit` header fields.
+
 Decorators can be stacked in any order; each decides independently. For a class, use `method_decorator`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final, Literal, Self, Unpack, cast
+from typing import Any, Literal, Unpack, cast
 
 from resty_django.callables import caller
+from resty_django.shdict import SharedDict
 from resty_django.text.durations import Duration, parse_duration, whole_rate
 
 from .callers import keys
 from .callers.exemptions import Exemption
+from .callers.keys import RequestFunction
 from .limiters.base import Limiter
 from .limiters.concurrency import Concurrency
-from .limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters.rate import IDLE_SECONDS, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, refill_of, split_amount, split_rates
 from .limiters.validation import unknown_option
 from .policies.enforcers import NamedPolicies, enforcer_for
 from .requests.chosen_rates import ChosenRates, Rate, RateFunction, Tiers
 from .requests.enforcer import EitherEnforcer, Enforcer
-from .requests.request_limit import RequestLimit
+from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.wrapper import ViewDecorator
 from .specs.ban import BanOptions, ban_rule
-from .statistics.catalog import DECORATOR, limits_by_user
-from .statistics.counting import DecisionCounter
-
-DELAY: Final = 0.1
-"""The assumed duration of a request in `limit_conn`, in seconds, until a latency was measured."""
-UNLIMITED: Final = "unlimited"
-"""The `max_wait` of `limit_rate` with which no request is refused."""
+from .statistics.catalog import LimitKind, limits_by_user
+from .stores import LocalStore
 
 
 class RequestOptions(BanOptions, total=False):
-    """Options of all decorators; `BanOptions` has more.
-
-    `key`: how requests are grouped (see `resty_django.limits.callers.keys`; default "ip"). `cost`: the number of
-    requests that one request counts as, or a function of the request that returns it. `methods`: limited methods
-    (default: all; "GET" includes HEAD). `when`: a function of the request that returns whether the limit applies.
-    `exempt`: a function of the request that returns whether the request is exempt. `exempt_networks`,
-    `exempt_permissions`: networks and user permissions that are exempt. `status`: the status of refusals (default: the
-    setting STATUS). `dry_run`: decide and log, but let all requests pass. `block`: with False, all requests pass, and
-    the view decides with `request.limits`. `count_when`: a function of the response that returns whether the request
-    counts; a request whose view raises does not. `max_delay`: the maximum number of seconds that a view sleeps; longer
-    delays are cut (default: the setting MAX_DELAY, which is 0, in sync views; no limit in async views).
-    """
+    """Options of all decorators; `BanOptions` has more."""
 
     key: keys.KeySpec
-    cost: int | Callable[[Any], int]
+    """How requests are grouped, see `resty_django.limits.callers.keys` (default: "ip")."""
+    cost: int | RequestFunction[int]
+    """The number of requests that one request counts as, or a function of the request that returns it (default: 1)."""
     methods: Iterable[str]
-    when: Callable[[Any], object]
-    exempt: Callable[[Any], object]
+    """The limited methods (default: all); "GET" includes HEAD."""
+    when: RequestFunction[object]
+    """Returns whether the limit applies to a request."""
+    exempt: RequestFunction[object]
+    """Returns whether a request is exempt."""
     exempt_networks: Iterable[str]
+    """Networks of exempt clients, such as "10.0.0.0/8"."""
     exempt_permissions: Iterable[str]
+    """Permissions of exempt users, such as "shop.add_order"."""
     status: int
+    """The status of refusals (default: the setting STATUS, 429)."""
     dry_run: bool
+    """Decide and log, but let all requests pass."""
     block: bool
+    """With False, all requests pass, and the view decides with `request.limits`."""
     count_when: Callable[[Any], object]
+    """Returns whether a request with this response counts. A request whose view raises does not."""
     max_delay: float
+    """The maximum number of seconds that a view sleeps; longer delays are cut (default: the setting MAX_DELAY, which is
+    0, in sync views; no limit in async views)."""
 
 
 class DecoratorOptions(RequestOptions, total=False):
-    """Options of the decorators that create a limiter.
-
-    `name`: views share a limit of the same kind and name (default: each view has a separate limit). `store`,
-    `on_error`: as in the limiters.
-    """
+    """Options of the decorators that create a limiter."""
 
     name: str
-    store: Any
-    on_error: str
+    """Views share a limit of the same kind and name (default: each view has a separate limit)."""
+    store: str | SharedDict | LocalStore | None
+    """As in the limiters, like `on_error`."""
+    on_error: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LimitSpec:
-    """A limit declared by a decorator: `validate` it once, then `build` it for each view.
-
-    `kind` and `numbers` are part of the name of the state. `make`: creates the limiter from its options. `nodelay`,
-    `undelayed`: as in `RequestLimit`. `alone`: False if the decorator has several rates, so that views with the same
-    option `name` count each of them. `position`: the position of the rate in a text with several, from 1.
-    """
-
-    decorator: Callable[..., ViewDecorator]
-    kind: str
-    numbers: tuple[Any, ...]
-    make: Callable[..., Limiter[Any]]
-    options: DecoratorOptions
-    nodelay: bool = False
-    undelayed: float = 0
-    alone: bool = True
-    position: int = 1
-
-    def validate(self) -> Self:
-        """Return the spec with options that can be read repeatedly. Raise `TypeError` or `ValueError`."""
-        options = _validated(self.options, self.decorator, DecoratorOptions.__annotations__)
-        return replace(self, options=cast("DecoratorOptions", options))
-
-    def build(self, view: str, counted: bool = True) -> RequestLimit:
-        """Return the limit for the view with that name, or for all views with the same option `name`.
-
-        `counted`: whether its decisions appear in the statistics (never without a view).
-        """
-        options = self.options
-        key = keys.make(options["key"])
-        shared = options.get("name", "")
-        if shared:
-            digest = "" if self.alone else f"{keys.digest(self.numbers)}:"
-            name, prefix = shared, f"named:{shared}:{self.kind}:{digest}"
-        else:
-            digest = keys.digest((self.kind, self.numbers, key.text, sorted(options["methods"])))
-            name, prefix = f"{view}:{self.kind}", f"view:{view}:{self.kind}:{digest}:"
-        limiter = self.make(prefix=prefix, name=name, store=options.get("store"), on_error=options.get("on_error"))
-        label = shared or f"{self.kind}-{key.label}"
-        series = f"{shared}:{self.kind}" if shared else name
-        series = series if self.position == 1 else f"{series}:{self.position}"
-        return _request_limit(
-            name,
-            label,
-            limiter,
-            options,
-            nodelay=self.nodelay,
-            undelayed=self.undelayed,
-            series=series if view and counted else "",
-            location=view,
-        )
+# --- the decorators ---
 
 
 def limit_req(
@@ -164,20 +122,13 @@ def limit_req(
     A rate may contain its burst: "60/m burst=20".
     """
 
-    def spec(text: Rate) -> LimitSpec:
-        piece, own = split_amount(text, "burst")
-        number, queued = parse_rate(piece), burst if own is None else own
-        return LimitSpec(
-            decorator=limit_req,
-            kind="req",
-            numbers=(number, queued),
-            make=partial(LeakyBucket, number, queued),
-            options=options,
-            nodelay=nodelay,
-            undelayed=delay,
-        )
+    def bucket(text: Rate) -> LimiterSpec:
+        number, own_burst = split_amount(text, "burst")
+        return LimiterSpec(LeakyBucket, (parse_rate(number), burst if own_burst is None else own_burst))
 
-    return _rated(limit_req, spec, limit, rate, tiers, tier, '"10/s"')
+    rates = _only_rate(limit_req, limit, rate, tiers, tier, example='"10/s"')
+    declared = DeclaredLimit.of(limit_req, "req", options, nodelay=nodelay, undelayed=delay)
+    return declared.by_rate(rates, bucket)
 
 
 def limit_count(
@@ -195,9 +146,9 @@ def limit_count(
     Instead of both, pass a rate such as "5000/h" as the first argument, or `rate`, `tiers` and `tier` as in
     `limit_req`.
     """
-
-    spec = partial(_window_spec, limit_count, "count", FixedWindow, per, options)
-    return _rated(limit_count, spec, limit, rate, tiers, tier, '5000, per="1h"')
+    rates = _only_rate(limit_count, limit, rate, tiers, tier, example='5000, per="1h"')
+    declared = DeclaredLimit.of(limit_count, "count", options)
+    return declared.by_rate(rates, lambda text: LimiterSpec(FixedWindow, _window(text, per)))
 
 
 def limit_window(
@@ -215,30 +166,16 @@ def limit_window(
     Instead of both, pass a rate such as "100/m" as the first argument, or `rate`, `tiers` and `tier` as in
     `limit_req`.
     """
-
-    spec = partial(_window_spec, limit_window, "window", SlidingWindow, per, options)
-    return _rated(limit_window, spec, limit, rate, tiers, tier, '100, per="1m"')
-
-
-def _window_spec(
-    decorator: Callable[..., ViewDecorator],
-    kind: str,
-    limiter: Callable[..., Limiter[Any]],
-    per: Duration | None,
-    options: DecoratorOptions,
-    text: Rate,
-) -> LimitSpec:
-    """Return the limit for one rate such as "100/m", or with `per`, for a number of requests."""
-    most, window = whole_rate(text) if per is None else (text, parse_duration(per))
-    make = partial(limiter, most, window)
-    return LimitSpec(decorator=decorator, kind=kind, numbers=(most, window), make=make, options=options)
+    rates = _only_rate(limit_window, limit, rate, tiers, tier, example='100, per="1m"')
+    declared = DeclaredLimit.of(limit_window, "window", options)
+    return declared.by_rate(rates, lambda text: LimiterSpec(SlidingWindow, _window(text, per)))
 
 
 def limit_conn(
     max: int,
     burst: int = 0,
     *,
-    default_delay: Duration = DELAY,
+    default_delay: Duration = 0.1,
     lease: Duration | None = 120.0,
     **options: Unpack[DecoratorOptions],
 ) -> ViewDecorator:
@@ -248,15 +185,13 @@ def limit_conn(
     a killed process is released; must exceed the longest request (None: never). A streamed response holds its slot
     until it is closed.
     """
-    _need_brackets(limit_conn, max, "20")
-    make = partial(
-        Concurrency,
-        max,
-        burst,
-        parse_duration(default_delay),
-        lease=None if lease is None else parse_duration(lease),
-    )
-    return _decorator(LimitSpec(decorator=limit_conn, kind="conn", numbers=(max, burst), make=make, options=options))
+    need_brackets(limit_conn, max, "20")
+    times = {
+        "default_delay": parse_duration(default_delay),
+        "lease": None if lease is None else parse_duration(lease),
+    }
+    declared = DeclaredLimit.of(limit_conn, "conn", options)
+    return declared.decorator([LimiterSpec(Concurrency, (max, burst), times)])
 
 
 def limit_rate(
@@ -277,19 +212,19 @@ def limit_rate(
     most MAX_WAITING requests of a process wait at the same time, except with "unlimited". `rate`, `tiers`,
     `tier`: as in `limit_req`. A rate may contain its capacity: "10/s capacity=50".
     """
-    wait_ms: float | Literal["site"] = SITE
-    if max_wait == UNLIMITED:
-        wait_ms = inf
+    max_wait_ms: float | Literal["site"] = "site"
+    if max_wait == "unlimited":
+        max_wait_ms = inf
     elif max_wait is not None:
-        wait_ms = parse_duration(max_wait) * 1000
+        max_wait_ms = parse_duration(max_wait) * 1000
 
-    def spec(text: Rate) -> LimitSpec:
-        piece, own = split_amount(text, "capacity")
-        numbers = (*refill_of(piece, capacity if own is None else own), wait_ms)
-        make = partial(TokenBucket.from_interval, *numbers, idle=IDLE)
-        return LimitSpec(decorator=limit_rate, kind="rate", numbers=numbers, make=make, options=options)
+    def bucket(text: Rate) -> LimiterSpec:
+        number, own_capacity = split_amount(text, "capacity")
+        refill = refill_of(number, capacity if own_capacity is None else own_capacity)
+        return LimiterSpec(TokenBucket.from_interval, (*refill, max_wait_ms), {"idle": IDLE_SECONDS})
 
-    return _rated(limit_rate, spec, limit, rate, tiers, tier, '"10/s"')
+    rates = _only_rate(limit_rate, limit, rate, tiers, tier, example='"10/s"')
+    return DeclaredLimit.of(limit_rate, "rate", options).by_rate(rates, bucket)
 
 
 def limit_rate_either(
@@ -304,21 +239,23 @@ def limit_rate_either(
 
     The request is refused only if both are empty: each key has a guaranteed rate and can use what others leave.
     """
-    numbers = refill_of(each, each_capacity)
-    per_key = LimitSpec(
-        decorator=limit_rate_either, kind="each", numbers=numbers, make=_bucket(numbers), options=options
-    ).validate()
-    numbers = refill_of(total, total_capacity)
-    shared: DecoratorOptions = {**per_key.options, "key": "all"}
-    overall = replace(per_key, kind="total", numbers=numbers, make=_bucket(numbers), options=shared)
-    return _decorator(overall, per_key, enforcer=EitherEnforcer)
+
+    def bucket(rate: str | float, capacity: int | None) -> LimiterSpec:
+        return LimiterSpec(
+            TokenBucket.from_interval, refill_of(rate, capacity), {"max_wait_ms": 0, "idle": IDLE_SECONDS}
+        )
+
+    buckets = bucket(total, total_capacity), bucket(each, each_capacity)
+    per_key = DeclaredLimit.of(limit_rate_either, "each", options)
+    shared = replace(per_key, kind="total", options=replace(per_key.options, key=keys.make("all")))
+
+    def build(view: str) -> Enforcer:
+        return EitherEnforcer([shared.for_view(view, buckets[0]), per_key.for_view(view, buckets[1])])
+
+    return _checked(build, per_key.max_delay)
 
 
-def _bucket(numbers: tuple[float, int, int]) -> Callable[..., TokenBucket]:
-    return partial(TokenBucket.from_interval, *numbers, 0, idle=IDLE)
-
-
-def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> ViewDecorator:
+def limit(*limits: str | Limiter, **options: Unpack[RequestOptions]) -> ViewDecorator:
     """Limit by policies, given by name, and limiters: a request must pass all, and is counted by all or by none.
 
     A policy defines its key, methods, cost and status. All options except `max_delay` are for the limiters, so they
@@ -327,8 +264,8 @@ def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> Vie
     """
     if not limits:
         raise ValueError("@limit() has no limits. Pass the name of a policy, or a limiter.")
+    limit_options = options_of(limit, options)
     ignored = [name for name in options if name != "max_delay"]
-    valid = cast("RequestOptions", _validated(options, limit, RequestOptions.__annotations__))
     if ignored and all(isinstance(source, str) for source in limits):
         raise TypeError(
             f"{ignored[0]} has no effect on the policies of @limit(), which define it. Set it in the policy, or add a "
@@ -339,7 +276,10 @@ def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> Vie
         if isinstance(source, Limiter):
             name = source.name or type(source).__name__
             series = name if source.name else source.prefix.rstrip(":") or name
-            sources.append(_request_limit(name, "", source, valid, series=series, location=caller()))
+            location = caller()
+            note_user(limit_options, location)
+            kind = LimitKind.DECORATOR
+            sources.append(RequestLimit.counted(kind, name, source, limit_options, series=series, location=location))
         elif isinstance(source, str):
             sources.append(source)
         else:
@@ -347,143 +287,191 @@ def limit(*limits: str | Limiter[Any], **options: Unpack[RequestOptions]) -> Vie
 
     fixed = [source for source in sources if isinstance(source, RequestLimit)]
     in_force = enforcer_for(tuple(fixed)) if len(fixed) == len(sources) else NamedPolicies(sources)
-    return ViewDecorator(lambda view: in_force, valid.get("max_delay"))
+    return ViewDecorator(lambda view: in_force, options.get("max_delay"))
 
 
-def _rated(
-    decorator: Callable[..., ViewDecorator],
-    spec: Callable[[Any], LimitSpec],
-    limit: Any,
-    rate: Any,
-    tiers: Mapping[str, Any] | None,
-    tier: Any,
-    example: str,
-) -> ViewDecorator:
-    """Return a decorator with one rate, several, or one for each request. Raise `TypeError` or `ValueError`."""
-    _need_brackets(decorator, limit, example)
-    title = f"@{decorator.__name__}()"
-    given = [value for value in (limit, rate, tiers) if value is not None]
-    if len(given) != 1:
-        found = "no rate" if not given else "several rates"
-        raise TypeError(
-            f"{title} has {found}. Pass one of: a rate, as in @{decorator.__name__}({example}), rate=, tiers=."
+# --- from a decorator's arguments to the limits of a view ---
+
+
+@dataclass(frozen=True)
+class LimiterSpec:
+    """How to create the limiter of a view: `limiter(*numbers, **arguments)`, with its prefix, name and store.
+
+    The `numbers` are part of the name of the state, so a limit with new numbers starts unused.
+    """
+
+    limiter: Callable[..., Limiter]
+    numbers: tuple[object, ...]
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeclaredLimit:
+    """The valid arguments of a decorator other than its rate. Each view that it decorates gets a separate limit.
+
+    `kind`: the short name of the algorithm, in names of limits and their states. `name`, `store`, `on_error`,
+    `max_delay`: as in `DecoratorOptions`.
+    """
+
+    kind: str
+    options: LimitOptions
+    name: str
+    store: str | SharedDict | LocalStore | None
+    on_error: str | None
+    max_delay: float | None
+
+    @classmethod
+    def of(
+        cls,
+        decorator: Callable[..., ViewDecorator],
+        kind: str,
+        options: DecoratorOptions,
+        *,
+        nodelay: bool = False,
+        undelayed: float = 0,
+    ) -> DeclaredLimit:
+        """Return the declaration with the options of a decorator. Raise `TypeError` or `ValueError`."""
+        return cls(
+            kind=kind,
+            options=replace(
+                options_of(decorator, options, DecoratorOptions.__annotations__), nodelay=nodelay, undelayed=undelayed
+            ),
+            name=options.get("name", ""),
+            store=options.get("store"),
+            on_error=options.get("on_error"),
+            max_delay=options.get("max_delay"),
         )
-    if tier is not None and tiers is None:
-        raise TypeError(f'{title}: tier= needs tiers=, such as tiers={{"free": "60/m", "pro": "600/m"}}.')
-    if tiers is None and not callable(rate):
-        return _decorator(*_specs(spec, given[0]))
-    choice = rate if tiers is None else Tiers(tiers, tier)
 
-    valid = spec("1/s").validate()  # raises errors of the options now instead of with the first request
+    def by_rate(self, rate: Rate | RateFunction | Tiers, limiter: Callable[[Rate], LimiterSpec]) -> ViewDecorator:
+        """Return the decorator for a rate, for several in one text, or for a rate that depends on the request.
 
-    def build(view: str) -> Enforcer:
-        def enforcer(chosen: Any) -> Enforcer:
-            return Enforcer(replace(one.validate(), alone=False).build(view) for one in _specs(spec, chosen))
+        `limiter`: returns the limiter for one rate. Raise `TypeError` or `ValueError`.
+        """
+        if not (callable(rate) or isinstance(rate, Tiers)):
+            return self.decorator([limiter(text) for text in split_rates(rate)])
 
-        return ChosenRates(choice, enforcer, valid.build(view, counted=False))
+        def build(view: str) -> Enforcer:
+            def enforcer(chosen: Rate) -> Enforcer:
+                texts = enumerate(split_rates(chosen), 1)
+                return Enforcer(self.for_view(view, limiter(text), position) for position, text in texts)
 
-    build("")
-    return ViewDecorator(build, valid.options.get("max_delay"))
+            return ChosenRates(rate, enforcer, self.options.apply_to)
 
+        self.for_view("", limiter("1/s"))  # raises errors of the options now instead of with the first request
+        return _checked(build, self.max_delay)
 
-def _specs(spec: Callable[[Any], LimitSpec], rate: Any) -> list[LimitSpec]:
-    """Return the specs of a rate, or of several in one text."""
-    rates = split_rates(rate)
-    if len(rates) == 1:
-        return [spec(rates[0])]
-    return [replace(spec(one), alone=False, position=position) for position, one in enumerate(rates, 1)]
+    def decorator(self, limiters: Sequence[LimiterSpec]) -> ViewDecorator:
+        """Return the decorator for these limiters, all of which a request must pass."""
+        first = 0 if len(limiters) == 1 else 1
 
+        def build(view: str) -> Enforcer:
+            return Enforcer(self.for_view(view, spec, position) for position, spec in enumerate(limiters, first))
 
-def _decorator(*specs: LimitSpec, enforcer: type[Enforcer] = Enforcer) -> ViewDecorator:
-    """Return a decorator with these limits. Raise `TypeError` or `ValueError` if one is not valid."""
-    first = specs[0].validate()
-    others = [
-        replace(spec, options=first.options) if spec.options is specs[0].options else spec.validate()
-        for spec in specs[1:]
-    ]
-    valid = [first, *others]
+        return _checked(build, self.max_delay)
 
-    def build(view: str) -> Enforcer:
-        return enforcer([spec.build(view) for spec in valid])
+    def for_view(self, view: str, spec: LimiterSpec, position: int = 0) -> RequestLimit:
+        """Return the limit for the view with that name, or for all views with the same option `name`.
 
-    build("")  # raise errors now instead of with the first request
-    return ViewDecorator(build, valid[0].options.get("max_delay"))
-
-
-def _request_limit(
-    name: str,
-    label: str,
-    limiter: Limiter[Any],
-    options: RequestOptions,
-    *,
-    nodelay: bool = False,
-    undelayed: float = 0,
-    series: str = "",
-    location: str = "",
-) -> RequestLimit:
-    """Return the limit of a decorator. It is counted under `series`, with its `location` in the code, unless empty."""
-    block = options.get("block", True)
-    shadow = options.get("dry_run", False)
-    key, counter = keys.make(options["key"]), None
-    if series:
-        advises = shadow or not block
-        counter = DecisionCounter(
-            DECORATOR, series, limiter, location, shadow=advises, nodelay=nodelay, roles=key.roles
+        `position`: the position of the rate in a text with several, from 1; 0 for the only rate. Without a `view`, the
+        limit is not listed and its decisions are not counted.
+        """
+        key = self.options.key
+        if self.name:
+            numbers = f"{keys.digest(spec.numbers)}:" if position else ""
+            name, prefix = self.name, f"named:{self.name}:{self.kind}:{numbers}"
+            label, series = self.name, f"{self.name}:{self.kind}"
+        else:
+            state = keys.digest((self.kind, spec.numbers, key.text, sorted(self.options.methods)))
+            name, prefix = f"{view}:{self.kind}", f"view:{view}:{self.kind}:{state}:"
+            label, series = f"{self.kind}-{key.label}", name
+        common = {"prefix": prefix, "name": name, "store": self.store, "on_error": self.on_error}
+        limiter = spec.limiter(*spec.numbers, **spec.arguments, **common)
+        if not view:
+            return RequestLimit(name, limiter, self.options, label=label)
+        series = series if position <= 1 else f"{series}:{position}"
+        note_user(self.options, view)
+        return RequestLimit.counted(
+            LimitKind.DECORATOR, name, limiter, self.options, label=label, series=series, location=view
         )
-    exemption = Exemption(
-        options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
-    )
-    if location and (key.needs_user or exemption.needs_user):
+
+
+def note_user(options: LimitOptions, location: str) -> None:
+    """Note the place of a limit that needs the user of a request, for the system check."""
+    if options.needs_user:
         limits_by_user[location] = None
-    limit = RequestLimit(
-        name,
-        limiter,
-        key,
-        label=label,
-        cost=options.get("cost", 1),
-        methods=options.get("methods", ()),
-        when=options.get("when"),
-        exemption=exemption,
-        shadow=shadow,
-        block=block,
-        count_when=options.get("count_when"),
-        ban=ban_rule(cast("BanOptions", options), "A limit"),
-        status=options.get("status"),
-        nodelay=nodelay,
-        undelayed=undelayed,
-        record=None if counter is None else counter.record,
-        series="" if counter is None else counter.series,
-    )
-    if limit.ban is not None and location:
-        limit.ban.list_in_catalog(location)
-    return limit
 
 
-def _validated(
-    options: Mapping[str, Any], decorator: Callable[..., ViewDecorator], names: Iterable[str]
-) -> dict[str, Any]:
-    """Return the options of a decorator, ready for repeated reading. Raise `TypeError` or `ValueError`."""
+def _checked(build: Callable[[str], Enforcer], max_delay: float | None) -> ViewDecorator:
+    """Return the decorator. Raise errors of its limits now instead of with the first view."""
+    build("")
+    return ViewDecorator(build, max_delay)
+
+
+# --- validation of a decorator's arguments ---
+
+
+def options_of(
+    decorator: Callable[..., ViewDecorator],
+    options: RequestOptions,
+    names: Iterable[str] = RequestOptions.__annotations__,
+) -> LimitOptions:
+    """Return the options of a decorator. `names`: the options that it accepts. Raise `TypeError` or `ValueError`."""
     for name in options:
         if name not in names:
-            raise TypeError(_unknown_option(name, names, decorator))
-    valid: dict[str, Any] = {**options}
+            title = f"@{decorator.__name__}()"
+            if decorator is limit and name in DecoratorOptions.__annotations__:
+                raise TypeError(f"{title} has no option {name!r}. Set it where you create the limiter.")
+            raise TypeError(unknown_option(title, name, decorator, names))
     for name in ("methods", "exempt_networks", "exempt_permissions"):
-        if name in valid:
-            if isinstance(valid[name], str):
-                raise TypeError(f"{name} of a limit must be a list, not one string. Write [{valid[name]!r}].")
-            valid[name] = tuple(valid[name])
-    valid["methods"] = tuple(method.upper() for method in valid.get("methods", ()))
-    valid["key"] = keys.make(valid.get("key", "ip"))
-    count_when = valid.get("count_when")
-    if count_when is not None and not callable(count_when):
-        raise TypeError(f"count_when of a limit must be a function of the response, not {count_when!r}.")
-    status = valid.get("status", 429)
-    if not 400 <= status <= 599:
-        raise ValueError(f"status of a limit must be an error status from 400 to 599, not {status!r}.")
-    return valid
+        if isinstance(options.get(name), str):
+            raise TypeError(f"{name} of a limit must be a list, not one string. Write [{options.get(name)!r}].")
+    return LimitOptions(
+        key=keys.make(options.get("key", "ip")),
+        cost=options.get("cost", 1),
+        methods=[method.upper() for method in options.get("methods", ())],
+        when=options.get("when"),
+        exemption=Exemption(
+            options.get("exempt_networks", ()), options.get("exempt_permissions", ()), options.get("exempt")
+        ),
+        count_when=options.get("count_when"),
+        shadow=options.get("dry_run", False),
+        block=options.get("block", True),
+        status=options.get("status"),
+        ban=ban_rule(options, "A limit"),
+    )
 
 
-def _need_brackets(decorator: Callable[..., ViewDecorator], argument: object, example: str) -> None:
+def _only_rate(
+    decorator: Callable[..., ViewDecorator],
+    limit: Rate | None,
+    rate: Rate | RateFunction | None,
+    tiers: Mapping[str, Rate | None] | None,
+    tier: RateFunction | str | None,
+    *,
+    example: str,
+) -> Rate | RateFunction | Tiers:
+    """Return the one argument that defines the rate. `example`: valid arguments. Raise `TypeError`."""
+    need_brackets(decorator, limit, example)
+    title = f"@{decorator.__name__}()"
+    rates = [value for value in (limit, rate, tiers) if value is not None]
+    if len(rates) != 1:
+        count = "several rates" if rates else "no rate"
+        raise TypeError(
+            f"{title} has {count}. Pass one of: a rate, as in @{decorator.__name__}({example}), rate=, tiers=."
+        )
+    if tiers is not None:
+        return Tiers(tiers, tier)
+    if tier is not None:
+        raise TypeError(f'{title}: tier= needs tiers=, such as tiers={{"free": "60/m", "pro": "600/m"}}.')
+    return cast("Rate | RateFunction", rates[0])
+
+
+def _window(text: Rate, per: Duration | None) -> tuple[object, float]:
+    """Return the limit and the seconds of a window: of a rate such as "100/m", or with `per`, of a number."""
+    return whole_rate(text) if per is None else (text, parse_duration(per))
+
+
+def need_brackets(decorator: Callable[..., ViewDecorator], argument: object, example: str) -> None:
     """Raise `TypeError` where the argument is the view: the decorator was written without brackets."""
     if callable(argument):
         name = decorator.__name__
@@ -491,10 +479,3 @@ def _need_brackets(decorator: Callable[..., ViewDecorator], argument: object, ex
             f"@{name} was given the view {getattr(argument, '__name__', argument)!s} in place of its limit. Write the "
             f"limit in brackets: @{name}({example})."
         )
-
-
-def _unknown_option(name: str, names: Iterable[str], decorator: Callable[..., ViewDecorator]) -> str:
-    title = f"@{decorator.__name__}()"
-    if decorator is limit and name in DecoratorOptions.__annotations__:
-        return f"{title} has no option {name!r}. Set it where you create the limiter."
-    return unknown_option(title, name, decorator, names)

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .decision import CombinedDecision, Decision
+    from .decision import Decision
 
 
 class LimitError(Exception):
@@ -32,7 +32,7 @@ class CostTooHigh(LimitError, ValueError):
 class Limited(LimitError):
     """The request was refused; `decision` has the limit and the time to wait."""
 
-    def __init__(self, decision: Decision | CombinedDecision) -> None:
+    def __init__(self, decision: Decision) -> None:
         super().__init__(decision)
         self.decision = decision
 
@@ -48,7 +48,7 @@ class TooManyWaiting(Limited):
     `count`: the number that may wait. `option`: the setting or the argument that sets it.
     """
 
-    def __init__(self, decision: Decision | CombinedDecision, count: int, option: str) -> None:
+    def __init__(self, decision: Decision, count: int, option: str) -> None:
         super().__init__(decision)
         self.args = (decision, count, option)
         self.count = count

@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 from resty_django.circuit_breaker import Outage
 from resty_django.conf import conf
-from resty_django.minute_series.records import History
+from resty_django.minute_series.records import CountHistory
 from resty_django.shdict import shdicts
 
-from .statistics.catalog import BAN, kind_and_name
+from .statistics.catalog import LimitKind, kind_and_name
 from .statistics.reporter import Totals, stats
 from .stores.circuit_breaker import current_outages
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LimitFacts:
     """The decisions of all processes by series, and the outages of stores in this process."""
 
-    histories: dict[str, History[Totals]]
+    histories: dict[str, CountHistory[Totals]]
     outages: list[Outage]
 
     @property
-    def limits(self) -> dict[str, History[Totals]]:
+    def limits(self) -> dict[str, CountHistory[Totals]]:
         """The decisions by series without bans, whose limits count them, too."""
-        return {name: history for name, history in self.histories.items() if kind_and_name(name)[0] != BAN}
+        return {name: history for name, history in self.histories.items() if kind_and_name(name)[0] != LimitKind.BAN}
 
 
 def count_evictions() -> int:
@@ -38,8 +38,8 @@ def count_evictions() -> int:
     return shdicts[conf.limits.store].quick_stats().forcible or 0
 
 
-def facts(names: Iterable[str] | None = None) -> Facts:
+def facts(names: Iterable[str] | None = None) -> LimitFacts:
     """Return the state of these series (None: all), including the counts of this process. Raise `SharedDictError`."""
     stats.flush()
     names = stats.names() if names is None else names
-    return Facts({name: stats.history(name) for name in names}, current_outages())
+    return LimitFacts({name: stats.history(name) for name in names}, current_outages())

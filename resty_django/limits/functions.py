@@ -14,12 +14,13 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction
 
 from resty_django.callables import plain_function, plain_value
 from resty_django.sansio import Step, Steps, arun, run
+from resty_django.shdict import SharedDict
 from resty_django.text.durations import Duration, parse_duration
 
 from .bans.banning import Banning
@@ -30,7 +31,7 @@ from .errors import Limited, TooManyWaiting
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.combined import acombine, combine
 from .limiters.descriptions import in_english
-from .limiters.rate import IDLE, TokenBucket
+from .limiters.rate import IDLE_SECONDS, TokenBucket
 from .limiters.units import split_amount, split_rates
 from .limiters.validation import unknown_option
 from .limiters.waiting import Wait, WaitingCounter, counter_of_calls
@@ -40,14 +41,18 @@ from .refusals import announcing
 from .requests.chosen_rates import Rate
 from .requests.wrapper import view_name
 from .specs.ban import BanOptions, ban_rule
-from .statistics.catalog import FUNCTION
+from .statistics.catalog import LimitKind
 from .statistics.counting import DecisionCounter
+from .stores import LocalStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SHORTEST: Final = 0.002
-"""The minimum seconds between two attempts."""
-_OPTIONS: Final = ("store", "on_error", *BanOptions.__annotations__)
+
+class FunctionOptions(BanOptions, total=False):
+    """Options of `limited`, as in `LimiterOptions` and `BanOptions`."""
+
+    store: str | SharedDict | LocalStore | None
+    on_error: str | None
 
 
 def limited(
@@ -59,7 +64,7 @@ def limited(
     wait: Duration | None = 0,
     max_waiting: int | None = None,
     name: str = "",
-    **options: Any,
+    **options: Unpack[FunctionOptions],
 ) -> Callable[[F], F]:
     """Return a decorator that limits the calls of a function, over all processes, by token buckets.
 
@@ -71,8 +76,8 @@ def limited(
     of calls of this function that wait in a process at a time (None: the setting MAX_WAITING_CALLS, which counts the
     calls of all functions); a further call that would have to wait raises `TooManyWaiting`, a `Limited`, at once.
     `name`: functions with the same name and rate share a limit (default: each function has a separate limit).
-    `options`: `store` and `on_error` of `LimiterOptions`, and `BanOptions`: a key whose calls raise `Limited` too often
-    is banned, and its calls raise it without waiting. `TooManyWaiting` does not count for that.
+    `options`: see `FunctionOptions`. With `ban`, a key whose calls raise `Limited` too often is banned, and its calls
+    raise it without waiting; `TooManyWaiting` does not count.
 
     Raise `TypeError` or `ValueError` for wrong arguments. The function raises `Limited`, and `StoreFailed` if
     `on_error` is "raise".
@@ -80,8 +85,8 @@ def limited(
     if callable(rate):
         raise TypeError('@limited() was given the function in place of its rate. Write @limited("10/s").')
     for option in options:
-        if option not in _OPTIONS:
-            raise TypeError(unknown_option("@limited()", option, limited, _OPTIONS))
+        if option not in FunctionOptions.__annotations__:
+            raise TypeError(unknown_option("@limited()", option, limited, FunctionOptions.__annotations__))
     if not isinstance(key, str) and not callable(key):
         raise TypeError(f"key of @limited() must be a string or a function of the arguments, not {key!r}.")
     seconds = inf if wait is None else parse_duration(wait)
@@ -94,25 +99,25 @@ def limited(
     rule = ban_rule(options, "@limited()")
     if rule is not None and key == "":
         raise TypeError("@limited(): ban= bans a key, so it needs key=, such as key=lambda phone, text: phone.")
-    store = {option: value for option, value in options.items() if option not in BanOptions.__annotations__}
-    _buckets_of(rate, "", store)
+    store, on_error = options.get("store"), options.get("on_error")
+    _buckets_of(rate, "", {"store": store, "on_error": on_error})
     counter_of_calls(max_waiting, "")
 
     def decorate(function: F) -> F:
         location = view_name(function)
         full_name = name or location
-        buckets = _buckets_of(rate, full_name, store)
+        buckets = _buckets_of(rate, full_name, {"store": store, "on_error": on_error})
         counters = _counters_of(buckets, location, roles)
         banning = None
         if rule is not None:
-            banning = Banning(rule, full_name, prefix=f"function:{full_name}:", **store)
+            banning = Banning(rule, full_name, prefix=f"function:{full_name}:", store=store, on_error=on_error)
             banning.list_in_catalog(location)
         limit = _FunctionLimit(buckets, counters, seconds, counter_of_calls(max_waiting, full_name), banning)
         wrapper: Callable[..., Any]
 
         def admitting(call_key: object) -> Steps[None]:
             stored = stored_key(plain_value(call_key, "key of @limited()"), key_kind)
-            return announcing(_admitting(limit, stored), FUNCTION, full_name, TokenBucket, stored)
+            return announcing(_admitting(limit, stored), LimitKind.FUNCTION, full_name, TokenBucket, stored)
 
         if iscoroutinefunction(function):
 
@@ -131,18 +136,18 @@ def limited(
                     run(admitting(call_key))
                 return function(*args, **kwargs)
 
-        return wrapper  # type: ignore[return-value]
+        return cast("F", wrapper)
 
     return decorate
 
 
-def _buckets_of(rate: Rate, name: str, options: dict[str, Any]) -> list[TokenBucket]:
+def _buckets_of(rate: Rate, name: str, options: LimiterOptions) -> list[TokenBucket]:
     """Return the token buckets of a rate, or of several in one text. Raise `ValueError` or `TypeError`."""
     buckets = []
-    for one in split_rates(rate):
-        text, capacity = split_amount(one, "capacity")
-        own: LimiterOptions = {"prefix": f"function:{name}:{digest(one)}:", "name": name, **options}  # type: ignore[typeddict-item]
-        buckets.append(TokenBucket(text, capacity, max_wait=0, idle=IDLE, **own))
+    for text in split_rates(rate):
+        number, capacity = split_amount(text, "capacity")
+        bucket_options: LimiterOptions = {**options, "prefix": f"function:{name}:{digest(text)}:", "name": name}
+        buckets.append(TokenBucket(number, capacity, max_wait=0, idle=IDLE_SECONDS, **bucket_options))
     return buckets
 
 
@@ -151,7 +156,7 @@ def _counters_of(buckets: Sequence[TokenBucket], location: str, roles: tuple[str
     counters = []
     for position, bucket in enumerate(buckets, 1):
         counted = bucket.name if position == 1 else f"{bucket.name}:{position}"
-        counters.append(DecisionCounter(FUNCTION, counted, bucket, location, roles=roles))
+        counters.append(DecisionCounter(LimitKind.FUNCTION, counted, bucket, location, roles=roles))
     return counters
 
 
@@ -167,7 +172,7 @@ class _FunctionLimit(NamedTuple):
 
 def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
     """Wait for the turn of a call. A banned key is refused before that, and a refusal counts for its ban."""
-    limiters: Sequence[Limiter[Any]] = limit.buckets
+    limiters: Sequence[Limiter] = limit.buckets
     counters, banning = limit.counters, limit.banning
     if current.active is not None:
         limiters, counters = yield from _overridden(limiters, counters, key)
@@ -175,7 +180,7 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         refusal = yield from banning.refusing(key)
         banning.record(key, refusal)
         if refusal is not None:
-            refusal = refusal._replace(limit=limiters[0].shown_limit)
+            refusal = refusal.replace(limit=limiters[0].shown_limit)
             counters[0].record(key, refusal)
             raise Limited(refusal)
     try:
@@ -191,12 +196,12 @@ def _admitting(limit: _FunctionLimit, key: str) -> Steps[None]:
         if ban is None:
             raise
         seconds = max(decision.retry_after, ban.until - ban.since)
-        raise Limited(decision._replace(retry_after=seconds)) from None
+        raise Limited(decision.replace(retry_after=seconds)) from None
 
 
 def _overridden(
-    limiters: Sequence[Limiter[Any]], counters: Sequence[DecisionCounter], key: str
-) -> Steps[tuple[Sequence[Limiter[Any]], Sequence[DecisionCounter]]]:
+    limiters: Sequence[Limiter], counters: Sequence[DecisionCounter], key: str
+) -> Steps[tuple[Sequence[Limiter], Sequence[DecisionCounter]]]:
     """Return the limiters with the rates of overrides, and their counters. Raise `Limited` for a blocked key."""
     yield Step(current.get, current.aget, ())
     calls = overridden_calls(limiters, counters, key)
@@ -207,7 +212,7 @@ def _overridden(
 
 
 def _turn(
-    buckets: Sequence[Limiter[Any]],
+    buckets: Sequence[Limiter],
     key: str,
     wait: float,
     counters: Sequence[DecisionCounter],
@@ -230,7 +235,7 @@ def _turn(
             _count_together(counters, key, decision, 0.0)
             raise waiting.refusal(decision)
         waited = True
-        yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, SHORTEST),))
+        yield Step(time.sleep, asyncio.sleep, (max(decision.retry_after, 0.002),))
 
 
 def _count_together(
@@ -242,4 +247,4 @@ def _count_together(
     """
     for counter, decision in zip(counters, combined.decisions, strict=True):
         if decision is not None and decision.allowed == combined.allowed:
-            counter.record(key, decision._replace(delay=delay) if decision.allowed else decision)
+            counter.record(key, decision.replace(delay=delay) if decision.allowed else decision)

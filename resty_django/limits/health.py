@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from resty_django.conf import conf
 from resty_django.health import Finding, findings_or
@@ -19,7 +19,7 @@ from .specs.policy import PolicySpec, build, rate_specs
 from .specs.policy_validation import BadPolicy, find_problems
 from .statistics.reporter import Totals
 
-MINUTES: Final = 10
+REPORTED_MINUTES: Final = 10
 """The number of past minutes for which refusals, and decisions without the store, are reported."""
 
 
@@ -47,7 +47,7 @@ def _policies(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
 
 
 def _overrides(specs: dict[str, PolicySpec]) -> Iterator[Finding]:
-    def limiters(series: str) -> list[Limiter[Any]]:
+    def limiters(series: str) -> list[Limiter]:
         spec = specs.get(series)
         return [] if spec is None or find_problems(spec) else [build(one) for one in rate_specs(spec)]
 
@@ -71,10 +71,10 @@ def _decisions() -> Iterator[Finding]:
         yield Finding("error", f"store {conf.limits.store}", f"The store does not answer: {error}")
         return
     for name, history in now.histories.items():
-        totals = history.last(MINUTES)
+        totals = history.last(REPORTED_MINUTES)
         if totals.failed:
             yield Finding("warning", f"limit {name}", _without(totals))
-        refused = max(minute.counts.refused for minute in history.minutes[-MINUTES:])
+        refused = max(minute.counts.refused for minute in history.minutes[-REPORTED_MINUTES:])
         if refused > conf.limits.refusals_warning > 0 and name in now.limits:
             yield Finding("warning", f"limit {name}", _refused(refused))
     if evictions:
@@ -90,10 +90,10 @@ def _evicted(count: int) -> str:
 
 def _refused(count: int) -> str:
     return (
-        f"In one of the last {MINUTES} minutes, it refused {count:,} requests. Its page in the admin shows the most "
-        "refused keys. Raise the limit if it is too low."
+        f"In one of the last {REPORTED_MINUTES} minutes, it refused {count:,} requests. Its page in the admin shows "
+        "the most refused keys. Raise the limit if it is too low."
     )
 
 
 def _without(totals: Totals) -> str:
-    return f"In the last {MINUTES} minutes, {totals.failed:,} decisions were made without the store."
+    return f"In the last {REPORTED_MINUTES} minutes, {totals.failed:,} decisions were made without the store."

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import cast
 
 from resty_django.sansio import Step, Steps, arun, run
 
 from .callers.key_kinds import roles_of, stored_key
-from .decision import CombinedDecision, Decision
+from .decision import Decision
 from .errors import Limited
 from .limiters.base import Limiter
 from .limiters.combined import together
 from .limiters.rate import LeakyBucket
+from .limiters.slots import Slot
 from .limiters.units import parse_rate
 from .overrides.current import current, now
 from .overrides.limits import overridden_limiter
 from .overrides.override_set import Override
 from .policies import registry
 from .refusals import announcing
-from .statistics.catalog import JOB, add_limit
+from .statistics.catalog import LimitKind, add_limit
 from .statistics.reporter import stats
 
-RECHECK: Final = 60.0
-"""Seconds after which a blocked job is tried again: somebody may have lifted the block."""
 
-
-def job_limit(source: Any, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
+def job_limit(source: object, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
     """Return a limit of jobs, as `resty_django.job_limits` describes; by a rate, it spreads the jobs evenly."""
     if name is not None and not (isinstance(source, str) and "/" not in source and " per " not in source):
-        rate = parse_rate(source)
+        rate = parse_rate(cast("str | float", source))
         source = LeakyBucket(rate, burst=rate, prefix="qless:", name=name)
     return JobLimit(source, location, key_kind)
 
@@ -40,8 +38,8 @@ class JobLimit:
     `resty_django.limits.callers.key_kinds`.
     """
 
-    def __init__(self, source: Any, location: str = "", key_kind: str | None = None) -> None:
-        self._source = source
+    def __init__(self, source: object, location: str = "", key_kind: str | None = None) -> None:
+        self._source = cast("str | Limiter", source)
         self._key_kind = key_kind
         self._roles = roles_of(key_kind, "a limit of jobs")
         self._series = ""
@@ -49,19 +47,19 @@ class JobLimit:
             self._series = source
         elif isinstance(source, Limiter):
             name = source.name or source.prefix.rstrip(":") or location
-            self._series = add_limit(JOB, name, source, location, self._roles)
+            self._series = add_limit(LimitKind.JOB, name, source, location, self._roles)
 
     def slot(self, key: object, wait: float | None) -> JobSlot:
         """Return a slot. Entering it raises `LookupError` for a wrong name."""
         return JobSlot(self, key if self._key_kind is None else stored_key(key, self._key_kind), wait)
 
-    def entering(self, key: object, wait: float | None) -> Steps[Any]:
+    def entering(self, key: object, wait: float | None) -> Steps[Slot | None]:
         """Enter a slot and return it; None: there is no limit for this key."""
         limiters = self._limiters()
         steps = self._entering(limiters, key, wait)
-        return announcing(steps, JOB, self._series, type(limiters[0]), key) if self._series else steps
+        return announcing(steps, LimitKind.JOB, self._series, type(limiters[0]), key) if self._series else steps
 
-    def _entering(self, limiters: tuple[Any, ...], key: object, wait: float | None) -> Steps[Any]:
+    def _entering(self, limiters: tuple[Limiter, ...], key: object, wait: float | None) -> Steps[Slot | None]:
         if current.active is not None and self._series:
             yield Step(current.get, current.aget, ())
             override = current.find(self._series, str(key), self._roles)
@@ -78,7 +76,7 @@ class JobLimit:
         self._record(key, decision)
         return slot
 
-    def _limiters(self) -> tuple[Any, ...]:
+    def _limiters(self) -> tuple[Limiter, ...]:
         if not isinstance(self._source, str):
             return (self._source,)
         policy = registry.get_policy(self._source)
@@ -86,19 +84,20 @@ class JobLimit:
             raise LookupError(f"Unknown limit policy {self._source!r}. Create it, or fix the name in the middleware.")
         return policy.rates
 
-    def _overridden(self, limiters: tuple[Any, ...], override: Override, key: str) -> tuple[Any, ...]:
+    def _overridden(self, limiters: tuple[Limiter, ...], override: Override, key: str) -> tuple[Limiter, ...]:
         """Return the limiters with the rate of an override. Raise `Limited` for a blocked key."""
         if override.blocks:
             decision = override.refusal(limiters[0].shown_limit, now())
-            decision = decision._replace(retry_after=min(decision.retry_after, RECHECK))
+            # A blocked job is tried again after a minute: somebody may have lifted the block.
+            decision = decision.replace(retry_after=min(decision.retry_after, 60.0))
             self._record(key, decision)
             raise Limited(decision)
         return tuple(overridden_limiter(limiter, override.rate) for limiter in limiters)
 
-    def _record(self, key: object, decision: Decision | CombinedDecision) -> None:
+    def _record(self, key: object, decision: Decision) -> None:
         if not self._series:
             return
-        stats.record(self._series, str(key), Decision._make(decision[: len(Decision._fields)]))
+        stats.record(self._series, str(key), decision)
 
 
 class JobSlot:
@@ -110,7 +109,7 @@ class JobSlot:
         self._limit = limit
         self._key = key
         self._wait = wait
-        self._slot: Any = None
+        self._slot: Slot | None = None
 
     def enter(self) -> float | None:
         """Enter the slot; return None, or if the limit refuses it, the seconds until the next attempt."""

@@ -19,12 +19,10 @@ from django.http import HttpRequest, HttpResponseBase
 from .callers import request_settings
 from .policies import registry
 from .policies.enforcers import enforcer_for
-from .requests.check import LimitCheck, add_headers
-from .requests.enforcer import Passed
+from .requests.check import LimitCheck
 from .specs.policy_validation import BadPolicy
 
 _CHECK = "_resty_limits"
-_PASSED = "_resty_limit_passed"
 
 
 class LimitMiddleware:
@@ -55,14 +53,7 @@ class LimitMiddleware:
             if check is not None:
                 check.abandon()
             raise
-        passed: Passed | None = request.__dict__.pop(_PASSED, None)
-        if passed is not None:
-            advertised, decision = passed
-            fields = request_settings.current.headers
-            if fields:
-                add_headers(response.headers, advertised, decision, fields)
-            return response
-        check = request.__dict__.pop(_CHECK, None)
+        check = _pop_check(request)
         return response if check is None else check.finish(response)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
@@ -77,25 +68,22 @@ class LimitMiddleware:
         return response if check is None else await check.afinish(response)
 
     def _process_view(
-        self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
+        self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]
     ) -> HttpResponseBase | None:
         policies = registry.policies_for(request, request.resolver_match)
-        check = enforcer_for(policies).decide(request, kwargs) if policies else None
+        check = enforcer_for(policies).check(request, kwargs) if policies else None
         if check is None:
-            return None
-        if isinstance(check, tuple):
-            setattr(request, _PASSED, check)
             return None
         if check.refused is not None:
             return check.refuse()
         setattr(request, _CHECK, check)
-        if check.delay and not check.wait_turn(request_settings.current.max_delay):
+        if check.delay and not check.wait_turn(request_settings.current().max_delay):
             _pop_check(request)
             return check.refuse()
         return None
 
     async def _aprocess_view(
-        self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]
+        self, request: HttpRequest, view: object, args: object, kwargs: dict[str, object]
     ) -> HttpResponseBase | None:
         if not registry.is_loaded():
             await registry.aload_policies()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from dataclasses import fields
+from typing import ClassVar, Final, Self
 
 from django.core.exceptions import ValidationError
 from django.db import models, router
@@ -18,22 +19,18 @@ from .specs import override as overrides
 from .specs.lines import LINE_FIELDS, normalized_lines
 from .specs.policy import (
     ALGORITHMS,
-    FIELDS,
-    LONGEST_KEY,
-    LONGEST_NAME,
-    LONGEST_PATTERN,
-    LONGEST_RATE,
+    MAX_FIELD_CHARS,
+    MAX_NAME_CHARS,
     MODES,
     ON_ERROR,
+    POLICY_FIELDS,
     PolicySpec,
     describe,
 )
-from .specs.policy_validation import TYPES, find_problems
-from .statistics.catalog import LONGEST_SERIES, known_limiters
+from .specs.policy_validation import FIELD_TYPES, find_problems
+from .statistics.catalog import MAX_SERIES_CHARS, known_limiters
 
-_TIME = 32
-LONGEST_QUOTA_KEY = 200
-"""The maximum number of characters of a quota's key; longer ones are replaced by a hash."""
+MAX_TIME_CHARS: Final = 32
 
 
 class EditableManager(models.Manager[Model]):
@@ -67,7 +64,7 @@ class LimitPolicy(Editable):
     key_fields: ClassVar = ("name",)
 
     name = ExactCharField(
-        _("name"), max_length=LONGEST_NAME, unique=True, help_text=_("The name in code and in the statistics.")
+        _("name"), max_length=MAX_NAME_CHARS, unique=True, help_text=_("The name in code and in the statistics.")
     )
     description = models.CharField(_("description"), max_length=200, blank=True)
     algorithm = models.CharField(
@@ -75,7 +72,7 @@ class LimitPolicy(Editable):
     )
     rate = models.CharField(
         _("rate"),
-        max_length=LONGEST_RATE,
+        max_length=MAX_FIELD_CHARS,
         blank=True,
         help_text=_(
             "The rate of requests, for example 200/s or 30/min. A request must pass all of several rates: "
@@ -96,13 +93,13 @@ class LimitPolicy(Editable):
     )
     window = models.CharField(
         _("window"),
-        max_length=_TIME,
+        max_length=MAX_TIME_CHARS,
         blank=True,
         help_text=_("Windows without a rate: the length of a window, for example 1h, 10min or 30s."),
     )
     interval = models.CharField(
         _("interval"),
-        max_length=_TIME,
+        max_length=MAX_TIME_CHARS,
         blank=True,
         help_text=_("Token bucket: the time between two refills, for example 500ms. Empty: from the rate."),
     )
@@ -117,7 +114,7 @@ class LimitPolicy(Editable):
     )
     max_wait = models.CharField(
         _("max wait"),
-        max_length=_TIME,
+        max_length=MAX_TIME_CHARS,
         blank=True,
         help_text=_(
             "Token bucket: requests that would wait longer are refused. 0s: no request waits. Empty: the setting "
@@ -126,13 +123,13 @@ class LimitPolicy(Editable):
     )
     default_delay = models.CharField(
         _("default delay"),
-        max_length=_TIME,
+        max_length=MAX_TIME_CHARS,
         blank=True,
         help_text=_("Concurrency: the assumed duration of a request until one was measured. Empty: 1s."),
     )
     lease = models.CharField(
         _("lease"),
-        max_length=_TIME,
+        max_length=MAX_TIME_CHARS,
         blank=True,
         help_text=_(
             "Concurrency: the time after which the slot of a killed process is released. It must be longer than "
@@ -150,25 +147,25 @@ class LimitPolicy(Editable):
     )
     key = models.CharField(
         _("key"),
-        max_length=LONGEST_KEY,
+        max_length=MAX_FIELD_CHARS,
         default="ip",
         help_text=_("How requests are grouped, for example ip, user or ip+path."),
     )
     path = models.CharField(
         _("path"),
-        max_length=LONGEST_PATTERN,
+        max_length=MAX_FIELD_CHARS,
         blank=True,
         help_text=_("Requests with this path; * matches any characters: /api/*"),
     )
     route = models.CharField(
         _("route"),
-        max_length=LONGEST_PATTERN,
+        max_length=MAX_FIELD_CHARS,
         blank=True,
         help_text=_("Requests with this URL name: shop:pay, or shop:*"),
     )
     view = models.CharField(
         _("view"),
-        max_length=LONGEST_PATTERN,
+        max_length=MAX_FIELD_CHARS,
         blank=True,
         help_text=_("Requests for the view with this dotted name: shop.views.pay, or shop.views.*"),
     )
@@ -199,7 +196,7 @@ class LimitPolicy(Editable):
     )
     ban = models.CharField(
         _("ban"),
-        max_length=_TIME,
+        max_length=MAX_TIME_CHARS,
         blank=True,
         help_text=_(
             "Refuse all requests of a key for this time after refusals, for example 15m. Each further ban is "
@@ -243,13 +240,13 @@ class LimitPolicy(Editable):
 
     def spec(self) -> PolicySpec:
         """Return the policy as a `PolicySpec`."""
-        return PolicySpec(**{name: getattr(self, name) for name in FIELDS})
+        return PolicySpec(**{name: getattr(self, name) for name in POLICY_FIELDS})
 
     def clean(self) -> None:
         """Normalize the lines. Raise `ValidationError` for the fields to change if the policy is not valid."""
         for name in LINE_FIELDS:
             setattr(self, name, normalized_lines(name, getattr(self, name)))
-        numbers = [getattr(self, name) for name, kind in TYPES.items() if kind != "str"]
+        numbers = [getattr(self, name) for name, kind in FIELD_TYPES.items() if kind != "str"]
         if not all(value is None or isinstance(value, int | float) for value in numbers) or self.cost is None:
             return  # the fields' validators report it
         problems = find_problems(self.spec())
@@ -269,10 +266,10 @@ class LimitOverride(Editable):
     limiters: overrides.Limiters = staticmethod(known_limiters)
     """Returns the limiters of `limit`, with which `clean` compares the rate."""
 
-    kind = models.CharField(_("kind"), max_length=8, choices=list(overrides.KINDS.items()), default="address")
+    kind = models.CharField(_("kind"), max_length=8, choices=list(overrides.OVERRIDE_KINDS.items()), default="address")
     key = ExactCharField(
         _("key"),
-        max_length=overrides.LONGEST_KEY,
+        max_length=overrides.MAX_KEY_CHARS,
         help_text=_(
             "The ID of a user, an address such as 192.0.2.7, a network such as 192.0.2.0/24, an API key, or a "
             "key as the figures list it."
@@ -280,21 +277,21 @@ class LimitOverride(Editable):
     )
     limit = ExactCharField(
         _("limit"),
-        max_length=LONGEST_SERIES,
+        max_length=MAX_SERIES_CHARS,
         blank=True,
         default=overrides.ALL_LIMITS,
         help_text=_("The name of the limit in the statistics, for example pay. Empty: all limits."),
     )
     rate = models.CharField(
         _("rate"),
-        max_length=overrides.LONGEST_RATE,
+        max_length=overrides.MAX_RATE_CHARS,
         help_text=_(
             "A rate such as 60/m, “none” (no limit) or “blocked”. Concurrency and quotas: a number instead of a rate."
         ),
     )
     starts_at = models.DateTimeField(_("from"), null=True, blank=True, help_text=_("Empty: from now on."))
     ends_at = models.DateTimeField(_("until"), null=True, blank=True, help_text=_("Empty: without an end."))
-    reason = models.CharField(_("reason"), max_length=overrides.LONGEST_REASON, blank=True)
+    reason = models.CharField(_("reason"), max_length=200, blank=True)
 
     class Meta:
         verbose_name = _("limit override")
@@ -313,7 +310,9 @@ class LimitOverride(Editable):
 
     def spec(self) -> overrides.OverrideSpec:
         """Return the override as an `OverrideSpec`."""
-        return overrides.OverrideSpec(**{name: getattr(self, name) for name in overrides.FIELDS})
+        return overrides.OverrideSpec(
+            **{field.name: getattr(self, field.name) for field in fields(overrides.OverrideSpec)}
+        )
 
     def clean(self) -> None:
         """Raise `ValidationError` for the fields to change if the override is not valid."""
@@ -326,8 +325,8 @@ class LimitOverride(Editable):
 class QuotaUsage(models.Model):
     """The units of a quota that one key has used in one period. Times are in epoch seconds."""
 
-    quota = ExactCharField(_("quota"), max_length=LONGEST_NAME)
-    key = ExactCharField(_("key"), max_length=LONGEST_QUOTA_KEY)
+    quota = ExactCharField(_("quota"), max_length=MAX_NAME_CHARS)
+    key = ExactCharField(_("key"), max_length=200)  # longer keys are replaced by a hash
     starts_at = models.BigIntegerField(_("start"))
     ends_at = models.BigIntegerField(_("end"))
     used = models.BigIntegerField(_("used"), default=0, help_text=_("Units used, and units reserved to be used next."))

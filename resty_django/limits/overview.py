@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from resty_django import overview
 from resty_django.metrics import Family, family
 from resty_django.minute_series.records import summed
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 from resty_django.text.localized import grouped
 
 from .facts import count_evictions, facts
@@ -37,7 +37,7 @@ def panel() -> Tile:
     return overview.tile(
         _figures(summed(sums.values(), Totals())),
         [
-            Row(kind_and_name(name)[1], _figures(totals), query=urlencode({"q": kind_and_name(name)[1]}))
+            TileRow(kind_and_name(name)[1], _figures(totals), query=urlencode({"q": kind_and_name(name)[1]}))
             for name, totals in ranked
             if totals.all
         ],

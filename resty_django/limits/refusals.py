@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from math import inf
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.dispatch import Signal
+from django.http import HttpRequest
 
 from resty_django.sansio import Step, Steps
 from resty_django.text import logger, one_line
@@ -14,16 +15,11 @@ from resty_django.text import logger, one_line
 from .callers import request_settings
 from .decision import Decision
 from .errors import Limited, TooManyWaiting
-from .statistics.catalog import JOB
+from .statistics.catalog import LimitKind
 
 log = logger("resty_django.limits")
 
 R = TypeVar("R")
-
-NOT_LOGGED: Final = frozenset({JOB})
-"""Kinds of limits whose refusals are normal: the worker postpones the job."""
-LONGEST_KEY: Final = 200
-"""Maximum number of characters of a key in a log line."""
 
 request_refused = Signal()
 """A request was refused.
@@ -51,7 +47,7 @@ class Refusal(NamedTuple):
 
     name: str
     label: str
-    sender: type[Any]
+    sender: type[object]
     key: str
     decision: Decision
     status: int | None = None
@@ -59,26 +55,26 @@ class Refusal(NamedTuple):
     banned: bool = False
 
 
-def announce(request: Any, refusal: Refusal) -> None:
+def announce(request: HttpRequest, refusal: Refusal) -> None:
     """Log a refusal and send the signal."""
     _log_request(request, refusal)
     if request_refused.has_listeners(refusal.sender):
         request_refused.send_robust(**_signal(request, refusal))
 
 
-async def aannounce(request: Any, refusal: Refusal) -> None:
+async def aannounce(request: HttpRequest, refusal: Refusal) -> None:
     """Run `announce` without blocking on receivers of the signal."""
     _log_request(request, refusal)
     if request_refused.has_listeners(refusal.sender):
         await request_refused.asend_robust(**_signal(request, refusal))
 
 
-def would_refuse(request: Any, refusal: Refusal) -> None:
+def would_refuse(request: HttpRequest, refusal: Refusal) -> None:
     """Log a refusal in shadow mode."""
     _log_request(request, refusal, "would be refused")
 
 
-def announcing(steps: Steps[R], kind: str, name: str, sender: type[Any], key: object) -> Steps[R]:
+def announcing(steps: Steps[R], kind: str, name: str, sender: type[object], key: object) -> Steps[R]:
     """Perform the steps of a call; if they raise `Limited`, log it and send the signal first.
 
     `kind`: of the limit, as in the catalog. `name`: of the limit. `sender`: the class of its limiter.
@@ -86,7 +82,8 @@ def announcing(steps: Steps[R], kind: str, name: str, sender: type[Any], key: ob
     try:
         return (yield from steps)
     except Limited as error:
-        if kind not in NOT_LOGGED and not isinstance(error, TooManyWaiting):  # the latter logs itself
+        # The worker only postpones a refused job; too many waiting calls have been logged.
+        if kind != LimitKind.JOB and not isinstance(error, TooManyWaiting):
             _log_call(name, str(key), error.decision.retry_after)
         if call_refused.has_listeners(sender):
             named = {"sender": sender, "decision": error.decision, "kind": kind, "name": name, "key": str(key)}
@@ -94,7 +91,7 @@ def announcing(steps: Steps[R], kind: str, name: str, sender: type[Any], key: ob
         raise
 
 
-def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
+def _signal(request: HttpRequest, refusal: Refusal) -> dict[str, object]:
     return {
         "sender": refusal.sender,
         "request": request,
@@ -104,9 +101,9 @@ def _signal(request: Any, refusal: Refusal) -> dict[str, Any]:
     }
 
 
-def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> None:
+def _log_request(request: HttpRequest, refusal: Refusal, outcome: str = "refused") -> None:
     """Log a refusal, or only the share LOG_REFUSALS of them."""
-    share = request_settings.current.section.log_refusals
+    share = request_settings.current().section.log_refusals
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     txid = getattr(request, "txid", None)
@@ -128,9 +125,9 @@ def _log_request(request: Any, refusal: Refusal, outcome: str = "refused") -> No
 
 def _log_call(name: str, key: str, seconds: float) -> None:
     """Log a refusal, or only the share LOG_REFUSALS of them."""
-    share = request_settings.current.section.log_refusals
+    share = request_settings.current().section.log_refusals
     if share < 1 and random.random() >= share:  # noqa: S311 (a sample of log lines)
         return
     outcome = "will not pass later either" if seconds == inf else f"would pass in {seconds:.3f} s"
-    shown = f" of {one_line(key, LONGEST_KEY)}" if key else ""
+    shown = f" of {one_line(key, 200)}" if key else ""
     log.warning("refused by %s: a call%s; %s", name, shown, outcome, extra={"limit": name, "key": key})

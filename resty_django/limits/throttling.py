@@ -49,26 +49,27 @@ with extras.needed("Throttles for Django REST framework need"):
 from .callers import keys, request_settings
 from .limiters.base import Limiter, LimiterOptions
 from .limiters.concurrency import Concurrency
-from .limiters.rate import IDLE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from .limiters.rate import IDLE_SECONDS, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from .limiters.units import parse_rate, split_amount, split_rates
 from .refusals import Refusal
-from .requests.check import LimitCheck, add_headers
+from .requests.check import LimitCheck
 from .requests.chosen_rates import ChosenRates, RateFunction, Tiers
-from .requests.enforcer import Enforcer, Passed
-from .requests.request_limit import RequestLimit
+from .requests.enforcer import Enforcer
+from .requests.headers import add_headers
+from .requests.request_limit import LimitOptions, RequestLimit
 from .requests.response import problem_response
+from .requests.results import LimitResult
 from .specs.ban import BanOptions, ban_rule
-from .statistics.catalog import THROTTLE
-from .statistics.counting import DecisionCounter
+from .statistics.catalog import LimitKind
 
 if TYPE_CHECKING:  # `rest_framework.views` imports the throttles of DEFAULT_THROTTLE_CLASSES
     from rest_framework.request import Request
     from rest_framework.response import Response
     from rest_framework.views import APIView
 
-REPORTED: Final = "_resty_reported"
+REPORTED_ATTRIBUTE: Final = "_resty_reported"
 """The attribute of a view with the decisions of throttles that its response reports."""
-REFUSALS: Final = "_resty_refusals"
+REFUSALS_ATTRIBUTE: Final = "_resty_refusals"
 """The attribute of a view with the refusals of its request by throttles."""
 
 
@@ -102,7 +103,7 @@ class LimitThrottle(BaseThrottle):
         self._check: LimitCheck | None = None
 
     @classmethod
-    def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> Limiter[Any]:
+    def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> Limiter:
         """Return the limiter for a rate; `burst`: the number after `burst=` or `capacity=`. Raise `ValueError`."""
         raise NotImplementedError
 
@@ -112,20 +113,15 @@ class LimitThrottle(BaseThrottle):
         enforcer = self._enforcer_for(view)
         if enforcer is None:
             return True
-        check = enforcer.decide(request, getattr(view, "kwargs", {}))
+        check = enforcer.check(request, getattr(view, "kwargs", {}))
         if check is None:
-            return True
-        reports = request_settings.current.headers
-        if isinstance(check, tuple):
-            if reports:
-                _report_with(view, (check,))
             return True
         self._check = check
         if check.holds_slots:
             _release_with(view, check)
         check.admit()
-        if reports:
-            _report_with(view, [(limit.advertised, made) for limit, _, made in check.results if not made.failed])
+        if request_settings.current().headers:
+            _report_with(view, [result for result in check.results if not result.decision.failed])
         if check.refused is not None:
             _refuse(view, check.announce())
             return False
@@ -177,27 +173,20 @@ class LimitThrottle(BaseThrottle):
         rates = split_rates(str(rate))
         options = {option: getattr(cls, option) for option in BanOptions.__annotations__}
         ban = ban_rule({option: value for option, value in options.items() if value is not None}, "A throttle")
-        for position, one in enumerate(rates, 1):
-            text, amount = split_amount(str(one), self.amount)
-            own = "" if alone and len(rates) == 1 else f"{one}:"
-            limiter = self.limiter(str(text), amount, prefix=f"throttle:{name}:{self.kind}:{own}", name=name)
+        for position, text in enumerate(rates, 1):
+            number, amount = split_amount(str(text), self.amount)
+            state = "" if alone and len(rates) == 1 else f"{text}:"
+            limiter = self.limiter(str(number), amount, prefix=f"throttle:{name}:{self.kind}:{state}", name=name)
             series = f"{name}:{self.kind}" if position == 1 else f"{name}:{self.kind}:{position}"
-            location = f"{cls.__module__}.{cls.__qualname__}"
-            counter = DecisionCounter(THROTTLE, series, limiter, location, nodelay=True, roles=key.roles)
-            limit = RequestLimit(
+            yield RequestLimit.counted(
+                LimitKind.THROTTLE,
                 name,
                 limiter,
-                key,
+                LimitOptions(key=key, cost=self.cost, nodelay=True, ban=ban),
                 label=scope or cls.__name__,
-                cost=self.cost,
-                nodelay=True,
-                ban=ban,
-                record=counter.record,
-                series=counter.series,
+                series=series,
+                location=f"{cls.__module__}.{cls.__qualname__}",
             )
-            if limit.ban is not None:
-                limit.ban.list_in_catalog(location)
-            yield limit
 
 
 class LeakyBucketThrottle(LimitThrottle):
@@ -240,7 +229,7 @@ class TokenBucketThrottle(LimitThrottle):
 
     @classmethod
     def limiter(cls, rate: str, burst: int | None, **options: Unpack[LimiterOptions]) -> TokenBucket:
-        return TokenBucket(rate, burst, max_wait=0, idle=IDLE, **options)
+        return TokenBucket(rate, burst, max_wait=0, idle=IDLE_SECONDS, **options)
 
 
 class ConcurrencyThrottle(LimitThrottle):
@@ -270,7 +259,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Htt
     from rest_framework import exceptions, views
 
     response = views.exception_handler(exc, context)
-    refusals: tuple[Refusal, ...] = getattr(context.get("view"), REFUSALS, ())
+    refusals: tuple[Refusal, ...] = getattr(context.get("view"), REFUSALS_ATTRIBUTE, ())
     renderer = getattr(context.get("request"), "accepted_renderer", None)
     if not (refusals and isinstance(exc, exceptions.Throttled) and "json" in getattr(renderer, "media_type", "json")):
         return response
@@ -278,7 +267,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Htt
     others = getattr(exc, "wait", None) or 0  # of throttles of other packages
     wait = max(longest.decision.retry_after, others)
     violated = dict.fromkeys(label for refusal in refusals for label in refusal.violated)
-    decision = longest.decision._replace(retry_after=wait)
+    decision = longest.decision.replace(retry_after=wait)
     return problem_response(longest._replace(decision=decision, status=exc.status_code, violated=tuple(violated)))
 
 
@@ -287,30 +276,30 @@ def _refuse(view: Any, refusal: Refusal) -> None:
     from rest_framework import views
 
     if isinstance(view, views.APIView):
-        setattr(view, REFUSALS, (*getattr(view, REFUSALS, ()), refusal))
-        if request_settings.current.section.problem_json and view.get_exception_handler() is views.exception_handler:
+        setattr(view, REFUSALS_ATTRIBUTE, (*getattr(view, REFUSALS_ATTRIBUTE, ()), refusal))
+        if request_settings.current().section.problem_json and view.get_exception_handler() is views.exception_handler:
             view.get_exception_handler = lambda: exception_handler  # type: ignore[method-assign]
 
 
-def _report_with(view: Any, decisions: Iterable[Passed]) -> None:
+def _report_with(view: Any, decisions: Iterable[LimitResult]) -> None:
     """Set the header fields of decisions when the view finishes its response.
 
     DRF would copy them from `view.headers` with methods that check each value, which takes longer than the decision.
     """
-    reported: list[Passed] | None = getattr(view, REPORTED, None)
+    reported: list[LimitResult] | None = getattr(view, REPORTED_ATTRIBUTE, None)
     if reported is not None:
         reported.extend(decisions)
     elif hasattr(view, "finalize_response"):
         reported = [*decisions]
-        setattr(view, REPORTED, reported)
+        setattr(view, REPORTED_ATTRIBUTE, reported)
         view.finalize_response = partial(_finalize, view.finalize_response, reported)
 
 
-def _finalize(finalize: Callable[..., Any], reported: Iterable[Passed], *args: Any, **kwargs: Any) -> Any:
+def _finalize(finalize: Callable[..., Any], reported: Iterable[LimitResult], *args: Any, **kwargs: Any) -> Any:
     response = finalize(*args, **kwargs)
-    fields = request_settings.current.headers
-    for advertised, decision in reported:
-        add_headers(response.headers, advertised, decision, fields)
+    fields = request_settings.current().headers
+    for result in reported:
+        add_headers(response.headers, result.limit.advertised, result.decision, fields)
     return response
 
 

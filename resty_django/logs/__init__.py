@@ -17,7 +17,7 @@ LOGGING = {
 from __future__ import annotations
 
 from .handler import SocketHandler, handlers
-from .options import BadOption, Options
-from .shipper import Stats
+from .options import BadOption, LogOptions
+from .shipper import ShippingCounts
 
-__all__ = ["BadOption", "Options", "SocketHandler", "Stats", "handlers"]
+__all__ = ["BadOption", "LogOptions", "ShippingCounts", "SocketHandler", "handlers"]

@@ -9,16 +9,8 @@ import ssl
 import struct
 import termios
 from contextlib import suppress
-from typing import Final
 
-from .options import BadOption, Options
-
-STREAM_CHUNK: Final = 64 * 1024
-"""Bytes passed to the operating system per call."""
-DATAGRAM: Final = 1400
-"""Maximum size of combined messages in one datagram (bytes), to avoid IP fragmentation."""
-SHORTEST_PATIENCE: Final = 5000
-"""Milliseconds without acknowledgement after which the connection is dropped; a longer `timeout` takes precedence."""
+from .options import BadOption, LogOptions
 
 codecs.lookup("idna")
 """Host lookups import this codec: a forked child would hang if a thread of its parent was importing it."""
@@ -27,13 +19,14 @@ codecs.lookup("idna")
 class Connection:
     """A connection for one thread at a time. Methods raise OSError; close the connection after an error."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LogOptions) -> None:
         self._options = options
         self._timeout = options.timeout / 1000
         self._context = _context(options) if options.ssl else None
         self._session: ssl.SSLSession | None = None
         self._sock: socket.socket | None = None
-        self.chunk = DATAGRAM if options.is_udp else min(STREAM_CHUNK, options.drop_limit)
+        self.chunk = 1400 if options.is_udp else min(64 * 1024, options.drop_limit)
+        """Maximum bytes per call of `send`. A datagram of this size is not fragmented."""
 
     @property
     def is_open(self) -> bool:
@@ -114,23 +107,23 @@ class Connection:
         if options.host is None:
             return self._opened(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), options.path or "")
         if options.is_udp:
-            family, kind, protocol, _, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_DGRAM)[
-                0
-            ]
+            infos = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_DGRAM)
+            family, kind, protocol, _, address = infos[0]
             return self._opened(socket.socket(family, kind, protocol), address)
         sock = socket.create_connection((options.host, options.port or 0), self._timeout)
         try:
-            patience = max(SHORTEST_PATIENCE, int(options.timeout) * (1 + options.max_retry_times))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
+            # The system drops the connection after these milliseconds without an acknowledgement.
+            milliseconds = max(5000, int(options.timeout) * (1 + options.max_retry_times))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
             return sock if self._context is None else self._wrapped(sock, self._context)
         except BaseException:
             sock.close()
             raise
 
-    def _opened(self, sock: socket.socket, address: object) -> socket.socket:
+    def _opened(self, sock: socket.socket, address: str | tuple[object, ...]) -> socket.socket:
         try:
             sock.settimeout(self._timeout)
-            sock.connect(address)  # type: ignore[arg-type]
+            sock.connect(address)
         except BaseException:
             sock.close()
             raise
@@ -141,7 +134,7 @@ class Connection:
         return context.wrap_socket(sock, server_hostname=name, session=self._session)
 
 
-def _context(options: Options) -> ssl.SSLContext:
+def _context(options: LogOptions) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except OSError as error:

@@ -11,16 +11,14 @@ from typing import Any, Final
 
 from resty_django.processes.forks import after_fork
 
-from .options import Options
+from .options import LogOptions
 from .sender import Sender
-from .shipper import Stats
+from .shipper import ShippingCounts
 
 FLUSH_SECONDS: Final = 10.0
 """Maximum wait of `flush` (seconds)."""
 EXIT_SECONDS: Final = 5.0
 """Maximum wait (seconds) of `close`, and of all handlers together at process exit."""
-FORK_SECONDS: Final = 0.5
-"""Maximum time (seconds) that a fork waits for running flushes."""
 
 _paused = threading.local()
 _handlers: weakref.WeakSet[SocketHandler] = weakref.WeakSet()
@@ -29,12 +27,12 @@ _handlers: weakref.WeakSet[SocketHandler] = weakref.WeakSet()
 class SocketHandler(logging.Handler):
     """A logging handler that buffers formatted records in memory and ships them to a log server in the background.
 
-    `emit` only formats and buffers; it never waits for the network. Arguments: `level`, and the fields of `Options`,
+    `emit` only formats and buffers; it never waits for the network. Arguments: `level`, and the fields of `LogOptions`,
     whose docstring lists their units. Raises `BadOption` with a description of the mistake.
     """
 
     def __init__(self, level: int | str = logging.NOTSET, **options: Any) -> None:
-        self.options: Final = Options.of(options)
+        self.options: Final = LogOptions.of(options)
         self._sender = Sender(self.options)
         super().__init__(level)
         _handlers.add(self)
@@ -60,7 +58,7 @@ class SocketHandler(logging.Handler):
         """Ship the buffered records, waiting at most 5 seconds, and close. Later records are shipped immediately."""
         self._close(EXIT_SECONDS)
 
-    def stats(self) -> Stats:
+    def stats(self) -> ShippingCounts:
         """Return the counts of this handler in this process."""
         return self._sender.stats()
 
@@ -80,9 +78,12 @@ def handlers() -> list[SocketHandler]:
 
 
 def _before_fork() -> None:
-    """Let the threads finish their current flush. A forked child could otherwise wait forever for locks that they
-    hold, for example in the system's resolver or in OpenSSL."""
-    end = time.monotonic() + FORK_SECONDS
+    """Let the threads finish their current flush, for half a second at most.
+
+    A forked child could otherwise wait forever for locks that they hold, for example in the system's resolver or in
+    OpenSSL.
+    """
+    end = time.monotonic() + 0.5
     senders = [handler._sender for handler in handlers()]
     _paused.senders = [sender for sender in senders if sender.pause(max(0.0, end - time.monotonic()))]
 

@@ -1,4 +1,4 @@
-"""Options of the handler. Pure."""
+"""LogOptions of the handler. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Final
-
-_COUNTS: Final = ("flush_limit", "drop_limit", "max_retry_times")
-_TIMES: Final = ("timeout", "retry_interval", "resend", "periodic_flush")
-_SWITCHES: Final = ("ssl", "ssl_verify")
-_TEXTS: Final = ("host", "path", "sni_host", "ca_file")
+from typing import Any
 
 
 class BadOption(ValueError):
@@ -20,7 +15,7 @@ class BadOption(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LogOptions:
     """The options of `SocketHandler`; names and units follow lua-resty-logger-socket.
 
     `host` and `port` are the server's address, or `path` its Unix stream socket; if all are set, `path` is ignored.
@@ -62,12 +57,12 @@ class Options:
             raise BadOption(fault)
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Options:
+    def of(cls, options: dict[str, Any]) -> LogOptions:
         """Return options from a dict. Raises `BadOption`."""
         names = [field.name for field in fields(cls)]
         for name in options:
             if name not in names:
-                raise BadOption(f"{name} is not an option of SocketHandler. Options: {', '.join(names)}.")
+                raise BadOption(f"{name} is not an option of SocketHandler. LogOptions: {', '.join(names)}.")
         return cls(**options)
 
     @property
@@ -83,11 +78,11 @@ class Options:
         return f"{'tls' if self.ssl else self.sock_type}://{host}:{self.port}"
 
     def _wrong_types(self) -> Iterator[str]:
-        for name in _COUNTS:
+        for name in ("flush_limit", "drop_limit", "max_retry_times"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
                 yield f"{name} must be a whole number, at least 0, not {value!r}."
-        for name in _TIMES:
+        for name in ("timeout", "retry_interval", "resend", "periodic_flush"):
             value = getattr(self, name)
             if value is None and name == "periodic_flush":
                 continue
@@ -95,10 +90,10 @@ class Options:
                 yield f"{name} must be a number, at least 0, not {value!r}."
         if self.timeout == 0:
             yield "timeout must be greater than 0; it is in milliseconds."
-        for name in _SWITCHES:
+        for name in ("ssl", "ssl_verify"):
             if type(getattr(self, name)) is not bool:
                 yield f"{name} must be True or False, not {getattr(self, name)!r}."
-        for name in _TEXTS:
+        for name in ("host", "path", "sni_host", "ca_file"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 yield f"{name} must be a non-empty string, not {value!r}."

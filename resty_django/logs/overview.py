@@ -8,13 +8,13 @@ from django.utils.translation import gettext as _
 
 from resty_django import overview
 from resty_django.metrics import Family, family
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 
 from .handler import handlers
-from .shipper import Stats
+from .shipper import ShippingCounts
 
 
-def facts() -> list[tuple[str, Stats]]:
+def facts() -> list[tuple[str, ShippingCounts]]:
     """Return the address and the counts of each handler of this process."""
     return [(handler.options.address, handler.stats()) for handler in handlers()]
 
@@ -25,7 +25,7 @@ def panel() -> Tile | None:
     if not counts_by_server:
         return None
     rows = [
-        Row(
+        TileRow(
             server,
             [
                 Figure("sent", _("Sent"), counts.sent),

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+import enum
 import queue
 import threading
 import time
 from collections.abc import Iterator
-from typing import Final
 
 from resty_django.text import logger
 
 from .buffer import AddResult
 from .connection import Connection
-from .options import Options
-from .shipper import Shipper, Stats
+from .options import LogOptions
+from .shipper import Shipper, ShippingCounts
 
 log = logger("resty_django.logs")
 
-KEPT: Final = AddResult.KEPT
-BY_SIZE: Final = "by size"
-STOP: Final = "stop"
-CLOCK: Final = "clock"
 
-Request = str | threading.Event
-"""A request to the thread: a flush by size, the end, a timer check, or a flush that sets an event when done."""
+class Wakeup(enum.Enum):
+    """A reason for the thread to wake up."""
 
-GOODBYE: Final = 2.0
-"""Maximum seconds that `close` waits for the connection to end after everything was sent."""
-RETRY: Final = 2.0
-"""Seconds after a failed flush until the next one, unless a message triggers it earlier."""
-BETWEEN: Final = 10.0
-"""Seconds between reports of messages that were dropped although the server accepts messages."""
-LATE: Final = 5.0
-"""Maximum seconds that a message logged after `close` waits for another one."""
+    FULL = "the buffer has reached the flush limit"
+    TIMER = "a periodic flush or a check may be due"
+    STOP = "the handler is closed"
+
+
+Request = Wakeup | threading.Event
+"""A request to the thread; for an event, it flushes and sets the event."""
 
 
 class FlushTimer:
@@ -40,6 +35,9 @@ class FlushTimer:
 
     `interval`: seconds between periodic flushes, the first one `interval` after `now`; None or 0: no periodic flushes.
     """
+
+    RETRY_SECONDS = 2.0
+    """Time after a failed flush until the next one, unless a message triggers it earlier."""
 
     def __init__(self, interval: float | None, now: float) -> None:
         self._interval = interval or 0.0
@@ -55,7 +53,7 @@ class FlushTimer:
 
     def flushed(self, ok: bool, by_size: bool, now: float) -> None:
         """Note a flush."""
-        self._retry = None if ok else now + RETRY
+        self._retry = None if ok else now + self.RETRY_SECONDS
         self._by_size = self._by_size or by_size
 
     def must_flush(self, now: float) -> bool:
@@ -70,6 +68,9 @@ class FlushTimer:
 
 class OutageLog:
     """Log messages about outages: when one begins, when the first message is dropped, and when it ends."""
+
+    REPORT_SECONDS = 10.0
+    """Time between reports of messages that were dropped although the server accepts messages."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -95,7 +96,7 @@ class OutageLog:
         if dropped > self._reported and now >= self._quiet_until:
             yield f"{dropped - self._reported} log messages for {self._address} were dropped"
             self._reported = dropped
-            self._quiet_until = now + BETWEEN
+            self._quiet_until = now + self.REPORT_SECONDS
 
     def at_the_end(self, waiting: int, dropped: int) -> Iterator[str]:
         """Yield the messages when no flush follows and `waiting` messages remain."""
@@ -108,7 +109,7 @@ class OutageLog:
 class Sender:
     """Accepts messages and ships them in a thread that starts with the first message. Raises `BadOption`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LogOptions) -> None:
         self._flush_limit = options.flush_limit
         self._ending = threading.Event()
         self._connection = Connection(options)
@@ -128,7 +129,7 @@ class Sender:
         added = self._buffer.add(message)
         if self._thread is None:
             self._start()
-        if added is not KEPT:
+        if added is not AddResult.KEPT:
             self._ask()
         if self._ending.is_set():
             self._ship_here()
@@ -155,9 +156,9 @@ class Sender:
         else:
             done = threading.Event()
             self._requests.put(done)
-            self._requests.put(STOP)
+            self._requests.put(Wakeup.STOP)
             if done.wait(seconds):
-                self._thread.join(GOODBYE)
+                self._thread.join(2.0)  # until the connection has ended
             else:
                 self._gave_up = True
         for text in self._outages.at_the_end(len(self._buffer), self._buffer.dropped):
@@ -175,7 +176,7 @@ class Sender:
         """Drop resources that belong to this process's parent."""
         self._connection.close()
 
-    def stats(self) -> Stats:
+    def stats(self) -> ShippingCounts:
         return self._shipper.stats()
 
     # --- the thread --------------------------------------------------------------------------------------------------
@@ -196,13 +197,13 @@ class Sender:
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
-            self._requests.put(BY_SIZE)
+            self._requests.put(Wakeup.FULL)
 
     def _run(self) -> None:
-        while (request := self._next()) != STOP:
-            if request == CLOCK and not self._must_flush(time.monotonic()):
+        while (request := self._next()) is not Wakeup.STOP:
+            if request is Wakeup.TIMER and not self._must_flush(time.monotonic()):
                 continue
-            error = self._flush(request == BY_SIZE)
+            error = self._flush(request is Wakeup.FULL)
             if isinstance(request, threading.Event):
                 request.set()  # before anything is logged: the waiting thread may hold a lock that logging needs
             self._report(error)
@@ -214,7 +215,7 @@ class Sender:
         try:
             return self._requests.get(timeout=max(0.0, min(times) - time.monotonic()) if times else None)
         except queue.Empty:
-            return CLOCK
+            return Wakeup.TIMER
 
     def _must_flush(self, now: float) -> bool:
         if self._shipper.due is not None and self._shipper.due <= now:
@@ -243,8 +244,8 @@ class Sender:
     # --- at the end --------------------------------------------------------------------------------------------------
 
     def _ship_here(self) -> None:
-        """Ship in this thread. After `close`, until the first failure."""
-        if self._gave_up or not self._shipping.acquire(timeout=LATE):
+        """Ship in this thread, after a running flush of up to 5 seconds. After `close`, stop at the first failure."""
+        if self._gave_up or not self._shipping.acquire(timeout=5.0):
             return
         try:
             error = self._shipper.flush()

@@ -5,19 +5,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from .buffer import Buffer, Chunk, ResendBuffer
-from .options import Options
-
-TIMES: Final = 4
-"""Maximum number of times a message is sent if connections keep breaking; some servers close every connection."""
-LOOKS: Final = 0.2
-"""Seconds between checks of a connection while its last chunks are in flight."""
+from .options import LogOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class ShippingCounts:
     """The counts of one handler in this process, since it was created or since the fork.
 
     `waiting`: messages not sent yet, of `size` bytes. `sent`: messages sent, not counting repeats, which are `resent`.
@@ -52,10 +47,11 @@ class Shipper:
     """Sends the buffer's messages. `clock` returns seconds; `pause` waits, unless the process is ending."""
 
     def __init__(
-        self, options: Options, transport: Transport, clock: Callable[[], float], pause: Callable[[float], object]
+        self, options: LogOptions, transport: Transport, clock: Callable[[], float], pause: Callable[[float], object]
     ) -> None:
         self.buffer = Buffer(options.flush_limit, options.drop_limit)
-        self.sent_chunks = ResendBuffer(0 if options.is_udp else options.resend / 1000, options.drop_limit, TIMES)
+        # Each message is sent at most four times, because some servers close every connection.
+        self.sent_chunks = ResendBuffer(0 if options.is_udp else options.resend / 1000, options.drop_limit, times=4)
         self._is_udp = options.is_udp
         self._attempts = 1 + options.max_retry_times
         self._interval = options.retry_interval / 1000
@@ -70,7 +66,7 @@ class Shipper:
     def due(self) -> float | None:
         """The time of the next `look`; None: not needed."""
         due = self.sent_chunks.due
-        return None if due is None else max(due, self._looked + LOOKS)
+        return None if due is None else max(due, self._looked + 0.2)  # seconds between two checks
 
     def flush(self) -> str | None:
         """Send everything. Return None or the last error; unsent messages are kept."""
@@ -90,9 +86,9 @@ class Shipper:
         elif transport.settled():
             self.sent_chunks.confirm(self._looked)
 
-    def stats(self) -> Stats:
+    def stats(self) -> ShippingCounts:
         buffer = self.buffer
-        return Stats(
+        return ShippingCounts(
             waiting=len(buffer),
             size=buffer.size,
             sent=self._sent,

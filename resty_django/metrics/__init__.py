@@ -10,7 +10,7 @@ Apps register a source in `AppConfig.ready()`:
 from __future__ import annotations
 
 from .families import Family, Kind, Sample, family
-from .sources import Source, collected, register
+from .sources import MetricSource, collected, register
 from .views import view
 
-__all__ = ["Family", "Kind", "Sample", "Source", "collected", "family", "register", "view"]
+__all__ = ["Family", "Kind", "MetricSource", "Sample", "collected", "family", "register", "view"]

@@ -10,7 +10,7 @@ from django.utils.crypto import constant_time_compare
 
 from resty_django.conf import conf
 
-PERMISSION: Final = "resty_django.view_metrics"
+VIEW_METRICS: Final = "resty_django.view_metrics"
 
 
 def allowed(request: HttpRequest) -> bool:
@@ -24,7 +24,7 @@ def allowed(request: HttpRequest) -> bool:
     if settings.networks and _within(request.META.get("REMOTE_ADDR", ""), settings.networks):
         return True
     user = getattr(request, "user", None)
-    return user is not None and user.has_perm(PERMISSION)
+    return user is not None and user.has_perm(VIEW_METRICS)
 
 
 def _within(address: str, networks: tuple[str, ...]) -> bool:

@@ -11,7 +11,6 @@ A site with its own registry can register the collector there:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from resty_django import extras
 
@@ -30,9 +29,6 @@ from resty_django.text import printable
 
 from .families import Family, Sample
 from .sources import collected
-
-LONGEST_LABEL: Final = 10_000
-"""Maximum length of a label value in characters; longer than any name, so that no two names collide."""
 
 
 class RestyCollector(Collector):
@@ -71,5 +67,8 @@ def _metric(family: Family) -> Metric:
 
 
 def _sendable(sample: Sample) -> list[str]:
-    """Escape control characters in labels, and replace lone surrogates by question marks."""
-    return [printable(label.encode("utf-8", "replace").decode(), LONGEST_LABEL) for label in sample.labels]
+    """Escape control characters in labels, and replace lone surrogates by question marks.
+
+    The maximum length is longer than any name, so that no two names collide.
+    """
+    return [printable(label.encode("utf-8", "replace").decode(), longest=10_000) for label in sample.labels]

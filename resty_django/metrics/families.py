@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Literal
 
 Kind = Literal["counter", "gauge", "summary"]
-
-OTHERS: Final = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Family:
         ranked = sorted(self.samples, key=lambda sample: -(sample.count or sample.value))
         largest, smallest = ranked[: most - 1], ranked[most - 1 :]
         value, count = sum(sample.value for sample in smallest), sum(sample.count for sample in smallest)
-        others = Sample((OTHERS,) * len(self.labels), value, count)
+        others = Sample(("(others)",) * len(self.labels), value, count)
         return replace(self, samples=[*largest, others])
 
 

@@ -13,7 +13,7 @@ from resty_django.conf import conf
 from .families import Family, Sample
 
 
-class Source(NamedTuple):
+class MetricSource(NamedTuple):
     """A source: `ask` returns the families; `app` must be installed; `database`: it queries the site's database."""
 
     name: str
@@ -22,20 +22,20 @@ class Source(NamedTuple):
     database: bool = False
 
 
-registry: dict[str, Source] = {}
+registry: dict[str, MetricSource] = {}
 
 
 def register(
     name: str, ask: Callable[[], Iterable[Family]], *, app: str = "resty_django", database: bool = False
 ) -> None:
     """Add a source. It replaces one of the same name."""
-    registry[name] = Source(name, ask, app, database)
+    registry[name] = MetricSource(name, ask, app, database)
 
 
-def collected(seconds: float = concurrency.SECONDS) -> list[Family]:
+def collected(seconds: float = concurrency.TIME_LIMIT_SECONDS) -> list[Family]:
     """Return all metrics. `resty_source_up` is 0 for a source that fails or takes longer than `seconds`."""
     sources = [source for source in list(registry.values()) if apps.is_installed(source.app)]
-    calls = [concurrency.Call(f"metrics {source.name}", _listing(source), source.database) for source in sources]
+    calls = [concurrency.TimedCall(f"metrics {source.name}", _listing(source), source.database) for source in sources]
     replies = concurrency.gather(calls, seconds)
     most = conf.metrics.max_labels
     up = Family(
@@ -48,5 +48,5 @@ def collected(seconds: float = concurrency.SECONDS) -> list[Family]:
     return [up, *(family.bounded(most) for reply in replies for family in reply.value or ())]
 
 
-def _listing(source: Source) -> Callable[[], list[Family]]:
+def _listing(source: MetricSource) -> Callable[[], list[Family]]:
     return lambda: list(source.ask())

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from resty_django.extras import MissingExtra
 
-from .access import PERMISSION, allowed
+from .access import VIEW_METRICS, allowed
 
 
 @login_not_required
@@ -23,7 +23,7 @@ def view(request: HttpRequest) -> HttpResponse:
     """
     if not allowed(request):
         if getattr(getattr(request, "user", None), "is_authenticated", False):
-            return HttpResponse(f"You need the permission {PERMISSION}.\n", status=403, content_type="text/plain")
+            return HttpResponse(f"You need the permission {VIEW_METRICS}.\n", status=403, content_type="text/plain")
         return HttpResponse(
             "Send a token from METRICS.TOKENS, connect from one of METRICS.NETWORKS, or sign in.\n",
             status=401,

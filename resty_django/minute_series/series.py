@@ -12,36 +12,30 @@ from operator import sub
 from typing import Any, Final, TypeAlias
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict import Keep, SharedDict, Update
 
 from . import records
 from .records import Counts
 
-PERIOD: Final = 1.0
+FLUSH_SECONDS: Final = 1.0
 """Seconds between flushes."""
-LONGEST_PAUSE: Final = 60.0
-"""Maximum seconds between attempts while the dictionary is unavailable."""
-ANNOUNCE: Final = 600.0
-"""Seconds after which a process checks again that a name is listed."""
-FORMAT: Final = 2
-"""Format version of the records. It is part of their keys, so records of another version are never read."""
 
-Adder: TypeAlias = Callable[[Any, Counts, float], Any]
+Adder: TypeAlias = Callable[[object, Counts, float], object]
 """Returns the new record for the old one, new counts and epoch seconds; must have no other effect."""
 
 
-class Pause:
-    """Seconds until the next flush: `PERIOD`, doubled after each failure up to `longest`."""
+class FlushPause:
+    """The pause until the next flush: `FLUSH_SECONDS`, doubled after each failure up to `longest` seconds."""
 
     __slots__ = ("_longest", "seconds")
 
-    def __init__(self, longest: float = LONGEST_PAUSE) -> None:
+    def __init__(self, longest: float = 60.0) -> None:
         self._longest = longest
-        self.seconds = PERIOD
+        self.seconds = FLUSH_SECONDS
 
     def after(self, flushed: bool) -> float:
         """Return the pause after a flush that was successful or not."""
-        self.seconds = PERIOD if flushed else min(self._longest, 2 * self.seconds)
+        self.seconds = FLUSH_SECONDS if flushed else min(self._longest, 2 * self.seconds)
         return self.seconds
 
 
@@ -65,7 +59,7 @@ class MinuteSeries:
         most_names: int = 500,
         others: str = "",
     ) -> None:
-        self._prefix = f"{prefix}{FORMAT}:"
+        self._prefix = f"{prefix}2:"  # with the version of the format, so records of another version are never read
         self._dictionary = dictionary
         self._clock = clock
         self._life = life
@@ -107,31 +101,34 @@ class MinuteSeries:
         dictionary, now = self._dictionary(), self._clock()
         key = self.key((yield from self.listed_as(name)))
 
-        def change(stored: Any) -> Change:
-            return Change(added(stored, counts, now), self._life, stored is None)
+        def change(stored: object) -> Update:
+            return Update(added(stored, counts, now), self._life, stored is None)
 
         return bool((yield Step(dictionary.update, dictionary.aupdate, (key, change))))
 
     def listed_as(self, name: str) -> Steps[str]:
-        """Ensure that a name is listed, and return the name under which it is counted."""
+        """Ensure that a name is listed, and return the name under which it is counted.
+
+        Each process checks a name again after 10 minutes, in case the list was lost.
+        """
         if not self._names_key:
             return name
         now = self._clock()
         checked, listed = self._listed.get(name, (0.0, ""))
-        if not listed or abs(now - checked) >= ANNOUNCE:
+        if not listed or abs(now - checked) >= 600:
             dictionary = self._dictionary()
             change = (self._names_key, lambda names: self._with_name(names, name))
             listed = str((yield Step(dictionary.update, dictionary.aupdate, change)))
             self._listed[name] = now, listed
         return listed
 
-    def _with_name(self, stored: Any, name: str) -> Change | Keep:
+    def _with_name(self, stored: object, name: str) -> Update | Keep:
         names = stored if isinstance(stored, list) else []
         if name not in names and len(names) >= self._most_names:
             if not self._others:
                 return Keep(name)
             name = self._others
-        return Keep(name) if name in names else Change([*names, name], 0, name)
+        return Keep(name) if name in names else Update([*names, name], 0, name)
 
     # --- reading the sums of all processes ---
 

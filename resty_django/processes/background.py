@@ -17,12 +17,8 @@ from .forks import after_fork
 
 log = logger("resty_django.background")
 
-LONGEST_NAP: Final = 60.0
-FAREWELL: Final = 2.0
-"""Seconds that the process waits for a running task when it exits."""
 
-
-class Task:
+class BackgroundTask:
     """`work` is called repeatedly on the thread; it returns the seconds until the next call."""
 
     def __init__(self, work: Callable[[], float]) -> None:
@@ -39,27 +35,27 @@ class Background:
     def __init__(self) -> None:
         self.running = False
         self._ended = False
-        self._tasks: list[Task] = []
+        self._tasks: list[BackgroundTask] = []
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def add(self, work: Callable[[], float]) -> Task:
+    def add(self, work: Callable[[], float]) -> BackgroundTask:
         """Return a new task, which runs after its first `run_soon`."""
-        task = Task(work)
+        task = BackgroundTask(work)
         self._tasks.append(task)
         return task
 
-    def run_soon(self, task: Task, seconds: float = 0.0) -> None:
-        """Run a task within `seconds`; start the thread."""
+    def run_soon(self, task: BackgroundTask, seconds: float = 0.0) -> None:
+        """Run a task within `seconds`. Start the thread if necessary."""
         due = time.monotonic() + seconds
         if task.due is None or due < task.due:
             task.due = due
             self._wake.set()
         self.start()
 
-    def finish(self, task: Task, timeout: float) -> None:
-        """Run a task for the last time, now; wait at most `timeout` seconds for its end."""
+    def finish(self, task: BackgroundTask, timeout: float) -> None:
+        """Run a task now, for the last time. Wait at most `timeout` seconds for its end."""
         task.last = threading.Event()
         self.run_soon(task)
         if not self._ended:
@@ -75,13 +71,16 @@ class Background:
                 self._thread.start()
 
     def stop(self, *, ended: bool = False) -> None:
-        """End the thread; it starts again on the next use unless the process has `ended`."""
+        """End the thread, after waiting at most 2 seconds for a running task.
+
+        The next use starts it again unless the process has `ended`.
+        """
         with self._lock:
             thread, self._thread, self._ended = self._thread, None, ended
             self.running = False
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
-            thread.join(FAREWELL)
+            thread.join(timeout=2.0)
 
     def _run(self) -> None:
         this_thread = threading.current_thread()
@@ -94,10 +93,11 @@ class Background:
                     self._do(task)
 
     def _nap(self) -> float:
-        due = [task.due for task in self._tasks if task.due is not None]
-        return max(0.0, min(LONGEST_NAP, min(due) - time.monotonic())) if due else LONGEST_NAP
+        """Return the seconds until the next task is due, at most 60."""
+        due = [task.due - time.monotonic() for task in self._tasks if task.due is not None]
+        return max(0.0, min([60.0, *due]))
 
-    def _do(self, task: Task) -> None:
+    def _do(self, task: BackgroundTask) -> None:
         last = task.last
         try:
             pause = task.work()
@@ -112,7 +112,7 @@ class Background:
             task.due = due
 
     def after_fork(self) -> None:
-        """Schedule nothing: the tasks of the parent are the parent's until somebody needs them here."""
+        """Forget the thread, and unschedule all tasks: the parent runs them."""
         self.running = False
         for task in self._tasks:
             task.due = None

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 
 def fork(work: Callable[[], int | None], on_error: Callable[[], object]) -> int:
@@ -42,10 +42,10 @@ def _flush() -> None:
 
 
 def after_fork(
-    child: Callable[[], Any],
+    child: Callable[[], object],
     *,
-    before: Callable[[], Any] | None = None,
-    parent: Callable[[], Any] | None = None,
+    before: Callable[[], object] | None = None,
+    parent: Callable[[], object] | None = None,
 ) -> None:
     """Call `child` in every forked child process, in the order of registration.
 

@@ -22,14 +22,10 @@ from .forks import fork
 
 log = logger("resty_django.supervisor")
 
-_PR_SET_PDEATHSIG: Final = 1
-
-FIRST_PAUSE: Final = 0.1
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a child at once until it installs its own handlers."""
-LONGEST_PAUSE: Final = 10.0
-"""Pauses (seconds) before a child that died is restarted: the first one, and the longest. A child that lived for
-LONGEST_PAUSE starts over with the first pause."""
+MAX_RESTART_SECONDS: Final = 10.0
+"""Maximum pause before a child that died is restarted. A child that lived longer starts over with the first pause."""
 
 
 def end_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
@@ -41,7 +37,7 @@ def end_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], Non
     parent = os.getpid()
 
     def in_child() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        prctl(1, int(number), 0, 0, 0)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             os._exit(1)
 
@@ -223,7 +219,8 @@ class ProcessPool:
             self._start_at[child.index] = time.monotonic() + pause
 
     def _pause(self, child: Child) -> float:
+        """Return the seconds until the restart: 0.1, doubled each time."""
         lived = time.monotonic() - child.started
-        pause = FIRST_PAUSE if lived > LONGEST_PAUSE else self._pauses.get(child.index, FIRST_PAUSE / 2) * 2
-        self._pauses[child.index] = min(pause, LONGEST_PAUSE)
+        last = 0.0 if lived > MAX_RESTART_SECONDS else self._pauses.get(child.index, 0.0)
+        self._pauses[child.index] = min(2 * last or 0.1, MAX_RESTART_SECONDS)
         return self._pauses[child.index]

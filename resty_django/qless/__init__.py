@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from .clients.default import client
     from .clients.events import Events
     from .clients.job import Job
-    from .clients.put_options import Callback
+    from .clients.put_options import Callback, JobSpec
     from .clients.queue import Queue
     from .clients.recurring import RecurringJob
-    from .clients.replies import JobSpec
     from .errors import (
         CannotComplete,
         CannotFail,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from .tasks.canvas import chain, chord, group
     from .tasks.context import TaskContext
     from .tasks.group_results import GroupResult
-    from .tasks.outcomes import GroupOutcome, Outcome
+    from .tasks.outcomes import GroupOutcome, TaskOutcome
     from .tasks.results import AsyncResult
 
 
@@ -77,7 +76,6 @@ __all__ = [
     "MethodType",
     "NoSuchJob",
     "NotAllowed",
-    "Outcome",
     "QlessError",
     "Queue",
     "QueueNotEmpty",
@@ -87,6 +85,7 @@ __all__ = [
     "TaskContext",
     "TaskExpired",
     "TaskFailed",
+    "TaskOutcome",
     "UnreadableReply",
     "chain",
     "chord",
@@ -103,10 +102,9 @@ __getattr__ = lazy.members(
         "clients.default": "client",
         "clients.events": "Events",
         "clients.job": "Job",
-        "clients.put_options": "Callback",
+        "clients.put_options": "Callback JobSpec",
         "clients.queue": "Queue",
         "clients.recurring": "RecurringJob",
-        "clients.replies": "JobSpec",
         "errors": "CannotComplete CannotFail CannotRetry CannotTimeout DependencyError DuplicateTask GraphTooLarge "
         "GroupError InvalidArgument LostLock MaxRetriesExceeded MethodMissing MethodType NoSuchJob NotAllowed "
         "QlessError QueueNotEmpty ResultGone TaskExpired TaskFailed UnreadableReply",
@@ -114,7 +112,7 @@ __getattr__ = lazy.members(
         "tasks.canvas": "chain chord group",
         "tasks.context": "TaskContext",
         "tasks.group_results": "GroupResult",
-        "tasks.outcomes": "GroupOutcome Outcome",
+        "tasks.outcomes": "GroupOutcome TaskOutcome",
         "tasks.results": "AsyncResult",
     },
 )

@@ -19,7 +19,7 @@ import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -33,14 +33,11 @@ from resty_django.conf.sections.qless import QlessSettings
 
 from .errors import CLAUSE, QlessError
 
-JOBS_HISTORY: Final = 604_800
-"""The default of the option jobs-history, in seconds."""
-
 REFUSALS: Final = (TypeError, ValueError, QlessError)
 """Errors of wrong options of a task; others mean that its module cannot be imported for another reason."""
 
 
-def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Check the section QLESS. Sites that have not set it may use no jobs, so they get an Info at most."""
     try:
         section = conf.qless
@@ -51,7 +48,7 @@ def check_qless(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -
     return [*_server(section), *_modules(section), *_archive(section)] if raw_section("QLESS") else []
 
 
-def check_tasks(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_tasks(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Check that workers can use the tasks of the site. Imports the modules of tasks."""
     if not raw_section("QLESS") or not extras.is_installed("redis"):
         return []
@@ -120,7 +117,7 @@ def _modules(section: QlessSettings) -> Iterator[CheckMessage]:
 
 def _archive(section: QlessSettings) -> Iterator[CheckMessage]:
     path = ("QLESS", "ARCHIVE", "RETENTION")
-    if section.archive.retention is not None and section.archive.retention < JOBS_HISTORY:
+    if section.archive.retention is not None and section.archive.retention < 7 * 86_400:
         text = f"{key_text(path)} is shorter than 7 days, for which Redis keeps complete jobs by default."
         hint = f'Use a longer time, such as "365d", or None for no archive.{see_key(path)}'
         yield Warning(text, hint=hint, id="resty_qless.W002")

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from .clients.client import Client
 from .clients.replies import QueueCounts, WorkerLife
 from .clients.serialization import as_list, texts
-from .clients.transport import RedisCommand, Steps
+from .clients.transport import RedisCommand
 from .job_classes import is_allowed
 from .tasks.schedule import faults, scheduled
-
-RECENT: Final = 120.0
-"""Seconds within which workers of other clients, which do not report their queues, pop or send a heartbeat."""
-MOST_WORKERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +52,10 @@ def coverage(client: Client, counts: Iterable[QueueCounts], life: Sequence[Worke
 
 
 def _foreign_workers_at_work(client: Client, own_workers: Collection[str]) -> bool:
-    """Return whether workers that do not report in have been seen recently."""
-    return bool({*client.run(_recent_workers(client))} - {*own_workers})
+    """Return whether workers that do not report their queues popped a job or sent a heartbeat in the last two minutes.
 
-
-def _recent_workers(client: Client) -> Steps[list[str]]:
-    since = client.clock() - RECENT
-    command = ("ZREVRANGEBYSCORE", client.prefix + "workers", "+inf", repr(since), "LIMIT", 0, MOST_WORKERS)
-    return texts((yield RedisCommand(command)))
+    Examines the latest 1000 workers.
+    """
+    since = repr(client.clock() - 120.0)
+    command = ("ZREVRANGEBYSCORE", f"{client.prefix}workers", "+inf", since, "LIMIT", 0, 1000)
+    return bool({*texts(client.perform(RedisCommand(command)))} - {*own_workers})

@@ -104,28 +104,13 @@ class MethodType(QlessError):
     """The function of the job's class is neither a static method nor a class method."""
 
 
-_KINDS: Final = (
-    (r": Group .* (?:does not exist|already exists|is closed)$", GroupError),
-    (r"does not exist$|^Recur\(\): No recurring job ", NoSuchJob),
-    (r" (?:handed out|given out|been given) to another worker: | running with another worker: ", LostLock),
-    (r"^(?:Heartbeat|Progress|Take)\(\): Job .* not currently running: ", LostLock),
-    (r"^Complete\(\): Job .* (?:not currently running|running in another queue): ", CannotComplete),
-    (r"^Fail\(\): Job .* not currently running: ", CannotFail),
-    (r"^Retry\(\): Job .* not currently running: ", CannotRetry),
-    (r"^Timeout\(\): Job .* not running$", CannotTimeout),
-    (r"^Cancel\(\): .* is a dependency of | would wait for itself$| not in the depends state: ", DependencyError),
-    (r'Arg(?:s|ument)? "|^Odd number|^Unknown command|: Unknown |Unrecognized|must be|cannot be used without', None),
-    (r"must not be|^No value provided|schedule type|^Put\(\): a job is five|^Must provide|^No Keys", None),
-)
-_MATCHERS: Final = tuple((re.compile(pattern, re.DOTALL), kind or InvalidArgument) for pattern, kind in _KINDS)
-_RAISED: Final = re.compile(
-    r"(?:@user_script:\d+: )?user_script:\d+: (.*?)(?: script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.)?$", re.DOTALL
-)
-
-
 def message_of(text: str) -> str | None:
     """Return the core's message from the text of a server error; None if the core did not raise the error."""
-    match = _RAISED.search(text)
+    match = re.search(
+        r"(?:@user_script:\d+: )?user_script:\d+: (.*?)(?: script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.)?$",
+        text,
+        re.DOTALL,
+    )
     return match[1] if match is not None and not match[1].startswith("@user_script:") else None
 
 
@@ -135,7 +120,20 @@ LOCK_GONE: Final = (CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob
 
 def error_of(message: str) -> QlessError:
     """Return the error for a message of the core."""
-    for matcher, kind in _MATCHERS:
-        if matcher.search(message):
+    for pattern, kind in (  # the first pattern that is found decides
+        (r": Group .* (?:does not exist|already exists|is closed)$", GroupError),
+        (r"does not exist$|^Recur\(\): No recurring job ", NoSuchJob),
+        (r" (?:handed out|given out|been given) to another worker: | running with another worker: ", LostLock),
+        (r"^(?:Heartbeat|Progress|Take)\(\): Job .* not currently running: ", LostLock),
+        (r"^Complete\(\): Job .* (?:not currently running|running in another queue): ", CannotComplete),
+        (r"^Fail\(\): Job .* not currently running: ", CannotFail),
+        (r"^Retry\(\): Job .* not currently running: ", CannotRetry),
+        (r"^Timeout\(\): Job .* not running$", CannotTimeout),
+        (r"^Cancel\(\): .* is a dependency of | would wait for itself$| not in the depends state: ", DependencyError),
+        (r'Arg(?:s|ument)? "|^Odd number|^Unknown command|: Unknown |Unrecognized', InvalidArgument),
+        (r"must be|cannot be used without|must not be|^No value provided|schedule type", InvalidArgument),
+        (r"^Put\(\): a job is five|^Must provide|^No Keys", InvalidArgument),
+    ):
+        if re.search(pattern, message, re.DOTALL):
             return kind(message)
     return QlessError(message)

@@ -5,28 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from .clients.client import Client
-from .clients.figures import KEPT_SPANS, Span, completed_by_queue
+from .clients.figures import KEPT_SPANS, TimeSpan, completed_by_queue
 from .clients.queue import PAUSE_REASON, PAUSED_BY, PAUSED_SINCE
 from .clients.replies import QueueCounts, QueueStats, WorkerCounts, WorkerLife
-from .clients.serialization import read, read_latency, reader, text
-from .clients.transport import checked
-
-MAX_DETAILED_QUEUES: Final = 500
-"""Number of queues whose statistics are fetched; the others have counts only."""
-STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
-
-QUEUES_PER_ROUND_TRIP: Final = 50
-"""Number of queues in one round trip; more would block the server for too long."""
-
-_STATS: Final = reader(QueueStats)
+from .clients.serialization import read, read_latency, text
+from .clients.transport import batches, checked
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """A queue's pause: its begin (epoch seconds), who paused it and why; None and empty if another client did."""
+class QueuePause:
+    """The time of a pause (epoch seconds), the user and the reason; unknown if another client paused the queue."""
 
     since: float | None = None
     by: str = ""
@@ -35,24 +25,26 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue: its jobs by state, today's statistics (UTC), the jobs completed in each of the last 60 minutes (the
-    current one last), its latency: the age of its oldest runnable job in seconds, and its pause if it is paused. All
-    but the counts may be missing."""
+    """A queue. All but the counts may be missing.
+
+    `counts`: its jobs by state. `stats`: today's statistics (UTC). `minutes`: the jobs completed in each of the last 60
+    minutes, the current one last. `latency`: the age of its oldest runnable job in seconds.
+    """
 
     counts: QueueCounts
     stats: QueueStats | None = None
     minutes: Sequence[int] = ()
     latency: float | None = None
-    pause: Pause | None = None
+    pause: QueuePause | None = None
 
     @property
     def name(self) -> str:
         return self.counts.name
 
     def is_paused_longer_than(self, seconds: float | None, now: float) -> bool:
-        """Return whether jobs have waited for the end of a pause for this time (None: forever).
+        """Return whether jobs have waited for the end of a pause for longer than `seconds`; None: never.
 
-        If its begin is not known, the oldest job's age counts.
+        If the start of the pause is unknown, the oldest job's age counts.
         """
         if seconds is None or self.pause is None or not self.counts.waiting:
             return False
@@ -65,15 +57,18 @@ class QueueFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """All queues; failed jobs by group, the largest first; workers, most recently seen first; their liveness reports;
-    the figures of the last hour by minute; and the response time of the server in seconds."""
+class JobQueueFacts:
+    """The state of the job queue.
+
+    `failed`: failed jobs by group, the largest first. `workers`: most recently seen first; `life`: their liveness
+    reports. `spans`: the figures of the last hour by minute. `seconds`: the response time of the server.
+    """
 
     queues: list[QueueFacts] = field(default_factory=list)
     failed: dict[str, int] = field(default_factory=dict)
     workers: list[WorkerCounts] = field(default_factory=list)
     life: list[WorkerLife] = field(default_factory=list)
-    spans: Sequence[Span] = ()
+    spans: Sequence[TimeSpan] = ()
     seconds: float = 0.0
 
     @property
@@ -81,7 +76,7 @@ class Facts:
         return [queue.counts for queue in self.queues]
 
     def total(self, state: str) -> int:
-        """Return the number of jobs of all queues in one of `STATES`."""
+        """Return the number of jobs of all queues in one of `QUEUE_STATES`."""
         return sum(getattr(queue.counts, state) for queue in self.queues)
 
     @property
@@ -114,7 +109,7 @@ class Facts:
         return [sum(column) for column in zip(*(queue.minutes for queue in self.queues if queue.minutes), strict=True)]
 
 
-def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_DETAILED_QUEUES) -> Facts:
+def facts(client: Client, *, of_today: bool = False, detailed: int | None = 500) -> JobQueueFacts:
     """Return the state of all queues. `of_today`: also today's `stats`. `detailed`: the number of queues for which more
     than the counts are fetched; None: all.
 
@@ -129,7 +124,7 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = MAX_
     minutes = completed_by_queue(spans, names)
     ages = _latencies(client, names)
     pauses = pauses_of(client, [queue.name for queue in queues if queue.paused])
-    return Facts(
+    return JobQueueFacts(
         [
             QueueFacts(
                 counts,
@@ -155,14 +150,14 @@ def _latencies(client: Client, names: Sequence[str]) -> dict[str, float]:
     return {name: age for name, age in zip(names, ages, strict=True) if age is not None}
 
 
-def pauses_of(client: Client, names: Sequence[str]) -> dict[str, Pause]:
+def pauses_of(client: Client, names: Sequence[str]) -> dict[str, QueuePause]:
     """Return the pauses of paused queues. Raises `StoreError`."""
     options = (PAUSED_SINCE, PAUSED_BY, PAUSE_REASON)
     requests = [("config.get", f"{name}-{option}") for name in names for option in options]
     replies = client.call_many(requests) if names else []
     values = [text(reply) if isinstance(reply, bytes) else "" for reply in replies]
     return {
-        name: Pause(_moment(values[3 * number]), *values[3 * number + 1 : 3 * number + 3])
+        name: QueuePause(_moment(values[3 * number]), *values[3 * number + 1 : 3 * number + 3])
         for number, name in enumerate(names)
     }
 
@@ -178,11 +173,11 @@ def _moment(value: str) -> float | None:
 def _stats_of_today(client: Client, names: Sequence[str]) -> dict[str, QueueStats]:
     now = client.clock()
     return {
-        name: read(checked(reply), _STATS)
+        name: read(checked(reply), QueueStats)
         for chunk in _chunks(names)
         for name, reply in zip(chunk, client.call_many([("stats", name, now) for name in chunk]), strict=True)
     }
 
 
 def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
-    return [names[first : first + QUEUES_PER_ROUND_TRIP] for first in range(0, len(names), QUEUES_PER_ROUND_TRIP)]
+    return batches(names, 50)  # more queues in one round trip would block the server for too long

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from django.core.exceptions import ImproperlyConfigured
@@ -13,15 +14,21 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import printable
 
 if TYPE_CHECKING:
+    from resty_django.redis.servers import ServerInfo
+
     from .archive.marks import ArchiveStatus
     from .clients.client import Client
+    from .clients.figures import FailuresBetween
     from .clients.replies import QueueCounts, StuckJob
+    from .clients.worker_reports import WorkerReport
+    from .coverage import Coverage
+    from .facts import JobQueueFacts, QueueFacts
+    from .tasks.abandoned import Declared
 
-MOST_GROUPS: Final = 50
-MOST_CALLS: Final = 50
-"""Calls, each of which examines at most 100 jobs, that search for stuck jobs."""
-MOST_NAMED: Final = 5
-"""Stuck jobs that are named."""
+MAX_JOBS_NAMED: Final = 5
+"""Maximum number of jobs that one finding names."""
+MAX_STUCK_CALLS: Final = 50
+"""Maximum number of calls that search for stuck jobs. Each examines at most 100 jobs."""
 
 
 def probe() -> Iterator[Finding]:
@@ -31,96 +38,159 @@ def probe() -> Iterator[Finding]:
     periodic tasks in queues without a worker, tasks that workers refuse, recurring jobs of deleted tasks, an archive
     that is late, and jobs that have failed recently.
     """
-    from .archive.marks import status
-    from .checks import REFUSALS
     from .clients.default import default_client
-    from .clients.figures import failures_between
-    from .coverage import coverage
-    from .facts import facts
-    from .job_classes import refusal_of
-    from .tasks.abandoned import of_tasks
 
     try:
         client = default_client()
-        redis = client.source.sync()
+        client.source.sync()
     except ImproperlyConfigured as error:
         if raw_section("QLESS"):
             yield Finding("error", "jobs", f"The job queue cannot be used: {error}")
         else:
             yield Finding("ok", "jobs", f"No job queue is configured: {error}")
         return
-    from resty_django.redis.servers import server_info
-
     try:
-        now = facts(client, detailed=None)
-        abandoned = [recurring for recurring in of_tasks(client) if recurring.abandoned]
-        unserved = coverage(client, now.counts, now.life)
-        reports = client.workers.reports(*(worker.name for worker in now.life)) if now.life else []
-        clock = client.clock()
-        since = clock - conf.qless.failed_window
-        stuck, examined = _stuck_jobs(client, now.counts)
-        recent = failures_between(client, list(now.failed)[:MOST_GROUPS], since, 1e12, most=MOST_GROUPS)
-        server = server_info(redis, client.prefix)
-        archive = status(client) if conf.qless.archive.enabled else None
+        seen = _observe(client)
     except StoreError as error:
         yield Finding("error", "jobs", f"The server of the job queue cannot be used: {error}")
         return
+    yield _server_finding(seen)
+    for queue in seen.now.queues:
+        yield _queue_finding(queue, seen)
+    yield from _stuck_job_findings(seen)
+    yield from _task_findings(seen.coverage)
+    yield from _worker_findings(seen)
+    for recurring in seen.abandoned:
+        text = f"No task declares it any more, but it creates jobs: {recurring.fault}. See manage.py qless_recurring."
+        yield Finding("warning", f"recurring {recurring.job.jid}", text)
+    if seen.archive is not None:
+        yield _archive_finding(seen.archive)
+    yield from _failure_findings(seen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observation:
+    """The state of the job queue that the checks examine.
+
+    `clock`: the time in epoch seconds. `stuck`: jobs that wait for something that will not end, found among the first
+    `examined` waiting ones. `recent_failures`: by group. `archive`: None if the site has none.
+    """
+
+    clock: float
+    now: JobQueueFacts
+    server: ServerInfo
+    coverage: Coverage
+    reports: Sequence[WorkerReport]
+    abandoned: Sequence[Declared]
+    stuck: Sequence[StuckJob]
+    examined: int
+    recent_failures: Mapping[str, FailuresBetween]
+    archive: ArchiveStatus | None
+
+
+def _observe(client: Client) -> _Observation:
+    """Raises `StoreError`."""
+    from resty_django.redis.servers import server_info
+
+    from .archive.marks import status
+    from .clients.figures import failures_between
+    from .coverage import coverage
+    from .facts import facts
+    from .tasks.abandoned import of_tasks
+
+    now, clock = facts(client, detailed=None), client.clock()
+    stuck, examined = _stuck_jobs(client, now.counts)
+    max_groups = 50
+    since = clock - conf.qless.failed_window
+    return _Observation(
+        clock=clock,
+        now=now,
+        server=server_info(client.source.sync(), client.prefix),
+        coverage=coverage(client, now.counts, now.life),
+        reports=client.workers.reports(*(worker.name for worker in now.life)) if now.life else [],
+        abandoned=[recurring for recurring in of_tasks(client) if recurring.abandoned],
+        stuck=stuck,
+        examined=examined,
+        recent_failures=failures_between(client, list(now.failed)[:max_groups], since, 1e12, most=max_groups),
+        archive=status(client) if conf.qless.archive.enabled else None,
+    )
+
+
+def _server_finding(seen: _Observation) -> Finding:
+    server, now = seen.server, seen.now
     text = f"{server.name} {server.version} answers in {now.seconds * 1000:.1f} ms; {len(now.queues)} queues."
     if server.keeps is False:
         text += " Persistence is off, so jobs are lost when the server stops. Set appendonly yes."
-    yield Finding("warning" if server.keeps is False else "ok", "jobs", text)
-    most_late = conf.qless.max_latency
-    for queue, counts in zip(now.queues, now.counts, strict=True):
-        text = f"{counts.waiting:,} waiting, {counts.running:,} running, {counts.scheduled:,} scheduled jobs."
-        if counts.stalled:
-            text += f" Expired locks: {counts.stalled:,}. The workers are gone, or do not send heartbeats."
-        alone = queue.name in unserved.queues
-        if alone:
-            text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
-        late = most_late is not None and not counts.paused and (queue.latency or 0) > most_late
-        if late:
-            text += f" The oldest runnable job has waited for {queue.latency:,.0f} s. Start more workers."
-        pause, stopped = queue.pause, queue.is_paused_longer_than(conf.qless.max_pause, clock)
-        if pause is not None:
-            seconds = f" for {clock - pause.since:,.0f} s" if pause.since else ""
-            by = f" by {printable(pause.by, 60)}" if pause.by else ""
-            text += f" Paused{seconds}{by}.{' Its jobs wait until somebody resumes it.' if stopped else ''}"
-        yield Finding("warning" if counts.stalled or alone or late or stopped else "ok", f"queue {queue.name}", text)
-    if stuck:
-        waiting = now.total("depends")
-        most = "" if examined >= waiting else f" Examined {examined:,} of {waiting:,} jobs that wait for others."
-        names = ", ".join(f"{job.jid} in {job.queue} ({job.reason})" for job in stuck[:MOST_NAMED])
-        more = ", ..." if stuck[MOST_NAMED:] else ""
-        text = f"{len(stuck):,} wait for something that will not end: {names}{more}.{most}"
-        yield Finding("warning", "stuck jobs", f'{text} See "Stuck jobs" in the admin of the job queue.')
-    for path, name in unserved.periodic:
-        text = f"No worker serves its queue, so it is not scheduled. Start manage.py runqless --queues {name}."
+    return Finding("warning" if server.keeps is False else "ok", "jobs", text)
+
+
+def _queue_finding(queue: QueueFacts, seen: _Observation) -> Finding:
+    counts = queue.counts
+    text = f"{counts.waiting:,} waiting, {counts.running:,} running, {counts.scheduled:,} scheduled jobs."
+    if counts.stalled:
+        text += f" Expired locks: {counts.stalled:,}. The workers are gone, or do not send heartbeats."
+    is_unserved = queue.name in seen.coverage.queues
+    if is_unserved:
+        text += f" No worker serves this queue. Start one with manage.py runqless --queues {queue.name}."
+    max_latency = conf.qless.max_latency
+    is_late = max_latency is not None and not counts.paused and (queue.latency or 0) > max_latency
+    if is_late:
+        text += f" The oldest runnable job has waited for {queue.latency:,.0f} s. Start more workers."
+    pause, paused_too_long = queue.pause, queue.is_paused_longer_than(conf.qless.max_pause, seen.clock)
+    if pause is not None:
+        seconds = f" for {seen.clock - pause.since:,.0f} s" if pause.since else ""
+        by = f" by {printable(pause.by, 60)}" if pause.by else ""
+        text += f" Paused{seconds}{by}.{' Its jobs wait until somebody resumes it.' if paused_too_long else ''}"
+    warns = counts.stalled or is_unserved or is_late or paused_too_long
+    return Finding("warning" if warns else "ok", f"queue {queue.name}", text)
+
+
+def _stuck_job_findings(seen: _Observation) -> Iterator[Finding]:
+    if not seen.stuck:
+        return
+    waiting = seen.now.total("depends")
+    most = "" if seen.examined >= waiting else f" Examined {seen.examined:,} of {waiting:,} jobs that wait for others."
+    names = ", ".join(f"{job.jid} in {job.queue} ({job.reason})" for job in seen.stuck[:MAX_JOBS_NAMED])
+    more = ", ..." if seen.stuck[MAX_JOBS_NAMED:] else ""
+    text = f"{len(seen.stuck):,} wait for something that will not end: {names}{more}.{most}"
+    yield Finding("warning", "stuck jobs", f'{text} See "Stuck jobs" in the admin of the job queue.')
+
+
+def _task_findings(unserved: Coverage) -> Iterator[Finding]:
+    from .checks import REFUSALS
+    from .job_classes import refusal_of
+
+    for path, queue in unserved.periodic:
+        text = f"No worker serves its queue, so it is not scheduled. Start manage.py runqless --queues {queue}."
         yield Finding("warning", f"periodic task {path}", text)
     for path in unserved.refused:
-        text = f"Workers do not run it. {refusal_of(path)}"
-        yield Finding("warning", f"task {path}", text)
+        yield Finding("warning", f"task {path}", f"Workers do not run it. {refusal_of(path)}")
     for name, fault in unserved.faults:
         text = f"Workers cannot use it. {type(fault).__name__}: {fault}"
         yield Finding("error" if isinstance(fault, REFUSALS) else "warning", f"task {name}", text)
-    silent = [worker.name for worker in now.life if worker.state != "alive"]
+
+
+def _worker_findings(seen: _Observation) -> Iterator[Finding]:
+    life = seen.now.life
+    silent = [worker.name for worker in life if worker.state != "alive"]
     if silent:
-        text = f"{len(silent)} of {len(now.life)} have stopped reporting: {', '.join(silent[:10])}."
+        text = f"{len(silent)} of {len(life)} have stopped reporting: {', '.join(silent[:10])}."
         yield Finding("warning", "workers", text)
-    late_jobs = [(report.name, job, report.age) for report in reports if (job := report.late_job) is not None]
-    if late_jobs:
-        jobs = "; ".join(
-            f"{job.klass} for {job.seconds + age:,.0f} s on {name}" for name, job, age in late_jobs[:MOST_NAMED]
-        )
-        text = f"{len(late_jobs)} workers run a job for much longer than usual: {jobs}. See manage.py qless_workers."
+    late = [
+        f"{job.klass} for {job.seconds + report.age:,.0f} s on {report.name}"
+        for report in seen.reports
+        if (job := report.late_job) is not None
+    ]
+    if late:
+        jobs = "; ".join(late[:MAX_JOBS_NAMED])
+        text = f"{len(late)} workers run a job for much longer than usual: {jobs}. See manage.py qless_workers."
         yield Finding("warning", "late jobs", text)
-    for recurring in abandoned:
-        text = f"No task declares it any more, but it creates jobs: {recurring.fault}. See manage.py qless_recurring."
-        yield Finding("warning", f"recurring {recurring.job.jid}", text)
-    if archive is not None:
-        yield _archive_finding(archive)
+
+
+def _failure_findings(seen: _Observation) -> Iterator[Finding]:
     least = conf.qless.failed_warning
-    for group, count in sorted(now.failed.items()):
-        new = recent[group].count if group in recent else 0
+    for group, count in sorted(seen.now.failed.items()):
+        new = seen.recent_failures[group].count if group in seen.recent_failures else 0
         text = f"{count:,} jobs."
         if new:
             text += f" {new:,} of them in the last {conf.qless.failed_window / 60:g} minutes."
@@ -149,13 +219,13 @@ def _stuck_jobs(client: Client, queues: list[QueueCounts]) -> tuple[list[StuckJo
     """Return jobs that wait for something that will not end, and the number of jobs examined: the first ones of each
     queue first."""
     stuck: list[StuckJob] = []
-    examined = calls = 0
+    examined, calls_left = 0, MAX_STUCK_CALLS
     cursors = {queue.name: "" for queue in queues if queue.depends}
-    while cursors and calls < MOST_CALLS:
-        for name, cursor in list(cursors.items())[: MOST_CALLS - calls]:
+    while cursors and calls_left:
+        for name, cursor in list(cursors.items())[:calls_left]:
             page = client.queues[name].stuck(cursor)
             stuck += page.jobs
-            calls += 1
+            calls_left -= 1
             if page.cursor:
                 examined += int(page.cursor) - int(cursor or 0)
                 cursors[name] = page.cursor

@@ -34,10 +34,7 @@ log = logger("resty_django.qless.tasks")
 IN_APPS: Final = ("jobs", "tasks")
 """Modules of the site's apps, with their submodules, from which jobs may come."""
 
-_PACKAGE: Final = __name__.partition(".")[0]
-"""This package. It has no jobs: with its functions, a job could change how a worker behaves."""
-
-NAMES: Final = ("perform", "process")
+METHOD_NAMES: Final = ("perform", "process")
 """Methods of a job class that run its jobs, unless it has a method with the queue's name."""
 
 SOURCES: Final = ("from", "from_group", "pass")
@@ -52,18 +49,27 @@ _adapters: Final[dict[str, Callable[[Any], Runnable]]] = {}
 class Runnable:
     """An object that runs jobs and is neither a class nor a function, such as a task. `__module__`: its module."""
 
-    perform: Callable[[Any], Any]
-    """Runs a job; may be a coroutine function."""
-    middleware: Iterable[Any] = ()
-    """The middleware of the worker around each job."""
     keep_result: bool = False
     """Whether the return value of `perform` is kept."""
-    result_ttl: float | None = None
-    """Seconds for which it is kept; None: as long as the job."""
     names: Sequence[str] = ()
     """The names of positional arguments."""
     call_signature: inspect.Signature | None = None
     """The signature of calls, if its jobs contain `args` and `kwargs`."""
+
+    @property
+    def perform(self) -> Callable[[Any], Any]:
+        """The function that runs a job; may be a coroutine function."""
+        raise NotImplementedError
+
+    @property
+    def middleware(self) -> Iterable[Callable[[Any], object]]:
+        """The middleware of the worker around each job."""
+        return ()
+
+    @property
+    def result_ttl(self) -> float | None:
+        """Seconds for which the return value is kept; None: as long as the job."""
+        return None
 
 
 JobTarget: TypeAlias = "type | FunctionType | Runnable"
@@ -103,7 +109,7 @@ def register_adapter(kind: str, wrap: Callable[[Any], Runnable]) -> None:
     _adapters[kind] = wrap
 
 
-def has_source(data: Mapping[str, Any]) -> bool:
+def has_source(data: Mapping[str, object]) -> bool:
     """Return whether the data of a job name the source of an argument, which comes before those in the data."""
     return any(data.get(name) is not None for name in SOURCES)
 
@@ -134,7 +140,9 @@ discover_once: Final = functools.cache(discover)
 
 
 def _apps_of_site() -> list[AppConfig]:
-    return [config for config in apps.get_app_configs() if config.name.partition(".")[0] != _PACKAGE]
+    """Return the apps except this package's: with its functions, a job could change how a worker behaves."""
+    package = __name__.partition(".")[0]
+    return [config for config in apps.get_app_configs() if config.name.partition(".")[0] != package]
 
 
 def allowed() -> tuple[str, ...]:
@@ -170,7 +178,9 @@ def job_classes() -> list[str]:
 
 
 def _runs_jobs(member: type) -> bool:
-    return any(isinstance(inspect.getattr_static(member, name, None), staticmethod | classmethod) for name in NAMES)
+    return any(
+        isinstance(inspect.getattr_static(member, name, None), staticmethod | classmethod) for name in METHOD_NAMES
+    )
 
 
 def refusal_of(klass: str) -> str:
@@ -216,7 +226,7 @@ def _at_path(klass: str) -> JobTarget:
     if not roots or not all(name.isidentifier() and not name.startswith("_") for name in names):
         raise NotAllowed(refusal_of(klass))
     root = max(roots, key=len)
-    target: Any = importlib.import_module(root)
+    target: object = importlib.import_module(root)
     for name in klass.removeprefix(f"{root}.").split("."):
         target = _member(target, name, klass)
     target = _adapted(target)
@@ -242,31 +252,31 @@ def function_of(target: JobTarget, queue: str) -> Callable[[Any], Any]:
         return target
     if isinstance(target, Runnable):
         return target.perform
-    for name in (queue, *NAMES):
+    for name in (queue, *METHOD_NAMES):
         method = inspect.getattr_static(target, name, None) if not name.startswith("_") else None
         if isinstance(method, staticmethod | classmethod):
-            return getattr(target, name)  # type: ignore[no-any-return]
+            function: Callable[[Any], Any] = getattr(target, name)
+            return function
         if isinstance(method, FunctionType):
             raise MethodType(
                 f"{target.__module__}.{target.__qualname__}.{name} is not static. "
                 "Add @staticmethod or @classmethod to it."
             )
-    raise MethodMissing(
-        f"{target.__module__}.{target.__qualname__} has no static method {' or '.join(dict.fromkeys((queue, *NAMES)))}."
-    )
+    names = " or ".join(dict.fromkeys((queue, *METHOD_NAMES)))
+    raise MethodMissing(f"{target.__module__}.{target.__qualname__} has no static method {names}.")
 
 
-def perform(job: Any) -> Any:
+def perform(job: Any) -> object:
     """Run a job and return its function's return value. A coroutine function runs in a new event loop."""
     return call(function_of(find(job.klass), job.queue_name), job)
 
 
-async def aperform(job: Any) -> Any:
+async def aperform(job: Any) -> object:
     """Do the same for asyncio; a sync function runs in Django's thread for sync code."""
     return await acall(function_of(find(job.klass), job.queue_name), job)
 
 
-def _adapted(target: Any) -> Any:
+def _adapted(target: object) -> object:
     for kind in type(target).__mro__:
         wrap = _adapters.get(f"{kind.__module__}.{kind.__qualname__}")
         if wrap is not None:
@@ -274,7 +284,7 @@ def _adapted(target: Any) -> Any:
     return target
 
 
-def _member(parent: Any, name: str, klass: str) -> Any:
+def _member(parent: object, name: str, klass: str) -> object:
     if not isinstance(parent, ModuleType | type):
         raise NotAllowed(
             f"{klass!r} leads through a {type(parent).__qualname__}, which is neither a module nor a class."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from django.utils import timezone
 from django.utils.http import urlencode
@@ -12,20 +12,16 @@ from django.utils.translation import gettext as _
 from resty_django import overview
 from resty_django.conf import conf, raw_section
 from resty_django.extras import MissingExtra
+from resty_django.health import Level
 from resty_django.metrics import Family, Sample, family
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 from resty_django.text import printable
 
 if TYPE_CHECKING:
     from .clients.client import Client
     from .clients.replies import QueueStats
     from .coverage import Coverage
-    from .facts import Pause, QueueFacts
-
-MOST_PAUSES: Final = 3
-"""Maximum number of paused queues that the tile names."""
-JOBS: Final = "resty_qless_job_changelist"
-FAILURES: Final = "resty_qless_failuregroup_changelist"
+    from .facts import QueueFacts, QueuePause
 
 
 def _client() -> Client:
@@ -57,33 +53,33 @@ def panel() -> Tile:
     ranked = sorted(now.queues, key=lambda queue: (-queue.counts.stalled, -queue.counts.waiting, queue.name))
     paused = [queue for queue in ranked if queue.pause]
     late, time = conf.qless.max_pause, client.clock()
-    pauses = "; ".join(
+    pauses = [
         f"{queue.name}: {pause_text(queue.pause, queue.counts.waiting, queue.latency)}"
-        for queue in paused[:MOST_PAUSES]
+        for queue in paused
         if queue.pause
-    )
+    ]
+    failures = "resty_qless_failuregroup_changelist"
+    worker_level: Level = "warning" if waiting and not now.alive else "ok"
     return overview.tile(
         [
-            Figure("waiting", _("Waiting"), waiting, page=f"{JOBS}?state=waiting"),
-            Figure("running", _("Running"), now.total("running"), page=f"{JOBS}?state=running"),
-            Figure("failed", _("Failed"), failed, level="warning" if failed else "ok", page=FAILURES),
-            Figure(
-                *("workers", _("Workers"), now.alive),
-                level="warning" if waiting and not now.alive else "ok",
-                page="resty_qless_worker_changelist",
-            ),
+            Figure("waiting", _("Waiting"), waiting, page="resty_qless_job_changelist?state=waiting"),
+            Figure("running", _("Running"), now.total("running"), page="resty_qless_job_changelist?state=running"),
+            Figure("failed", _("Failed"), failed, level="warning" if failed else "ok", page=failures),
+            Figure("workers", _("Workers"), now.alive, level=worker_level, page="resty_qless_worker_changelist"),
             Figure(
                 "latency",
                 _("Latency"),
                 now.latency,
                 "seconds",
                 level="warning" if any(queue.is_paused_longer_than(late, time) for queue in paused) else "ok",
-                note=pauses + ("; …" if len(paused) > MOST_PAUSES else ""),
+                note="; ".join(pauses[:3]) + ("; …" if len(pauses) > 3 else ""),
             ),
             Figure("per_minute", _("Completed per minute"), sum(queue.per_minute for queue in ranked), "per minute"),
         ],
         [
-            Row(queue.name, _figures(queue, queue.name not in unserved.queues), query=urlencode({"name": queue.name}))
+            TileRow(
+                queue.name, _figures(queue, queue.name not in unserved.queues), query=urlencode({"name": queue.name})
+            )
             for queue in ranked
         ],
         bars=now.minutes,
@@ -92,7 +88,7 @@ def panel() -> Tile:
     )
 
 
-def pause_text(pause: Pause, waiting: int, latency: float | None) -> str:
+def pause_text(pause: QueuePause, waiting: int, latency: float | None) -> str:
     """Return the text in place of a paused queue's latency: "paused since 12:40 by ann, 88 waiting, oldest 2 min"."""
     from resty_django.admin.formatting import date_time, duration, local_time, number
 
@@ -136,7 +132,8 @@ def _some(names: Sequence[str]) -> str:
 
 def families() -> Iterator[Family]:
     """Yield the metrics of the job queue; none without redis-py on a site that has not configured jobs."""
-    from .facts import STATES, facts
+    from .clients.replies import QUEUE_STATES
+    from .facts import facts
 
     try:
         now = facts(_client(), of_today=True)
@@ -146,7 +143,7 @@ def families() -> Iterator[Family]:
         return
     queues = now.queues
     text = "Jobs by queue and state. Stalled jobs are running, but their lock has expired."
-    counts = (((queue.name, state), getattr(queue.counts, state)) for queue in queues for state in STATES)
+    counts = (((queue.name, state), getattr(queue.counts, state)) for queue in queues for state in QUEUE_STATES)
     yield family("resty_jobs", "gauge", text, "queue state", counts)
     paused = ((queue.name, queue.counts.paused) for queue in queues)
     yield family("resty_jobs_queue_paused", "gauge", "Whether a queue is paused.", "queue", paused)

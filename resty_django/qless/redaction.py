@@ -24,13 +24,9 @@ UNNAMED: Final = "[redacted: unknown class. Add its module to QLESS MODULES, or 
 MARKS: Final = (HIDDEN, UNNAMED)
 _POSITIONAL: Final = frozenset({"args", "arguments"})
 """Names of lists of positional arguments, in the data of tasks and of other programs."""
-_SEPARATORS: Final = re.compile(r"[\W_]")
-"""Characters that comparisons of names ignore."""
-DEEPEST: Final = 40
-"""Nesting depth of lists and objects; deeper values are hidden."""
 
 
-def redacted(value: Any) -> Any:
+def redacted(value: object) -> Any:
     """Return a copy of a value without secrets.
 
     Values under a name that contains one of the words in `QLESS["REDACT"]` are hidden, at any depth. The function in
@@ -53,7 +49,7 @@ class WithArguments(Protocol):
     @property
     def klass(self) -> str: ...
     @property
-    def data(self) -> Any: ...
+    def data(self) -> object: ...
 
 
 def redacted_job(job: WithArguments) -> Any:
@@ -61,7 +57,7 @@ def redacted_job(job: WithArguments) -> Any:
     return redacted_arguments(job.klass, job.data)
 
 
-def redacted_arguments(klass: str, data: Any) -> Any:
+def redacted_arguments(klass: str, data: object) -> Any:
     """Return the arguments of a job of this class as `redacted` does, and hide a task's positional secrets too.
 
     If this process does not know the class, `UNNAMED` replaces all positional arguments, except objects in a list that
@@ -73,7 +69,7 @@ def redacted_arguments(klass: str, data: Any) -> Any:
     return redacted(data)
 
 
-def _by_position(klass: str, data: Any) -> Any:
+def _by_position(klass: str, data: object) -> object:
     """Hide positional arguments whose parameter is secret or unknown."""
     try:
         target = find(klass)
@@ -94,7 +90,7 @@ def _by_position(klass: str, data: Any) -> Any:
     return {**data, "args": args}
 
 
-def _without_unnamed(data: Any) -> Any:
+def _without_unnamed(data: object) -> object:
     """Hide the positional arguments of an unknown class: of a task, or of another program."""
     if not isinstance(data, dict):
         return _unnamed(data)
@@ -103,13 +99,13 @@ def _without_unnamed(data: Any) -> Any:
     return {name: _unnamed(value) if name in _POSITIONAL else value for name, value in data.items()}
 
 
-def _unnamed(value: Any) -> Any:
+def _unnamed(value: object) -> object:
     if isinstance(value, list):
         return [member if isinstance(member, dict) else UNNAMED for member in value]
     return value if value is None or isinstance(value, dict) else UNNAMED
 
 
-def without_secrets(value: Any) -> Any:
+def without_secrets(value: object) -> Any:
     """Return a copy without the values that `QLESS["REDACT"]` names."""
     return _without(value, _words(), 0)
 
@@ -128,8 +124,8 @@ def _is_secret(name: object, secret_words: tuple[str, ...]) -> bool:
     return any(word in plain for word in secret_words)
 
 
-def _without(value: Any, secret_words: tuple[str, ...], depth: int) -> Any:
-    if depth > DEEPEST:
+def _without(value: object, secret_words: tuple[str, ...], depth: int) -> object:
+    if depth > 40:  # nested lists and objects
         return HIDDEN
     if isinstance(value, Mapping):
         return {
@@ -147,5 +143,6 @@ def _without(value: Any, secret_words: tuple[str, ...], depth: int) -> Any:
 
 
 def _plain(name: object) -> str:
+    """Return a name as comparisons see it: without case and separators."""
     text = str(name).casefold()
-    return _SEPARATORS.sub("", text) or text
+    return re.sub(r"[\W_]", "", text) or text

@@ -1,8 +1,8 @@
 """Redis and Valkey: sync and async connections of the caches in CACHES, and Lua scripts on them.
 
-    from resty_django.redis import Script, connection
+    from resty_django.redis import LuaScript, connection
 
-    double = Script("return ARGV[1] * 2")
+    double = LuaScript("return ARGV[1] * 2")
     double(connection("default"), (), (21,))  # 42
 
 This is the only package that imports redis-py and django-redis. It supports single servers, Sentinel and clusters
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .asynchronous import async_connection
     from .clients import AsyncClient, Client, connection
     from .faults import FAULTS, translated
-    from .script import Script
-    from .source import Origin, Source
+    from .script import LuaScript
+    from .source import ClientSource, Origin
 
 _member: Final = lazy.members(
     __name__,
@@ -31,8 +31,8 @@ _member: Final = lazy.members(
         "asynchronous": "async_connection",
         "clients": "AsyncClient Client connection",
         "faults": "FAULTS translated",
-        "script": "Script",
-        "source": "Origin Source",
+        "script": "LuaScript",
+        "source": "ClientSource Origin",
     },
 )
 
@@ -40,9 +40,9 @@ __all__ = [
     "FAULTS",
     "AsyncClient",
     "Client",
+    "ClientSource",
+    "LuaScript",
     "Origin",
-    "Script",
-    "Source",
     "StoreDown",
     "StoreError",
     "StoreFull",

@@ -12,7 +12,7 @@ import inspect
 import select
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from redis import Redis, RedisCluster
@@ -34,26 +34,14 @@ Loop: TypeAlias = asyncio.AbstractEventLoop
 Close: TypeAlias = Callable[[], Awaitable[None]]
 Keeper: TypeAlias = AsyncGenerator[None, None]
 
+R = TypeVar("R")
+
 open_clients: Final[dict[tuple[Loop, Hashable], AsyncClient]] = {}
 loop_keepers: Final[dict[Loop, list[Keeper]]] = {}
 _inherited: Final[list[object]] = []
 
-CALLS_AT_ONCE: Final = 100
-"""Maximum number of concurrent calls of one loop on a cluster (default for `max_connections`); further calls wait."""
 
-TAKEN_OVER: Final = frozenset(
-    (
-        *("host", "port", "path", "db", "username", "password", "credential_provider", "protocol", "ssl"),
-        *("client_name", "driver_info", "lib_name", "lib_version", "encoding", "encoding_errors"),
-        *("socket_timeout", "socket_connect_timeout", "socket_keepalive", "socket_keepalive_options"),
-        *("socket_read_size", "socket_type", "health_check_interval", "retry_on_error", "retry_on_timeout"),
-        *("max_connections", "require_full_coverage", "address_remap", "dynamic_startup_nodes", "reinitialize_steps"),
-    )
-)
-"""Arguments of connections and clusters, besides TLS options, that have the same meaning for asyncio."""
-
-
-def _is_closed(connection: Any) -> bool:
+def _is_closed(connection: aio.connection.AbstractConnection) -> bool:
     """Return whether a connection was closed while it was idle: after a timeout, a restart, CLIENT KILL.
 
     redis-py's check of idle connections sees that only once the loop has read the end, and, with maintenance
@@ -70,9 +58,9 @@ def _is_closed(connection: Any) -> bool:
 
 
 class CheckedPool(aio.BlockingConnectionPool):
-    """A connection pool that opens connections again that the server has closed. A call waits while all are in use."""
+    """A connection pool that reopens connections closed by the server. A call waits while all are in use."""
 
-    async def ensure_connection(self, connection: Any) -> None:
+    async def ensure_connection(self, connection: aio.connection.AbstractConnection) -> None:
         if _is_closed(connection):
             await connection.disconnect(nowait=True)
         await super().ensure_connection(connection)
@@ -82,7 +70,7 @@ class SentinelPool(SentinelConnectionPool, CheckedPool):
     """A `CheckedPool` for the master that Sentinel reports."""
 
 
-async def _cancellable(call: Awaitable[Any]) -> Any:
+async def _cancellable(call: Awaitable[R]) -> R:
     """Return the reply. Raise `CancelledError` if the call was cancelled but completed anyway.
 
     `asyncio.wait_for`, with which redis-py sends, can lose a cancellation before Python 3.12.
@@ -99,7 +87,8 @@ class Single(aio.Redis):
     """A client for one server, or for the master that Sentinel reports."""
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        return await _cancellable(super().execute_command(*args, **kwargs))  # type: ignore[no-untyped-call]
+        execute: Callable[..., Awaitable[Any]] = super().execute_command
+        return await _cancellable(execute(*args, **kwargs))
 
 
 _begins_call: Final = ContextVar("_begins_call", default=False)
@@ -107,7 +96,7 @@ _begins_call: Final = ContextVar("_begins_call", default=False)
 
 @contextlib.contextmanager
 def beginning_call() -> Iterator[None]:
-    """Let the first command in the block open its connection to a node of a cluster again if the server has closed it.
+    """Have the first command in the block reopen its connection to a cluster node if the server has closed it.
 
     Later commands may depend on the state of their connection, as EXEC after WATCH does.
     """
@@ -132,12 +121,12 @@ class _CheckedConnection:
 
 
 class Cluster(aio.RedisCluster):
-    """A cluster client whose calls wait while too many are in flight; redis-py would reject them.
+    """A cluster client whose calls wait while `max_connections` are in flight; redis-py would reject them.
 
     It loads the slot table before the first call; otherwise redis-py would send early calls to arbitrary nodes.
     """
 
-    def __init__(self, *, max_connections: int = CALLS_AT_ONCE, **kwargs: Any) -> None:
+    def __init__(self, *, max_connections: int = 100, **kwargs: Any) -> None:
         super().__init__(max_connections=max_connections, **kwargs)
         self._gate = asyncio.Semaphore(max_connections)
         kind: Any = self.connection_kwargs["connection_class"]
@@ -246,12 +235,12 @@ def _async_copy(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
     return async_client, async_client.aclose
 
 
-def _make_sentinel(subject: str, threaded: Any) -> tuple[AsyncClient, Close]:
+def _make_sentinel(subject: str, threaded: ThreadedSentinelPool) -> tuple[AsyncClient, Close]:
     manager = threaded.sentinel_manager
     addresses = [sentinel_client.connection_pool.connection_kwargs for sentinel_client in manager.sentinels]
     asking = _async_arguments(subject, manager.sentinel_kwargs, aio.Redis)
     asking["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+    sentinel = Sentinel(
         [(address["host"], address["port"]) for address in addresses],
         min_other_sentinels=manager.min_other_sentinels,
         sentinel_kwargs=asking,
@@ -292,10 +281,17 @@ def _async_arguments(subject: str, kwargs: Mapping[str, Any], kind: type[object]
                 f"{subject} has the option {name}, which redis-py does not support for asyncio. Remove it "
                 "from OPTIONS, or use only sync calls."
             )
+    shared = {  # arguments that have the same meaning for asyncio, besides TLS options
+        *("host", "port", "path", "db", "username", "password", "credential_provider", "protocol", "ssl"),
+        *("client_name", "driver_info", "lib_name", "lib_version", "encoding", "encoding_errors"),
+        *("socket_timeout", "socket_connect_timeout", "socket_keepalive", "socket_keepalive_options"),
+        *("socket_read_size", "socket_type", "health_check_interval", "retry_on_error", "retry_on_timeout"),
+        *("max_connections", "require_full_coverage", "address_remap", "dynamic_startup_nodes", "reinitialize_steps"),
+    }
     return {
         name: value
         for name, value in kwargs.items()
-        if name in parameters and (name in TAKEN_OVER or name.startswith("ssl_"))
+        if name in parameters and (name in shared or name.startswith("ssl_"))
     }
 
 

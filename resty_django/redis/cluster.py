@@ -52,17 +52,17 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
     def get_next_client_index(self, write: bool = True, tried: list[int] | None = None) -> int:
         return 0
 
-    def connect(self, index: int = 0) -> Any:
+    def connect(self, index: int = 0) -> RedisCluster:
         nodes, kwargs = self.cluster()
         name = f"{nodes} {kwargs}"
         with _making:
             if name not in _clusters:
                 kwargs.setdefault("retry", Retry(NoBackoff(), 0))
-                startup = [ClusterNode(*node) for node in nodes]  # type: ignore[no-untyped-call]
+                startup = [ClusterNode(*node) for node in nodes]
                 _clusters[name] = RedisCluster(startup_nodes=startup, **kwargs)
             return _clusters[name]
 
-    def disconnect(self, index: int = 0, client: Any = None) -> None:
+    def disconnect(self, index: int = 0, client: RedisCluster | None = None) -> None:
         (client or self.get_client()).disconnect_connection_pools()
 
     def cluster(self) -> tuple[list[tuple[str, int]], dict[str, Any]]:
@@ -73,7 +73,7 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
             options = dict(self.connection_factory.make_connection_params(url))
             options.pop("url")
             options.pop("parser_class")
-            options.update(parse_url(url))  # type: ignore[no-untyped-call]
+            options.update(parse_url(url))
             nodes.append((options.pop("host", "localhost"), options.pop("port", 6379)))
             if options.pop("connection_class", None) is SSLConnection:
                 options["ssl"] = True
@@ -88,15 +88,17 @@ class ClusterClient(DefaultClient):  # type: ignore[misc]
         add_timeouts(kwargs)
         return nodes, kwargs
 
-    def clear(self, client: Any = None) -> None:
+    def clear(self, client: RedisCluster | None = None) -> None:
         """Delete the keys of this cache, of all versions. A cluster has one database, so FLUSHDB would delete jobs."""
         pattern = self._backend.key_func("*", glob_escape(self._backend.key_prefix), "*")
         self.delete_pattern(CacheKey(pattern), client=client, itersize=1000)
 
-    def keys(self, search: str, version: int | None = None, client: Any = None) -> list[Any]:
+    def keys(self, search: str, version: int | None = None, client: RedisCluster | None = None) -> list[str]:
         return list(self.iter_keys(search, client=client, version=version))
 
-    def get_many(self, keys: Collection[str], version: int | None = None, client: Any = None) -> dict[str, Any]:
+    def get_many(
+        self, keys: Collection[str], version: int | None = None, client: RedisCluster | None = None
+    ) -> dict[str, object]:
         if not keys:
             return {}
         names = {self.make_key(key, version=version): key for key in keys}

@@ -38,7 +38,7 @@ def _databases(entry: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     number = (options.get("CONNECTION_POOL_KWARGS") or options).get("db", 0)
     for url in re.split("[;,]", location) if isinstance(location, str) else location:
         try:
-            params = parse_url(url)  # type: ignore[no-untyped-call]
+            params = parse_url(url)
         except ValueError:  # reported where the cache is used
             continue
         host = params.get("host", "localhost")

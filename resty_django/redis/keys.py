@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redis import RedisCluster
 from redis import asyncio as aio
@@ -12,14 +12,18 @@ from redis import asyncio as aio
 from .clients import AsyncClient, Client
 from .faults import FAULTS, translated
 
-BATCH: Final = 500
+SCAN_BATCH_KEYS: Final = 500
 """Number of keys that a server examines per SCAN call."""
 
-Memory = tuple[int, int]
-"""Memory of the servers in bytes: the limit (0: none), and what is left of it."""
+
+class ServerMemory(NamedTuple):
+    """Memory of a server, or of all masters, in bytes: the limit (0: none), and what is left."""
+
+    limit: int
+    free: int
 
 
-def command(client: Client, *args: Any) -> Any:
+def command(client: Client, *args: bytes | str | float) -> Any:
     """Run one command and return its reply. Raise `StoreDown`, `StoreFull` or `StoreError`."""
     execute: Callable[..., Any] = client.execute_command
     try:
@@ -28,7 +32,7 @@ def command(client: Client, *args: Any) -> Any:
         raise translated(error) from error
 
 
-async def acommand(client: AsyncClient, *args: Any) -> Any:
+async def acommand(client: AsyncClient, *args: bytes | str | float) -> Any:
     """Do the same for asyncio."""
     try:
         return await client.execute_command(*args)
@@ -44,9 +48,9 @@ def scan(client: Client, prefix: bytes, glob: bytes = b"*") -> Iterator[list[byt
     """
     batch: list[bytes] = []
     try:
-        for key in client.scan_iter(match=_escaped(prefix) + glob, count=BATCH, _type="hash"):
+        for key in client.scan_iter(match=_escaped(prefix) + glob, count=SCAN_BATCH_KEYS, _type="hash"):
             batch.append(key)
-            if len(batch) == BATCH:
+            if len(batch) == SCAN_BATCH_KEYS:
                 yield batch
                 batch = []
     except FAULTS as error:
@@ -59,9 +63,9 @@ async def ascan(client: AsyncClient, prefix: bytes, glob: bytes = b"*") -> Async
     """Do the same for asyncio."""
     batch: list[bytes] = []
     try:
-        async for key in client.scan_iter(match=_escaped(prefix) + glob, count=BATCH, _type="hash"):
+        async for key in client.scan_iter(match=_escaped(prefix) + glob, count=SCAN_BATCH_KEYS, _type="hash"):
             batch.append(key)
-            if len(batch) == BATCH:
+            if len(batch) == SCAN_BATCH_KEYS:
                 yield batch
                 batch = []
     except FAULTS as error:
@@ -70,18 +74,18 @@ async def ascan(client: AsyncClient, prefix: bytes, glob: bytes = b"*") -> Async
         yield batch
 
 
-def memory(client: Client) -> Memory:
+def memory(client: Client) -> ServerMemory:
     """Return the memory of the server, or the total of all masters."""
     try:
         if isinstance(client, RedisCluster):
-            masters = client.get_primaries()  # type: ignore[no-untyped-call]
+            masters = client.get_primaries()
             return _sum([client.info("memory", target_nodes=node) for node in masters])
         return _sum([client.info("memory")])
     except FAULTS as error:
         raise translated(error) from error
 
 
-async def amemory(client: AsyncClient) -> Memory:
+async def amemory(client: AsyncClient) -> ServerMemory:
     """Do the same for asyncio."""
     try:
         if isinstance(client, aio.RedisCluster):
@@ -96,8 +100,8 @@ def _escaped(prefix: bytes) -> bytes:
     return re.sub(rb"([\\*?\[\]])", rb"\\\1", prefix)
 
 
-def _sum(infos: list[dict[str, Any]]) -> Memory:
+def _sum(infos: list[dict[str, int]]) -> ServerMemory:
     bounds = [int(info.get("maxmemory", 0)) for info in infos]
     totals = [bound or int(info.get("total_system_memory", 0)) for bound, info in zip(bounds, infos, strict=True)]
     free = sum(max(0, total - info["used_memory"]) for total, info in zip(totals, infos, strict=True))
-    return (sum(bounds) if all(bounds) else 0), free
+    return ServerMemory(sum(bounds) if all(bounds) else 0, free)

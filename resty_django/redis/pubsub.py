@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from redis import asyncio as aio
+from redis.client import PubSub
 
 from .clients import AsyncClient, Client
 from .errors import StoreDown
 from .faults import FAULTS, translated
 
-IDLE: Final = 15.0
+SILENCE_SECONDS: Final = 15.0
 """Seconds of silence after which the server is pinged; after twice that time the connection counts as lost."""
 
 
@@ -33,9 +34,9 @@ class _Subscription:
     def _silent(self) -> bool:
         """Return whether the server must be pinged. Raise `StoreDown`."""
         silent = time.monotonic() - self._last
-        if silent > 2 * IDLE:
+        if silent > 2 * SILENCE_SECONDS:
             raise StoreDown(f"The server has been silent for {silent:.0f} s.")
-        if silent > IDLE and not self._asked:
+        if silent > SILENCE_SECONDS and not self._asked:
             self._asked = True
             return True
         return False
@@ -54,7 +55,8 @@ class Subscription(_Subscription):
     """A subscription for one thread. All calls raise `StoreDown` or `StoreError`; then create a new one."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client.pubsub())  # type: ignore[no-untyped-call]
+        pubsub: Callable[[], PubSub] = client.pubsub
+        super().__init__(pubsub())
 
     def change(self, added: Collection[bytes], dropped: Collection[bytes] = ()) -> None:
         """Subscribe to the channels in `added` and unsubscribe from those in `dropped`."""
@@ -80,7 +82,7 @@ class Subscription(_Subscription):
 
 
 class AsyncSubscription(_Subscription):
-    """The same for asyncio.
+    """The asyncio twin of `Subscription`.
 
     On a cluster it subscribes at one node, because every node receives all messages; redis-py does so from version 8
     on.

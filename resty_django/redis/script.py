@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from redis import RedisCluster
 from redis import asyncio as aio
@@ -18,15 +18,15 @@ from .asynchronous import beginning_call
 from .clients import AsyncClient, Client
 from .faults import FAULTS, translated
 
-Arguments = tuple[bytes | str | int | float, ...]
+Arguments: TypeAlias = tuple[bytes | str | int | float, ...]
 """Arguments of a script. Numbers arrive as decimal text."""
-Keys = Iterable[bytes] | Mapping[bytes, Arguments]
+Keys: TypeAlias = Iterable[bytes] | Mapping[bytes, Arguments]
 """Keys of a script, or keys with separate arguments."""
 
 _CLUSTERS: Final = (RedisCluster, aio.RedisCluster)
 
 
-class Script:
+class LuaScript:
     """A Lua script, concatenated from strings and files.
 
     A call is one EVALSHA. If the server does not know the script (after a restart, a flush or a failover, or on the
@@ -38,13 +38,12 @@ class Script:
         self._listed = listed
         self.text: Final = "\n".join(source.read_text() if isinstance(source, Path) else source for source in parts)
         self.sha: Final[str] = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-        self._sha: Final = self.sha.encode()  # redis-py handles bytes faster than text
 
     def __call__(self, client: Client, keys: Arguments, args: Arguments) -> Any:
         execute: Callable[..., Any] = client.execute_command
         try:
             try:
-                return execute("EVALSHA", self._sha, b"%d" % len(keys), *keys, *args)
+                return execute("EVALSHA", self.sha, len(keys), *keys, *args)
             except NoScriptError:
                 return execute("EVAL", self.text, len(keys), *keys, *args)
         except FAULTS as error:
@@ -61,7 +60,7 @@ class Script:
         """Do the same for asyncio."""
         try:
             try:
-                return await client.execute_command("EVALSHA", self._sha, b"%d" % len(keys), *keys, *args)
+                return await client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
             except NoScriptError:
                 return await client.execute_command("EVAL", self.text, len(keys), *keys, *args)
         except FAULTS as error:
@@ -73,7 +72,7 @@ class Script:
         Raise `StoreDown` if the server did not respond; some of the calls may have been executed.
         """
         try:
-            replies = _send(client, [("EVALSHA", self._sha, len(keys), *keys, *call) for call in calls])
+            replies = _send(client, [("EVALSHA", self.sha, len(keys), *keys, *call) for call in calls])
         except FAULTS as error:
             raise translated(error) from error
         for reply in replies:
@@ -84,13 +83,13 @@ class Script:
     async def run_many(self, client: AsyncClient, keys: Arguments, calls: Sequence[Arguments]) -> list[Any]:
         """Do the same as `many` for asyncio."""
         try:
-            replies = await _asend(client, [("EVALSHA", self._sha, len(keys), *keys, *call) for call in calls])
+            replies = await _asend(client, [("EVALSHA", self.sha, len(keys), *keys, *call) for call in calls])
         except FAULTS as error:
             raise translated(error) from error
         return await arun(self._after_errors(client, keys, calls, replies))
 
     def _after_errors(
-        self, client: Any, keys: Arguments, calls: Sequence[Arguments], replies: list[Any]
+        self, client: Client | AsyncClient, keys: Arguments, calls: Sequence[Arguments], replies: list[object]
     ) -> Steps[list[Any]]:
         """Repeat the calls whose node does not know the script. Return all replies, with each error as `StoreError`."""
         pending = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -103,7 +102,7 @@ class Script:
                 except ResponseError as error:
                     replies[first] = error
                 if pending:
-                    commands = [("EVALSHA", self._sha, len(keys), *keys, *calls[number]) for number in pending]
+                    commands = [("EVALSHA", self.sha, len(keys), *keys, *calls[number]) for number in pending]
                     for number, reply in zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True):
                         replies[number] = reply
                 pending = [number for number in pending if isinstance(replies[number], NoScriptError)]
@@ -126,7 +125,9 @@ class Script:
         """Do the same as `each` for asyncio."""
         return await arun(self._each(client, keys, args, last_keys))
 
-    def _each(self, client: Any, keys: Keys, args: Arguments, last_keys: Arguments) -> Steps[dict[bytes, Any]]:
+    def _each(
+        self, client: Client | AsyncClient, keys: Keys, args: Arguments, last_keys: Arguments
+    ) -> Steps[dict[bytes, Any]]:
         replies: dict[bytes, Any] = dict.fromkeys(keys)
         pending = list(replies)
         own: Mapping[bytes, Arguments] = keys if isinstance(keys, Mapping) else {}
@@ -137,7 +138,7 @@ class Script:
             reply = yield Step(self, self.run, (client, (*pending, *last_keys), all_args))
             return dict(zip(pending, self._listed(reply) if self._listed else reply, strict=True))
         while pending:
-            commands = [("EVALSHA", self._sha, 1, key, *own.get(key, ()), *args) for key in pending]
+            commands = [("EVALSHA", self.sha, 1, key, *own.get(key, ()), *args) for key in pending]
             try:
                 replies.update(zip(pending, (yield Step(_send, _asend, (client, commands))), strict=True))
             except FAULTS as error:
@@ -150,7 +151,7 @@ class Script:
         return {key: (self._listed(reply) if self._listed else reply)[0] for key, reply in replies.items()}
 
 
-def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
+def _send(client: Client, commands: Sequence[Arguments]) -> list[object]:
     """Send commands in one pipeline and return their replies and errors."""
     with client.pipeline(transaction=False) as pipe:
         if isinstance(client, RedisCluster):
@@ -162,18 +163,18 @@ def _send(client: Client, commands: Sequence[Arguments]) -> list[Any]:
         return pipe.execute(raise_on_error=False)
 
 
-def _target(client: RedisCluster, command: Arguments) -> dict[str, Any]:
+def _target(client: RedisCluster, command: Arguments) -> dict[str, object]:
     """Return the option that names the node for a script on a cluster.
 
     Without it, redis-py 8 asks a node for the keys of each command in a pipeline, one round trip per command.
     """
     try:
-        return {"target_nodes": client.get_node_from_key(command[3])}  # type: ignore[no-untyped-call]
+        return {"target_nodes": client.get_node_from_key(command[3])}
     except SlotNotCoveredError:
         return {}
 
 
-async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any]:
+async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[object]:
     """Do the same as `_send` for asyncio."""
     async with client.pipeline(transaction=False) as pipe:
         for command in commands:
@@ -182,7 +183,7 @@ async def _asend(client: AsyncClient, commands: Sequence[Arguments]) -> list[Any
             return await pipe.execute(raise_on_error=False)
 
 
-def _as_store_error(reply: Any) -> Any:
+def _as_store_error(reply: object) -> object:
     """Return the reply, or for a redis-py error the matching `StoreError` with it as the cause."""
     if not isinstance(reply, FAULTS):
         return reply
@@ -191,7 +192,7 @@ def _as_store_error(reply: Any) -> Any:
     return error
 
 
-def _keys_without_script(replies: Mapping[bytes, Any]) -> list[bytes]:
+def _keys_without_script(replies: Mapping[bytes, object]) -> list[bytes]:
     """Return the keys whose node does not know the script. Raise any other error."""
     for reply in replies.values():
         if isinstance(reply, FAULTS) and not isinstance(reply, NoScriptError):

@@ -23,7 +23,7 @@ class ServerInfo(NamedTuple):
 def address(client: Client) -> str:
     """Return the address as a URL without user name and password; for a cluster, of all known nodes. Sends nothing."""
     if isinstance(client, RedisCluster):
-        return ", ".join(sorted(str(node.name) for node in client.get_nodes()))  # type: ignore[no-untyped-call]
+        return ", ".join(sorted(str(node.name) for node in client.get_nodes()))
     pool = client.connection_pool
     options = pool.connection_kwargs
     database = options.get("db") or 0
@@ -42,7 +42,7 @@ def server_info(client: Client, key: str) -> ServerInfo:
     try:
         where: dict[str, Any] = {}
         if isinstance(client, RedisCluster):
-            where["target_nodes"] = client.get_node_from_key(key)  # type: ignore[no-untyped-call]
+            where["target_nodes"] = client.get_node_from_key(key)
         info = client.info("server", **where)
         name = str(info.get("server_name", "redis"))
         version = str(info.get(f"{name}_version") or info["redis_version"])

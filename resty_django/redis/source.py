@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from django.core.exceptions import ImproperlyConfigured
-from redis import Redis, RedisCluster
-from redis import asyncio as aio
+from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -18,12 +17,8 @@ from .timeouts import add_client_timeouts
 Origin: TypeAlias = str | Client | AsyncClient | Callable[[], Client | AsyncClient]
 """An alias, a URL (it contains `://`), a client, or a function without arguments that creates a client."""
 
-_SYNC: Final = (Redis, RedisCluster)
-_ASYNC: Final = (aio.Redis, aio.RedisCluster)
-_CLIENT: Final = "client"
 
-
-class Source:
+class ClientSource:
     """The client for sync code, and one client per event loop.
 
     For asyncio, a client with the settings of the sync client is created, unless `async_origin` provides another one. A
@@ -33,8 +28,9 @@ class Source:
     def __init__(self, origin: Origin = "default", async_origin: Origin | None = None) -> None:
         self._origin = origin
         self._alias = origin if isinstance(origin, str) and "://" not in origin else None
-        self._other = Source(async_origin) if async_origin is not None else None
-        self._clients: dict[str, Client | AsyncClient] = {}
+        self._other = ClientSource(async_origin) if async_origin is not None else None
+        self._created: list[Client | AsyncClient] = []
+        """The client in use; more than one if several threads needed it at the same time."""
         self.ready: Client | None = None
         """The client for sync code, once it is known."""
 
@@ -44,8 +40,8 @@ class Source:
             return self.ready
         if self._alias is not None:
             return connection(self._alias)
-        client = self._clients.get(_CLIENT) or self._make()
-        if isinstance(client, _ASYNC):
+        client = next(iter(self._created), None) or self._make()
+        if isinstance(client, AsyncClient):
             raise ImproperlyConfigured(
                 "Only a redis.asyncio client was passed, which sync code cannot use. Also pass an alias in "
                 "CACHES, a URL or a redis.Redis."
@@ -59,14 +55,15 @@ class Source:
             return self._other.asynchronous()
         if self._alias is not None:
             return async_connection(self._alias)
-        client = self._clients.get(_CLIENT) or self._make()
-        return client if isinstance(client, _ASYNC) else async_like(self, client)
+        client = next(iter(self._created), None) or self._make()
+        return client if isinstance(client, AsyncClient) else async_like(self, client)
 
     def close(self) -> None:
         """Close sync connections that were created from a URL or by a function. The next call opens new ones."""
-        client, self.ready = self._clients.pop(_CLIENT, None), None
-        if isinstance(client, _SYNC) and client is not self._origin:
-            client.close()
+        created, self._created, self.ready = self._created, [], None
+        for client in created:
+            if isinstance(client, Client) and client is not self._origin:
+                client.close()
 
     def _make(self) -> Client | AsyncClient:
         client: Any = self._origin
@@ -75,7 +72,7 @@ class Source:
             add_client_timeouts(client)
         elif callable(client):
             client = client()
-        if not isinstance(client, (*_SYNC, *_ASYNC)):
+        if not isinstance(client, Client | AsyncClient):
             raise ImproperlyConfigured(
                 f"A {type(client).__module__}.{type(client).__qualname__} is not a Redis client. Pass an "
                 "alias in CACHES, a URL, a redis-py client, or a function that creates one."
@@ -84,4 +81,5 @@ class Source:
             raise ImproperlyConfigured(
                 "The Redis client sets decode_responses. Create it without that option: resty_django reads bytes."
             )
-        return self._clients.setdefault(_CLIENT, client)  # another thread may have been first
+        self._created.append(client)
+        return self._created[0]  # another thread may have been first

@@ -16,18 +16,18 @@ from django.utils.module_loading import import_string
 from redis import Redis, RedisCluster
 from redis.connection import AbstractConnection
 
-SECONDS: Final = 5.0
+TIMEOUT_SECONDS: Final = 5.0
 """Timeout (seconds) for connections without a configured one; the default of redis-py from version 8 on."""
-READ: Final = "socket_timeout"
-CONNECT: Final = "socket_connect_timeout"
+READ_TIMEOUT: Final = "socket_timeout"
+CONNECT_TIMEOUT: Final = "socket_connect_timeout"
 
 
 def add_timeouts(kwargs: MutableMapping[str, Any]) -> bool:
     """Add missing timeouts to connection arguments. Return whether one was missing."""
-    if _effective(kwargs, READ) is not None:  # redis-py also uses it as the connect timeout, unless one is set
+    if _effective(kwargs, READ_TIMEOUT) is not None:  # redis-py also uses it as the connect timeout, unless one is set
         return False
-    kwargs[READ] = SECONDS
-    kwargs[CONNECT] = kwargs.get(CONNECT) or SECONDS
+    kwargs[READ_TIMEOUT] = TIMEOUT_SECONDS
+    kwargs[CONNECT_TIMEOUT] = kwargs.get(CONNECT_TIMEOUT) or TIMEOUT_SECONDS
     return True
 
 
@@ -39,7 +39,7 @@ def add_client_timeouts(client: Redis | RedisCluster) -> None:
     if isinstance(client, RedisCluster):
         manager: Any = client.nodes_manager
         add_timeouts(manager.connection_kwargs)
-        pools = [node.redis_connection.connection_pool for node in client.get_nodes() if node.redis_connection]  # type: ignore[no-untyped-call]
+        pools = [node.redis_connection.connection_pool for node in client.get_nodes() if node.redis_connection]
     else:
         pool: Any = client.connection_pool
         pools = [pool]
@@ -50,8 +50,8 @@ def add_client_timeouts(client: Redis | RedisCluster) -> None:
     for pool in pools:
         if add_timeouts(pool.connection_kwargs):
             for conn in _connections_of(pool):
-                conn.socket_timeout = pool.connection_kwargs[READ]
-                conn.socket_connect_timeout = pool.connection_kwargs[CONNECT]
+                conn.socket_timeout = pool.connection_kwargs[READ_TIMEOUT]
+                conn.socket_connect_timeout = pool.connection_kwargs[CONNECT_TIMEOUT]
             pool.disconnect(inuse_connections=False)
 
 
@@ -64,17 +64,17 @@ def _connections_of(pool: Any) -> list[Any]:
 def aliases_without() -> Iterator[str]:
     """Yield the aliases of Redis caches whose settings lead to connections without a timeout."""
     for alias, entry in settings.CACHES.items():
-        if is_redis(entry) and _effective(_kwargs_of(entry), READ) is None:
+        if is_redis(entry) and _effective(_kwargs_of(entry), READ_TIMEOUT) is None:
             yield alias
 
 
 def default() -> float | None:
     """Return redis-py's default timeout."""
-    seconds: float | None = signature(AbstractConnection.__init__).parameters[READ].default
+    seconds: float | None = signature(AbstractConnection.__init__).parameters[READ_TIMEOUT].default
     return seconds
 
 
-def _effective(kwargs: Mapping[str, Any], name: str) -> Any:
+def _effective(kwargs: Mapping[str, object], name: str) -> object:
     return kwargs[name] if name in kwargs else default()
 
 
@@ -91,10 +91,10 @@ def is_redis(entry: Mapping[str, Any]) -> bool:
 def _kwargs_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the relevant connection arguments from the OPTIONS of either backend and from the URL."""
     options = dict(entry.get("OPTIONS") or {})
-    kwargs: dict[str, Any] = {READ: options[READ.upper()]} if options.get(READ.upper()) else {}
+    kwargs: dict[str, Any] = {READ_TIMEOUT: options[READ_TIMEOUT.upper()]} if options.get(READ_TIMEOUT.upper()) else {}
     for named in (options, options.get("CONNECTION_POOL_KWARGS") or {}, options.get("REDIS_CLIENT_KWARGS") or {}):
-        kwargs.update({READ: named[READ]} if READ in named else {})
+        kwargs.update({READ_TIMEOUT: named[READ_TIMEOUT]} if READ_TIMEOUT in named else {})
     location = entry.get("LOCATION") or ""
     first = location if isinstance(location, str) else next(iter(location), "")
     query = parse_qs(urlsplit(str(first)).query)
-    return {**kwargs, **({READ: query[READ][0]} if READ in query else {})}
+    return {**kwargs, **({READ_TIMEOUT: query[READ_TIMEOUT][0]} if READ_TIMEOUT in query else {})}

@@ -9,7 +9,7 @@ hits.set("answer", 42, ttl=60)
 
 from __future__ import annotations
 
-from .base import Change, Item, Keep, Outcome, SharedDict, Stats
+from .base import DictStats, Item, Keep, SharedDict, StoreOutcome, Update
 from .errors import (
     BadKey,
     BadValue,
@@ -29,21 +29,21 @@ from .handler import UnknownDict, shdicts
 __all__ = [
     "BadKey",
     "BadValue",
-    "Change",
+    "DictStats",
     "DiskFull",
     "Item",
     "Keep",
     "NoMemory",
     "NotANumber",
     "NotFound",
-    "Outcome",
     "SharedDict",
     "SharedDictError",
     "SizeChanged",
-    "Stats",
+    "StoreOutcome",
     "Unavailable",
     "UnknownDict",
     "Unreadable",
+    "Update",
     "WrongKind",
     "WrongOwner",
     "shdicts",

@@ -6,20 +6,21 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from .bell import Bell
 from .errors import SharedDictError, Unreadable, WrongKind
 
+K = TypeVar("K")
 P = TypeVar("P")
 
 OnError: TypeAlias = Callable[[Any, SharedDictError], object]
 """Takes a key and the error of its item."""
 
 
-class Outcome(enum.Enum):
+class StoreOutcome(enum.Enum):
     """The outcome of a call that stores; true if the value was stored.
 
     `FORCED`: stored, but items that had not expired were evicted, so the dictionary is too small.
@@ -31,15 +32,12 @@ class Outcome(enum.Enum):
     NOT_FOUND = "not found"
 
     def __bool__(self) -> bool:
-        return self in _STORED
+        return self is StoreOutcome.STORED or self is StoreOutcome.FORCED
 
     @property
     def forcible(self) -> bool:
         """Whether items that had not expired were evicted."""
-        return self is Outcome.FORCED
-
-
-_STORED: Final = frozenset({Outcome.STORED, Outcome.FORCED})
+        return self is StoreOutcome.FORCED
 
 
 class Item(NamedTuple):
@@ -50,7 +48,7 @@ class Item(NamedTuple):
     stale: bool = False
 
 
-class Change(Struct, frozen=True, gc=False):
+class Update(Struct, frozen=True, gc=False):
     """A change, returned by the function passed to `update`.
 
     `value`: the new value (None: delete the key). `ttl`: time to live in seconds (0: forever, None: keep the expiry).
@@ -69,7 +67,7 @@ class Keep(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class DictStats:
     """The figures of a dictionary; None: unknown to the engine."""
 
     keys: int | None
@@ -80,12 +78,25 @@ class Stats:
     """Number of items evicted before they expired, since the dictionary was created."""
 
 
-Entry: TypeAlias = Any
+class StreamEntry(NamedTuple):
+    """An entry of a Redis stream on the server of the item; the stream keeps about the last `keep` entries."""
+
+    key: bytes
+    field: bytes
+    record: bytes
+    keep: int
+
+    def args(self) -> tuple[bytes, bytes, bytes]:
+        """Return the arguments of entry.lua."""
+        return self.field, self.record, b"+%d" % self.keep
+
+
+Entry: TypeAlias = bytes | StreamEntry | None
 """A journal entry that a call appends atomically with its change, for processes that follow the journal.
 
-It is bytes for LMDB, and a `StreamEntry` for Redis. `set`, `delete`, `delete_many` and `flush_all` always append it,
-`add`, `add_or_get`, `update` and `set_many` only if they change an item. `set_many` and `delete_many` append it with
-their last keys; on Redis, `flush_all` appends it afterwards.
+It is bytes for LMDB, a `StreamEntry` for Redis, or None. `set`, `delete`, `delete_many` and `flush_all` always append
+it; `add`, `add_or_get`, `update` and `set_many` only if they change an item. `set_many` and `delete_many` append it
+with their last keys; on Redis, `flush_all` appends it afterwards.
 """
 
 
@@ -156,38 +167,38 @@ class SharedDict(ABC):
     # --- writing ---
 
     @abstractmethod
-    def set(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    def set(self, key: object, value: object, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
         """Store a value, evicting items if necessary. The value None deletes the key."""
 
     @abstractmethod
-    def safe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def safe_set(self, key: object, value: object, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         """Like `set`, but raise `NoMemory` instead of evicting items that have not expired."""
 
     @abstractmethod
-    def add(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
-        """Store only if the key is absent or expired; else return `Outcome.EXISTS`, which is false."""
+    def add(self, key: object, value: object, ttl: float = 0, flags: int = 0, entry: Entry = None) -> StoreOutcome:
+        """Store only if the key is absent or expired; else return `StoreOutcome.EXISTS`, which is false."""
 
-    def add_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
-        """Store only if the key is absent or expired, and return the `Outcome`; else return the value that exists.
+    def add_or_get(self, key: object, value: object, ttl: float = 0, entry: Entry = None) -> Any:
+        """Store only if the key is absent or expired, and return the `StoreOutcome`; else return the value that exists.
 
         Return None if it has expired in between. Raise `WrongKind` for a list.
         """
         return self.add(key, value, ttl, 0, entry) or self.get(key)
 
     @abstractmethod
-    def safe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    def safe_add(self, key: object, value: object, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         """Like `add`, but raise `NoMemory` instead of evicting items that have not expired."""
 
     @abstractmethod
-    def replace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
-        """Store only if the key exists; else return `Outcome.NOT_FOUND`, which is false."""
+    def replace(self, key: object, value: object, ttl: float = 0, flags: int = 0) -> StoreOutcome:
+        """Store only if the key exists; else return `StoreOutcome.NOT_FOUND`, which is false."""
 
     @abstractmethod
     def delete(self, key: object, entry: Entry = None) -> bool:
         """Delete a value or a list. Return whether it existed and had not expired."""
 
     @abstractmethod
-    def delete_if(self, key: object, value: Any) -> bool:
+    def delete_if(self, key: object, value: object) -> bool:
         """Delete the key only if it has exactly this value, of the same type. Return whether it did."""
 
     @abstractmethod
@@ -204,28 +215,28 @@ class SharedDict(ABC):
         """Set a new time to live in seconds. Return False if the key is absent or expired."""
 
     @abstractmethod
-    def expire_if(self, key: object, value: Any, ttl: float) -> bool:
+    def expire_if(self, key: object, value: object, ttl: float) -> bool:
         """Like `expire`, but only if the key has exactly this value, of the same type."""
 
     @abstractmethod
-    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
-        """Read, change and write one key atomically, and return the `result` of the function's `Change` or `Keep`.
+    def update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
+        """Read, change and write one key atomically, and return the `result` of the function's `Update` or `Keep`.
 
-        `function` takes the value (None if absent or expired) and returns a `Change`, or `Keep` to write nothing. It
+        `function` takes the value (None if absent or expired) and returns an `Update`, or `Keep` to write nothing. It
         must be fast, must not use a shared dictionary and must not fork. LMDB calls it inside the write transaction,
         and again if items had to be evicted first; Redis calls it again if another process changed the key meanwhile.
         So it must not have side effects. If it raises, nothing changes.
         """
 
     @abstractmethod
-    def lpush(self, key: object, value: Any) -> int:
+    def lpush(self, key: object, value: object) -> int:
         """Add a str, number or bytes at the head of a list and return its length.
 
         An absent key becomes a list without expiry. Never evicts items. Raise `WrongKind` or `NoMemory`.
         """
 
     @abstractmethod
-    def rpush(self, key: object, value: Any) -> int:
+    def rpush(self, key: object, value: object) -> int:
         """Like `lpush`, at the tail."""
 
     @abstractmethod
@@ -239,7 +250,7 @@ class SharedDict(ABC):
     # --- many keys: one transaction, or one round trip to each server; other processes may see some of the changes ---
 
     @abstractmethod
-    def get_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
+    def get_many(self, keys: Iterable[K], on_error: OnError | None = None) -> dict[K, Any]:
         """Return the values of the keys that exist and have not expired, by key as passed, in this order.
 
         `on_error`: a function that takes a key and its `WrongKind` or `Unreadable`; the key then counts as absent.
@@ -248,8 +259,8 @@ class SharedDict(ABC):
 
     @abstractmethod
     def set_many(
-        self, values: Mapping[Any, Any], ttl: float | Mapping[Any, float] = 0, flags: int = 0, entry: Entry = None
-    ) -> list[Any]:
+        self, values: Mapping[K, object], ttl: float | Mapping[K, float] = 0, flags: int = 0, entry: Entry = None
+    ) -> list[K]:
         """Store all values, evicting items if necessary. Return the keys that were not stored for lack of space.
 
         `ttl`: seconds for all keys, or a mapping of each key to its seconds. The value None deletes its key. A key that
@@ -257,7 +268,7 @@ class SharedDict(ABC):
         """
 
     @abstractmethod
-    def delete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
+    def delete_many(self, keys: Iterable[object], entry: Entry = None) -> int:
         """Delete values and lists. Return the number of keys that existed and had not expired."""
 
     # --- the whole dictionary ---
@@ -279,13 +290,13 @@ class SharedDict(ABC):
         """Return the bytes in whole free pages; 0 does not mean full. For Redis, the free memory of the server."""
 
     @abstractmethod
-    def stats(self) -> Stats:
+    def stats(self) -> DictStats:
         """Return the figures of the dictionary."""
 
-    def quick_stats(self) -> Stats:
+    def quick_stats(self) -> DictStats:
         """Return `stats()` with None for figures that would need a scan of all keys of a server."""
         if self.stats_search:
-            return Stats(None, self.capacity(), self.free_space(), None)
+            return DictStats(None, self.capacity(), self.free_space(), None)
         return self.stats()
 
     def delete_later(self, key: object, value: Any, error: Exception) -> None:  # noqa: B027 - a hook
@@ -330,39 +341,43 @@ class SharedDict(ABC):
         for key in self.iter_keys(pattern):
             yield key
 
-    async def aget_many(self, keys: Iterable[Any], on_error: OnError | None = None) -> dict[Any, Any]:
+    async def aget_many(self, keys: Iterable[K], on_error: OnError | None = None) -> dict[K, Any]:
         return self.get_many(keys, on_error)
 
     async def aset_many(
-        self, values: Mapping[Any, Any], ttl: float | Mapping[Any, float] = 0, flags: int = 0, entry: Entry = None
-    ) -> list[Any]:
+        self, values: Mapping[K, object], ttl: float | Mapping[K, float] = 0, flags: int = 0, entry: Entry = None
+    ) -> list[K]:
         return self.set_many(values, ttl, flags, entry)
 
-    async def adelete_many(self, keys: Iterable[Any], entry: Entry = None) -> int:
+    async def adelete_many(self, keys: Iterable[object], entry: Entry = None) -> int:
         return self.delete_many(keys, entry)
 
-    async def aset(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    async def aset(
+        self, key: object, value: object, ttl: float = 0, flags: int = 0, entry: Entry = None
+    ) -> StoreOutcome:
         return self.set(key, value, ttl, flags, entry)
 
-    async def asafe_set(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def asafe_set(self, key: object, value: object, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self.safe_set(key, value, ttl, flags)
 
-    async def aadd(self, key: object, value: Any, ttl: float = 0, flags: int = 0, entry: Entry = None) -> Outcome:
+    async def aadd(
+        self, key: object, value: object, ttl: float = 0, flags: int = 0, entry: Entry = None
+    ) -> StoreOutcome:
         return self.add(key, value, ttl, flags, entry)
 
-    async def aadd_or_get(self, key: object, value: Any, ttl: float = 0, entry: Entry = None) -> Any:
+    async def aadd_or_get(self, key: object, value: object, ttl: float = 0, entry: Entry = None) -> Any:
         return self.add_or_get(key, value, ttl, entry)
 
-    async def asafe_add(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def asafe_add(self, key: object, value: object, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self.safe_add(key, value, ttl, flags)
 
-    async def areplace(self, key: object, value: Any, ttl: float = 0, flags: int = 0) -> Outcome:
+    async def areplace(self, key: object, value: object, ttl: float = 0, flags: int = 0) -> StoreOutcome:
         return self.replace(key, value, ttl, flags)
 
     async def adelete(self, key: object, entry: Entry = None) -> bool:
         return self.delete(key, entry)
 
-    async def adelete_if(self, key: object, value: Any) -> bool:
+    async def adelete_if(self, key: object, value: object) -> bool:
         return self.delete_if(key, value)
 
     async def aincr(self, key: object, by: float = 1, init: float | None = None, init_ttl: float = 0) -> Any:
@@ -371,16 +386,16 @@ class SharedDict(ABC):
     async def aexpire(self, key: object, ttl: float) -> bool:
         return self.expire(key, ttl)
 
-    async def aexpire_if(self, key: object, value: Any, ttl: float) -> bool:
+    async def aexpire_if(self, key: object, value: object, ttl: float) -> bool:
         return self.expire_if(key, value, ttl)
 
-    async def aupdate(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any:
+    async def aupdate(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any:
         return self.update(key, function, entry)
 
-    async def alpush(self, key: object, value: Any) -> int:
+    async def alpush(self, key: object, value: object) -> int:
         return self.lpush(key, value)
 
-    async def arpush(self, key: object, value: Any) -> int:
+    async def arpush(self, key: object, value: object) -> int:
         return self.rpush(key, value)
 
     async def alpop(self, key: object) -> Any:
@@ -401,14 +416,14 @@ class SharedDict(ABC):
     async def afree_space(self) -> int:
         return self.free_space()
 
-    async def astats(self) -> Stats:
+    async def astats(self) -> DictStats:
         return self.stats()
 
     async def aclose(self) -> None:
         self.close()
 
 
-def decode_many(payloads: Mapping[Any, P], decode: Callable[[P], Any], on_error: OnError | None) -> dict[Any, Any]:
+def decode_many(payloads: Mapping[K, P], decode: Callable[[P], Any], on_error: OnError | None) -> dict[K, Any]:
     """Return the decoded payloads by key, for `get_many`."""
     values = {}
     for key, payload in payloads.items():

@@ -16,10 +16,7 @@ import select
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final
-
-ALERT: Final = 0.1
-"""Seconds during which a transaction that began before `arm` may commit an entry without ringing."""
+from typing import Any
 
 
 def _fifo(path: Path) -> FileIO:
@@ -62,7 +59,9 @@ class Watch:
         for bell in self._bells:
             bell.waiting[0] = 1
         was_armed, self._armed = self._armed, bool(self._bells)
-        return math.inf if not self._armed else 0.0 if was_armed else ALERT
+        if not self._armed:
+            return math.inf
+        return 0.0 if was_armed else 0.1  # a transaction that began before this call may commit without ringing
 
     def _open(self, bells: Sequence[Bell]) -> None:
         self._epoll = self._files.enter_context(select.epoll())

@@ -7,7 +7,6 @@ tuple is returned as a list. Decoding never runs code from the store.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -23,15 +22,7 @@ PACKED: Final = 5
 LIST: Final = 6
 """The kind of a list created by `lpush` or `rpush`, whose items are stored separately."""
 
-LONGEST_KEY: Final = 65535
-SHORTEST_TTL: Final = 0.001
-LONGEST_TTL: Final = 1e11
-ROUNDING: Final = 1e-6
-"""Milliseconds: 0.57 * 1000 is a little less than 570."""
-MIN_INT: Final = -(2**63)
-MAX_INT: Final = 2**63 - 1
-PLAIN: Final[dict[type, Callable[[Any], object]]] = {str: str.__str__, int: int.__int__, float: float.__float__}
-
+MAX_KEY_BYTES: Final = 65535
 WHOLE: Final = struct.Struct("<q")
 """Format of an integer."""
 _FLOAT: Final = struct.Struct("<d")
@@ -41,26 +32,26 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
 
-def encode(value: object) -> tuple[int, bytes]:
+def encode(value: Any) -> tuple[int, bytes]:
     """Return the kind of `value` and its bytes. Raise `BadValue`."""
     kind = type(value)
     if kind is str:
         try:
-            return TEXT, value.encode()  # type: ignore[attr-defined]
+            return TEXT, value.encode()
         except UnicodeEncodeError as error:
             raise BadValue(f"The text cannot be written as UTF-8: {error}. Store it as bytes.") from None
     if kind is int:
         try:
             return INT, WHOLE.pack(value)
         except struct.error:
-            bits = value.bit_length()  # type: ignore[attr-defined]
+            bits = value.bit_length()
             raise BadValue(f"An integer of {bits} bits is too large. Use at most 63 bits and a sign.") from None
     if kind is float:
         return FLOAT, _FLOAT.pack(value)
     if kind is bool:
         return BOOL, b"\1" if value else b"\0"
     if kind is bytes:
-        return BYTES, value  # type: ignore[return-value]
+        return BYTES, value
     return _encode_other(value)
 
 
@@ -72,9 +63,12 @@ def _encode_other(value: object) -> tuple[int, bytes]:
             raise BadValue(f"The {type(value).__name__} cannot be written as msgpack: {error}.") from None
     if isinstance(value, bytes | bytearray | memoryview):
         return BYTES, bytes(memoryview(value))
-    for plain, made_plain in PLAIN.items():  # subclasses, such as a TextChoices member or a SafeString
-        if isinstance(value, plain):
-            return encode(made_plain(value))
+    if isinstance(value, str):  # a subclass, such as a TextChoices member or a SafeString
+        return encode(str.__str__(value))
+    if isinstance(value, int):
+        return encode(int.__int__(value))
+    if isinstance(value, float):
+        return encode(float.__float__(value))
     raise BadValue(
         f"A value of type {type(value).__name__} cannot be stored. Use str, numbers, bool, bytes, or lists "
         "and dicts of these."
@@ -144,8 +138,8 @@ def encode_key(key: object) -> bytes:
         raise BadKey("The key is None. Use a str.")
     else:
         name = _escaped(str(key))
-    if not 0 < len(name) <= LONGEST_KEY:
-        raise BadKey(f"The key has {len(name)} bytes. Use 1 to {LONGEST_KEY} bytes.")
+    if not 0 < len(name) <= MAX_KEY_BYTES:
+        raise BadKey(f"The key has {len(name)} bytes. Use 1 to {MAX_KEY_BYTES} bytes.")
     return name
 
 
@@ -163,9 +157,9 @@ def decode_key(name: bytes) -> str:
 
 def milliseconds(ttl: float) -> int:
     """Return a time to live (seconds) in whole milliseconds: 0 is forever; less than one millisecond counts as one."""
-    if not 0 <= ttl <= LONGEST_TTL:
+    if not 0 <= ttl <= 1e11:
         raise ValueError(f"A time to live must be 0 (forever) or a number of seconds up to 1e11, not {ttl!r}.")
-    return int(ttl * 1000 + ROUNDING) or (1 if ttl else 0)
+    return int(ttl * 1000 + 1e-6) or (1 if ttl else 0)  # 0.57 * 1000 is a little less than 570
 
 
 def check_flags(flags: int) -> int:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from django.template.defaultfilters import filesizeformat
 
 from resty_django.health import Finding
 
-from .base import Stats
+from .base import DictStats
 from .facts import facts
-
-KEEPS: Final = "default"
-"""The dictionary that contains locks and counters by default, not only cached data."""
 
 
 def probe() -> Iterator[Finding]:
@@ -36,14 +32,14 @@ def probe() -> Iterator[Finding]:
             yield Finding("error", subject, " ".join(faults))
             continue
         text = f"It responded in {each.seconds * 1000:.1f} ms; {_room(each.stats)}."
-        if each.name == KEEPS and each.stats.forcible:
+        if each.name == "default" and each.stats.forcible:
             warnings.append(
                 "Locks or counters may have been lost. Raise SIZE, or use a separate dictionary for caches."
             )
         yield Finding("warning" if warnings else "ok", subject, " ".join((text, *warnings)))
 
 
-def _room(stats: Stats) -> str:
+def _room(stats: DictStats) -> str:
     """Describe the content and free space of a dictionary, as far as known."""
     parts = [] if stats.keys is None else [f"{stats.keys:,} keys"]
     free = filesizeformat(stats.free_space)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from resty_django import overview
 from resty_django.health import described
 from resty_django.metrics import Family, family
-from resty_django.overview import Figure, Row, Tile
+from resty_django.overview import Figure, Tile, TileRow
 
 from .facts import facts
 
@@ -34,7 +34,7 @@ def panel() -> Tile:
         ),
     ]
     rows = [
-        Row(
+        TileRow(
             each.name,
             [
                 Figure("fill", _("Full"), each.used, "share"),
@@ -45,7 +45,7 @@ def panel() -> Tile:
             query=urlencode({"find": each.name}),
         )
         if each.stats
-        else Row(each.name, error=described(each.error) if each.error else "")
+        else TileRow(each.name, error=described(each.error) if each.error else "")
         for each in dictionaries
     ]
     return overview.tile(figures, rows)

@@ -12,17 +12,12 @@ from typing import Final
 
 from .errors import BadKey
 
-LONGEST: Final = 1000
+MAX_PATTERN_CHARS: Final = 1000
 """Maximum length of a pattern in characters."""
-STARS: Final = 3
-"""Maximum number of `*` in the pattern for the server, whose matching takes longer with each."""
-
-_TOKEN: Final = re.compile(r"(?P<star>\*+)|(?P<any>\?)|\[(?P<set>\^?(?:\\.|[^\]\\])+)\]|\\?(?P<literal>.)", re.DOTALL)
-_SPECIAL: Final = re.compile(r"([\\*?\[\]])")
 
 
 class KeyPattern:
-    """A compiled pattern. Raise `BadKey` if it is longer than `LONGEST` characters or not a str.
+    """A compiled pattern. Raise `BadKey` if it is longer than `MAX_PATTERN_CHARS` or not a str.
 
     `server_glob`: a pattern for the server, which matches the same keys and possibly others.
     """
@@ -30,11 +25,12 @@ class KeyPattern:
     def __init__(self, pattern: str) -> None:
         if not isinstance(pattern, str):
             raise BadKey(f"A pattern of keys must be a str, not {pattern!r}.")
-        if len(pattern) > LONGEST:
-            raise BadKey(f"The pattern has {len(pattern)} characters. Use at most {LONGEST}.")
+        if len(pattern) > MAX_PATTERN_CHARS:
+            raise BadKey(f"The pattern has {len(pattern)} characters. Use at most {MAX_PATTERN_CHARS}.")
         parts = [""]
         glob: list[str] = []
-        for token in _TOKEN.finditer(pattern):
+        tokens = r"(?P<star>\*+)|(?P<any>\?)|\[(?P<set>\^?(?:\\.|[^\]\\])+)\]|\\?(?P<literal>.)"
+        for token in re.finditer(tokens, pattern, re.DOTALL):
             literal = token["literal"]
             if literal is not None:
                 parts[-1] += re.escape(literal)
@@ -42,7 +38,7 @@ class KeyPattern:
                 parts.append("")
             else:
                 parts[-1] += "." if token["any"] else _class(token["set"])
-            if glob.count("*") < STARS:
+            if glob.count("*") < 3:  # the server's matching takes longer with each
                 part = "*" if literal is None else escaped(literal)
                 glob += [part] if part != "*" or glob[-1:] != ["*"] else []
         self.server_glob: Final = "".join(glob)
@@ -59,7 +55,7 @@ class KeyPattern:
 
 def escaped(text: str) -> str:
     """Return a pattern that matches exactly this text."""
-    return _SPECIAL.sub(r"\\\1", text)
+    return re.sub(r"([\\*?\[\]])", r"\\\1", text)
 
 
 def _class(content: str) -> str:

@@ -20,8 +20,10 @@ register = template.Library()
 
 @register.inclusion_tag("admin/resty_django/overview/brief.html", takes_context=True)
 def resty_overview(context: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of the tiles that the user may see, and what needs attention; nothing without the permission
-    for the overview, and on the page of one app, which Django makes of the index."""
+    """Return the tiles that the user may see, for a short version of the overview.
+
+    There are none without the permission for the overview, nor on the page of a single app, which uses the template of
+    the index."""
     from resty_django.admin.overview import REFRESH_SECONDS, page_url, visible_tiles
 
     request = context["request"]

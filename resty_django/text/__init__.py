@@ -15,11 +15,10 @@ import logging
 import traceback
 from collections.abc import Mapping
 from numbers import Number
-from typing import Any, Final
+from typing import Final
 
-LONGEST_ARGUMENT: Final = 10_000
-"""Maximum length of one argument of a log call, in characters."""
-LONGEST_TRACEBACK: Final = 100_000
+MAX_ARGUMENT_CHARS: Final = 10_000
+"""Maximum length of one argument of a log call."""
 
 
 def printable(text: str, longest: int) -> str:
@@ -62,16 +61,16 @@ class _Escaping(logging.Filter):
     """A filter that escapes log arguments, and indents tracebacks so that no line looks like a new record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        args: Any = record.args
+        args = record.args
         if isinstance(args, Mapping):
             record.args = {key: _argument(value) for key, value in args.items()}
         elif args:
             record.args = tuple(map(_argument, args))
         if isinstance(record.msg, str) and not record.msg.isprintable():
-            record.msg = one_line(record.msg, LONGEST_ARGUMENT)
+            record.msg = one_line(record.msg, MAX_ARGUMENT_CHARS)
         if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
             text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
-            record.exc_text = "\n".join(f"  {one_line(line)}" for line in text[:LONGEST_TRACEBACK].split("\n"))
+            record.exc_text = "\n".join(f"  {one_line(line)}" for line in text[:100_000].split("\n"))
         return True
 
 
@@ -84,10 +83,10 @@ class _Argument:
         self._value = value
 
     def __str__(self) -> str:
-        return one_line(self._value, LONGEST_ARGUMENT)
+        return one_line(self._value, MAX_ARGUMENT_CHARS)
 
     def __repr__(self) -> str:
-        return one_line(repr(self._value), LONGEST_ARGUMENT)
+        return one_line(repr(self._value), MAX_ARGUMENT_CHARS)
 
 
 def _argument(value: object) -> object:

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 Duration: TypeAlias = str | float | timedelta
 """A number of seconds, a `timedelta`, or a text such as "10m"."""
@@ -24,8 +24,8 @@ UNITS: Final = {
 DURATION: Final = 'a number of seconds, a timedelta or a text such as "90s", "10m" or "1h30m",'
 """For messages about options that are durations."""
 
-LONGEST_TEXT: Final = 60
-"""The maximum number of characters of a rate or duration."""
+MAX_TEXT_CHARS: Final = 60
+"""The maximum length of a rate or duration."""
 
 
 class BadText(ValueError):
@@ -34,7 +34,7 @@ class BadText(ValueError):
     `template`, `values`: the message in English, and what it contains. `text.localized.translated` translates it.
     """
 
-    def __init__(self, template: str, **values: Any) -> None:
+    def __init__(self, template: str, **values: object) -> None:
         super().__init__(template % values if values else template)
         self.template, self.values = template, values
 
@@ -42,11 +42,6 @@ class BadText(ValueError):
 def gettext_noop(text: str) -> str:
     """Mark a text for translation, as Django's `gettext_noop` does, in modules that do not import Django."""
     return text
-
-
-_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
-_RATE: Final = re.compile(rf"\s*({_NUMBER})\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)", re.IGNORECASE)
-_SPAN: Final = re.compile(rf"\s*({_NUMBER})\s*([a-z]+)", re.IGNORECASE)
 
 
 def parse_duration(span: str | float | timedelta) -> float:
@@ -67,16 +62,15 @@ def parse_duration(span: str | float | timedelta) -> float:
     return seconds
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return whether it is a finite number other than True and False."""
-    kind = type(value)
-    return (kind is float or kind is int) and math.isfinite(value)  # type: ignore[arg-type]
+    return (type(value) is float or type(value) is int) and math.isfinite(value)
 
 
-def seconds_of(value: Any) -> float | None:
-    """Return an option in seconds, also a negative number; None if it is not a duration."""
+def seconds_of(value: object) -> float | None:
+    """Return an option in seconds; None if it is not a duration. Numbers may be negative."""
     if is_number(value):
-        return value  # type: ignore[no-any-return]
+        return value
     try:
         return parse_duration(value) if isinstance(value, str | timedelta) else None
     except ValueError:
@@ -88,8 +82,9 @@ def _seconds(text: str) -> float:
     if unit is not None:
         return unit
     total, end = 0.0, 0
-    stripped = text.rstrip() if len(text) <= LONGEST_TEXT else ""
-    while match := _SPAN.match(stripped, end):
+    stripped = text.rstrip() if len(text) <= MAX_TEXT_CHARS else ""
+    number_and_unit = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)", re.IGNORECASE)
+    while match := number_and_unit.match(stripped, end):
         if match[2].lower() not in UNITS:
             message = gettext_noop("%(text)r: %(unit)r is not a unit of time. Use ms, s, m, h, d or w.")
             raise BadText(message, text=text, unit=match[2])
@@ -97,16 +92,17 @@ def _seconds(text: str) -> float:
         end = match.end()
     if not end or end < len(stripped):
         message = gettext_noop('%(text)r is not a duration such as "1h", "90s" or "500ms".')
-        raise BadText(message, text=text[:LONGEST_TEXT])
+        raise BadText(message, text=text[:MAX_TEXT_CHARS])
     return total
 
 
 def split_rate(rate: str) -> tuple[float, float]:
     """Return the requests and the seconds of a rate: (5, 3600) for "5 per hour". Raise `ValueError`."""
-    match = _RATE.fullmatch(rate) if len(rate) <= LONGEST_TEXT else None
+    form = r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:r|req|requests?)?\s*(?:/|\bper\b)\s*(.+)"
+    match = re.fullmatch(form, rate, re.IGNORECASE) if len(rate) <= MAX_TEXT_CHARS else None
     if match is None:
         message = gettext_noop('%(rate)r is not a rate such as "200/s", "30/m", "5 per hour" or "10/30s".')
-        raise BadText(message, rate=rate[:LONGEST_TEXT])
+        raise BadText(message, rate=rate[:MAX_TEXT_CHARS])
     try:
         count, seconds = float(match[1]), parse_duration(match[2])
     except ValueError:

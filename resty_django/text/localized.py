@@ -14,7 +14,7 @@ def grouped(count: int, *, sign: bool = False) -> str:
 
 
 def translated(error: Exception) -> str:
-    """Return the message of an error in the active language if it is a `BadText`, else as it is."""
+    """Return the message of an error, in the active language if the error is a `BadText`."""
     if not isinstance(error, BadText) or not error.values:
         return str(error)
     return gettext(error.template) % error.values

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Final
-
-LONGEST: Final = 80
-"""Characters; a longer name gets no suggestion."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that is most similar to `name`, whatever its case; None where none is similar."""
-    if len(name) > LONGEST:
+    """Return the name in `names` that is most similar to `name`, ignoring case; None if no name is similar.
+
+    A name with more than 80 characters gets no suggestion.
+    """
+    if len(name) > 80:
         return None
     by_folded = {candidate.casefold(): candidate for candidate in names}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.55)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import Model
 from django.utils import formats, timezone
 from django.utils.html import format_html
 from django.utils.text import capfirst
@@ -24,7 +25,7 @@ def show_txid(field: str, description: str = "") -> Any:
     """
 
     @admin.display(description=description or capfirst(field.replace("_", " ")), ordering=field)
-    def column(obj: Any) -> str:
+    def column(obj: Model) -> str:
         value = getattr(obj, field)
         return with_time(value) if value else ""
 

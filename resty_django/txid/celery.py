@@ -18,10 +18,10 @@ from resty_django import extras
 with extras.needed("Txids in tasks of Celery need"):
     from celery import signals
 
-from . import traceparent
 from .codec import is_txid
-from .context import Binding, current, current_trace
+from .context import bound, current, current_trace
 from .generator import txid as new_txid
+from .traceparent import continue_trace
 
 
 def connect() -> None:
@@ -37,7 +37,7 @@ def disconnect() -> None:
         signal.disconnect(dispatch_uid="resty_django.txid")
 
 
-def _publish(headers: dict[str, Any], **kwargs: object) -> None:
+def _publish(headers: dict[str, object], **kwargs: object) -> None:
     headers.setdefault("txid", current() or new_txid())
     trace = current_trace()
     if trace is not None and "traceparent" not in headers:
@@ -45,15 +45,15 @@ def _publish(headers: dict[str, Any], **kwargs: object) -> None:
 
 
 def _begin(task: Any, **kwargs: object) -> None:
-    headers: dict[str, Any] = task.request.headers or {}
+    headers: dict[str, object] = task.request.headers or {}
     sent_txid = headers.get("txid")
     txid = sent_txid if isinstance(sent_txid, str) and is_txid(sent_txid) else current() or new_txid()
     trace = current_trace()
     parent = headers.get("traceparent")
     if isinstance(parent, str):
-        trace = traceparent.continue_trace(parent, str(headers.get("tracestate", "")))
-    task.request._resty_txid = binding = Binding(txid, trace)
-    binding.__enter__()
+        trace = continue_trace(parent, str(headers.get("tracestate", "")))
+    task.request._resty_txid = within_txid = bound(txid, trace)
+    within_txid.__enter__()
 
 
 def _end(task: Any, **kwargs: object) -> None:

@@ -13,15 +13,13 @@ from typing import Final
 
 ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"
 LENGTH: Final = 20
-TIMES: Final = 1 << 42
-"""Milliseconds until the times wrap around, in 2109."""
-RANDOMS: Final = 1 << 54
+MAX_TIME_MS: Final = (1 << 42) - 1
+"""The last millisecond before the times wrap around, in 2109."""
+MAX_RANDOM: Final = (1 << 54) - 1
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PAIRS: Final = [first + second for first in ALPHABET for second in ALPHABET]
 _CANONICAL: Final = re.compile("[0-9a-v]{19}[0g]")
-_LENIENT: Final = re.compile("[0-9a-vA-V]{19}[0gG]")
-_FOREIGN: Final = re.compile("[^0-9a-vA-V]")
+_PAIRS: Final = [first + second for first in ALPHABET for second in ALPHABET]
 
 
 class InvalidTxid(ValueError):
@@ -74,9 +72,9 @@ def prefix(ms: int) -> str:
 
 def encode(ms: int, random: int) -> str:
     """Return the txid for a time and 54 random bits. `ms` is reduced modulo 2^42, even if negative."""
-    if not 0 <= random < RANDOMS:
+    if not 0 <= random <= MAX_RANDOM:
         raise ValueError(f"The random part must fit in 54 bits; {random} does not.")
-    return from_number(ms % TIMES << 54 | random)
+    return from_number((ms & MAX_TIME_MS) << 54 | random)
 
 
 def from_number(number: int) -> str:
@@ -87,10 +85,10 @@ def from_number(number: int) -> str:
 
 def parse(txid: str) -> Parsed:
     """Parse a txid in upper or lower case. Raise `InvalidTxid`, with a message that says what is wrong and where."""
-    if not isinstance(txid, str) or not _LENIENT.fullmatch(txid):
+    if not isinstance(txid, str) or not txid.isascii() or not _CANONICAL.fullmatch(canonical := txid.lower()):
         raise InvalidTxid(_fault(txid))
-    bits = number(txid)
-    return Parsed(txid.lower(), bits >> 54, bits & (RANDOMS - 1))
+    bits = number(canonical)
+    return Parsed(canonical, bits >> 54, bits & MAX_RANDOM)
 
 
 def number(txid: str) -> int:
@@ -110,7 +108,7 @@ def txid_min(time: float | datetime) -> str:
 
 def txid_max(time: float | datetime) -> str:
     """Return the largest txid of a millisecond, for queries by time. Arguments and errors as in `milliseconds`."""
-    return encode(milliseconds(time), RANDOMS - 1)
+    return encode(milliseconds(time), MAX_RANDOM)
 
 
 def _fault(value: object) -> str:
@@ -119,7 +117,7 @@ def _fault(value: object) -> str:
     quoted = repr(value if len(value) <= 40 else value[:40] + "...")
     if len(value) != LENGTH:
         return f"A txid has {LENGTH} characters; {quoted} has {len(value)}."
-    foreign = _FOREIGN.search(value)
-    if foreign:
-        return f"A txid consists of 0-9 and a-v; character {foreign.start() + 1} of {quoted} is {foreign[0]!r}."
+    invalid = re.search("[^0-9a-vA-V]", value)
+    if invalid:
+        return f"A txid consists of 0-9 and a-v; character {invalid.start() + 1} of {quoted} is {invalid[0]!r}."
     return f"The last character of a txid must be 0 or g (it holds one bit), not {value[-1]!r} as in {quoted}."

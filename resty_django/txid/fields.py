@@ -12,10 +12,12 @@ milliseconds; naive datetimes and dates are interpreted in Django's current time
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from datetime import time as daytime
 from typing import TYPE_CHECKING, Any, Final
 
+from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -23,7 +25,7 @@ from django.db.models.lookups import Range
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from .codec import LENGTH, RANDOMS, TIMES, InvalidTxid, encode, milliseconds, parse
+from .codec import LENGTH, MAX_RANDOM, MAX_TIME_MS, InvalidTxid, encode, milliseconds, parse
 from .forms import TxidField as TxidFormField
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ else:
     _CharField = models.CharField
     _Range = Range
 
-LAST: Final = TIMES - 1
 COLLATIONS: Final = {"mysql": "utf8mb4_bin", "postgresql": "C"}
 """Collations that compare text byte by byte. SQLite does so by default."""
 
@@ -66,24 +67,24 @@ class TxidField(_CharField):
         kwargs["max_length"] = LENGTH
         super().__init__(*args, **kwargs)
 
-    def deconstruct(self) -> Any:
+    def deconstruct(self) -> tuple[str, str, Sequence[object], dict[str, object]]:
         name, path, args, kwargs = super().deconstruct()
         del kwargs["max_length"]
         return name, path, args, kwargs
 
-    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, str | None]:
         parameters = super().db_parameters(connection)
         if connection.vendor in COLLATIONS:
             parameters["collation"] = COLLATIONS[connection.vendor]
         return parameters
 
-    def to_python(self, value: Any) -> Any:
+    def to_python(self, value: Any) -> str | None:
         return None if value is None or value == "" else _canonical(value)
 
-    def get_prep_value(self, value: Any) -> Any:
+    def get_prep_value(self, value: Any) -> str | None:
         return self.to_python(super().get_prep_value(value))
 
-    def formfield(self, *args: Any, **kwargs: Any) -> Any:
+    def formfield(self, *args: Any, **kwargs: Any) -> forms.Field | None:
         return super().formfield(*args, **{"form_class": TxidFormField, **kwargs})
 
 
@@ -93,7 +94,7 @@ class MadeInRange(_Range):
 
     lookup_name = "txid_range"
 
-    def get_prep_lookup(self) -> Any:
+    def get_prep_lookup(self) -> Iterable[str]:
         try:
             start, end = self.rhs
         except (TypeError, ValueError):
@@ -108,7 +109,7 @@ class MadeOnDate(_Range):
 
     lookup_name = "txid_date"
 
-    def get_prep_lookup(self) -> Any:
+    def get_prep_lookup(self) -> Iterable[str]:
         if not isinstance(self.rhs, date) or isinstance(self.rhs, datetime):
             raise ValueError(f"txid_date needs a datetime.date, not {self.rhs!r}.")
         start, end = (_midnight(day) for day in (self.rhs, self.rhs + timedelta(days=1)))
@@ -118,8 +119,8 @@ class MadeOnDate(_Range):
 
 def bounds(start: float | datetime, end: float | datetime) -> tuple[str, str]:
     """Return the smallest txid of `start` and the largest of `end`, limited to the valid range."""
-    low, high = (min(max(milliseconds(_aware(time)), 0), LAST) for time in (start, end))
-    return encode(low, 0), encode(high, RANDOMS - 1)
+    low, high = (min(max(milliseconds(_aware(time)), 0), MAX_TIME_MS) for time in (start, end))
+    return encode(low, 0), encode(high, MAX_RANDOM)
 
 
 def _aware(time: float | datetime) -> float | datetime:

@@ -19,7 +19,7 @@ class TxidField(forms.CharField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"max_length": LENGTH, **kwargs, "empty_value": None})
 
-    def to_python(self, value: Any) -> Any:
+    def to_python(self, value: object) -> str | None:
         text = super().to_python(value)
         if text is None:
             return None

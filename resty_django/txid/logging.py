@@ -16,7 +16,6 @@ import logging
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 from .context import current, current_trace
 
@@ -67,7 +66,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,

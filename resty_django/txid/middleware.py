@@ -1,9 +1,13 @@
-"""Middleware that assigns a txid to each request.
+"""Middleware that assigns a transaction ID (txid) to each request.
 
     MIDDLEWARE = ["resty_django.txid.middleware.TxidMiddleware", ...]   # first, so that all others can use it
 
-It sets `request.txid` and `request.trace` (the W3C trace, or None). Both are current for all code that runs until
-the response is sent. The response carries the txid in the header `TXID["HEADER"]` and the trace in `traceparent`.
+    def view(request):
+        request.txid   # "d1vsq2rd4gsil73umvdg"; code without the request calls `txid.current()`
+        request.trace  # the W3C trace, such as `request.trace.trace_id`; None if `TXID["TRACEPARENT"]` is off
+
+The response carries the txid in the header `TXID["HEADER"]` (default: X-Request-Id) and the trace in `traceparent`. If
+a trusted proxy (`TXID["PROXIES"]`) sends these headers, the request takes its txid and trace from them.
 """
 
 from __future__ import annotations
@@ -11,21 +15,17 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import FileResponse, HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from resty_django.conf import conf
 
-from . import traceparent
 from .codec import InvalidTxid, parse
-from .context import Binding, Bound, bind, unbind
+from .context import CurrentIds, bound
 from .generator import txid as new_txid
-from .traceparent import Trace
-
-UNIX: Final = "unix"
-"""Represents callers without an address, which connect over a Unix socket. Unit names them "unix:"."""
+from .traceparent import begin_trace, continue_trace
 
 
 class TxidMiddleware:
@@ -39,97 +39,89 @@ class TxidMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
-        self._async = iscoroutinefunction(get_response)
-        if self._async:
+        self._is_async = iscoroutinefunction(get_response)
+        if self._is_async:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if self._async:
+        if self._is_async:
             return self._acall(request)
         ids = assign_ids(request)
-        token = bind(ids)
-        try:
-            return write_headers(self.get_response(request), *ids)
-        finally:
-            unbind(token)
+        with bound(ids.txid, ids.trace):
+            return finish_response(self.get_response(request), ids)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
-        txid, trace = assign_ids(request)
-        with Binding(txid, trace):
-            return write_headers(await self.get_response(request), txid, trace)
+        ids = assign_ids(request)
+        with bound(ids.txid, ids.trace):
+            return finish_response(await self.get_response(request), ids)
 
 
-def assign_ids(request: HttpRequest) -> Bound:
-    """Set `request.txid` and `request.trace` from the headers if a trusted proxy sent them, else create new ones."""
+def assign_ids(request: HttpRequest) -> CurrentIds:
+    """Set `request.txid` and `request.trace`, from the headers if a trusted proxy sent valid ones, else to new ones."""
     settings = conf.txid
-    txid, trace = "", None
+    txid = trace = None
     if is_trusted(request.META.get("REMOTE_ADDR"), settings.proxies):
-        headers = request.headers
-        txid = _txid_from(headers.get(settings.header, ""))
-        if settings.traceparent and "traceparent" in headers:
-            trace = traceparent.continue_trace(headers["traceparent"], headers.get("tracestate", ""))
-    txid = txid or new_txid()
-    if settings.traceparent and trace is None:
-        trace = traceparent.begin(txid)
-    ids = Bound(txid, trace)
-    request.txid, request.trace = ids  # type: ignore[attr-defined]
-    return ids
+        txid = _valid_txid(request.headers.get(settings.header, ""))
+        trace = continue_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
+    if txid is None:
+        txid = new_txid()
+    if not settings.traceparent:
+        trace = None
+    elif trace is None:
+        trace = begin_trace(txid)
+    request.txid, request.trace = txid, trace  # type: ignore[attr-defined]
+    return CurrentIds(txid, trace)
 
 
 @lru_cache(maxsize=1024)
 def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
-    """Return whether the caller's `address` is in `proxies`, a list of CIDR blocks or "unix".
+    """Return whether the caller's `address` is in `proxies`: CIDR blocks, or "unix" for callers over a Unix socket.
 
-    Txids in the headers of other callers are ignored.
+    Servers report no address for such callers; Unit reports "unix:".
     """
-    if not address or address == f"{UNIX}:":
-        return UNIX in proxies
+    if not address or address == "unix:":
+        return "unix" in proxies
     try:
         caller = ipaddress.ip_address(address)
     except ValueError:
         return False
-    caller = getattr(caller, "ipv4_mapped", None) or caller
-    return any(caller in ipaddress.ip_network(block) for block in proxies if block != UNIX)
+    if isinstance(caller, ipaddress.IPv6Address) and caller.ipv4_mapped:
+        caller = caller.ipv4_mapped
+    return any(caller in ipaddress.ip_network(block) for block in proxies if block != "unix")
 
 
-def write_headers(response: HttpResponseBase, txid: str, trace: Trace | None) -> HttpResponseBase:
-    """Write both into the headers. Streaming content is then also generated with both current.
-
-    Write to the private mapping of Django's `ResponseHeaders`: the public method checks names and values, which are
-    ASCII without line breaks here, and would take a quarter of the middleware's time.
-    """
-    fields: dict[str, tuple[str, str]] = response.headers._store
-    name = conf.txid.header
-    fields[name.lower()] = (name, txid)
-    if trace is not None:
-        fields["traceparent"] = ("traceparent", trace.traceparent)
+def finish_response(response: HttpResponseBase, ids: CurrentIds) -> HttpResponseBase:
+    """Add the headers to the response. Keep the IDs current while the content of a streaming response is generated."""
+    response.headers[conf.txid.header] = ids.txid
+    if ids.trace is not None:
+        response.headers["traceparent"] = ids.trace.traceparent
     if isinstance(response, StreamingHttpResponse) and not isinstance(response, FileResponse):
         stream: Any = _astream if response.is_async else _stream
-        response.streaming_content = stream(response.streaming_content, Binding(txid, trace))
+        response.streaming_content = stream(response.streaming_content, bound(ids.txid, ids.trace))
     return response
 
 
-def _txid_from(header: str) -> str:
+def _valid_txid(header: str) -> str | None:
     try:
         return parse(header).txid
     except InvalidTxid:
-        return ""
+        return None
 
 
-def _stream(content: Iterator[bytes], binding: Binding) -> Iterator[bytes]:
-    """Yield the content. Between two chunks the caller's context is restored."""
+def _stream(content: Iterator[bytes], within_ids: bound) -> Iterator[bytes]:
+    """Yield the content. Between two chunks, the context of the caller is current."""
     while True:
-        with binding:
-            piece = next(content, None)
-        if piece is None:
+        with within_ids:
+            chunk = next(content, None)
+        if chunk is None:
             return
-        yield piece
+        yield chunk
 
 
-async def _astream(content: AsyncIterator[bytes], binding: Binding) -> AsyncIterator[bytes]:
+async def _astream(content: AsyncIterator[bytes], within_ids: bound) -> AsyncIterator[bytes]:
     while True:
-        with binding:
-            piece = await anext(content, None)
-        if piece is None:
+        with within_ids:
+            chunk = await anext(content, None)
+        if chunk is None:
             return
-        yield piece
+        yield chunk

@@ -11,7 +11,7 @@ from typing import Final
 
 from resty_django.processes.forks import after_fork
 
-from .codec import RANDOMS, from_number
+from .codec import MAX_RANDOM, from_number
 
 _all: Final[weakref.WeakSet[MonotonicTxid]] = weakref.WeakSet()
 
@@ -49,7 +49,7 @@ class MonotonicTxid:
 
 
 def _draw(ms: int) -> int:
-    return ms << 54 | int.from_bytes(os.urandom(7)) & (RANDOMS - 1)
+    return ms << 54 | int.from_bytes(os.urandom(7)) & MAX_RANDOM
 
 
 def _after_fork() -> None:

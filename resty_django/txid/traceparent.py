@@ -17,11 +17,7 @@ from .codec import number
 SAMPLED: Final = 1
 RANDOM: Final = 2
 """The trace ID ends in at least 56 random bits."""
-LONGEST_STATE: Final = 8192
-"""Maximum length of a propagated `tracestate` in characters; the standard requires at least 512."""
 
-_FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_STATE: Final = re.compile(r"[\x20-\x7e\t]*")
 _random: Final = Random()  # noqa: S311 - names, not secrets; apart from the site's generator, which it may seed
 after_fork(_random.seed)
 
@@ -49,13 +45,13 @@ class Trace(NamedTuple):
         return {"traceparent": self.traceparent, **({"tracestate": self.state} if self.state else {})}
 
 
-def begin(txid: str) -> Trace:
+def begin_trace(txid: str) -> Trace:
     """Return a new trace. Its ID begins with the 24 hexadecimal digits of the txid, which must be valid, so it sorts by
     time too.
 
     It is marked as sampled, because services that follow the caller's decision would otherwise record nothing.
     """
-    # a span ID is never 0, which stands for none
+    # `| 1`, because the standard forbids the span ID 0
     digits = (number(txid) << 96 | _random.getrandbits(96) | 1).to_bytes(24, "big").hex()
     return Trace(digits[:32], digits[32:], SAMPLED | RANDOM)
 
@@ -66,11 +62,13 @@ def continue_trace(traceparent: str, tracestate: str = "") -> Trace | None:
     For versions after 00, only the fields of version 00 are read. Flags unknown to version 00 are dropped, as is a
     `tracestate` that is longer than 8192 characters or contains anything but printable ASCII.
     """
-    match = _FORM.fullmatch(traceparent.strip(" \t"))
+    form = "([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
+    match = re.fullmatch(form, traceparent.strip(" \t"))
     if match is None:
         return None
     version, trace_id, parent_id, flags, suffix = match.groups()
     if version == "ff" or (version == "00" and suffix) or not trace_id.strip("0") or not parent_id.strip("0"):
         return None
-    state = tracestate if len(tracestate) <= LONGEST_STATE and _STATE.fullmatch(tracestate) else ""
+    # The standard requires that at least 512 characters are propagated.
+    state = tracestate if re.fullmatch(r"[\x20-\x7e\t]{0,8192}", tracestate) else ""
     return Trace(trace_id, f"{_random.getrandbits(64) | 1:016x}", int(flags, 16) & (SAMPLED | RANDOM), parent_id, state)

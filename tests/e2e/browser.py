@@ -44,7 +44,7 @@ def set_width(driver: Any, width: int) -> None:
 
 
 def fits(driver: Any) -> bool:
-    """Return whether the page is no wider than the window."""
+    """Return whether the page fits into the width of the window."""
     return bool(
         driver.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     )
@@ -74,7 +74,7 @@ class OpenPage:
         options = {"resultTypes": ["violations"], "preload": False, **options}
         context = {"exclude": [[part] for part in DJANGOS], **({"include": [[within]]} if within else {})}
         results = Axe().run(page, context=context, options=options).response
-        del self.complaints[complaints_before:]  # of axe, which has styles of its own
+        del self.complaints[complaints_before:]  # about the styles of axe itself
         return [
             f"{violation['id']} {node['target']} {node['failureSummary']}"
             for violation in results["violations"]

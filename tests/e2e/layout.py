@@ -16,7 +16,7 @@ from django.test import Client as Browser
 from django.urls import Resolver404, resolve
 
 import resty_django
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.cache import mlcaches
 from resty_django.ids.models import IdRule
 from resty_django.limits import Decision
@@ -24,7 +24,7 @@ from resty_django.limits.bans import registry as bans
 from resty_django.limits.models import LimitOverride, QuotaUsage
 from resty_django.limits.statistics.reporter import stats
 from resty_django.qless import Client
-from resty_django.qless.archive.writer import Writer
+from resty_django.qless.archive.writer import ArchiveWriter
 from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import LUA, make_counter, make_rule
 from tests.integration.limits.policy_tools import make_policy
@@ -57,7 +57,7 @@ SEEDS: Final = [
     "/admin/resty_django/shareddictionary/default/change/?find=",
     f"/admin/resty_django/shareddictionary/default/change/?{urlencode({'key': KEY})}",
     f"/admin/resty_limits/limitpolicy/limits/key/?{urlencode({'key': KEY})}",
-    f"/admin/resty_limits/limitpolicy/limits/key/reset/?{urlencode({'limit': POLICY, 'k': Key.of(KEY).token})}",
+    f"/admin/resty_limits/limitpolicy/limits/key/reset/?{urlencode({'limit': POLICY, 'k': KeyView.of(KEY).token})}",
 ]
 """Pages where the crawl begins."""
 CHECK: Final = Path(__file__).with_name("layout.js").read_text()
@@ -97,9 +97,9 @@ def fill_site(client: Client) -> None:
     archived.complete()
     queue.put(KLASS, {"customer": {"address": KEY}}, jid="deleted", priority=1000, tags=["nightly-customer-run"])
     pop(queue).fail(GROUP, f"ConnectionResetByPeerError: {KEY}")
-    Writer(client).run()
+    ArchiveWriter(client).run()
     client.jobs["deleted"].cancel()  # so that only the archive has it
-    Writer(client).run()
+    ArchiveWriter(client).run()
     queue.put(KLASS, jid="loop", depends=["loop"])
     queue.pause(reason="until the new renderer of customer notifications is deployed everywhere", by="admin")
     client.call("pace", GROUP, 4)

@@ -61,7 +61,7 @@ def measured(tab: Any, url: str) -> dict[str, int]:
     return found
 
 
-def test_the_index_begins_with_what_needs_attention(tab: Any) -> None:
+def test_the_index_begins_with_problems(tab: Any) -> None:
     assert measured(tab, "/admin/")["height"] <= 1600
     alarm = tab.locator("#resty-overview .resty-word").first.bounding_box()
     assert alarm["y"] < 200

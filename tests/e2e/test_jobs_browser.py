@@ -87,7 +87,7 @@ def busy(jobs_site: Client) -> Client:
     jobs_site.queues["rows"].put("shop.jobs.Publish", jid="import-7-body", depends=["import-7"])
     jobs_site.queues["rows"].put("shop.jobs.Row", jid="loop", depends=["loop"])
     jobs_site.groups.close("import-7")
-    jobs_site.queues["pdf"].pause(reason="until the new renderer is there", by="ann")
+    jobs_site.queues["pdf"].pause(reason="until the new renderer is ready", by="ann")
     import time
 
     jobs_site.clock = time.time  # type: ignore[misc]
@@ -195,7 +195,7 @@ def test_figures_are_live_and_can_be_stopped(open_page: OpenPage, busy: Client) 
 def test_a_group_is_retried(open_page: OpenPage, busy: Client, scripts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from resty_django.qless.admin.jobs import bulk
 
-    monkeypatch.setattr(bulk, "STEP", 25)
+    monkeypatch.setattr(bulk, "JOBS_PER_STEP", 25)
     for n in range(60):
         failed(busy, f"f{n}", group="mail-Many")
     page = open_page(scripts=scripts)

@@ -81,7 +81,7 @@ def test_all_pages_fit_and_are_accessible(
 
 
 @pytest.mark.browser
-def test_the_answers_of_forms_fit(open_page: OpenPage, long_names: Client) -> None:
+def test_the_responses_to_forms_fit(open_page: OpenPage, long_names: Client) -> None:
     tab = open_page()
     tab.goto("/admin/resty_limits/limitpolicy/")
     tab.locator("[name=_selected_action]").first.check()
@@ -150,7 +150,7 @@ def test_the_keyboard_reaches_the_first_row_as_soon_as_in_a_list_of_django(
 
 
 @pytest.mark.browser
-def test_nothing_moves_for_people_who_want_no_motion(open_page: OpenPage, long_names: Client) -> None:
+def test_nothing_moves_if_the_browser_asks_for_reduced_motion(open_page: OpenPage, long_names: Client) -> None:
     tab = open_page()
     tab.emulate_media(reduced_motion="reduce")
     for url in (path("queue"), path("job", "body"), "/admin/resty_ids/idcounter/", "/admin/resty_cache/cache/"):

@@ -24,10 +24,10 @@ from tests import processes
 ROOT = Path(__file__).resolve().parents[2]
 HOST, ROUTE = "127.0.0.1", "/stock/"
 RATE, BURST = 50, 100
-"""Those of the demo's view."""
+"""The rate and the burst of the demo's view."""
 SECONDS = 4.0
 ROUNDS = 5
-"""How often more is offered while the machine is too busy to exceed the limit."""
+"""Attempts with more requests while the machine is too busy to exceed the limit."""
 CLIENTS = 6
 PAUSE = 0.05
 """Seconds that a client waits after a refusal. Together, clients offer more than twice the rate."""
@@ -112,7 +112,7 @@ def offer(port: int, seconds: float) -> list[Response]:
         return [response for future in clients for response in future.result()]
 
 
-def test_exactly_the_rate_passes_whatever_is_offered(port: int) -> None:
+def test_exactly_the_rate_passes_at_any_load(port: int) -> None:
     """Both bounds hold however slow the machine is.
 
     At most: the burst and the rate over the whole time. If a busy machine serves less than that, all must pass. At

@@ -27,7 +27,7 @@ def passed(driver: Any) -> int:
     return int(all_of(driver, PASSED)[0].replace(",", ""))
 
 
-def test_it_follows_what_happens_until_it_is_stopped(
+def test_the_overview_follows_events_until_it_is_stopped(
     browse: Callable[..., Any], live_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page, "REFRESH_SECONDS", 1)
@@ -48,7 +48,7 @@ def test_it_follows_what_happens_until_it_is_stopped(
 
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("address", [OVERVIEW, "/admin/"])
-def test_it_is_shown_with_and_without_scripts(
+def test_the_overview_works_with_and_without_scripts(
     browse: Callable[..., Any], live_server: Any, scripts: bool, address: str
 ) -> None:
     reporter.stats.record("browser", "key", Decision(True))
@@ -57,7 +57,7 @@ def test_it_is_shown_with_and_without_scripts(
     assert {"IDs", "Limits", "Caches", "Jobs"} <= set(all_of(driver, "#resty-overview :is(h2, h3)"))
     assert passed(driver) > 0
     if not scripts:
-        driver.implicitly_wait(0)  # for what is not there
+        driver.implicitly_wait(0)  # for missing elements
     assert bool(all_of(driver, "button.resty-live")) == scripts
     if address == OVERVIEW:
         bar = driver.find_element("css selector", "rect.resty-bar")

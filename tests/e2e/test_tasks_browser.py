@@ -203,7 +203,7 @@ def refuse() -> None:
         policy.limiter.hit(f"ip:{CUSTOMER}")
 
 
-def test_why_a_customer_got_a_429_is_seen(operator: Callable[..., Operator], site: Client) -> None:
+def test_a_person_sees_why_a_customer_got_a_429(operator: Callable[..., Operator], site: Client) -> None:
     refuse()
     page = operator(3)
     page.open("resty_limits/limitpolicy")
@@ -241,7 +241,7 @@ def answer_stacks(site: Client, name: str) -> None:
         time.sleep(0.02)
 
 
-def test_which_worker_is_stuck_and_where_is_seen(operator: Callable[..., Operator], site: Client) -> None:
+def test_a_person_sees_which_worker_is_stuck_and_where(operator: Callable[..., Operator], site: Client) -> None:
     site.queues["mail"].put("shop.jobs.Send", jid="running-1")
     site.queues["mail"].pop()
     late = {"jid": "running-1", "klass": "shop.jobs.Send", "seconds": 7200.0, "usual": 2.0}
@@ -306,7 +306,7 @@ def test_a_worker_is_controlled(operator: Callable[..., Operator], site: Client)
         assert LogEntry.objects.latest("pk").object_repr == f"web1-{action}"
 
 
-def test_which_counter_runs_out_first_is_seen(operator: Callable[..., Operator], site: Client) -> None:
+def test_a_person_sees_which_counter_runs_out_first(operator: Callable[..., Operator], site: Client) -> None:
     rule = make_rule(max_counter=9999, reset_seconds=0, source="{counter:04d}")
     for app, bound, hours in (("slow", 9000, 900), ("kiosk", 2000, 1), ("new", 9000, 0)):
         make_counter(rule, app, bound, window_began=timezone.now() - timedelta(hours=hours, seconds=1))

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 OURS: Final = '.resty-page, #content [class^="resty-"]'
-"""What is ours on a page; axe leaves out the rest, with its faults."""
+"""Selector of our parts of a page; axe skips the rest, which has faults."""
 
 
 DIRECTIONS: Final = {"en": "ltr", "ar": "rtl"}

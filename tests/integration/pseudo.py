@@ -1,8 +1,7 @@
-"""A language in which every translated text is marked, and the texts of a page that are not: for tests.
+"""A language that marks every translated text, and a search for the texts of a page without a mark.
 
-`⟦` and `⟧` enclose what gettext returned, but not the values that a placeholder stands for, so text that went into a
-translated sentence without a translation of its own is found too. Texts that were translated when a module was imported
-are English, hence not marked.
+`⟦` and `⟧` enclose the result of gettext, but not the values of its placeholders, so an untranslated value in a
+translated sentence is found too. Texts that were translated when a module was imported stay English and unmarked.
 """
 
 from __future__ import annotations

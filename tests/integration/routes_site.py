@@ -21,7 +21,7 @@ from django.test import Client as Browser
 from django.test import override_settings
 from redis import Redis
 
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.cache import mlcaches
 from resty_django.ids import service
 from resty_django.limits import Decision
@@ -30,7 +30,7 @@ from resty_django.limits.models import LimitOverride, LimitPolicy, QuotaUsage
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics.reporter import stats
 from resty_django.qless import Client, RecurringJob
-from resty_django.qless.archive.writer import Writer
+from resty_django.qless.archive.writer import ArchiveWriter
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.models import ArchivedJob, token
 from resty_django.shdict import shdicts
@@ -190,7 +190,7 @@ def fill_jobs(client: Client) -> dict[str, str]:
         assert job is not None
         assert job.jid == HOSTILE + end
         job.complete(result=HOSTILE)
-    Writer(client).run()
+    ArchiveWriter(client).run()
     queue.put(HOSTILE, HOSTILE, jid=HOSTILE + "scheduled", delay=3600, tags=[HOSTILE])
     queue.put(HOSTILE, HOSTILE, jid=HOSTILE + "waiting", tags=[HOSTILE, "vip"])
     queue.put(HOSTILE, LONG, jid=HOSTILE + "loop", depends=[HOSTILE + "loop"])
@@ -246,10 +246,10 @@ def in_dictionaries() -> dict[str, str]:
         **{
             "dictionary": "default",
             "cache": "pages",
-            "ban": quote(Key.of(ban.name).token),
-            "ban_token": Key.of(ban.name).token,
+            "ban": quote(KeyView.of(ban.name).token),
+            "ban_token": KeyView.of(ban.name).token,
         },
-        **{"key": Key.of(HOSTILE).token, "not_utf8": Key.of(NOT_UTF8).token},
+        **{"key": KeyView.of(HOSTILE).token, "not_utf8": KeyView.of(NOT_UTF8).token},
         "name": HOSTILE,
         "hostile": percent_encoded(HOSTILE),
         "series": percent_encoded(f"function:{HOSTILE}"),

@@ -26,7 +26,7 @@ HEAVY = (
     *("kombu", "lupa", "prometheus_client", "uvloop", "lmdb", "resty_django.qless.clients.client"),
     *("resty_django.cache.mlcache.cache", "resty_django.shdict.overview", "resty_django.health.site"),
 )
-"""What `manage.py check` must not import, because it takes long."""
+"""Modules that `manage.py check` must not import, because they load slowly."""
 START = f"""
 import json
 import sys
@@ -60,7 +60,7 @@ def run(*args: str) -> Any:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the parts of a site without optional packages say; all other parts worked."""
+    """Return the messages of the parts of a site without optional packages; all other parts worked."""
     answers: dict[str, Any] = run("-m", "tests.bare_site", str(tmp_path_factory.mktemp("bare")))
     return answers
 

@@ -17,7 +17,7 @@ import pytest
 from django.utils import timezone, translation
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
-from resty_django.concurrency import Call, gather
+from resty_django.concurrency import TimedCall, gather
 from resty_django.limits.limiters.units import parse_rate, split_amount, split_rates
 from resty_django.limits.specs.policy import PolicySpec
 from resty_django.limits.specs.policy_validation import find_problems
@@ -46,7 +46,7 @@ def test_all_texts_are_translated_and_all_numbers_and_dates_have_the_formats_of_
     assert "2 passed" in done.stdout
 
 
-def test_the_marks_find_what_is_not_translated() -> None:
+def test_the_marks_find_untranslated_texts() -> None:
     at_import = gettext("Yes")
     with marked():
         texts, values = texts_and_values(
@@ -124,5 +124,5 @@ def test_concurrent_calls_have_the_language_and_the_time_zone_of_the_caller() ->
         return translation.get_language(), gettext("Yes"), timezone.get_current_timezone_name()
 
     with marked(), timezone.override(zone):
-        (reply,) = gather([Call("language", ask)])
+        (reply,) = gather([TimedCall("language", ask)])
     assert reply.value == (LANGUAGE, "⟦Yes⟧", "three")

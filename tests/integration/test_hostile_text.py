@@ -41,7 +41,7 @@ def assert_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [HOSTILE, SURROGATE, "\x00" * 10, "\n" * 5, "a" * 2000, ""])
-def test_what_the_functions_return_is_harmless(text: str) -> None:
+def test_escaped_texts_are_harmless(text: str) -> None:
     assert_one_line(one_line(text))
     assert_one_line(printable(text, 500).replace("\n", "").replace("\t", ""))
 
@@ -185,7 +185,7 @@ def test_every_command_is_in_the_table() -> None:
     [(name, args) for name, runs in COMMANDS.items() for args in runs],
     ids=lambda each: ascii(each)[:40],
 )
-def test_no_command_prints_external_text_as_it_is(
+def test_no_command_prints_external_text_unescaped(
     site: RoutesSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, args: list[str]
 ) -> None:
     file = tmp_path / "file.json"

@@ -55,7 +55,7 @@ def make(request: pytest.FixtureRequest, dictionary: SharedDict) -> Callable[...
     return make
 
 
-async def test_a_free_lock_is_had_at_once(make: Callable[..., Twin], dictionary: SharedDict, naps: Pauses) -> None:
+async def test_a_free_lock_is_acquired_at_once(make: Callable[..., Twin], dictionary: SharedDict, naps: Pauses) -> None:
     holder = make()
     assert await holder.acquire("a") == 0
     assert holder.lock.locked
@@ -66,7 +66,7 @@ async def test_a_free_lock_is_had_at_once(make: Callable[..., Twin], dictionary:
     assert naps.slept == []
 
 
-async def test_a_lock_that_is_held_for_200_ms_is_had_after_255(
+async def test_a_lock_held_for_200_ms_is_acquired_after_255(
     make: Callable[..., Twin], dictionary: SharedDict, naps: Pauses
 ) -> None:
     dictionary.add("a", "somebody's", 30)
@@ -82,7 +82,7 @@ async def test_a_lock_that_stays_held_is_given_up_after_the_timeout(
 ) -> None:
     dictionary.add("a", "somebody's", 30)
     began = clock()
-    with pytest.raises(LockTimeout, match=r"^timeout: the lock 'a' was not free within 5 s"):
+    with pytest.raises(LockTimeout, match=r"^timeout: .*'a'"):
         await make().acquire("a")
     assert clock() - began == pytest.approx(5)
     assert naps.slept[-3:] == [500, 500, 489]
@@ -100,7 +100,7 @@ async def test_an_object_holds_one_lock(make: Callable[..., Twin]) -> None:
     holder = make()
     await holder.acquire("a")
     for key in ("a", "b"):
-        with pytest.raises(AlreadyLocked, match=r"^locked: this object holds the lock 'a'"):
+        with pytest.raises(AlreadyLocked, match=r"^locked: .*'a'"):
             await holder.acquire(key)
     await holder.release()
     await holder.acquire("b")
@@ -120,7 +120,7 @@ async def test_after_a_timeout_the_object_may_be_used_again(
     await holder.release()
 
 
-async def test_what_is_not_held_cannot_be_released_or_extended(make: Callable[..., Twin]) -> None:
+async def test_a_lock_that_is_not_held_cannot_be_released_or_extended(make: Callable[..., Twin]) -> None:
     holder = make()
     for call in (holder.release, holder.expire):
         with pytest.raises(NotLocked, match=r"^unlocked"):
@@ -131,7 +131,7 @@ async def test_what_is_not_held_cannot_be_released_or_extended(make: Callable[..
         await holder.release()
 
 
-async def test_a_lock_frees_itself(make: Callable[..., Twin], clock: Clock, naps: Pauses) -> None:
+async def test_a_lock_expires(make: Callable[..., Twin], clock: Clock, naps: Pauses) -> None:
     first, second = make(exptime=2), make(exptime=2)
     await first.acquire("a")
     naps.after(1999, lambda: None)
@@ -146,7 +146,7 @@ async def test_a_holder_that_overran_does_not_free_the_lock_of_its_successor(
     await first.acquire("a")
     clock.advance(1)
     await second.acquire("a")
-    with pytest.raises(LockLost, match=r"^not found: the lock 'a' expired or was deleted"):
+    with pytest.raises(LockLost, match=r"^not found: .*'a'"):
         await first.expire()
     with pytest.raises(LockLost):
         await first.release()
@@ -173,7 +173,7 @@ async def test_a_lock_can_be_extended(make: Callable[..., Twin], dictionary: Sha
         await holder.release()
 
 
-async def test_keys_have_locks_of_their_own(make: Callable[..., Twin]) -> None:
+async def test_keys_have_separate_locks(make: Callable[..., Twin]) -> None:
     locks = [make(timeout=0) for _ in range(3)]
     for number, holder in enumerate(locks):
         await holder.acquire(number)
@@ -190,14 +190,14 @@ async def test_a_wrong_key_is_refused_and_nothing_is_held(make: Callable[..., Tw
 
 
 async def test_an_unknown_dictionary_is_named() -> None:
-    with pytest.raises(UnknownDict, match=r"There is no shared dictionary 'nowhere'"):
+    with pytest.raises(UnknownDict, match="'nowhere'"):
         Lock("nowhere").acquire("a")
 
 
 # --- blocks and decorators ---
 
 
-def test_a_block_holds_the_lock_and_is_told_how_long_it_waited(dictionary: SharedDict, naps: Pauses) -> None:
+def test_a_block_holds_the_lock_and_gets_the_seconds_waited(dictionary: SharedDict, naps: Pauses) -> None:
     dictionary.add("a", "somebody's", 30)
     naps.after(3, lambda: dictionary.delete("a"))
     with lock("a", dictionary, exptime=60) as waited:
@@ -217,7 +217,7 @@ async def test_an_async_block_holds_the_lock(dictionary: SharedDict, naps: Pause
     assert dictionary.get("a") is None
 
 
-async def test_an_exception_releases_the_lock_and_goes_on(dictionary: SharedDict) -> None:
+async def test_an_exception_releases_the_lock_and_is_propagated(dictionary: SharedDict) -> None:
     with pytest.raises(ZeroDivisionError), lock("a", dictionary):
         1 / 0  # noqa: B018
     assert dictionary.get("a") is None
@@ -227,7 +227,7 @@ async def test_an_exception_releases_the_lock_and_goes_on(dictionary: SharedDict
     assert dictionary.get("a") is None
 
 
-async def test_a_block_that_overran_is_told_in_the_log(
+async def test_a_block_that_overran_is_logged(
     dictionary: SharedDict, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with lock("a", dictionary, exptime=1):
@@ -308,7 +308,7 @@ async def test_decorated_generators_hold_the_lock_while_they_are_iterated(dictio
 # --- who vanishes ---
 
 
-def test_an_object_that_nobody_refers_to_frees_its_lock(dictionary: SharedDict) -> None:
+def test_a_garbage_collected_object_releases_its_lock(dictionary: SharedDict) -> None:
     Lock(dictionary).acquire("a")
     gc.collect()
     assert dictionary.get("a") is None
@@ -367,7 +367,7 @@ class Switched:
 
 
 @pytest.mark.parametrize("call", ["acquire", "release", "expire"])
-async def test_a_store_that_is_down_is_told(
+async def test_a_store_that_is_down_raises_unavailable(
     call: str, make: Callable[..., Twin], dictionary: SharedDict, redis_cache: str, settings: Any, tmp_path: Path
 ) -> None:
     holder = make()
@@ -391,7 +391,7 @@ async def test_a_store_that_is_down_is_told(
     switched.target = dictionary
 
 
-def test_a_lock_that_cannot_be_released_does_not_spoil_the_work(
+def test_a_block_does_not_fail_if_the_lock_cannot_be_released(
     dictionary: SharedDict, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with lock("a", dictionary):

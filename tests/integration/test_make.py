@@ -60,7 +60,7 @@ exit 1
 
 
 class Checkout:
-    """A folder with the Makefile and what it reads, and a `python3` of its own."""
+    """A folder with the Makefile and what it reads, and its own `python3`."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -97,7 +97,7 @@ class Checkout:
         )
 
     def calls(self, *arguments: str) -> list[str]:
-        """What a successful `make` let the Python of the virtual environment do, without the options of pip."""
+        """Return the commands that a successful `make` ran in the virtual environment, without the options of pip."""
         calls = self.folder / "calls"
         calls.write_text("")
         result = self.make(*arguments)
@@ -134,7 +134,7 @@ def test_the_demo_installs_its_own_requirements_once(checkout: Checkout) -> None
     assert checkout.calls("demo") == ["install requirements.txt", "manage.py demo"]
 
 
-def test_tests_add_their_requirements_to_those_of_the_demo(checkout: Checkout) -> None:
+def test_tests_add_their_requirements_to_the_requirements_of_the_demo(checkout: Checkout) -> None:
     assert checkout.calls("venv", "REQUIREMENTS=requirements.txt") == ["install requirements.txt"]
     assert checkout.calls("test") == ["install requirements-dev.txt", TESTS]
     assert checkout.calls("soak") == ["-m pytest -m soak"]
@@ -234,7 +234,7 @@ def dictionaries(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterato
             dictionary = LmdbDict("tests", 1024 * 1024)
             dictionary.set("key", "value")
             dictionary.close()
-            folders[name] = files.MEMORY / files.site_folder()
+            folders[name] = files.MEMORY_FOLDER / files.site_folder()
     monkeypatch.setenv("DJANGO_SECRET_KEY", keys["environment"])
     yield folders
     for folder in folders.values():
@@ -273,5 +273,5 @@ def test_clean_removes_nothing_while_the_demo_runs(
 
 def test_folders_are_named_as_the_package_names_them() -> None:
     module = os.environ["DJANGO_SETTINGS_MODULE"]
-    assert memory.MEMORY == files.MEMORY
+    assert memory.MEMORY == files.MEMORY_FOLDER
     assert {folder.name for folder in memory.folders(settings.SECRET_KEY, module)} == {files.site_folder()}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from resty_django.minute_series import records
-from resty_django.minute_series.series import ANNOUNCE, LONGEST_PAUSE, PERIOD, MinuteSeries, Pause
+from resty_django.minute_series.series import FLUSH_SECONDS, FlushPause, MinuteSeries
 from resty_django.sansio import arun, run
 from resty_django.shdict import SharedDict, Unavailable
 from tests.dictionaries import Clock
@@ -24,7 +24,7 @@ def series(dictionary: SharedDict, clock: Clock, **options: Any) -> MinuteSeries
 
 
 def total(one_process: MinuteSeries, name: str) -> int:
-    return records.History(run(one_process.load(name)), Count(), 0.0).total.number
+    return records.CountHistory(run(one_process.load(name)), Count(), 0.0).total.number
 
 
 async def test_sums_of_processes_are_added_once(dictionary: SharedDict, clock: Clock) -> None:
@@ -39,7 +39,7 @@ async def test_sums_of_processes_are_added_once(dictionary: SharedDict, clock: C
     assert first.news("a", (5,)) == (5,)
 
 
-def test_what_cannot_be_flushed_is_still_new(
+def test_counts_that_cannot_be_flushed_stay_unflushed(
     dictionary: SharedDict, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_process = series(dictionary, clock)
@@ -86,7 +86,7 @@ def test_names_are_listed_again_where_the_list_was_lost(dictionary: SharedDict, 
     dictionary.delete(NAMES)
     run(one_process.flush("a", (3,)))
     assert one_process.names() == []
-    clock.advance(ANNOUNCE)
+    clock.advance(600)
     run(one_process.flush("a", (4,)))
     assert one_process.names() == ["a"]
 
@@ -114,8 +114,8 @@ def test_a_record_that_nobody_adds_to_ends_with_its_life(dictionary: SharedDict,
 
 
 def test_the_pause_grows_with_each_failure_and_ends_with_a_success() -> None:
-    pause = Pause()
-    assert [pause.after(flushed=False) for _ in range(7)] == [2, 4, 8, 16, 32, LONGEST_PAUSE, LONGEST_PAUSE]
-    assert pause.after(flushed=True) == pause.seconds == PERIOD
-    shorter = Pause(longest=5.0)
+    pause = FlushPause()
+    assert [pause.after(flushed=False) for _ in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+    assert pause.after(flushed=True) == pause.seconds == FLUSH_SECONDS
+    shorter = FlushPause(longest=5.0)
     assert [shorter.after(flushed=False) for _ in range(3)] == [2, 4, 5]

@@ -14,7 +14,7 @@ from resty_django.cache import MLCache
 from resty_django.cache.mlcache import cache as cache_module
 from resty_django.limits import Concurrency, FixedWindow, LeakyBucket, Quota, bans, forget_quotas
 from resty_django.limits.models import LimitOverride, QuotaUsage
-from resty_django.limits.statistics.reporter import KEYS_LIFE, LIFE, stats
+from resty_django.limits.statistics.reporter import KEEP_SECONDS, TOP_KEYS_KEEP_SECONDS, stats
 from resty_django.minute_series.records import HOURS
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.models import ArchivedJob
@@ -116,8 +116,8 @@ def test_the_calls_of_the_page_delete_a_key_everywhere(
 def test_the_page_shows_the_retention_that_is_built_in() -> None:
     rows = {row[0]: row[2] for row in page("docs/privacy.md").table("data", "location", "retention")}
     text = " ".join(rows.values())
-    assert KEYS_LIFE == 2 * 3600
-    assert LIFE == 7 * 86_400
+    assert TOP_KEYS_KEEP_SECONDS == 2 * 3600
+    assert KEEP_SECONDS == 7 * 86_400
     assert HOURS == 48
     for phrase in ("2 hours", "7 days after the last decision", "2 days after the slow call"):
         assert phrase in text

@@ -27,7 +27,7 @@ from django.urls import URLResolver, get_resolver, resolve
 
 from resty_django.ids import stop
 from resty_django.qless.admin import LISTED
-from resty_django.qless.admin.base import NAV_ITEMS
+from resty_django.qless.admin.base import nav_items
 from resty_django.shdict import shdicts
 from tests.integration.html_pages import Html
 from tests.integration.ids.admin_tools import rule_data
@@ -103,7 +103,7 @@ def pages_of(model: str, sample: str, *names: str) -> Iterator[Page]:
 
 
 def acts(url: str, codename: str, effect: bool | None = True, **data: Any) -> Iterator[Page]:
-    """Yield the form of an action, whose URL is below that of its model, and the action."""
+    """Yield the form of an action, whose URL is below the model's URL, and the action."""
     address = f"admin/{url}"
     view, needed = view_of(address), f"{address.split('/')[1]}.{codename}"
     yield Page(address, (view, needed))
@@ -129,7 +129,7 @@ def sends(method: str, url: str, permission: str, status: int = 200, effect: boo
 def model_pages(
     path: str, sample: str, add: dict[str, Any], change: dict[str, Any], delete: dict[str, Any]
 ) -> Iterator[Page]:
-    """Yield the pages of a `ModelAdmin`: a change takes a permission of its own, but its form is shown without it."""
+    """Yield the pages of a `ModelAdmin`: a change requires its own permission, but its form is shown without it."""
     label, model = path.split("/")
     base = f"admin/{path}/"
     either = (view_of(base),)
@@ -419,7 +419,7 @@ def assert_sound(reply: Any, url: str) -> None:
         assert Html(text).wrong == [], url
         assert "alert(1)" in text or "<script>alert(1)" not in text
         assert "<script>alert(1)" not in text, url
-        # What the user has typed comes back in the field as it is.
+        # The typed text comes back in the field unchanged.
         text = re.sub(r' value="[^"]*"', "", text).replace("\xa0", " ")
     for line in text.split("\n"):
         assert not [char for char in line if not char.isprintable() and char not in "\t\r"], (url, ascii(line)[:300])
@@ -496,7 +496,7 @@ def filled(site: RoutesSite, action: Action) -> dict[str, Any]:
 
 
 def refusal(reply: Any) -> list[str]:
-    """Return the errors of a form, or those of the API."""
+    """Return the errors of a form or of the API."""
     text = text_of(reply)
     return re.findall(r"(?s)errorlist.*?</ul>", text) if "<html" in text else [text]
 
@@ -630,7 +630,7 @@ def rejecting(fault: str) -> Iterator[None]:
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="makes an SQLite database read-only or full")
 @pytest.mark.parametrize("fault", ["read-only", "full"])
 @pytest.mark.parametrize("action", DONE_ACTIONS, ids=str)
-def test_a_page_says_what_was_done_while_the_database_rejects_changes(
+def test_a_page_reports_an_action_while_the_database_rejects_changes(
     site: RoutesSite, settings: Any, monkeypatch: Any, caplog: Any, action: Action, fault: str
 ) -> None:
     """Operations on stores are done; without an entry in the history, the page says so, and the log has the entry."""
@@ -655,9 +655,9 @@ def test_a_page_says_what_was_done_while_the_database_rejects_changes(
         assert fault == "full" or [line for line in lines if "By user0." in line and "readonly database" in line]
 
 
-def test_the_index_lists_what_a_person_may_see(site: RoutesSite) -> None:
+def test_the_index_lists_the_pages_that_a_user_may_see(site: RoutesSite) -> None:
     """Each permission to view shows the lists that it opens, and no others; tabs lead to further lists of jobs."""
-    tabs = "|".join(model for model, _ in NAV_ITEMS if model not in {listed._meta.model_name for listed in LISTED})
+    tabs = "|".join({*nav_items()} - {str(listed._meta.model_name) for listed in LISTED})
     entry = re.compile(rf"admin/\w+/(?!(?:{tabs})/)\w+/")
     lists = {page.url: page.needs[0].split("|")[0] for page in PAGES if entry.fullmatch(page.url)}
     assert len(lists) > 10

@@ -47,7 +47,7 @@ log("end")
 
 
 class Run:
-    """A supervisor in a process of its own; what it and its children print goes to a file."""
+    """A supervisor in a separate process; its output and its children's output go to a file."""
 
     def __init__(self, log: pathlib.Path, *names: str) -> None:
         self.log = log
@@ -121,7 +121,7 @@ def test_a_child_that_dies_is_started_again(start: Callable[..., Run]) -> None:
     assert "log sleeper was ended by SIGKILL; restarting it in 0.5 s." in run.read()
 
 
-def test_a_child_that_keeps_dying_is_started_ever_more_slowly(start: Callable[..., Run]) -> None:
+def test_a_child_that_keeps_dying_is_restarted_after_growing_pauses(start: Callable[..., Run]) -> None:
     run = start("failing")
     run.wait_for(lambda: run.read().count("log failing") >= 3)
     assert re.findall(r"exit code 3; restarting it in ([\d.]+) s", run.read())[:3] == ["0.5", "1.0", "2.0"]

@@ -1,5 +1,7 @@
-"""All admin pages with marked texts. test_every_text.py runs this in a process of its own, since pages list the limits,
-caches and dictionaries that other tests have declared.
+"""All admin pages with marked texts.
+
+test_every_text.py runs this in a separate process, since pages list the limits, caches and dictionaries that other
+tests have declared.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import pytest
 from django.test import Client as Browser
 
 import resty_django
-from resty_django.cache import Stats, mlcaches
+from resty_django.cache import CacheStats, mlcaches
 from resty_django.ids.models import IdCounter
 from resty_django.limits import Decision
 from resty_django.limits.models import QuotaUsage
@@ -62,7 +64,7 @@ ENGLISH_NUMBER: Final = re.compile(
 )
 ISO_DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 UNGROUPED: Final = re.compile(r"(?<![\w.,:/#@=+&-])\d{5,}(?![\w…-]|[.:/]\w)")
-"""A number without thousands separators that is no part of a name, a shortened jid, a time or an address."""
+"""A number without thousands separators, except in a name, a shortened jid, a time or an address."""
 NOUNS: Final = "job|row|key|tag|call|limit|request|worker|queue|member|failure|number|rule|unit|process"
 WRONG_PLURAL: Final = re.compile(
     r"(?<![\w.,:/#-])(?:1 (?!(?:class|process|address|status|access)\b)[a-z]{2,}s\b|"
@@ -99,7 +101,7 @@ def count_much(client: Client) -> None:
     make_policy("many-things", algorithm="leaky_bucket", rate="41892/s", burst=41_892, key="ip")
     shdicts["default"].set_many({f"many-{number}": number for number in range(12_345)})
     counts = mlcaches["pages"].counter.now
-    for name in Stats.__slots__:
+    for name in CacheStats.__slots__:
         setattr(counts, name, 41_892)
     limit = Decision(allowed=True, limit=41_892, remaining=1, reset_after=1, retry_after=0)
     for _ in range(12_345):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.redis.errors import StoreDown
 from resty_django.shdict.errors import NotFound, Unavailable
 
@@ -14,10 +14,10 @@ from resty_django.shdict.errors import NotFound, Unavailable
 def outcome_of(error: Exception) -> tuple[list[str], list[str]]:
     """Change three objects, the second of which raises `error`; return the names of the changed ones, and errors."""
 
-    def run(target: int, data: dict[str, Any]) -> Change:
+    def run(target: int, data: dict[str, Any]) -> OperationResult:
         if target == 2:
             raise error
-        return Change("Changed.")
+        return OperationResult("Changed.")
 
     operation: Operation[int] = Operation("change", "Change", "change", run)
     outcome = operation.change({"a": 1, "b": 2, "c": 3}, {}, Refused, NotFound, StoreDown)

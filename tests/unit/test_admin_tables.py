@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import RequestFactory
 
-from resty_django.admin.tables import Column, Listing, Row, filter_form, listing, sort, table
+from resty_django.admin.tables import Column, Listing, Row, SortOrder, filter_form, listing, sort, table
 
 COLUMNS = (
     Column("name", "Name"),
@@ -93,11 +93,13 @@ def test_the_filter_form_keeps_other_parameters_but_no_page() -> None:
 
 def test_rows_are_sorted_numbers_first() -> None:
     rows = [Row({}, {"x": value}) for value in ("b", None, 2, "A", 1.5, "")]
-    assert [row.values["x"] for row in sort(rows, "x", False)] == [1.5, 2, "A", "b", None, ""]
-    assert [row.values["x"] for row in sort(rows, "x", True)] == ["b", "A", 2, 1.5, None, ""]
+    assert [row.values["x"] for row in sort(rows, SortOrder("x"))] == [1.5, 2, "A", "b", None, ""]
+    assert [row.values["x"] for row in sort(rows, SortOrder("x", descending=True))] == ["b", "A", 2, 1.5, None, ""]
 
 
 def test_a_table_can_be_sorted_only_by_what_the_caller_says() -> None:
     request = RequestFactory().get("/?o=name")
-    heads = table(request, COLUMNS, [], caption="", empty="", sorts=("calls",), order=("calls", True)).heads
+    heads = table(
+        request, COLUMNS, [], caption="", empty="", sorts=("calls",), order=SortOrder("calls", descending=True)
+    ).heads
     assert [(head.url, head.sorted) for head in heads] == [("", ""), ("?o=calls", "descending"), ("", ""), ("", "")]

@@ -23,7 +23,7 @@ def table() -> Any:
         sys.path[:] = before
 
 
-def test_the_ratio_is_that_of_each_round(table: Any) -> None:
+def test_the_ratio_is_computed_per_round(table: Any) -> None:
     """A round on a busy machine takes twice as long for both, which the ratio does not show."""
     (row,) = table.compare({"ours": [10, 20, 30], "peer": [5, 10, 10]}, (("ours", "peer"),))
 
@@ -40,7 +40,7 @@ def test_a_target_is_reached_by_the_median(table: Any, target: str, verdict: str
     assert row.verdict() == f"{target}: {verdict}"
 
 
-def test_a_figure_without_a_peer_has_a_target_of_its_own(table: Any) -> None:
+def test_a_figure_without_a_peer_has_its_own_target(table: Any) -> None:
     row = table.row("ours", [4, 3, 5], None, "us", "<= 3")
 
     assert row.cells() == ["ours", "4 us", "", "3 to 5", "<= 3: MISSED"]

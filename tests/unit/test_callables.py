@@ -53,9 +53,9 @@ async def test_results_are_complete(function: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("function", [rows, arows])
 async def test_generators_are_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match=f"returned the generator {function.__name__}, whose code has not run"):
+    with pytest.raises(TypeError, match=f"generator {function.__name__}"):
         call(function, "word")
-    with pytest.raises(TypeError, match="whose code has not run"):
+    with pytest.raises(TypeError, match="generator"):
         await acall(function, "word")
     assert completed(iter(["word"]))
 
@@ -70,14 +70,14 @@ async def test_a_coroutine_cannot_be_awaited_by_sync_code_within_a_loop() -> Non
         call(body, "word")
 
 
-async def test_stop_iteration_arrives() -> None:
-    """One that leaves a thread would never arrive in the loop."""
+async def test_stop_iteration_is_propagated() -> None:
+    """A StopIteration that leaves a thread would never reach the loop."""
     with pytest.raises(RuntimeError) as caught:
         await asyncio.wait_for(acall(next, iter(())), 5)
     assert isinstance(original(caught.value), StopIteration)
 
 
-def test_other_errors_stay() -> None:
+def test_other_errors_are_unchanged() -> None:
     for error in (ValueError("coroutine raised StopIteration"), RuntimeError("no"), StopIteration()):
         assert original(error) is error
     error = RuntimeError("The source is empty.")

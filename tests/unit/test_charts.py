@@ -9,9 +9,6 @@ import pytest
 from django.utils import timezone
 
 from resty_django.admin.chart_axes import (
-    DAY,
-    HOUR,
-    MINUTE,
     Axis,
     Scale,
     Unit,
@@ -20,7 +17,7 @@ from resty_django.admin.chart_axes import (
     time_axis,
     time_marks,
 )
-from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
+from resty_django.admin.charts import Chart, Series, sparkline
 
 START = 1_700_000_040
 """22:14 UTC."""
@@ -96,7 +93,7 @@ def test_narrow_screens_label_every_other_of_many_marks() -> None:
 def test_lines_have_gaps_and_single_points_are_dots() -> None:
     svg = chart(Series("hits", "Hits", [1.0, 0.5, None, 0.0]), unit=Unit.SHARE, labels="abcd").svg
     assert "resty-line" not in svg
-    line = Series("hits", "Hits", [1.0, 0.5, None, 0.0], LINE)
+    line = Series("hits", "Hits", [1.0, 0.5, None, 0.0], "line")
     svg = chart(line, unit=Unit.SHARE, labels="abcd").svg
     assert re.findall(r'resty-line resty-hits" d="([^"]*)"', svg) == ["M41.25 0L123.75 50M288.75 100"]
     assert re.findall(r'resty-dot resty-hits" cx="([\d.]+)" cy="([\d.]+)"', svg) == [("288.75", "100")]
@@ -105,9 +102,9 @@ def test_lines_have_gaps_and_single_points_are_dots() -> None:
 
 def test_columns_have_tooltips_with_the_drawn_values() -> None:
     series = [
-        Series("p50", "p50", [90.0, None, 0.25], LINE),
-        Series("p95", "p95", [3600.0, None, 1.5], LINE),
-        Series("jobs", "Jobs", [5, 0, 2], TABLE, Unit.COUNT),
+        Series("p50", "p50", [90.0, None, 0.25], "line"),
+        Series("p95", "p95", [3600.0, None, 1.5], "line"),
+        Series("jobs", "Jobs", [5, 0, 2], "table", Unit.COUNT),
     ]
     texts = re.findall(r"<title>([^<]*)</title></rect>", chart(*series, unit=Unit.SECONDS).svg)
     assert texts == ["a\np50: 1 min 30 s\np95: 1 h", "b\np50: –\np95: –", "c\np50: 250 ms\np95: 1.5 s"]
@@ -118,9 +115,9 @@ def test_columns_have_tooltips_with_the_drawn_values() -> None:
 def test_figure_has_a_legend_and_a_table_of_columns_with_values() -> None:
     html = str(
         chart(
-            Series("p50", "<p50>", [90.0, None, 0.25], LINE),
-            Series("p95", "p95", [3600.0, None, 1.5], LINE),
-            Series("jobs", "Jobs", [5, 0, 2], TABLE, Unit.COUNT),
+            Series("p50", "<p50>", [90.0, None, 0.25], "line"),
+            Series("p95", "p95", [3600.0, None, 1.5], "line"),
+            Series("jobs", "Jobs", [5, 0, 2], "table", Unit.COUNT),
             unit=Unit.SECONDS,
         )
     )
@@ -161,7 +158,7 @@ def test_top_of_an_axis_is_a_round_number(highest: float, top: float) -> None:
         (0, ["0", "5 ms", "10 ms"]),
         (3, ["0", "2 s", "4 s"]),
         (90, ["0", "1 min", "2 min"]),
-        (9 * DAY, ["0", "5 d", "10 d"]),
+        (9 * 86_400, ["0", "5 d", "10 d"]),
     ],
 )
 def test_scales_of_durations_are_round(highest: float, labels: list[str]) -> None:
@@ -184,13 +181,13 @@ def test_time_axis_has_marks_at_round_times_that_fit() -> None:
 
 
 def test_time_axis_is_in_the_current_time_zone() -> None:
-    hours = [START - START % HOUR + HOUR * number for number in range(48)]
+    hours = [START - START % 3600 + 3600 * number for number in range(48)]
     with timezone.override("UTC"):
-        assert time_axis(hours, HOUR).labels[0] == "Nov. 14, 2023, 22:00"
-        assert [text for _index, text in time_axis(hours, HOUR).marks][:3] == ["15 Nov", "06:00", "12:00"]
+        assert time_axis(hours, "hour").labels[0] == "Nov. 14, 2023, 22:00"
+        assert [text for _index, text in time_axis(hours, "hour").marks][:3] == ["15 Nov", "06:00", "12:00"]
     with timezone.override("Asia/Tokyo"):
-        assert time_axis(hours, HOUR).labels[0] == "Nov. 15, 2023, 07:00"
-        assert time_axis([START], MINUTE).labels == ["07:14"]
-        days = time_axis([START - START % DAY + DAY * number for number in range(30)], DAY)
+        assert time_axis(hours, "hour").labels[0] == "Nov. 15, 2023, 07:00"
+        assert time_axis([START], "minute").labels == ["07:14"]
+        days = time_axis([START - START % 86_400 + 86_400 * number for number in range(30)], "day")
         assert (days.labels[0], days.heading) == ("Nov. 14, 2023", "Day (UTC)")
         assert 4 <= len(days.marks) <= 6

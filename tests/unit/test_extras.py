@@ -52,17 +52,17 @@ def test_the_message_says_what_is_wrong_and_what_to_do() -> None:
 def test_only_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     extras.require("Lua rules need")
     monkeypatch.setitem(sys.modules, "django_redis", None)
-    with pytest.raises(MissingExtra, match="the package django-redis, which is not"):
+    with pytest.raises(MissingExtra, match="django-redis"):
         extras.require("It needs", "msgspec", "django_redis")
 
 
-def test_an_import_in_a_block_is_told_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_in_a_block_raises_the_same_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lupa", None)
-    with pytest.raises(MissingExtra, match="Lua rules need the package lupa,"), extras.needed("Lua rules need"):
+    with pytest.raises(MissingExtra, match="lupa"), extras.needed("Lua rules need"):
         import lupa  # noqa: F401
 
 
-def test_a_folder_of_the_site_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_the_site_does_not_count_as_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "celery").mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     for module in [name for name in sys.modules if name.partition(".")[0] == "celery"]:
@@ -75,6 +75,6 @@ def test_a_folder_of_the_site_is_no_package(tmp_path: Path, monkeypatch: pytest.
         sys.modules.pop("celery", None)  # the folder's
 
 
-def test_a_fault_of_another_module_stays_what_it_is() -> None:
+def test_an_error_in_another_module_stays_unchanged() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_module"), extras.needed("Lua rules need"):
         import no_such_module  # type: ignore[import-not-found]  # noqa: F401

@@ -1,4 +1,4 @@
-"""Processes of the fork server are like those of a new interpreter, as far as tests can tell."""
+"""Processes of the fork server behave like a new interpreter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_script_and_a_module_are_main(script: Path, tmp_path: Path) -> None:
     assert processes.run([PYTHON, "-m", "script", "c"], cwd=tmp_path).stdout.startswith(f"__main__ {script} ['c']")
 
 
-def test_settings_are_those_of_its_environment() -> None:
+def test_settings_come_from_the_environment() -> None:
     """And nothing is left of the environment of the tests or of another process."""
     text = """
         import os, sys
@@ -55,7 +55,7 @@ def test_settings_are_those_of_its_environment() -> None:
         assert ended.stdout == f"False False {name} {name}\n", ended.stderr
 
 
-def test_the_end_is_that_of_an_interpreter() -> None:
+def test_a_process_ends_like_an_interpreter() -> None:
     """Threads are waited for, then the functions of atexit run, then what was printed is written."""
     ended = code("""
         import atexit, threading, time
@@ -66,7 +66,7 @@ def test_the_end_is_that_of_an_interpreter() -> None:
     assert ended.stdout == "main\nthread\nat exit\n"
 
 
-def test_warnings_are_as_told() -> None:
+def test_warnings_follow_the_option() -> None:
     text = "import warnings; warnings.warn('careful')"
     assert "careful" in code(text).stderr
     assert code(text, PYTHONWARNINGS="ignore").stderr == ""
@@ -93,7 +93,7 @@ def test_signals() -> None:
         assert process.wait(30) == 7
 
 
-def test_a_session_of_its_own() -> None:
+def test_a_process_has_a_separate_session() -> None:
     text = "import os; print(os.getpgrp() == os.getpid())"
     for new_session in (False, True):
         process = processes.Process(
@@ -102,7 +102,7 @@ def test_a_session_of_its_own() -> None:
         assert process.communicate(timeout=30) == (f"{new_session}\n", None)
 
 
-def test_it_is_gone_when_it_has_ended() -> None:
+def test_a_process_that_ended_is_gone() -> None:
     process = processes.Process([PYTHON, "-c", "pass"])
     assert process.wait(30) == 0
     end = time.monotonic() + 30

@@ -42,7 +42,7 @@ class Tracked:
 
 
 def faults_of(entry: Tracked) -> list[str]:
-    """What would break or burden another machine, one text per fault."""
+    """Return a sentence for each reason why the file would break or burden another machine."""
     faults = []
     if entry.mode in LINK_MODES:
         faults.append(f"{entry.path} is a link or a submodule.")

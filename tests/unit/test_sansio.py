@@ -23,7 +23,7 @@ class Doubler:
     double, adouble = twins(_double)
 
 
-async def test_both_take_the_same_steps() -> None:
+async def test_sync_and_async_runners_perform_the_same_steps() -> None:
     doubler = Doubler()
     assert doubler.double(3, times=2) == await doubler.adouble(3, times=2) == 12
     with pytest.raises(TypeError, match="positional arguments"):

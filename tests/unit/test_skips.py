@@ -38,7 +38,7 @@ def test_an_unexpected_skip_fails(folder: pytest.Pytester, monkeypatch: pytest.M
     assert outcomes(folder) == (0, 0, 1)
 
 
-def test_expected_skips_and_failures_stay_what_they_are(folder: pytest.Pytester) -> None:
+def test_expected_skips_and_failures_stay_unchanged(folder: pytest.Pytester) -> None:
     reason = min(skips.EXPECTED)
     folder.makepyfile(
         f"""

@@ -41,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pip_env(wheel: Path) -> dict[str, str]:
-    """What lets `pip install resty-django` take the wheel."""
+    """Return the environment in which `pip install resty-django` installs the wheel."""
     return {"PIP_FIND_LINKS": str(wheel.parent), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
 
 

@@ -26,7 +26,7 @@ def part(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def unavailable(status: int, text: str) -> bool:
-    """Raise the error that a response tells of."""
+    """Raise the error that a response contains."""
     if status == 503 and "pip install" in text:
         raise ImproperlyConfigured(text)
     return False

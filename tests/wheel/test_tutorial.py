@@ -519,7 +519,7 @@ def reader(tmp_path: Path, pip_env: dict[str, str]) -> Iterator[Reader]:
         remove_dictionaries(match[1], "teashop.settings")
 
 
-def test_the_tutorial_leads_where_it_says(reader: Reader) -> None:
+def test_the_tutorial_works_as_described(reader: Reader) -> None:
     for chapter in CHAPTERS:
         for step in steps_of(chapter):
             reader.follow(step)

@@ -16,11 +16,12 @@ from resty_django.admin.base import ReadOnlyAdmin, object_page, viewer_page
 from resty_django.admin.export import query_without
 from resty_django.admin.formatting import number, unavailable
 from resty_django.admin.forms import delete_key
-from resty_django.admin.operations import Change, Operation
-from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.operations import Operation, OperationResult
+from resty_django.admin.statistics import KeyView, key_of, why
 from resty_django.admin.tables import (
     Listing,
     Row,
+    SortOrder,
     changed,
     filter_form,
     heads_of,
@@ -38,27 +39,25 @@ from ..mlcache.cache import MLCache
 from ..models import Cache
 from . import columns, items
 from .forms import PurgeForm
-from .statistics import PERIODS, Figures, dictionary_text, kind_of, options
+from .statistics import CHART_PERIODS, CacheFigures, dictionary_text, kind_of, options
 from .stores import statuses, troubles
 from .tags import TagForm, latest_tags
 
 TEMPLATES: Final = "admin/resty_cache/cache"
-ROWS: Final = 8
-"""Rows per page of a table of a cache's page."""
 
 
-def _delete_key(obj: Cache, data: dict[str, Any]) -> Change:
+def _delete_key(obj: Cache, data: dict[str, Any]) -> OperationResult:
     items.delete(_usable_cache(all_caches().get(obj.name)), data["key"])
-    text = Key.of(data["key"]).text
+    text = KeyView.of(data["key"]).text
     message = format_html(_('Deleted the key <code class="resty-id">{}</code>.'), text)
-    return Change(f"Deleted the key “{text}”.", message)
+    return OperationResult(f"Deleted the key “{text}”.", message)
 
 
-def _invalidate_tag(obj: Cache, data: dict[str, Any]) -> Change:
+def _invalidate_tag(obj: Cache, data: dict[str, Any]) -> OperationResult:
     items.invalidate_tag(_usable_cache(all_caches().get(obj.name)), data["tag"])
-    text = Key.of(data["tag"]).text
+    text = KeyView.of(data["tag"]).text
     message = format_html(_('Invalidated the tag <code class="resty-id">{}</code>.'), text)
-    return Change(f"Invalidated the tag “{text}”.", message)
+    return OperationResult(f"Invalidated the tag “{text}”.", message)
 
 
 def _purge_form(data: Any, obj: Cache) -> PurgeForm:
@@ -83,11 +82,11 @@ def _losses(obj: Cache) -> dict[str, Any]:
     return {"places": places, "others": neighbours, "counts_go": counts_go, "keys": keys}
 
 
-def _purge(obj: Cache, data: dict[str, Any]) -> Change:
+def _purge(obj: Cache, data: dict[str, Any]) -> OperationResult:
     free = bool(data.get("free"))
     items.purge(_usable_cache(all_caches().get(obj.name)), free)
     message = _("Purged the cache and freed its memory.") if free else _("Purged the cache.")
-    return Change(f"Purged the cache{' and freed its memory' if free else ''}.", message)
+    return OperationResult(f"Purged the cache{' and freed its memory' if free else ''}.", message)
 
 
 class CacheAdmin(ReadOnlyAdmin[Cache]):
@@ -129,7 +128,7 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
 
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
-        rows = [Figures(cache) for cache in facts().caches]
+        rows = [CacheFigures(cache) for cache in facts().caches]
         note = _(
             "Calls in the last hour, in all processes, by level. Processes flush their counts about once per second, "
             "together with calls that reach the source."
@@ -137,13 +136,13 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         caches = listed_table(
             listing(request, columns.LIST, rows),
             self._row,
-            caption=capfirst(self.opts.verbose_name_plural),
+            caption=str(capfirst(self.opts.verbose_name_plural)),
             export="caches",
             note=note,
         )
         return self.list_page(request, caches, notes=troubles(), filter=filter_form(request), live=True)
 
-    def _row(self, figures: Figures) -> Row:
+    def _row(self, figures: CacheFigures) -> Row:
         cells = {"name": self.link(figures.name), "kind": figures.kind}
         if figures.error:
             return Row(cells | {"error": unavailable(figures.error)})
@@ -159,8 +158,11 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         """
         info = all_caches()[obj.name]
         usable = info.cache is not None
-        cache_figures, tags = Figures(facts_of(info)), self._tags(request, obj, info)
-        period, of_tables = request.GET.get("period", "hour"), [f"{of}-{name}" for name in columns.PAGE for of in "op"]
+        cache_figures, tags = CacheFigures(facts_of(info)), self._tags(request, obj, info)
+        period, of_tables = (
+            request.GET.get("period", "hour"),
+            [f"{of}-{name}" for name in columns.TABLES for of in "op"],
+        )
         found = self._items(request, obj, info)
         stores = _listing(request, "stores", statuses(info))
         may_view_items = self.may(request, "view_cache_items", obj)
@@ -176,7 +178,9 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
                 *("stores" for store in stores if store.trouble),
             ],
             "charts": cache_figures.charts(period),
-            "periods": [(changed(request, period=name), label, name == period) for name, label in PERIODS.items()],
+            "periods": [
+                (changed(request, period=name), label, name == period) for name, label in CHART_PERIODS.items()
+            ],
             "missed": _listing(request, "missed", cache_figures.missed, "-callbacks"),
             "slow": _listing(request, "slow", cache_figures.slow, "-longest"),
             "options": options(info),
@@ -211,22 +215,22 @@ class CacheAdmin(ReadOnlyAdmin[Cache]):
         try:
             cache = _usable_cache(info)
             if key:
-                return {"key": Key.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
+                return {"key": KeyView.of(key), "typed": query.get("key", ""), "item": items.find(cache, key)}
             page_number = int(page) if page.isdecimal() and len(page) < 10 else 1
             order = order_of(request, columns.ITEMS)
             return {
                 "text": prefix,
-                "listed": items.search(cache, prefix, page_number, reverse=order[1]),
-                "item_heads": heads_of(request, columns.ITEMS, order if order[0] else ("key", False)),
+                "listed": items.search(cache, prefix, page_number, reverse=order.descending),
+                "item_heads": heads_of(request, columns.ITEMS, order or SortOrder("key")),
                 "pages": changed(request, page=None),
             }
         except Exception as error:  # e.g. a dictionary that cannot be used
-            return {"key": Key.of(key), "text": prefix, "fault": why(error)}
+            return {"key": KeyView.of(key), "text": prefix, "fault": why(error)}
 
 
 def _listing(request: HttpRequest, name: str, rows: Iterable[Any], default: str = "") -> Listing[Any]:
-    """Return a table of a cache's page, sorted as the URL says."""
-    return listing(request, columns.PAGE[name], rows, name=name, find="", default=default, size=ROWS)
+    """Return a table of a cache's page with eight rows, sorted as the URL says."""
+    return listing(request, columns.TABLES[name], rows, name=name, find="", default=default, size=8)
 
 
 def _usable_cache(info: CacheInfo | None) -> items.Cache:

@@ -24,33 +24,34 @@ LIST: Final = (
     *(Column(kind, label, number=True, of=_of_calls(kind)) for kind, (label, _help) in LEVELS.items()),
     Column("error", _("Last hour"), sorts=False),
 )
-MISSED: Final = (
-    Column("key", _("Key"), of="text"),
-    Column("callbacks", _("Callbacks"), number=True, of="times"),
-)
-SLOW: Final = (
-    Column("key", _("Key"), of="text"),
-    Column("longest", _("Longest"), number=True, of="seconds"),
-    Column("when", _("When"), time=True),
-    Column("callbacks", _("Callbacks"), number=True, of="times"),
-)
-STORES: Final = (
-    Column("store", _("Store")),
-    Column("uses", _("Used for")),
-    Column("status", _("Status"), of=lambda store: store.trouble.error if store.trouble else ""),
-    Column("calls", _("Calls without it"), number=True, of="trouble.calls"),
-    Column("waiting", _("Waiting deletions"), number=True, of="pending"),
-)
-TAGS: Final = (
-    Column("tag", _("Tag"), of="key.text"),
-    Column("invalidations", _("Invalidations"), number=True, of="times"),
-    Column("last", _("Last"), time=True, of="when"),
-)
 ITEMS: Final = (
     Column("key", _("Key"), of="key.text"),
     Column("life", _("Time to live"), sorts=False),
     Column("levels", _("Levels"), sorts=False),
     Column("size", _("Size"), sorts=False),
 )
-PAGE: Final = {"missed": MISSED, "slow": SLOW, "stores": STORES, "tags": TAGS}
+TABLES: Final = {
+    "missed": (
+        Column("key", _("Key"), of="text"),
+        Column("callbacks", _("Callbacks"), number=True, of="times"),
+    ),
+    "slow": (
+        Column("key", _("Key"), of="text"),
+        Column("longest", _("Longest"), number=True, of="seconds"),
+        Column("when", _("When"), time=True),
+        Column("callbacks", _("Callbacks"), number=True, of="times"),
+    ),
+    "stores": (
+        Column("store", _("Store")),
+        Column("uses", _("Used for")),
+        Column("status", _("Status"), of=lambda store: store.trouble.error if store.trouble else ""),
+        Column("calls", _("Calls without it"), number=True, of="trouble.calls"),
+        Column("waiting", _("Waiting deletions"), number=True, of="pending"),
+    ),
+    "tags": (
+        Column("tag", _("Tag"), of="key.text"),
+        Column("invalidations", _("Invalidations"), number=True, of="times"),
+        Column("last", _("Last"), time=True, of="when"),
+    ),
+}
 """The tables of a cache's page that the URL sorts by `o-<name>`."""

@@ -11,21 +11,21 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.chart_axes import HOUR, MINUTE, Unit, time_axis
-from resty_django.admin.charts import LINE, TABLE, Chart, Series, sparkline
+from resty_django.admin.chart_axes import TimeUnit, Unit, time_axis
+from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.formatting import NONE, duration, local_time, number, percent
-from resty_django.admin.statistics import Key, why
-from resty_django.minute_series.records import Span, summed
+from resty_django.admin.statistics import KeyView, why
+from resty_django.minute_series.records import PeriodCounts, summed
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.shdict import SharedDict
 from resty_django.text import printable
 
-from ..backend.store import Store
+from ..backend.store import BackendStore
 from ..broadcasts.events import EventChannel
 from ..facts import CacheFacts
 from ..inventory import CacheInfo
 from ..mlcache.cache import MLCache
-from ..statistics.counts import History, Slow, Stats
+from ..statistics.counts import CacheHistory, CacheStats, Slow
 
 LEVELS: Final = {
     "l1": (gettext_lazy("L1"), gettext_lazy("the memory of the process")),
@@ -35,14 +35,13 @@ LEVELS: Final = {
     "misses": (gettext_lazy("Misses"), gettext_lazy("not found, without a callback")),
     "errors": (gettext_lazy("Errors"), gettext_lazy("the call raised")),
 }
-REASONS: Final = {
+MISS_REASONS: Final = {
     "new": gettext_lazy("Never there"),
     "expired": gettext_lazy("Expired"),
     "invalidated": gettext_lazy("Invalidated"),
     "evicted": gettext_lazy("Evicted"),
 }
-PERIODS: Final = {"hour": gettext_lazy("Last hour"), "days": gettext_lazy("Last two days")}
-LONGEST_OPTION: Final = 500
+CHART_PERIODS: Final = {"hour": gettext_lazy("Last hour"), "days": gettext_lazy("Last two days")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class SlowKey:
 
     @classmethod
     def of(cls, slow: Slow) -> SlowKey:
-        key = Key.of(slow.key)
+        key = KeyView.of(slow.key)
         return cls(
             key.text, token_of(slow.key), duration(slow.seconds), local_time(slow.when), slow.times, slow.seconds
         )
@@ -88,7 +87,7 @@ class MissedKey:
 
     @classmethod
     def of(cls, entry: FrequentKey) -> MissedKey:
-        key = Key.of(entry.key)
+        key = KeyView.of(entry.key)
         least = entry.times - entry.error
         count = f"{number(least)} – {number(entry.times)}" if entry.error else number(entry.times)
         return cls(key.text, token_of(entry.key), count, entry.times)
@@ -99,7 +98,7 @@ class Callbacks:
     """Figures of callbacks in a period. `saved`: calls that needed none; `saved_time`: what they would have taken."""
 
     label: str
-    stats: Stats
+    stats: CacheStats
 
     @property
     def mean(self) -> str:
@@ -116,7 +115,7 @@ class Callbacks:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CacheFigures:
     """The state of a cache as texts and charts; `error` says why its counts are unavailable."""
 
     facts: CacheFacts
@@ -138,11 +137,11 @@ class Figures:
         return why(self.facts.error) if self.facts.error else ""
 
     @property
-    def history(self) -> History:
+    def history(self) -> CacheHistory:
         return self.facts.history
 
     @property
-    def hour(self) -> Stats:
+    def hour(self) -> CacheStats:
         return self.history.hour
 
     @property
@@ -199,9 +198,9 @@ class Figures:
     def charts(self, period: str) -> list[Chart]:
         """Misses by reason, hit ratio and calls of the last hour by minute, or of the last two days by hour."""
         if period == "hour":
-            return span_charts(self.history.minutes, MINUTE, self.words)
+            return span_charts(self.history.minutes, "minute", self.words)
         summary = _("%(calls)s calls in the last two days") % {"calls": number(self.history.days.calls)}
-        return span_charts(self.history.hours, HOUR, summary)
+        return span_charts(self.history.hours, "hour", summary)
 
     @property
     def slow(self) -> list[SlowKey]:
@@ -215,11 +214,11 @@ class Figures:
 
 def token_of(key: str) -> str:
     """Return the token of a listed key; "" if it was shortened or changed."""
-    return "" if key.endswith("…") or "\ufffd" in key else Key.of(key).token
+    return "" if key.endswith("…") or "\ufffd" in key else KeyView.of(key).token
 
 
 def kind_of(info: CacheInfo) -> str:
-    if isinstance(info.cache, Store):
+    if isinstance(info.cache, BackendStore):
         return _("Django cache")
     return _("cache") if info.cache is not None else NONE if info.error else _("cache in other processes")
 
@@ -228,32 +227,32 @@ def dictionary_text(dictionary: SharedDict) -> str:
     return f"{dictionary.name} ({dictionary.engine})"
 
 
-def levels_of(spans: Sequence[Span[Stats]]) -> list[Series]:
+def levels_of(spans: Sequence[PeriodCounts[CacheStats]]) -> list[Series]:
     """Return the calls by level, as bars with errors at the bottom, so that even a few are visible."""
     return _bars(spans, {kind: label for kind, (label, _help) in LEVELS.items()})
 
 
-def _bars(spans: Sequence[Span[Stats]], labels: Mapping[str, Any]) -> list[Series]:
+def _bars(spans: Sequence[PeriodCounts[CacheStats]], labels: Mapping[str, Any]) -> list[Series]:
     return [Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in labels.items()]
 
 
-def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> list[Chart]:
+def span_charts(spans: Sequence[PeriodCounts[CacheStats]], unit: TimeUnit, summary: str) -> list[Chart]:
     """Return the charts of misses, hit ratio and calls for spans of a minute or an hour."""
-    axis = time_axis([span.start for span in spans], seconds)
+    axis = time_axis([span.start for span in spans], unit)
     ratios = [span.counts.hit_ratio if span.counts.calls else None for span in spans]
     calls = [span.counts.calls for span in spans]
-    by_minute = seconds == MINUTE
+    by_minute = unit == "minute"
     callback_times = [
         span.counts.callback_seconds / span.counts.callbacks if span.counts.callbacks else None for span in spans
     ]
     known = [ratio for ratio in ratios if ratio is not None]
-    stats = summed((span.counts for span in spans), Stats())
-    reasons = [(str(label), getattr(stats, kind)) for kind, label in REASONS.items()]
+    stats = summed((span.counts for span in spans), CacheStats())
+    reasons = [(str(label), getattr(stats, kind)) for kind, label in MISS_REASONS.items()]
     missed = sum(count for _label, count in reasons)
     return [
         Chart(
             _("Misses by reason"),
-            _bars(spans, REASONS),
+            _bars(spans, MISS_REASONS),
             axis,
             y_label=_("misses per minute") if by_minute else _("misses per hour"),
             summary=", ".join(f"{label} {percent(count / missed)}" for label, count in reasons if count) or _("none"),
@@ -262,10 +261,10 @@ def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> lis
         Chart(
             _("Hit ratio"),
             [
-                Series("hits", _("Hits"), ratios, LINE),
-                Series("calls", _("Calls"), calls, TABLE, Unit.COUNT),
-                Series("callbacks", _("Callbacks"), [span.counts.callbacks for span in spans], TABLE, Unit.COUNT),
-                Series("callback", _("Mean time"), callback_times, TABLE, Unit.SECONDS),
+                Series("hits", _("Hits"), ratios, "line"),
+                Series("calls", _("Calls"), calls, "table", Unit.COUNT),
+                Series("callbacks", _("Callbacks"), [span.counts.callbacks for span in spans], "table", Unit.COUNT),
+                Series("callback", _("Mean time"), callback_times, "table", Unit.SECONDS),
             ],
             axis,
             y_label=_("calls answered by L1, L2 or a stale value"),
@@ -278,8 +277,8 @@ def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> lis
         Chart(
             _("Calls"),
             [
-                Series("calls", _("Calls"), calls, TABLE),
-                Series("hits", _("Hits"), ratios, TABLE, Unit.SHARE),
+                Series("calls", _("Calls"), calls, "table"),
+                Series("hits", _("Hits"), ratios, "table", Unit.SHARE),
                 *levels_of(spans),
             ],
             axis,
@@ -291,23 +290,23 @@ def span_charts(spans: Sequence[Span[Stats]], seconds: int, summary: str) -> lis
     ]
 
 
-def share(stats: Stats, kind: str) -> str:
+def share(stats: CacheStats, kind: str) -> str:
     return percent(getattr(stats, kind) / stats.calls) if stats.calls else NONE
 
 
-def mean(stats: Stats) -> str:
+def mean(stats: CacheStats) -> str:
     return duration(stats.callback_seconds / stats.callbacks) if stats.callbacks else NONE
 
 
 def options(info: CacheInfo) -> list[tuple[str, str]]:
-    """Return the cache's options as names and texts."""
-    return [(name, printable(text, LONGEST_OPTION)) for name, text in _options(info.cache)]
+    """Return the cache's options as names and texts of at most 500 characters."""
+    return [(name, printable(text, 500)) for name, text in _options(info.cache)]
 
 
-def _options(cache: MLCache | Store | None) -> Iterator[tuple[str, str]]:
+def _options(cache: MLCache | BackendStore | None) -> Iterator[tuple[str, str]]:
     if cache is None:
         return
-    if isinstance(cache, Store):
+    if isinstance(cache, BackendStore):
         yield "LOCATION", dictionary_text(cache.dictionary)
         for name, value in cache.options._asdict().items():
             yield name.upper(), value_text(value)
@@ -319,7 +318,7 @@ def _options(cache: MLCache | Store | None) -> Iterator[tuple[str, str]]:
     yield "shm_stats", dictionary_text(cache.counter.dictionary)
     yield "lru_size", number(cache.lru.max_items)
     yield "ipc", "events" if isinstance(cache.channel, EventChannel) else value_text(cache.channel)
-    for name, value in cache.compression.items():
+    for name, value in cache.setup.compression.items():
         yield name, value_text(value)
     for option in fields(cache.options):
         yield option.name, value_text(getattr(cache.options, option.name))

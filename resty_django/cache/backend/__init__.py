@@ -33,18 +33,16 @@ from resty_django.shdict import NoMemory, Unavailable
 from resty_django.shdict.patterns import escaped
 from resty_django.text.durations import Duration, parse_duration
 
-from ..backend_options import REVERSE, default_timeout, options_of
-from ..statistics.counts import Stats
+from ..backend_options import REVERSE_OPTION, default_timeout, options_of
+from ..statistics.counts import CacheStats
 from ..storage.records import key_text
 from ..tags.names import Tags
-from .locks import CacheLock
-from .reading import Reader
-from .store import Store, stores
+from .locks import MAX_TIMEOUT_SECONDS, CacheLock
+from .reading import BackendReader
+from .store import BackendStore, stores
 
-LONGEST: Final = 1e10
-"""Maximum timeout in seconds; longer ones are reduced to it."""
-BATCH: Final = 500
-"""Number of keys that `delete_pattern` deletes per step."""
+DELETED_KEYS_PER_STEP: Final = 500
+"""Number of keys that `delete_pattern` deletes at once."""
 R = TypeVar("R")
 
 _ABSENT: Final = object()
@@ -68,13 +66,13 @@ class MLCacheBackend(BaseCache):
         self._params = params
         self._location = location
         self._options = params.get("OPTIONS") or {}
-        self._store: Store | None = None
-        self._reader: Reader | None = None
+        self._store: BackendStore | None = None
+        self._reader: BackendReader | None = None
         self._own_check = type(self).validate_key is not BaseCache.validate_key
         _all.add(self)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> BackendStore:
         """Return the store shared by the caches with this LOCATION. Raise `ImproperlyConfigured`, here rather than in
         `__init__`, because Django's system checks create all caches."""
         if self._store is None:
@@ -83,45 +81,41 @@ class MLCacheBackend(BaseCache):
         return self._store
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> BackendReader:
         """Return the reads of the store."""
         if self._reader is None:
-            self._reader = Reader(self.store)
+            self._reader = BackendReader(self.store)
         return self._reader
 
     # --- reading ---
 
-    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+    def get(self, key: object, default: object = None, version: int | None = None) -> Any:
         name = self.make_key(key, version)
         store = self._store or self.store
         try:
             item = store.find(name)
-            if item is not None and item[1] >= store.now():
+            if item is not None and item.expires >= store.now():
                 store.to_end(name)
                 store.counts.l1 += 1
-                value, make = item[0]
-                return value if make is None else make(value)
+                return item.value.for_reader()
         except KeyError:  # just deleted by another thread
             pass
-        reply = (self._reader or self.reader).read(self._checked(name))
-        return default if reply is None else reply[0]
+        return (self._reader or self.reader).read(self._checked(name), default)
 
-    async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+    async def aget(self, key: object, default: object = None, version: int | None = None) -> Any:
         name = self.make_key(key, version)
         store = self._store or self.store
         try:
             item = store.find(name)
-            if item is not None and item[1] >= store.now():
+            if item is not None and item.expires >= store.now():
                 store.to_end(name)
                 store.counts.l1 += 1
-                value, make = item[0]
-                return value if make is None else make(value)
+                return item.value.for_reader()
         except KeyError:
             pass
-        reply = await (self._reader or self.reader).aread(self._checked(name))
-        return default if reply is None else reply[0]
+        return await (self._reader or self.reader).aread(self._checked(name), default)
 
-    def _get_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[dict[Any, Any]]:
+    def _get_many(self, keys: Iterable[object], version: int | None = None) -> Steps[dict[Any, Any]]:
         names = {key: self.make_key(key, version) for key in keys}
         values = self.reader.find_many(names.values())
         missing = [self._checked(name) for name in dict.fromkeys(names.values()) if name not in values]
@@ -132,7 +126,7 @@ class MLCacheBackend(BaseCache):
     get_many, aget_many = twins(_get_many)
 
     def get_or_set(
-        self, key: Any, default: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+        self, key: object, default: object, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Return the value, or store and return `default`, or the return value of the function `default`.
 
@@ -155,7 +149,7 @@ class MLCacheBackend(BaseCache):
                 lock.__exit__(None, None, None)
 
     async def aget_or_set(
-        self, key: Any, default: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+        self, key: object, default: object, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Do the same as `get_or_set`. The function may be a coroutine function; a sync function runs in a thread."""
         value = await self.aget(key, _ABSENT, version)
@@ -183,15 +177,15 @@ class MLCacheBackend(BaseCache):
         if self.store.options.on_error == "raise":
             raise
 
-    def _ttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
+    def _ttl(self, key: object, version: int | None = None) -> Steps[int | None]:
         """Return the seconds until the key expires, rounded up; None if it never does, 0 if it does not exist."""
         return _rounded_up((yield from self._remaining(key, version)), 1)
 
-    def _pttl(self, key: Any, version: int | None = None) -> Steps[int | None]:
+    def _pttl(self, key: object, version: int | None = None) -> Steps[int | None]:
         """Like `ttl`, in milliseconds."""
         return _rounded_up((yield from self._remaining(key, version)), 1000)
 
-    def _remaining(self, key: Any, version: int | None) -> Steps[float | None]:
+    def _remaining(self, key: object, version: int | None) -> Steps[float | None]:
         return self.store.or_else(0.0, self.store.remaining(self._name(key, version)))
 
     ttl, attl = twins(_ttl)
@@ -226,8 +220,8 @@ class MLCacheBackend(BaseCache):
 
     def _set(
         self,
-        key: Any,
-        value: Any,
+        key: object,
+        value: object,
         timeout: Duration | None = DEFAULT_TIMEOUT,
         version: int | None = None,
         *,
@@ -238,8 +232,8 @@ class MLCacheBackend(BaseCache):
 
     def _add(
         self,
-        key: Any,
-        value: Any,
+        key: object,
+        value: object,
         timeout: Duration | None = DEFAULT_TIMEOUT,
         version: int | None = None,
         *,
@@ -248,21 +242,25 @@ class MLCacheBackend(BaseCache):
         """Store a value if the key does not exist. `tags`: see `invalidate_tags`."""
         return self.store.or_else(False, self.store.add(self._name(key, version), value, self._life(timeout), tags))
 
-    def _touch(self, key: Any, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None) -> Steps[bool]:
+    def _touch(
+        self, key: object, timeout: Duration | None = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Steps[bool]:
         return self.store.or_else(False, self.store.touch(self._name(key, version), self._life(timeout)))
 
-    def _delete(self, key: Any, version: int | None = None) -> Steps[bool]:
+    def _delete(self, key: object, version: int | None = None) -> Steps[bool]:
         return self.store.delete(self._name(key, version))
 
-    def _expire(self, key: Any, timeout: Duration | None, version: int | None = None) -> Steps[bool]:
+    def _expire(self, key: object, timeout: Duration | None, version: int | None = None) -> Steps[bool]:
         """Do the same as `touch`."""
         return self._touch(key, timeout, version)
 
-    def _persist(self, key: Any, version: int | None = None) -> Steps[bool]:
+    def _persist(self, key: object, version: int | None = None) -> Steps[bool]:
         """Remove the time to live. Return whether the key exists."""
         return self._touch(key, None, version)
 
-    def _incr(self, key: Any, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None) -> Steps[Any]:
+    def _incr(
+        self, key: object, delta: int = 1, version: int | None = None, *, ttl: Duration | None = None
+    ) -> Steps[Any]:
         """Add to a number, keeping its time to live, and return the sum.
 
         `ttl`: if the key does not exist, it starts at 0 and lives for this number of seconds (0: forever). Without it,
@@ -283,7 +281,7 @@ class MLCacheBackend(BaseCache):
         failed = yield from self.store.set_many(values, self._life(timeout), tags)
         return [key for key, name in names.items() if name in failed]
 
-    def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> Steps[None]:
+    def _delete_many(self, keys: Iterable[object], version: int | None = None) -> Steps[None]:
         yield from self.store.delete_many(dict.fromkeys(self._name(key, version) for key in keys))
 
     set, aset = twins(_set, _awrite)
@@ -300,7 +298,7 @@ class MLCacheBackend(BaseCache):
         """Delete the keys of this cache and version that match a pattern of `iter_keys`. Return their number."""
         deleted = 0
         names = self.reader.keys(self._pattern(pattern, version))
-        while part := list(islice(names, BATCH)):
+        while part := list(islice(names, DELETED_KEYS_PER_STEP)):
             deleted += run(self.store.delete_many(part))
         return deleted
 
@@ -310,7 +308,7 @@ class MLCacheBackend(BaseCache):
         part: list[str] = []
         async for name in self.reader.akeys(self._pattern(pattern, version)):
             part.append(name)
-            if len(part) == BATCH:
+            if len(part) == DELETED_KEYS_PER_STEP:
                 deleted += await self.store.awrite(self.store.delete_many(part))
                 part = []
         return deleted + (await self.store.awrite(self.store.delete_many(part)))
@@ -331,7 +329,7 @@ class MLCacheBackend(BaseCache):
 
     def lock(
         self,
-        key: Any,
+        key: object,
         version: int | None = None,
         timeout: Duration | None = None,
         sleep: float = 0.1,
@@ -354,7 +352,7 @@ class MLCacheBackend(BaseCache):
         """
         return self.store.update(timeout)
 
-    def _stats(self) -> Steps[Stats]:
+    def _stats(self) -> Steps[CacheStats]:
         """Return the counts of `get` calls of all processes, except possibly for the last second."""
         return self.store.counter.total()
 
@@ -363,11 +361,11 @@ class MLCacheBackend(BaseCache):
 
     # --- keys and times ---
 
-    def make_key(self, key: Any, version: int | None = None) -> str:
+    def make_key(self, key: object, version: int | None = None) -> str:
         name = self.key_func(key, self.key_prefix, self.version if version is None else version)
         return name if type(name) is str else key_text(name)
 
-    def _name(self, key: Any, version: int | None) -> str:
+    def _name(self, key: object, version: int | None) -> str:
         return self._checked(self.make_key(key, version))
 
     def _pattern(self, pattern: str, version: int | None) -> str:
@@ -379,13 +377,14 @@ class MLCacheBackend(BaseCache):
 
     def _reversing(self, version: int | None) -> Callable[[str], str]:
         """Return the function that converts a name in L2 to the key that the site uses."""
-        reverse = self._options.get(REVERSE)
+        reverse = self._options.get(REVERSE_OPTION)
         if reverse is not None:
-            return reverse if callable(reverse) else import_string(reverse)  # type: ignore[no-any-return]
+            key_of: Callable[[str], str] = reverse if callable(reverse) else import_string(reverse)
+            return key_of
         if self.key_func is not default_key_func:
             raise ImproperlyConfigured(
-                f"keys() and iter_keys() of a cache with a KEY_FUNCTION need OPTIONS[{REVERSE!r}]. Set it to the "
-                "dotted path of a function that takes the result of KEY_FUNCTION and returns the key."
+                f"keys() and iter_keys() of a cache with a KEY_FUNCTION need OPTIONS[{REVERSE_OPTION!r}]. Set it to "
+                "the dotted path of a function that takes the result of KEY_FUNCTION and returns the key."
             )
         start = len(self.make_key("", version))
         return lambda name: name[start:]
@@ -403,7 +402,7 @@ class MLCacheBackend(BaseCache):
             return 0
         if isinstance(timeout, str | timedelta):
             timeout = _seconds(timeout)
-        return min(timeout, LONGEST) if timeout > 0 else -1
+        return min(timeout, MAX_TIMEOUT_SECONDS) if timeout > 0 else -1
 
 
 def _seconds(timeout: str | timedelta) -> float:

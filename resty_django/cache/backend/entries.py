@@ -24,25 +24,31 @@ from uuid import UUID
 import msgspec
 from django.utils.safestring import SafeString
 
-from ..storage.compression import LIMIT, Compressor, NotDecompressed, decompressed
-from ..storage.records import COMPRESSED, ENTRY, SCALARS, SIGNED, TAGGED, UNREADABLE, Head, packed_head, unpacked_head
+from ..storage.compression import MAX_DECOMPRESSED_BYTES, Compressor, NotDecompressed, decompressed
+from ..storage.records import (
+    COMPRESSED,
+    ENTRY,
+    SCALARS,
+    SIGNED,
+    TAGGED,
+    UNREADABLE,
+    StoredHead,
+    packed_head,
+    unpacked_head,
+)
 from ..storage.tag_encoding import Versions
 from . import signing
 
-PROTOCOL: Final = 5
-"""The latest pickle protocol that all supported Python versions can read."""
-
 UNCHANGING: Final = SCALARS | {SafeString, Decimal, date, datetime, time, timedelta, UUID}
 """Immutable types: readers may share the same object."""
-SKEW: Final = 60.0
-"""Seconds by which the clocks of two machines may differ: a pickle may be loaded until this long after its expiry."""
-_KEYS: Final = frozenset({str, int})
+MAX_CLOCK_SKEW_SECONDS: Final = 60.0
+"""Difference of the clocks of two machines: a pickle may be loaded until this long after its expiry."""
 _LARGE: Final = 2**63
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
 
-Make = Callable[[Any], Any]
+Make = Callable[[Any], object]
 
 
 class Foreign(Exception):
@@ -54,6 +60,9 @@ class L1Value(NamedTuple):
 
     value: Any
     make: Make | None = None
+
+    def for_reader(self) -> Any:
+        return self.value if self.make is None else self.make(self.value)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -91,7 +100,7 @@ class Inspected(NamedTuple):
 
 def encode(
     context: bytes,
-    value: Any,
+    value: object,
     stored: float,
     ttl: float,
     versions: Versions | None = None,
@@ -105,7 +114,7 @@ def encode(
         return value
     body, bits = _plain(value), ENTRY
     if body is None:
-        body, bits = pickle.dumps(value, PROTOCOL), ENTRY | SIGNED
+        body, bits = pickle.dumps(value, protocol=5), ENTRY | SIGNED
     smaller = None if compressor is None or len(body) <= compressor.above else compressor.compressed(body)
     if smaller is not None:
         body, bits = smaller, bits | COMPRESSED
@@ -113,7 +122,7 @@ def encode(
     return head + signing.sign(context + head, body) + body if bits & SIGNED else head + body
 
 
-def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry:
+def decode(context: bytes, raw: object, now: float, limit: int = MAX_DECOMPRESSED_BYTES) -> Entry:
     """Return the value that `encode` received with this context. Raise `Foreign`.
 
     `now`: the current time of the clock used for `stored`. `limit`: the largest value that is decompressed. An expired
@@ -121,55 +130,64 @@ def decode(context: bytes, raw: object, now: float, limit: int = LIMIT) -> Entry
     """
     if type(raw) is int or type(raw) is float:
         return Entry(raw)
-    bits, stored, ttl, _, tags, end = _head(raw)
-    signed = bits & SIGNED
-    data = _verified(context, raw, end) if signed else raw[end:]  # type: ignore[index]
-    if bits & COMPRESSED:
+    entry = _bytes_of(raw)
+    head = _head(entry)
+    is_pickle = head.bits & SIGNED
+    data = _verified(context, entry, head.end) if is_pickle else entry[head.end :]
+    if head.bits & COMPRESSED:
         data = _decompressed(data, limit)
-    if signed and ttl and stored + ttl + SKEW < now:
+    if is_pickle and head.ttl and head.stored + head.ttl + MAX_CLOCK_SKEW_SECONDS < now:
         raise Foreign("it had expired before it was read")
-    load = pickle.loads if signed else _unpack
-    return Entry(_loaded(load, data), data, load, stored, ttl, tags)
+    load: Make = pickle.loads if is_pickle else _unpack
+    return Entry(_loaded(load, data), data, load, head.stored, head.ttl, head.tags)
 
 
-def inspect(raw: object, limit: int = LIMIT) -> Inspected:
+def inspect(raw: object, limit: int = MAX_DECOMPRESSED_BYTES) -> Inspected:
     """Return the contents of an entry, without loading a pickle. Raise `Foreign`."""
     if type(raw) is int or type(raw) is float:
         return Inspected(raw, 0.0)
-    bits, stored, _, _, _, end = _head(raw)
-    data = raw[end:]  # type: ignore[index]
-    if bits & SIGNED:
-        return Inspected(None, stored, max(1, len(data) - signing.SIZE))
-    return Inspected(_loaded(_unpack, _decompressed(data, limit) if bits & COMPRESSED else data), stored)
+    entry = _bytes_of(raw)
+    head = _head(entry)
+    data = entry[head.end :]
+    if head.bits & SIGNED:
+        return Inspected(None, head.stored, max(1, len(data) - signing.SIGNATURE_BYTES))
+    return Inspected(_loaded(_unpack, _decompressed(data, limit) if head.bits & COMPRESSED else data), head.stored)
 
 
 def tags_of(raw: object) -> Versions | None:
     """Return the versions of the tags of an entry; None without tags. Raise `Foreign`."""
-    return _head(raw)[4] if type(raw) is bytes and len(raw) > 1 and raw[1] & TAGGED else None
+    return _head(raw).tags if type(raw) is bytes and len(raw) > 1 and raw[1] & TAGGED else None
 
 
-def renewed(context: bytes, raw: object, stored: float, ttl: float) -> Any:
+def renewed(context: bytes, raw: object, stored: float, ttl: float) -> int | float | bytes:
     """Return the entry with another time to live. Raise `Foreign`.
 
     A pickle is signed again, but only if its signature is valid.
     """
     if type(raw) is int or type(raw) is float:
         return raw
-    bits, _, _, _, tags, end = _head(raw)
-    head = packed_head(bits & (ENTRY | SIGNED | COMPRESSED), stored, ttl, tags)
-    if not bits & SIGNED:
-        return head + raw[end:]  # type: ignore[index]
-    data = _verified(context, raw, end)
-    return head + signing.sign(context + head, data) + data
+    entry = _bytes_of(raw)
+    head = _head(entry)
+    new_head = packed_head(head.bits & (ENTRY | SIGNED | COMPRESSED), stored, ttl, head.tags)
+    if not head.bits & SIGNED:
+        return new_head + entry[head.end :]
+    data = _verified(context, entry, head.end)
+    return new_head + signing.sign(context + new_head, data) + data
 
 
-def _head(raw: object) -> Head:
+def _bytes_of(raw: object) -> bytes:
+    if not isinstance(raw, bytes):
+        raise Foreign("it is not an entry of this cache")
+    return raw
+
+
+def _head(entry: bytes) -> StoredHead:
     """Return the head of an entry. Raise `Foreign`."""
     try:
-        head = unpacked_head(raw)
+        head = unpacked_head(entry)
     except UNREADABLE as error:
         raise Foreign("it is not an entry of this cache") from error
-    if not head[0] & ENTRY:
+    if not head.bits & ENTRY:
         raise Foreign("it is not an entry of this cache")
     return head
 
@@ -182,16 +200,16 @@ def _decompressed(data: bytes, limit: int) -> bytes:
         raise Foreign(f"it cannot be decompressed: {error}") from None
 
 
-def _verified(context: bytes, raw: Any, end: int) -> bytes:
+def _verified(context: bytes, entry: bytes, end: int) -> bytes:
     """Return the pickle of an entry. Raise `Foreign` unless this site has written it for this context and head, which
     has this `end`."""
-    start = end + signing.SIZE
-    if not signing.is_signed(raw[end:start], context + raw[:end], raw[start:]):
+    start = end + signing.SIGNATURE_BYTES
+    if not signing.is_signed(entry[end:start], context + entry[:end], entry[start:]):
         raise Foreign("its signature is invalid")
-    return raw[start:]  # type: ignore[no-any-return]
+    return entry[start:]
 
 
-def _plain(value: Any) -> bytes | None:
+def _plain(value: object) -> bytes | None:
     """Return the value as msgpack; None if decoding would not return an equal value."""
     try:
         return _pack(value) if _is_plain(value) else None
@@ -204,7 +222,7 @@ def _is_plain(value: Any) -> bool:
     if kind in SCALARS:
         return True
     if kind is dict:
-        return set(map(type, value)) <= _KEYS and _all_plain(value.values())
+        return set(map(type, value)) <= {str, int} and _all_plain(value.values())
     return kind is list and _all_plain(value)
 
 

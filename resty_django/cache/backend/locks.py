@@ -8,7 +8,7 @@ from typing import Final
 from resty_django.lock import HeldLock, Lock, LockTimeout
 from resty_django.shdict import SharedDict
 
-FOREVER: Final = 1e10
+MAX_TIMEOUT_SECONDS: Final = 1e10
 """Seconds after which a lock without a timeout expires."""
 
 
@@ -23,7 +23,7 @@ class CacheLock(HeldLock):
     def __init__(
         self, dictionary: SharedDict, key: str, timeout: float | None, sleep: float, blocking_timeout: float | None
     ) -> None:
-        exptime = FOREVER if timeout is None else timeout
+        exptime = MAX_TIMEOUT_SECONDS if timeout is None else timeout
         super().__init__(Lock(dictionary, exptime=exptime, step=sleep, ratio=1, max_step=sleep), key)
         self.blocking_timeout = math.inf if blocking_timeout is None else blocking_timeout
         self.lock.timeout = self.blocking_timeout

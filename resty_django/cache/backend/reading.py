@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.shdict import Unavailable, Unreadable, WrongKind
 
-from ..statistics.reporter import OWN
-from ..tags.versions import ITEMS
+from ..statistics.reporter import STATISTICS_PREFIX
+from ..tags.versions import TAG_PREFIX
 from .entries import Entry
-from .store import LOADING, LOCK, Store
-
-_OTHERS: Final = (OWN, LOCK, LOADING, ITEMS)
-"""Prefixes of items in the dictionary that are not entries."""
+from .store import LOADING_PREFIX, LOCK_PREFIX, BackendStore
 
 
-class Reader:
+class BackendReader:
     """Finds entries in a store, fills L1 with them, and counts the calls."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: BackendStore) -> None:
         self._store = store
 
     def find_many(self, keys: Iterable[str]) -> dict[str, Any]:
@@ -31,16 +28,15 @@ class Reader:
         values: dict[str, Any] = {}
         for key in keys:
             item = store.find(key)
-            if item is not None and item[1] >= now:
+            if item is not None and item.expires >= now:
                 with contextlib.suppress(KeyError):  # just deleted by another thread
                     store.to_end(key)
-                    value, make = item[0]
-                    values[key] = value if make is None else make(value)
+                    values[key] = item.value.for_reader()
         store.counts.l1 += len(values)
         return values
 
-    def read(self, key: str) -> tuple[Any] | None:
-        """Return the value in L2 as a 1-tuple, after storing it in L1; None if L2 has none."""
+    def read(self, key: str, default: object) -> Any:
+        """Return the value in L2, after storing it in L1; `default` if L2 has none."""
         store = self._store
         version, moment = store.lru.version(key), store.index.moment
         try:
@@ -52,17 +48,16 @@ class Reader:
             if entry is not None and not entry.tags:
                 store.counts.l2 += 1
                 store.keep(key, entry, version)
-                reply: tuple[Any] | None = (entry.value,)
             else:
-                reply = run(self._settle(key, raw, entry, version, moment))
+                entry = run(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
             store.missed(error)
             store.counts.misses += 1
-            return None
+            return default
         store.counter.flush_due()
-        return reply
+        return default if entry is None else entry.value
 
-    async def aread(self, key: str) -> tuple[Any] | None:
+    async def aread(self, key: str, default: object) -> Any:
         """Do the same as `read`."""
         store = self._store
         version, moment = store.lru.version(key), store.index.moment
@@ -75,15 +70,14 @@ class Reader:
             if entry is not None and not entry.tags:
                 store.counts.l2 += 1
                 store.keep(key, entry, version)
-                reply: tuple[Any] | None = (entry.value,)
             else:
-                reply = await arun(self._settle(key, raw, entry, version, moment))
+                entry = await arun(self._settle(key, raw, entry, version, moment))
         except Unavailable as error:
             store.missed(error)
             store.counts.misses += 1
-            return None
+            return default
         await store.counter.aflush_due()
-        return reply
+        return default if entry is None else entry.value
 
     def read_many(self, keys: Sequence[str]) -> Steps[dict[str, Any]]:
         """Return the values in L2 by key, after storing them in L1."""
@@ -103,17 +97,17 @@ class Reader:
             yield from store.counter.flush()
         return values
 
-    def _settle(self, key: str, raw: Any, entry: Entry | None, version: int, moment: int) -> Steps[tuple[Any] | None]:
-        """Return the value of an entry if its tags are current. `raw`: the item in L2, or the error of its read."""
+    def _settle(self, key: str, raw: object, entry: Entry | None, version: int, moment: int) -> Steps[Entry | None]:
+        """Return an entry if its tags are current. `raw`: the item in L2, or the error of its read."""
         store = self._store
         if entry is not None and (yield from store.tags.are_current(entry.tags or {})):
             store.counts.l2 += 1
             store.keep(key, entry, version, moment)
-            return (entry.value,)
+            return entry
         yield from self._absent(key, raw)
         return None
 
-    def _absent(self, key: str, raw: Any) -> Steps[None]:
+    def _absent(self, key: str, raw: object) -> Steps[None]:
         """Count a miss. Delete an entry with an invalidated tag, and what this cache has not written, except a list."""
         store = self._store
         store.counts.misses += 1
@@ -149,4 +143,5 @@ class Reader:
 
 
 def _is_entry(name: str) -> bool:
-    return not name.startswith(_OTHERS)
+    """Return whether an item of the dictionary is an entry: not a count, a lock or the version of a tag."""
+    return not name.startswith((STATISTICS_PREFIX, LOCK_PREFIX, LOADING_PREFIX, TAG_PREFIX))

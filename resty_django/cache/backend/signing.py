@@ -10,9 +10,7 @@ from typing import Final
 from django.conf import settings
 from django.utils.encoding import force_bytes
 
-SIZE: Final = 32
-"""Size of a signature in bytes."""
-_SALT: Final = b"resty_django.cache.backend:"
+SIGNATURE_BYTES: Final = 32
 
 
 def sign(context: bytes, data: bytes) -> bytes:
@@ -35,4 +33,4 @@ def _signature(secret: str | bytes, context: bytes, data: bytes) -> bytes:
 
 @lru_cache(maxsize=8)
 def _key(secret: str | bytes) -> bytes:
-    return hashlib.sha256(_SALT + force_bytes(secret)).digest()
+    return hashlib.sha256(b"resty_django.cache.backend:" + force_bytes(secret)).digest()

@@ -18,28 +18,28 @@ from resty_django.conf import on_change
 from resty_django.conf.schema import SETTING
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import (
-    Change,
     Keep,
     NoMemory,
     NotFound,
-    Outcome,
     SharedDict,
+    StoreOutcome,
     Unavailable,
     Unreadable,
+    Update,
     WrongKind,
     shdicts,
 )
 from resty_django.shdict.base import Entry as JournalEntry
 from resty_django.text import logger
 
-from ..backend_options import Options
-from ..broadcasts.channel import Carried, Channel, carried, keys_text, listen, parts_of
+from ..backend_options import BackendOptions
+from ..broadcasts.channel import Carried, InvalidationChannel, carried, keys_text, listen, parts_of
 from ..broadcasts.events import EventChannel
 from ..errors import ChannelFailed
 from ..levels import UNHEARD, Levels
-from ..statistics.reporter import Counter
+from ..statistics.reporter import CacheCounter
 from ..storage.compression import Compressor
-from ..storage.lru import LRU
+from ..storage.lru import LRU, LRUItem
 from ..storage.tag_encoding import Versions
 from ..tags.names import Tags, resolved
 from . import entries
@@ -48,35 +48,32 @@ from .locks import CacheLock
 
 log = logger("resty_django.cache")
 
-NAME: Final = "django-cache/"
+DJANGO_CACHE_PREFIX: Final = "django-cache/"
 """Prefix of the cache's name in events, which no cache in the settings can have."""
-LOCK: Final = NAME + "lock:"
+LOCK_PREFIX: Final = DJANGO_CACHE_PREFIX + "lock:"
 """Prefix of the locks that the site uses."""
-LOADING: Final = NAME + "loading:"
+LOADING_PREFIX: Final = DJANGO_CACHE_PREFIX + "loading:"
 """Prefix of the locks of `get_or_set`."""
-LOADING_EXPTIME: Final = 30.0
-LOADING_TIMEOUT: Final = 5.0
-LOADING_STEP: Final = 0.01
 
 Call = Callable[..., Any]
 R = TypeVar("R")
 
 
-class Store(Levels):
+class BackendStore(Levels):
     """The levels for one LOCATION. Times to live are in seconds; 0: forever, negative: not stored."""
 
-    def __init__(self, location: str, options: Options) -> None:
+    def __init__(self, location: str, options: BackendOptions) -> None:
         self.location = location
         self.options = options
         self.dictionary: SharedDict = shdicts[location]
-        name, lru = NAME + location, LRU(options.lru_size or 1)
-        channel: Channel | None = None
+        name, lru = DJANGO_CACHE_PREFIX + location, LRU(options.lru_size or 1)
+        channel: InvalidationChannel | None = None
         if options.lru_size:  # without L1, no process keeps a copy
             channel = EventChannel(self.dictionary)
             listen(channel, name, lru)
-        counter = Counter(name, self.dictionary)
+        counter = CacheCounter(name, self.dictionary)
         compressor = Compressor(options.compress, options.compress_above, options.decompress_limit, counter.now)
-        super().__init__(name, "", lru, (self.dictionary,), channel, counter, compressor, options.on_error)
+        super().__init__(name, lru, (self.dictionary,), channel, counter, compressor, options.on_error)
         self.counts = counter.now
         self.find = lru.items.get
         self.to_end = lru.items.move_to_end
@@ -85,7 +82,7 @@ class Store(Levels):
 
     # --- entries ---
 
-    def record(self, raw: Any, key: str) -> Entry | None:
+    def record(self, raw: object, key: str) -> Entry | None:
         try:
             return entries.decode(self.context_of(key), raw, self.clock(), self.compressor.limit)
         except Foreign as error:
@@ -105,13 +102,13 @@ class Store(Levels):
         if entry.ttl:
             life = min(life, entry.ttl, entry.stored + entry.ttl - self.clock())
         if life > 0:
-            item = (l1_value, self.now() + life, 0)
+            item = LRUItem(l1_value, self.now() + life)
             if entry.tags:
                 self.index.put(self.lru, key, item, version, entry.tags, moment)
             else:
                 self.lru.put(key, item, version)
 
-    def _encoded(self, key: str, value: Any, ttl: float, versions: Versions) -> Any:
+    def _encoded(self, key: str, value: object, ttl: float, versions: Versions) -> Any:
         """Return the entry of a value. `versions`: of its tags."""
         return entries.encode(self.context_of(key), value, self.clock(), ttl, versions, self.compressor)
 
@@ -120,7 +117,7 @@ class Store(Levels):
 
     # --- writing ---
 
-    def set(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[None]:
+    def set(self, key: str, value: object, ttl: float, tags: Tags = ()) -> Steps[None]:
         """Store a value. If there is no space, the key does not exist."""
         if ttl < 0:
             yield from self.delete(key)
@@ -137,7 +134,7 @@ class Store(Levels):
                 raise
             yield from self.forget_unstored((key,), error)
 
-    def set_many(self, values: Mapping[str, Any], ttl: float, tags: Tags = ()) -> Steps[Sequence[str]]:
+    def set_many(self, values: Mapping[str, object], ttl: float, tags: Tags = ()) -> Steps[Sequence[str]]:
         """Store values. Return the keys that could not be stored; then they do not exist."""
         if ttl < 0:
             yield from self.delete_many(values)
@@ -160,7 +157,7 @@ class Store(Levels):
             yield from self.delete_many(failed)
         return failed
 
-    def _set_part(self, raws: Mapping[str, Any], ttl: float) -> Steps[Sequence[str]]:
+    def _set_part(self, raws: Mapping[str, object], ttl: float) -> Steps[Sequence[str]]:
         def write(entry: JournalEntry) -> Steps[Sequence[str]]:
             failed: Sequence[str] = yield Step(self.shm.set_many, self.shm.aset_many, (raws, ttl, 0, entry))
             return failed
@@ -168,7 +165,7 @@ class Store(Levels):
         event, forget = (self.many, keys_text(raws)), partial(self.lru.delete_many, raws)
         return (yield from self.change(write, event, forget)) or ()
 
-    def add(self, key: str, value: Any, ttl: float, tags: Tags = ()) -> Steps[bool]:
+    def add(self, key: str, value: object, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value if the key does not exist. Return whether it was stored."""
         raw = self._encoded(key, value, ttl, (yield from self._versions(tags)) if tags else {})
         if ttl < 0:
@@ -176,7 +173,7 @@ class Store(Levels):
         write = partial(self._write, key, self.shm.add_or_get, self.shm.aadd_or_get, (key, raw, ttl))
         try:
             stored = yield from write()
-            if not isinstance(stored, Outcome):
+            if not isinstance(stored, StoreOutcome):
                 versions = entries.tags_of(stored)
                 if versions and not (yield from self.tags.are_current(versions)):
                     yield Step(self.shm.delete_if, self.shm.adelete_if, (key, stored))
@@ -186,7 +183,7 @@ class Store(Levels):
             return False
         except (Foreign, Unreadable, WrongKind):  # what is there was not written by this cache
             return False
-        return isinstance(stored, Outcome)
+        return isinstance(stored, StoreOutcome)
 
     def touch(self, key: str, ttl: float) -> Steps[bool]:
         """Set a new time to live. Return False if the key does not exist."""
@@ -194,9 +191,9 @@ class Store(Levels):
             return (yield from self.delete(key))
         stored, context = self.clock(), self.context_of(key)
 
-        def renew(raw: Any) -> Change | Keep:
+        def renew(raw: object) -> Update | Keep:
             try:
-                return Keep(False) if raw is None else Change(entries.renewed(context, raw, stored, ttl), ttl, True)
+                return Keep(False) if raw is None else Update(entries.renewed(context, raw, stored, ttl), ttl, True)
             except Foreign:
                 return Keep(False)
 
@@ -223,7 +220,7 @@ class Store(Levels):
             self.missed(error)
             raise ValueError(f"Key {key!r} not found") from error
 
-    def _write(self, key: str, call: Call, acall: Call, args: tuple[Any, ...]) -> Steps[Any]:
+    def _write(self, key: str, call: Call, acall: Call, args: tuple[object, ...]) -> Steps[Any]:
         """Make a call of the dictionary that changes a key, and notify the other processes if it did."""
         if self.channel is None:  # there is no L1
             return (yield Step(call, acall, args))
@@ -235,7 +232,7 @@ class Store(Levels):
         except BaseException:
             self.lru.delete(key)  # the value in L2 is unknown
             raise
-        if changed is True or isinstance(changed, Outcome):  # an item that L2 evicted may still be in an L1
+        if changed is True or isinstance(changed, StoreOutcome):  # an item that L2 evicted may still be in an L1
             self.lru.delete(key)
             if broadcasts:
                 yield from self.announce(self.invalidations, key, "source")
@@ -247,11 +244,11 @@ class Store(Levels):
         return 0.0 if ttl is None else ttl or None
 
     def lock(self, key: str, timeout: float | None, sleep: float, blocking_timeout: float | None) -> CacheLock:
-        return CacheLock(self.shm, LOCK + key, timeout, sleep, blocking_timeout)
+        return CacheLock(self.shm, LOCK_PREFIX + key, timeout, sleep, blocking_timeout)
 
     def loading(self, key: str) -> CacheLock:
-        """Return the lock held while a missing value is loaded."""
-        return CacheLock(self.shm, LOADING + key, LOADING_EXPTIME, LOADING_STEP, LOADING_TIMEOUT)
+        """Return the lock held while a missing value is loaded: for at most 30 seconds, awaited for at most 5."""
+        return CacheLock(self.shm, LOADING_PREFIX + key, timeout=30, sleep=0.01, blocking_timeout=5)
 
     # --- without the store ---
 
@@ -292,12 +289,12 @@ class Store(Levels):
         log.error("Other processes may see an old value in %r for %s s: %s", self.shm, self.options.lru_ttl, error)
 
 
-class Stores(dict[str, Store]):
+class BackendStores(dict[str, BackendStore]):
     """The stores of a process by LOCATION, created on first use and recreated when settings change."""
 
-    def of(self, location: str, options: Options) -> Store:
+    def of(self, location: str, options: BackendOptions) -> BackendStore:
         """Return the store for a LOCATION. Raise `ImproperlyConfigured`."""
-        store = self.get(location) or self.setdefault(location, Store(location, options))
+        store = self.get(location) or self.setdefault(location, BackendStore(location, options))
         if store.options != options:
             raise ImproperlyConfigured(
                 f"Two caches in CACHES have the LOCATION {location!r} with different OPTIONS. They share "
@@ -306,6 +303,6 @@ class Stores(dict[str, Store]):
         return store
 
 
-stores: Final = Stores()
+stores: Final = BackendStores()
 
 on_change(stores.clear, SETTING, "CACHES")

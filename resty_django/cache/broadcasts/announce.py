@@ -7,13 +7,13 @@ from functools import partial
 from resty_django.events.errors import NoRoom, Unavailable
 from resty_django.sansio import Steps
 
-from ..circuit_breaker.breaker import FAULTS
+from ..circuit_breaker.breaker import WRITE_FAULTS
 from ..errors import ChannelFailed
-from .channel import Channel, to_broadcast
+from .channel import InvalidationChannel, to_broadcast
 from .events import EventChannel, events_breaker
 
 
-def announce(channel: Channel, name: str, data: str, on_error: str) -> Steps[None]:
+def announce(channel: InvalidationChannel, name: str, data: str, on_error: str) -> Steps[None]:
     """Broadcast an event. If the store of events is down, do so when it answers again, unless `on_error` is "raise".
 
     Raise `ChannelFailed`.
@@ -46,4 +46,4 @@ def announce(channel: Channel, name: str, data: str, on_error: str) -> Steps[Non
 
 def is_outage(failed: ChannelFailed) -> bool:
     """Whether a channel failed because the store of events, or of its journal, is down."""
-    return isinstance(failed.__cause__, FAULTS)
+    return isinstance(failed.__cause__, WRITE_FAULTS)

@@ -31,8 +31,7 @@ MANY: Final = "mlcache:many:"
 PURGE: Final = "mlcache:purge:"
 TAGS: Final = "mlcache:tags:"
 
-PART: Final = 500
-"""Maximum number of keys in one broadcast."""
+MAX_KEYS_PER_BROADCAST: Final = 500
 
 Listeners = Mapping[str, Callable[[str], object]]
 """Functions that take the data, by channel."""
@@ -54,13 +53,13 @@ def keys_text(keys: Iterable[str]) -> str:
 
 
 def parts_of(keys: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the keys in lists, each for one broadcast."""
+    """Yield the keys in lists of at most `MAX_KEYS_PER_BROADCAST`."""
     iterator = iter(keys)
-    while part := list(islice(iterator, PART)):
+    while part := list(islice(iterator, MAX_KEYS_PER_BROADCAST)):
         yield part
 
 
-class Channel(Protocol):
+class InvalidationChannel(Protocol):
     """The interface of a custom `ipc`. Its exceptions become `ChannelFailed`.
 
     It may also have `poll(timeout)`, which passes broadcasts of other processes to the listeners, and the async twins
@@ -72,7 +71,7 @@ class Channel(Protocol):
     def broadcast(self, channel: str, data: str, /) -> None: ...
 
 
-def listen(channel: Channel, name: str, lru: LRU) -> None:
+def listen(channel: InvalidationChannel, name: str, lru: LRU) -> None:
     """Apply the broadcasts about the cache of this name to its L1. Raise the channel's exceptions."""
     index = index_of(lru)
     channel.register_listeners(
@@ -85,19 +84,19 @@ def listen(channel: Channel, name: str, lru: LRU) -> None:
     )
 
 
-def carried(channel: Channel, name: str, data: str) -> Carried:
+def carried(channel: InvalidationChannel, name: str, data: str) -> Carried:
     """Return how a write to L2 carries a broadcast. A custom channel broadcasts after the write. Raise
     `ChannelFailed`."""
-    carry = getattr(channel, "carry", None)
+    carry: Callable[[str, str], Carried] | None = getattr(channel, "carry", None)
     if carry is None:
         return NOT_CARRIED
     try:
-        return carry(name, data)  # type: ignore[no-any-return]
+        return carry(name, data)
     except Exception as error:
         raise ChannelFailed(f"could not broadcast the event {name!r}: {error}") from error
 
 
-def to_broadcast(channel: Channel, name: str, data: str) -> Steps[None]:
+def to_broadcast(channel: InvalidationChannel, name: str, data: str) -> Steps[None]:
     """Broadcast an event. Raise `ChannelFailed`."""
     try:
         yield Step(channel.broadcast, _twin(channel, "broadcast"), (name, data))
@@ -113,12 +112,12 @@ def to_poll(channel: Any, timeout: float) -> Steps[None]:
         raise ChannelFailed(f"could not poll ipc events: {error}") from error
 
 
-def _twin(channel: Any, name: str) -> Callable[..., Awaitable[Any]]:
-    twin = getattr(channel, f"a{name}", None)
+def _twin(channel: object, name: str) -> Callable[..., Awaitable[object]]:
+    twin: Callable[..., Awaitable[object]] | None = getattr(channel, f"a{name}", None)
     if twin is not None:
-        return twin  # type: ignore[no-any-return]
+        return twin
 
-    async def in_thread(*args: Any) -> None:
+    async def in_thread(*args: object) -> None:
         await asyncio.to_thread(getattr(channel, name), *args)
 
     return in_thread

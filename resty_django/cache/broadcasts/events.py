@@ -24,9 +24,9 @@ from . import journal_entries
 from .channel import NOT_CARRIED, PURGE, Carried, Listeners, deliver
 from .journal_entries import sender
 
-SOURCE: Final = "mlcache"
-PAUSE: Final = 0.0005
-"""Seconds between checks whether another thread has finished polling."""
+EVENT_SOURCE: Final = "mlcache"
+POLL_CHECK_SECONDS: Final = 0.0005
+"""Time between checks whether another thread has finished polling."""
 
 
 class EventChannel:
@@ -79,10 +79,10 @@ class EventChannel:
         return Carried(entry, entry is None)
 
     def broadcast(self, channel: str, data: str) -> None:
-        events.post(SOURCE, channel, [sender.token, data])
+        events.post(EVENT_SOURCE, channel, [sender.token, data])
 
     async def abroadcast(self, channel: str, data: str) -> None:
-        await events.apost(SOURCE, channel, [sender.token, data])
+        await events.apost(EVENT_SOURCE, channel, [sender.token, data])
 
     def poll(self, timeout: float = 0.3) -> None:
         """Receive all broadcasts up to now. Wait at most `timeout` seconds for another polling thread, then raise
@@ -142,7 +142,7 @@ def poll_events(timeout: float) -> None:
     while events.poll() == "recursive":
         if time.monotonic() > until:
             raise TimeoutError("timeout")
-        time.sleep(PAUSE)
+        time.sleep(POLL_CHECK_SECONDS)
 
 
 async def apoll_events(timeout: float) -> None:
@@ -152,14 +152,14 @@ async def apoll_events(timeout: float) -> None:
     while await events.apoll() == "recursive":
         if time.monotonic() > until:
             raise TimeoutError("timeout")
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(POLL_CHECK_SECONDS)
 
 
 def _event(channel: str, data: str) -> Event:
-    return Event(SOURCE, channel, [sender.token, data], None, os.getpid())
+    return Event(EVENT_SOURCE, channel, [sender.token, data], None, os.getpid())
 
 
-@events.on_event(SOURCE)
+@events.on_event(EVENT_SOURCE)
 def _heard(data: Any, event: str, source: str, pid: int | None) -> None:
     token, content = data
     if token != sender.token:
@@ -168,7 +168,7 @@ def _heard(data: Any, event: str, source: str, pid: int | None) -> None:
 
 
 @events.on_event(events.events.source, events.events.started)
-def _started(data: Any, event: str, source: str, pid: int | None) -> None:
+def _started(data: object, event: str, source: str, pid: int | None) -> None:
     """Drop values stored before this process received events, because they may be outdated."""
     if pid == os.getpid():
         for channel in list(_channels):
@@ -176,7 +176,7 @@ def _started(data: Any, event: str, source: str, pid: int | None) -> None:
 
 
 @events.on_event(events.events.source, events.events.missed)
-def _missed(data: Any, event: str, source: str, pid: int | None) -> None:
+def _missed(data: object, event: str, source: str, pid: int | None) -> None:
     """Drop all values, because events that invalidated them may have been lost."""
     for channel in list(_channels):
         channel.forget()

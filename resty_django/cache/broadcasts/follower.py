@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 log = logger("resty_django.cache")
 
-PAUSE: Final = 1.0
-"""Seconds before a journal that failed is read again."""
+
+RETRY_SECONDS: Final = 1.0
+"""Time after which a journal that failed is read again."""
 
 
 class JournalFollower:
@@ -47,8 +48,8 @@ class JournalFollower:
             return True
 
     def read(self) -> None:
-        """Apply all invalidations up to now. An unavailable dictionary is logged once, and left alone for `PAUSE`
-        seconds."""
+        """Apply all invalidations up to now. An unavailable dictionary is logged once, and left alone for
+        `RETRY_SECONDS`."""
         if self.error is not None and time.monotonic() < self._retry_at:
             return
         try:
@@ -59,7 +60,7 @@ class JournalFollower:
             if self.error is None:
                 log.error("Invalidations in %r are not received until it is back: %s", self.dictionary, error)
             self.error = error
-            self._retry_at = time.monotonic() + PAUSE
+            self._retry_at = time.monotonic() + RETRY_SECONDS
 
     def _read_some(self) -> bool:
         """Return whether there may be more."""

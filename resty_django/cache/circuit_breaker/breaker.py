@@ -28,15 +28,12 @@ from resty_django.text import logger
 
 log = logger("resty_django.cache")
 
-PAUSE: Final = circuit_breaker.PAUSE
-PATIENCE: Final = 10.0
-"""Seconds after which a call tries the store itself, because the thread has not: some servers run no threads."""
-MOST: Final = 10_000
+THREAD_TIMEOUT_SECONDS: Final = 10.0
+"""Time after which a call tries the store itself, because the thread has not: some servers run no threads."""
+MAX_PENDING_WRITES: Final = 10_000
 """Maximum number of writes that are remembered for a store."""
 BYPASSED: Final = "is bypassed until it can be used again"
-PROBE: Final = "mlcache:stats:probe"
-"""The key that is read and written to find out whether a store answers."""
-FAULTS: Final = (Unavailable, NoMemory, EventsUnavailable, NoRoom)
+WRITE_FAULTS: Final = (Unavailable, NoMemory, EventsUnavailable, NoRoom)
 """Errors of a write that is to be tried again."""
 
 
@@ -75,7 +72,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         """Return whether to bypass the store now: as long as the thread tries it."""
         if self.pending or time.monotonic() < self.retry_at:
             return True
-        self.retry_at = time.monotonic() + PATIENCE
+        self.retry_at = time.monotonic() + THREAD_TIMEOUT_SECONDS
         return False
 
     def bypassed(self, *, reading: bool = False) -> Unavailable | NoMemory:
@@ -104,7 +101,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
             self.full = isinstance(error, NoMemory)
             if not self.down or BYPASSED not in str(error):  # else errors would contain each other
                 self.record_failure(error)
-            self.retry_at = time.monotonic() + PATIENCE
+            self.retry_at = time.monotonic() + THREAD_TIMEOUT_SECONDS
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="resty-cache-outage", daemon=True)
                 with suppress(RuntimeError):  # the interpreter ends
@@ -124,9 +121,9 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         Raise `Unavailable` if there are too many.
         """
         with self._changing:
-            if key not in self.pending and len(self.pending) >= MOST:
+            if key not in self.pending and len(self.pending) >= MAX_PENDING_WRITES:
                 raise Unavailable(
-                    f"{MOST:,} writes wait for the store {self.name} already, so this one cannot: {error}"
+                    f"{MAX_PENDING_WRITES:,} writes wait for the store {self.name} already, so this one cannot: {error}"
                 ) from error
             self.pending[key] = write
             self.fail(error, reading=hold)
@@ -134,8 +131,8 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
     def _watch(self) -> None:
         pause = threading.Event()
         while self._continues():
-            pause.wait(PAUSE)
-            self.retry_at = time.monotonic() + PATIENCE
+            pause.wait(circuit_breaker.BYPASS_SECONDS)
+            self.retry_at = time.monotonic() + THREAD_TIMEOUT_SECONDS
             try:
                 self._try()
             except Exception as error:
@@ -157,10 +154,11 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
         dictionary = next(iter(self.dictionaries), None)
         if dictionary is None:
             return
-        dictionary.get(PROBE)
+        probe = "mlcache:stats:probe"
+        dictionary.get(probe)
         with self._changing:
             self.reads_down = bool(self.pending)
-        dictionary.set(PROBE, 1, 1)
+        dictionary.set(probe, 1, 1)
         while True:
             for key, write in self.pending.copy().items():
                 self._carry_out(key, write)
@@ -172,7 +170,7 @@ class StoreBreaker(circuit_breaker.CircuitBreaker):
     def _carry_out(self, key: Hashable, write: Callable[[], object]) -> None:
         try:
             write()
-        except FAULTS:
+        except WRITE_FAULTS:
             raise
         except Exception:
             log.exception("A write that waited for the store %s failed", self.name)
@@ -220,4 +218,4 @@ def _on_change() -> None:
 after_fork(_forget)
 on_change(_on_change, SETTING, "CACHES")
 
-__all__ = ["FAULTS", "Outage", "StoreBreaker", "breaker_of", "breakers_of", "current_outages"]
+__all__ = ["WRITE_FAULTS", "Outage", "StoreBreaker", "breaker_of", "breakers_of", "current_outages"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from resty_django.processes.forks import after_fork
-from resty_django.shdict import Outcome, SharedDict
+from resty_django.shdict import SharedDict, StoreOutcome
 
 
 class ProcessLocks:
@@ -22,14 +22,14 @@ class ProcessLocks:
         """Token and monotonic time of expiry of each held lock."""
         self._changing = threading.Lock()
 
-    def add(self, key: object, token: bytes, ttl: float) -> Outcome:
+    def add(self, key: object, token: bytes, ttl: float) -> StoreOutcome:
         now = time.monotonic()
         with self._changing:
             held = self._tokens.get(key)
             if held is not None and held[1] > now:
-                return Outcome.EXISTS
+                return StoreOutcome.EXISTS
             self._tokens[key] = token, now + ttl
-        return Outcome.STORED
+        return StoreOutcome.STORED
 
     def delete_if(self, key: object, token: bytes) -> bool:
         with self._changing:
@@ -39,11 +39,11 @@ class ProcessLocks:
             del self._tokens[key]
         return True
 
-    async def aadd(self, *args: Any) -> Outcome:
-        return self.add(*args)
+    async def aadd(self, key: object, token: bytes, ttl: float) -> StoreOutcome:
+        return self.add(key, token, ttl)
 
-    async def adelete_if(self, *args: Any) -> bool:
-        return self.delete_if(*args)
+    async def adelete_if(self, key: object, token: bytes) -> bool:
+        return self.delete_if(key, token)
 
 
 _locks: Final = ProcessLocks()

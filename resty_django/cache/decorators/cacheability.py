@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.http import parse_http_date_safe
@@ -16,8 +16,7 @@ from resty_django.text.durations import is_number
 from ..errors import BadOption
 from ..mlcache.options import checked
 
-ALLOWED: Final = frozenset({"authorization", "cookies", "no-store", "private", "session"})
-STATUSES: Final = (200, 301, 308)
+DEFAULT_STATUSES: Final = (200, 301, 308)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +28,11 @@ class Rules:
     headers: tuple[str, ...] = ()
     language: bool = True
     query: tuple[str, ...] | None = None
-    key: Callable[[HttpRequest], Any] | None = None
+    key: Callable[[HttpRequest], object] | None = None
     max_age: int | None = None
-    statuses: tuple[int, ...] = STATUSES
+    statuses: tuple[int, ...] = DEFAULT_STATUSES
     allow: Collection[str] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         seconds = checked({"ttl": self.ttl, **self.options})
@@ -49,12 +48,13 @@ class Rules:
             names = getattr(self, name)
             if names is not None and not (isinstance(names, tuple | list) and all(isinstance(x, str) for x in names)):
                 raise BadOption(f"{name} must be a tuple of names, not {names!r}.")
-        if isinstance(self.allow, str) or not set(self.allow) <= ALLOWED:
-            raise BadOption(f"allow must be a set of some of {', '.join(sorted(ALLOWED))}, not {self.allow!r}.")
+        exceptions = ("authorization", "cookies", "no-store", "private", "session")
+        if isinstance(self.allow, str) or not set(self.allow) <= set(exceptions):
+            raise BadOption(f"allow must be a set of some of {', '.join(exceptions)}, not {self.allow!r}.")
         if self.max_age is not None and not (is_number(self.max_age) and self.max_age >= 0):
             raise BadOption(f"max_age must be None or a number of seconds of at least 0, not {self.max_age!r}.")
 
-    def passes(self, request: HttpRequest) -> bool:
+    def bypasses(self, request: HttpRequest) -> bool:
         """Return whether this request bypasses the cache."""
         return request.method not in ("GET", "HEAD") or (
             "HTTP_AUTHORIZATION" in request.META and "authorization" not in self.allow

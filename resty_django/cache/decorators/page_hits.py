@@ -1,15 +1,15 @@
-"""Hits of pages in L1, without computing keys and without constructing responses from their parts.
+"""Hits of pages in L1 without computing their keys, which would triple the time of a hit.
 
-A signature contains everything that the key of a page depends on, in a form that is cheap to obtain. The keys of recent
-signatures are kept. A signature contains the marks of the path and of the view (`view_keys`), so a deleted mark makes
-it useless. It contains the language and the time zone also without USE_I18N and USE_TZ, because reading these settings
-takes longer.
+The signature of a request contains everything that the key of its page depends on, in a form that is cheap to obtain.
+The keys of recent signatures are kept. A signature contains the marks of the path and of the view (`view_keys`), so a
+deleted mark makes it useless. It contains the language and the time zone also without USE_I18N and USE_TZ, because
+reading these settings takes longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.timezone import get_current_timezone_name
@@ -20,65 +20,48 @@ from resty_django.conf import on_change
 from ..mlcache.cache import MLCache
 from ..storage.lru import LRU
 from .cacheability import Rules
-from .stored_response import StoredPage
-from .view_keys import name_of, query_of, url_key, view_key
+from .pages import L1Page
+from .view_keys import PageKey, name_of, query_of, url_key, view_key
 
-SIZE: Final = 1000
-"""Number of signatures that are kept for a view, and number of hosts."""
-UNPREFIXED: Final = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE"})
+MAX_SIGNATURES: Final = 1000
+"""Number of signatures that are kept for a view; also the number of hosts."""
 
 Signature = tuple[Hashable, ...]
-Keep = Callable[[tuple[str, str], Collection[str], str], None]
 
 
 class PageHits:
     """The pages of one view in L1."""
 
-    def __init__(self, view: Callable[..., Any], rules: Rules) -> None:
+    def __init__(self, view: Callable[..., object], rules: Rules) -> None:
         self._view = view
         self._rules = rules
-        self._keys = LRU(SIZE)
-        self._is_simple = not rules.user and rules.key is None
+        self._keys = LRU(MAX_SIGNATURES)
+        self._needs_key = rules.user or rules.key is not None
 
     def find(self, request: HttpRequest, cache: MLCache) -> HttpResponse | None:
         """Return the response for a hit; None if the page, a mark or the key is not in memory."""
-        if not self._is_simple:
+        if self._needs_key:
             return None
         in_l1 = cache.in_l1
         marks = in_l1(url_key(request.path)), in_l1(view_key(name_of(request, self._view)))
         if None in marks:
             return None
-        signature: Signature = (marks, *self._parts(request))
-        for lookups in (3, 4):
+        signature: Signature = (marks, *self.signature(request))
+        for lookups in (3, 4):  # the marks, the page, and the names of headers that the page varies on
             key = self._keys.get(signature)
             page = None if key is None else in_l1(key)
-            if type(page) is StoredPage:
+            if isinstance(page, L1Page):
                 cache.count_l1(lookups)
                 return page.response(request, self._rules)
-            if type(page) is not dict:
+            if not isinstance(page, dict):
                 return None
             signature = _with_headers(signature, request, page["vary"])
         return None
 
-    def keeper(self, request: HttpRequest) -> Keep:
-        """Return a function that keeps the key of a page. It takes the marks, the names of the headers that the page
-        varies on, and the key.
-
-        Call it before the view, which may change the request or the language.
-        """
-        parts = self._parts(request) if self._is_simple else None
-
-        def keep(marks: tuple[str, str], names: Collection[str], key: str) -> None:
-            if parts is not None:
-                signature: Signature = (marks, *parts)
-                self._keys.set(_with_headers(signature, request, names) if names else signature, key)
-
-        return keep
-
-    def _parts(self, request: HttpRequest) -> Signature:
-        """Return the signature without the marks."""
+    def signature(self, request: HttpRequest) -> Signature:
+        """Return the request's signature without the marks."""
         rules, scheme = self._rules, request.scheme
-        parts: Signature = (
+        signature: Signature = (
             scheme,
             _host_of(request, scheme),
             request.path,
@@ -88,32 +71,35 @@ class PageHits:
             get_language() if rules.language else None,
             get_current_timezone_name() if rules.language else None,
         )
-        return _with_headers(parts, request, rules.headers) if rules.headers else parts
+        return _with_headers(signature, request, rules.headers) if rules.headers else signature
+
+    def remember(self, signature: Signature, key: PageKey, names: Collection[str]) -> None:
+        """Keep the key of a page. `signature`: of its request before the view, which may change the request or the
+        language. `names`: the headers that the page varies on."""
+        if not self._needs_key:
+            marked: Signature = (key.marks, *signature)
+            self._keys.set(_with_headers(marked, key.request, names) if names else marked, key.of(names))
 
 
 def _with_headers(signature: Signature, request: HttpRequest, names: Collection[str]) -> Signature:
     """Return the signature with the values of headers, without parsing the other headers of the request."""
-    meta = request.META
-    variables = (name.upper().replace("-", "_") for name in sorted(map(str.lower, names)))
-    return (signature, *(meta.get(name if name in UNPREFIXED else f"HTTP_{name}") for name in variables))
+    variables = [name.upper().replace("-", "_") for name in sorted(map(str.lower, names))]
+    unprefixed = {"CONTENT_LENGTH", "CONTENT_TYPE"}
+    return (signature, *(request.META.get(name if name in unprefixed else f"HTTP_{name}") for name in variables))
 
 
-_hosts: Final = LRU(SIZE)
+_hosts = LRU(MAX_SIGNATURES)
 
 
 def _host_of(request: HttpRequest, scheme: str | None) -> str:
-    """Return `request.get_host()`, which validates the host, from memory. Raise `DisallowedHost`."""
+    """Return `request.get_host()`, which validates the host, from memory, which saves a sixth of a hit.
+
+    Raise `DisallowedHost`.
+    """
     if type(request).get_host is not HttpRequest.get_host:
         return request.get_host()
-    get = request.META.get
-    source = (
-        get("HTTP_HOST"),
-        get("HTTP_X_FORWARDED_HOST"),
-        get("HTTP_X_FORWARDED_PORT"),
-        get("SERVER_NAME"),
-        get("SERVER_PORT"),
-        scheme,
-    )
+    names = ("HTTP_HOST", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT", "SERVER_NAME", "SERVER_PORT")
+    source = (scheme, *map(request.META.get, names))
     host: str | None = _hosts.get(source)
     if host is None:
         host = request.get_host()

@@ -11,7 +11,8 @@ import functools
 import hashlib
 import secrets
 from collections.abc import Callable, Collection
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from asgiref.sync import sync_to_async
@@ -26,34 +27,42 @@ from resty_django.users import load_user, user_of
 
 from ..errors import BadOption
 from ..mlcache.cache import MLCache
-from ..mlcache.options import CacheOptions
+from ..mlcache.options import CallOptions
 from ..mlcache.registry import mlcaches
 from .cacheability import Rules
-from .keys import text
+from .keys import values_text
 
-LAYOUT: Final = 1
-"""The format version of keys and pages. Pages of other versions are never found."""
-SHORTEST_MARK: Final = 3600.0
-"""Minimum time to live of a mark in seconds. When it expires, so do its pages."""
-LONGEST_PATH: Final = 100
+MAX_PATH_LENGTH: Final = 100
+"""Maximum length of a path in a key in characters; a longer path is replaced by its beginning and a hash."""
 
 
-class PageKey(NamedTuple):
-    """`marks`: of the path and of the view. `of`: maps names of headers to the key of the page variant for these."""
+@dataclass(frozen=True, slots=True)
+class PageKey:
+    """The key of a requested page.
 
+    `marks`: of the path and of the view. `variant`: the text of all else that the page depends on.
+    """
+
+    request: HttpRequest
+    path: str
     marks: tuple[str, str]
-    of: Callable[[Collection[str]], str]
+    variant: str
+
+    def of(self, names: Collection[str]) -> str:
+        """Return the key of the page for the values of the headers that it varies on."""
+        text = f"{self.variant}{_headers(self.request, names)}"
+        return f"page:{self.path[:MAX_PATH_LENGTH]}#{_digest(text)}"
 
 
-def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rules: Rules) -> Steps[PageKey]:
+def page_key(request: HttpRequest, view: Callable[..., object], cache: MLCache, rules: Rules) -> Steps[PageKey]:
     """Return the key of the requested page. Raise `TypeError` for values of unsupported types."""
     path = request.path
     marks = (
         (yield from _mark(cache, url_key(path), rules)),
         (yield from _mark(cache, view_key(name_of(request, view)), rules)),
     )
-    texts = (
-        LAYOUT,
+    parts = (
+        1,  # the format of keys and pages; pages of other formats are never found
         *marks,
         f"{view.__module__}.{view.__qualname__}",
         request.scheme,
@@ -63,27 +72,19 @@ def page_key(request: HttpRequest, view: Callable[..., Any], cache: MLCache, rul
         get_language() if rules.language and settings.USE_I18N else None,
         get_current_timezone_name() if rules.language and settings.USE_TZ else None,
     )
-    beginning = repr(texts)
+    variant = repr(parts)
     if rules.user:
         user = yield Step(_user, _auser, (request,))
-        beginning += text((user,), ("user",), "cache_view")
+        variant += values_text((user,), ("user",), "cache_view")
     if rules.key is not None:
-        beginning += text((rules.key(request),), ("key",), "cache_view")
-    declared = _headers(request, rules.headers)
-
-    def key(names: Collection[str]) -> str:
-        full_text = f"{beginning}{declared}{_headers(request, names)}"
-        digest = hashlib.blake2b(full_text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
-        return f"page:{path[:LONGEST_PATH]}#{digest}"
-
-    return PageKey(marks, key)
+        variant += values_text((rules.key(request),), ("key",), "cache_view")
+    return PageKey(request, path, marks, variant + _headers(request, rules.headers))
 
 
 def url_key(path: str) -> str:
     """Return the key of a path's mark."""
-    if len(path) > LONGEST_PATH:
-        digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
-        path = f"{path[:LONGEST_PATH]}#{digest}"
+    if len(path) > MAX_PATH_LENGTH:
+        path = f"{path[:MAX_PATH_LENGTH]}#{_digest(path)}"
     return f"page-url:{path}"
 
 
@@ -123,18 +124,14 @@ def _cache(cache: MLCache | str) -> MLCache:
 
 
 def _mark(cache: MLCache, key: str, rules: Rules) -> Steps[str]:
-    ttl = max(rules.ttl * 10, SHORTEST_MARK) if rules.ttl else 0
-    options: CacheOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0, "early": 0}
-    get, aget = (functools.partial(call, key, _new_mark, **options) for call in (cache.get, cache.aget))
+    ttl = max(rules.ttl * 10, 3600) if rules.ttl else 0  # when a mark expires, so do its pages
+    options: CallOptions = {"ttl": ttl, "jitter": 0, "stale_while_revalidate": 0, "early": 0}
+    get, aget = (functools.partial(call, key, secrets.token_hex, 8, **options) for call in (cache.get, cache.aget))
     mark: str = yield Step(get, aget)
     return mark
 
 
-def _new_mark() -> str:
-    return secrets.token_hex(8)
-
-
-def name_of(request: HttpRequest, view: Callable[..., Any]) -> str:
+def name_of(request: HttpRequest, view: Callable[..., object]) -> str:
     """Return the name of the URL with its namespaces, or the view's module and name."""
     match = request.resolver_match
     return f"{view.__module__}.{view.__qualname__}" if match is None else match.view_name
@@ -152,7 +149,11 @@ def _headers(request: HttpRequest, names: Collection[str]) -> str:
     return repr([(name, request.headers.get(name)) for name in sorted(map(str.lower, names))])
 
 
-def _user(request: HttpRequest) -> Any:
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+
+
+def _user(request: HttpRequest) -> object:
     try:
         user = user_of(request, "cache_view(user=True)")
     except ImproperlyConfigured as error:
@@ -160,7 +161,7 @@ def _user(request: HttpRequest) -> Any:
     return user.pk if user is not None and user.is_authenticated else None
 
 
-async def _auser(request: HttpRequest) -> Any:
+async def _auser(request: HttpRequest) -> object:
     if not hasattr(request, "auser"):
         return await sync_to_async(_user)(request)
     await load_user(request)

@@ -1,10 +1,25 @@
-"""`@cache_view`: caches the pages of a view."""
+"""`@cache_view`: caches the pages of a view.
+
+A GET or HEAD request is answered from the first of these that has its page:
+
+1. the memory of the process, without computing the key of the page (`page_hits`);
+2. the cache, under the key of the page (`view_keys`);
+3. the view, which runs once for all concurrent requests for the page. `cacheability` decides whether and for how long
+   the page is stored, and `pages` converts it.
+
+Three kinds of values are stored under the key of a page: the page; a dict with the names of the headers that the page
+varies on, which are known after the view has run: then the page is stored under another key, with the values of these
+headers; and `UNCACHEABLE_PAGE`, so that no request waits for the page. `cache_status` adds a response header.
+
+A function that may wait is a generator of steps (`resty_django.sansio`), for sync and async views alike.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, Unpack, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -23,29 +38,18 @@ from ..mlcache.registry import mlcaches
 from ..mlcache.results import L3, Fresh, Hit
 from ..model_dependencies.dependency import Depends, tags_with_models
 from ..tags.names import Tags
-from .cache_status import BYPASS, FAILED, HIT, METHOD, MISS, PASSED, STORED, UNAVAILABLE, UNCACHEABLE, add_status
-from .cacheability import STATUSES, Rules, lifetime, refusal
-from .page_hits import Keep, PageHits
-from .stored_response import StoredPage, finished, for_l1, page_of
+from .cache_status import CacheStatus, add_status
+from .cacheability import DEFAULT_STATUSES, Rules, lifetime, refusal
+from .page_hits import PageHits
+from .pages import L1Page, finished, l1_value, stored_page
 from .view_keys import PageKey, page_key
 
 log = logger("resty_django.cache")
 
 View = TypeVar("View", bound=Callable[..., Any])
 
-PASS: Final = "pass"  # noqa: S105
-"""Stored in place of an uncacheable page, so that no request waits for it."""
-PASS_TTL: Final = 10.0
-"""Seconds until caching is tried again."""
-CONDITIONS: Final = (
-    "HTTP_IF_MATCH",
-    "HTTP_IF_NONE_MATCH",
-    "HTTP_IF_MODIFIED_SINCE",
-    "HTTP_IF_UNMODIFIED_SINCE",
-    "HTTP_IF_RANGE",
-    "HTTP_RANGE",
-)
-"""Headers that are hidden from a view because the complete page is needed."""
+UNCACHEABLE_PAGE: Final = "pass"
+"""Stored in place of a page that must not be cached."""
 
 
 def cache_view(
@@ -56,9 +60,9 @@ def cache_view(
     headers: Sequence[str] = (),
     language: bool = True,
     query: Sequence[str] | None = None,
-    key: Callable[[HttpRequest], Any] | None = None,
+    key: Callable[[HttpRequest], object] | None = None,
     max_age: int | None = None,
-    statuses: Sequence[int] = STATUSES,
+    statuses: Sequence[int] = DEFAULT_STATUSES,
     allow: Collection[str] = (),
     depends_on: Depends = (),
     **options: Unpack[ViewOptions],
@@ -99,32 +103,7 @@ def cache_view(
         options=options,
     )
 
-    def steps(
-        view: Callable[..., Any], tags: Tags, hits: PageHits, request: HttpRequest, args: Any, kwargs: Any
-    ) -> Steps[HttpResponseBase]:
-        if callable(tags):
-            tags = functools.partial(tags, request, *args, **kwargs)
-        call = functools.partial(view, request, *args, **kwargs)
-        cached_request = CachedRequest(_http_request(request), call, view, tags, _finalizer(request))
-        mlcache = mlcaches[cache] if isinstance(cache, str) else cache
-        response = yield from cached_request.answer(mlcache, rules, hits)
-        add_status(response, mlcache.name, cached_request.status, rules)
-        return response
-
-    def passed(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        name = cache if isinstance(cache, str) else cache.name
-        add_status(response, name, BYPASS if request.method in ("GET", "HEAD") else METHOD, rules)
-        return response
-
-    def found(hits: PageHits, request: HttpRequest) -> HttpResponse | None:
-        mlcache = mlcaches[cache] if isinstance(cache, str) else cache
-        response = hits.find(_http_request(request), mlcache)
-        if response is not None:
-            add_status(response, mlcache.name, HIT, rules)
-        return response
-
     def decorate(view: View) -> View:
-        wrapped: Any
         if isinstance(view, type):
             raise BadOption(
                 f"@cache_view cannot decorate the class {view.__name__} itself. Write "
@@ -132,190 +111,200 @@ def cache_view(
             )
         tags = options.get("tags", ())
         if depends_on:
-            name = f"{view.__module__}.{view.__qualname__}"
-            tags = tags_with_models(tags, depends_on, view, cache, name)
-        hits = PageHits(view, rules)
-        if _is_async(view):
+            tags = tags_with_models(tags, depends_on, view, cache, f"{view.__module__}.{view.__qualname__}")
+        cached_view = CachedView(view, cache, rules, tags)
+        wrapped: Callable[..., object]
+        if cached_view.is_async:
 
-            async def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-                _check_request(request, view)
-                if rules.passes(request):
-                    return passed(request, await view(request, *args, **kwargs))
-                response = found(hits, request)
-                if response is not None:
-                    return response
-                return await arun(steps(view, tags, hits, request, args, kwargs))
+            async def wrapped(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+                response = cached_view.find_in_memory(request)
+                return await arun(cached_view.respond(request, args, kwargs)) if response is None else response
         else:
 
-            def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-                _check_request(request, view)
-                if rules.passes(request):
-                    return passed(request, view(request, *args, **kwargs))
-                response = found(hits, request)
-                if response is not None:
-                    return response
-                return run(steps(view, tags, hits, request, args, kwargs))
+            def wrapped(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
+                response = cached_view.find_in_memory(request)
+                return run(cached_view.respond(request, args, kwargs)) if response is None else response
 
-        return functools.wraps(view)(wrapped)  # type: ignore[return-value]
+        return cast("View", functools.wraps(view)(wrapped))
 
     return decorate
 
 
-def _check_request(request: object, view: Callable[..., Any]) -> None:
-    """Raise `BadOption` where the first argument is a view object: the decorator is on a method of a class."""
-    if not hasattr(request, "META"):
-        raise BadOption(
-            f"@cache_view on {getattr(view, '__qualname__', view)!s} was called with a {type(request).__name__} in "
-            "place of a request. Write @method_decorator(cache_view(60)) above a method."
-        )
+class CachedView:
+    """A view with its cache. `tags`: of its pages, or a function of the view's arguments."""
 
+    def __init__(self, view: Callable[..., Any], cache: MLCache | str, rules: Rules, tags: Tags) -> None:
+        self.view = view
+        self.rules = rules
+        self.tags = tags
+        self.hits = PageHits(view, rules)
+        # `method_decorator` passes `dispatch` of a class, which is not a coroutine function.
+        owner = getattr(getattr(view, "func", view), "__self__", None)
+        self.is_async = iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
+        self._cache = cache
 
-def _http_request(request: Any) -> HttpRequest:
-    """Return the request of Django that a request of Django REST framework wraps; other requests unchanged."""
-    return request if isinstance(request, HttpRequest) else getattr(request, "_request", request)
+    @property
+    def cache(self) -> MLCache:
+        return mlcaches[self._cache] if isinstance(self._cache, str) else self._cache
 
+    def find_in_memory(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the response from memory; None if memory lacks the page, or if the request bypasses the cache.
 
-def _finalizer(request: Any) -> Callable[[Any], Any]:
-    """Return a function that prepares a response for rendering.
+        Raise `BadOption` if the first argument of the view is not a request.
+        """
+        if not hasattr(request, "META"):
+            raise BadOption(
+                f"@cache_view on {getattr(self.view, '__qualname__', self.view)!s} was called with a "
+                f"{type(request).__name__} in place of a request. Write @method_decorator(cache_view(60)) above a "
+                "method."
+            )
+        if self.rules.bypasses(request):
+            return None
+        cache = self.cache
+        response = self.hits.find(_django_request(request), cache)
+        if response is not None:
+            add_status(response, cache.name, CacheStatus.HIT, self.rules)
+        return response
 
-    For a method of Django REST framework, this chooses the renderer and adds `Vary`, which the framework would do after
-    the method, too late for the cache.
-    """
-    api_view = (getattr(request, "parser_context", None) or {}).get("view")
-    return (lambda response: response) if api_view is None else functools.partial(api_view.finalize_response, request)
+    def respond(
+        self, request: HttpRequest, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Steps[HttpResponseBase]:
+        """Return the response from the cache or from the view."""
+        call = functools.partial(self.view, request, *args, **kwargs)
+        if self.rules.bypasses(request):
+            name = self._cache if isinstance(self._cache, str) else self._cache.name
+            status = CacheStatus.BYPASS if request.method in ("GET", "HEAD") else CacheStatus.METHOD
+            response: HttpResponseBase = yield Step(call, call)
+        else:
+            name = self.cache.name
+            tags = functools.partial(self.tags, request, *args, **kwargs) if callable(self.tags) else self.tags
+            cached_request = CachedRequest(self, request, call, tags)
+            response = yield from cached_request.respond()
+            status = cached_request.status
+        add_status(response, name, status, self.rules)
+        return response
 
 
 class CachedRequest:
-    """A request to a cached view. `call`: the view with its arguments. `tags`: of its page, or a function without
-    arguments. `finalize`: prepares the response before it is rendered."""
+    """A request for a page of a cached view.
 
-    def __init__(
-        self,
-        request: HttpRequest,
-        call: Callable[[], Any],
-        view: Callable[..., Any],
-        tags: Tags,
-        finalize: Callable[[Any], Any],
-    ) -> None:
-        self.request = request
-        self.tags = tags
-        self.view = view
+    `request`: as the view receives it, perhaps of Django REST framework. `call`: the view with its arguments. `tags`:
+    of the page, or a function without arguments.
+    """
+
+    def __init__(self, view: CachedView, request: HttpRequest, call: Callable[[], Any], tags: Tags) -> None:
+        self.status = CacheStatus.MISS
+        self._view = view
+        self._cache = view.cache
+        self._rules = view.rules
+        self._request = _django_request(request)
         self._call = call
-        self._finalize = finalize
+        # For a method of Django REST framework, `finalize_response` chooses the renderer and adds `Vary`. The framework
+        # would call it after the method, too late for the cache.
+        api_view = (getattr(request, "parser_context", None) or {}).get("view")
+        self._finalize = functools.partial(api_view.finalize_response, request) if api_view is not None else None
+        options = {"ttl": view.rules.ttl, "error_ttl": 0, "tags": tags, "l1_serializer": l1_value}
+        self._options: dict[str, Any] = {**view.rules.options, **options}
         self._response: HttpResponseBase | None = None
-        self.status = MISS
-        """The parameters of `Cache-Status`."""
+        """The response of the view, if it has run for this request."""
 
-    def answer(self, cache: MLCache, rules: Rules, hits: PageHits) -> Steps[HttpResponseBase]:
-        """Return the response: from the cache, or from the view, which runs once for all requests for the same page."""
+    def respond(self) -> Steps[HttpResponseBase]:
+        """Return the response and set `status`."""
         try:
-            keep = hits.keeper(self.request)
-            key = yield from page_key(self.request, self.view, cache, rules)
-            hit = yield from self._find(cache, rules, key, keep)
+            hit = yield from self._look_up()
         except CallbackFailed as failed:
             error = failed.error
         except SourceError as failed:
             if self._response is not None:
-                self.status = UNCACHEABLE
+                self.status = CacheStatus.UNCACHEABLE
                 return self._response
             error = failed.__cause__ if isinstance(failed.__cause__, Exception) else failed
         except (LockFailed, LockTimeout, SharedDictError) as failed:
-            log.warning("%s is rendered without the cache: %s", self.request.path, failed)
-            self.status = UNAVAILABLE
-            return (yield from self._run())
+            log.warning("%s is rendered without the cache: %s", self._request.path, failed)
+            self.status = CacheStatus.UNAVAILABLE
+            return (yield from self._run_view())
         else:
-            if hit.level is L3 and self._response is not None:
-                if hit.value == PASS or not isinstance(self._response, HttpResponse):
-                    self.status = UNCACHEABLE
-                    return self._response
-                self.status = STORED
-                return finished(self.request, self._response)
-            if isinstance(hit.value, StoredPage):
-                self.status = HIT if self._response is None else FAILED
-                return hit.value.response(self.request, rules)
-            self.status = PASSED if hit.value == PASS else MISS
-            return (yield from self._run())
-        raise error
+            return (yield from self._from_hit(hit))
+        raise error  # without the errors of the cache in its context
 
-    def _find(self, cache: MLCache, rules: Rules, key: PageKey, keep: Keep) -> Steps[Hit]:
-        """Return the page, or the value stored in its place. The headers that a page varies on are only known after
-        rendering: then a dict with their names is stored in its place, and the page is stored under another key.
-        """
+    def _from_hit(self, hit: Hit) -> Steps[HttpResponseBase]:
+        response = self._response
+        if hit.level is L3 and response is not None:
+            if hit.value == UNCACHEABLE_PAGE or not isinstance(response, HttpResponse):
+                self.status = CacheStatus.UNCACHEABLE
+                return response
+            self.status = CacheStatus.STORED
+            return finished(self._request, response)
+        if isinstance(hit.value, L1Page):
+            self.status = CacheStatus.HIT if response is None else CacheStatus.STALE
+            return hit.value.response(self._request, self._rules)
+        self.status = CacheStatus.PASSED if hit.value == UNCACHEABLE_PAGE else CacheStatus.MISS
+        return (yield from self._run_view())
+
+    def _look_up(self) -> Steps[Hit]:
+        """Return the page, or the value stored in its place, from the cache or the view."""
+        signature = self._view.hits.signature(self._request)
+        key = yield from page_key(self._request, self._view.view, self._cache, self._rules)
         names: list[str] = []
-        options = self._options(rules)
+        """The headers that the page varies on, as far as known."""
         while True:
-            callback = () if self.request.method == "HEAD" else (self._callback(cache, rules, key, names),)
-            name = key.of(names)
-            hit: Hit = yield _lookup(cache, name, *callback, **options)
-            keep(key.marks, names, name)
+            callback = None if self._request.method == "HEAD" else self._callback(key, names)
+            hit: Hit = yield self._lookup(key.of(names), callback)
+            self._view.hits.remember(signature, key, names)
             if not isinstance(hit.value, dict) or (hit.level is L3 and self._response is not None):
                 return hit
             names = hit.value["vary"]
 
-    def _options(self, rules: Rules) -> dict[str, Any]:
-        return {**rules.options, "ttl": rules.ttl, "error_ttl": 0, "tags": self.tags, "l1_serializer": for_l1}
+    def _lookup(self, key: str, callback: Callable[[], object] | None) -> Step:
+        lookup, alookup = self._cache.lookup, self._cache.alookup
+        options = self._options
+        return Step(functools.partial(lookup, **options), functools.partial(alookup, **options), (key, callback))
 
-    def _callback(self, cache: MLCache, rules: Rules, key: PageKey, names: list[str]) -> Callable[[], Any]:
-        if _is_async(self.view):
+    def _callback(self, key: PageKey, names: list[str]) -> Callable[[], object]:
+        if self._view.is_async:
+            return lambda: arun(self._render(key, names))
+        return lambda: run(self._render(key, names))
 
-            async def acallback() -> Any:
-                return await arun(self._make(cache, rules, key, names))
-
-            return acallback
-        return lambda: run(self._make(cache, rules, key, names))
-
-    def _make(self, cache: MLCache, rules: Rules, key: PageKey, names: list[str]) -> Steps[Any]:
-        """Return the page rendered by the view. `names`: the headers that it varies on, as far as known."""
-        request = self.request
-        with _watched(request, rules.user) as used, _unconditional(request):
-            response = yield from self._run()
+    def _render(self, key: PageKey, names: list[str]) -> Steps[Fresh]:
+        """Return the page rendered by the view, or the value to be stored in its place. `names`: as in `_look_up`."""
+        request, rules = self._request, self._rules
+        with _watched_session(request, rules.user) as session, _unconditional(request):
+            response = yield from self._run_view()
         self._response = response
         if response.status_code >= 500 and response.status_code not in rules.statuses:
             # Serves a stale page if there is one; else this response is returned, and the next request tries again.
             raise SourceError(f"the view answered with status {response.status_code}")
-        reason = refusal(request, response, rules, bool(used))
+        reason = refusal(request, response, rules, session.used)
         if reason is not None or not isinstance(response, HttpResponse):
             log.debug("%s is not cached: %s", request.path, reason)
-            return Fresh(PASS, PASS_TTL)
-        others = _varies_on(response, rules) - set(names)
-        life = lifetime(response, rules)
-        page = page_of(response, life, rules)
-        fresh = Fresh(page, life if life != rules.ttl else None)
-        if not others:
+            return Fresh(UNCACHEABLE_PAGE, 10)  # seconds until caching is tried again
+        new_names = _varies_on(response, rules) - set(names)
+        ttl = lifetime(response, rules)
+        fresh = Fresh(stored_page(response, ttl, rules), ttl if ttl != rules.ttl else None)
+        if not new_names:
             return fresh
-        names = sorted(others | set(names))
+        all_names = sorted(new_names | set(names))
         try:
-            yield _lookup(cache, key.of(names), lambda: fresh, **self._options(rules))
+            yield self._lookup(key.of(all_names), lambda: fresh)
         except (CacheError, LockTimeout, SharedDictError) as error:
             log.warning("%s could not be cached: %s", request.path, error)
-        return Fresh({"vary": names}, fresh.ttl)
+        return Fresh({"vary": all_names}, fresh.ttl)
 
-    def _run(self) -> Steps[HttpResponseBase]:
-        response: HttpResponseBase = yield Step(self._now, self._anow)
+    def _run_view(self) -> Steps[HttpResponseBase]:
+        """Return the response of the view, rendered if it is a `TemplateResponse`."""
+        response: HttpResponseBase = yield Step(self._call, self._call)
+        if self._finalize is not None:
+            response = self._finalize(response)
+        render = getattr(response, "render", None)
+        if callable(render) and not getattr(response, "is_rendered", True):
+            response = yield Step(render, sync_to_async(render))
         return response
 
-    def _now(self) -> HttpResponseBase:
-        response = self._finalize(self._call())
-        return response.render() if _waits(response) else response  # type: ignore[no-any-return]
 
-    async def _anow(self) -> HttpResponseBase:
-        response = self._finalize(await self._call())
-        return await sync_to_async(response.render)() if _waits(response) else response  # type: ignore[no-any-return]
-
-
-def _lookup(cache: MLCache, *args: Any, **options: Any) -> Step:
-    return Step(functools.partial(cache.lookup, **options), functools.partial(cache.alookup, **options), args)
-
-
-def _is_async(view: Callable[..., Any]) -> bool:
-    """Return whether it is a coroutine function, or `dispatch` of an async class (from `method_decorator`)."""
-    owner = getattr(getattr(view, "func", view), "__self__", None)
-    return iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
-
-
-def _waits(response: Any) -> bool:
-    """Return whether it is an unrendered `TemplateResponse`."""
-    return not getattr(response, "is_rendered", True) and callable(getattr(response, "render", None))
+def _django_request(request: HttpRequest) -> HttpRequest:
+    """Return the request of Django that a request of Django REST framework wraps; other requests unchanged."""
+    wrapped: HttpRequest = request if isinstance(request, HttpRequest) else getattr(request, "_request", request)
+    return wrapped
 
 
 def _varies_on(response: HttpResponseBase, rules: Rules) -> set[str]:
@@ -330,8 +319,10 @@ def _varies_on(response: HttpResponseBase, rules: Rules) -> set[str]:
 
 @contextmanager
 def _unconditional(request: HttpRequest) -> Iterator[None]:
-    """Return the request without headers that would produce a partial or empty response."""
-    removed: dict[str, Any] = {name: request.META.pop(name) for name in CONDITIONS if name in request.META}
+    """Hide the headers that would make the view return a partial or empty response: the complete page is needed."""
+    conditions = ("MATCH", "NONE_MATCH", "MODIFIED_SINCE", "UNMODIFIED_SINCE", "RANGE")
+    names = [f"HTTP_IF_{condition}" for condition in conditions] + ["HTTP_RANGE"]
+    removed = {name: request.META.pop(name) for name in names if name in request.META}
     request.__dict__.pop("headers", None)
     try:
         yield
@@ -340,20 +331,27 @@ def _unconditional(request: HttpRequest) -> Iterator[None]:
         request.__dict__.pop("headers", None)
 
 
+@dataclass(slots=True)
+class SessionUse:
+    """Whether a view has used the session."""
+
+    used: bool = False
+
+
 @contextmanager
-def _watched(request: HttpRequest, by_user: bool) -> Iterator[list[bool]]:
-    """Yield a list that is non-empty afterwards if the session was used. For pages per user, the lookup of the user
-    happens before and does not count.
+def _watched_session(request: HttpRequest, by_user: bool) -> Iterator[SessionUse]:
+    """Find out whether the block uses the session. For pages per user, the lookup of the user happens before and does
+    not count.
     """
     session: Any = getattr(request, "session", None)
-    used: list[bool] = []
+    use = SessionUse()
     before = bool(getattr(session, "accessed", False))
     if by_user and before:
         session.accessed = False
     try:
-        yield used
+        yield use
     finally:
         if getattr(session, "accessed", False):
-            used.append(True)
+            use.used = True
         elif by_user and before:
             session.accessed = True

@@ -6,33 +6,26 @@ import asyncio
 import contextvars
 import math
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 from django.db import connections
 
 from ..errors import BadKey, BadOption
-from ..statistics.counts import Stats
+from ..statistics.counts import CacheStats
 from ..storage.records import key_text
-from .options import CacheOptions, check
-from .results import L1, Answer, Level, Result
-
-
-class Operation(NamedTuple):
-    key: str
-    callback: Callable[..., Any]
-    args: tuple[Any, ...]
-    options: Mapping[str, Any]
+from .options import CallOptions, check
+from .results import L1, GetCall, GetResult, Hit, Level
 
 
 class Bulk:
     """The operations of a `get_bulk`, in order. Keys may be repeated."""
 
     def __init__(self) -> None:
-        self._operations: list[Operation] = []
+        self._operations: list[GetCall] = []
 
-    def add(self, key: object, callback: Callable[..., Any], /, *args: Any, **options: Unpack[CacheOptions]) -> Bulk:
+    def add(self, key: object, callback: Callable[..., Any], /, *args: object, **options: Unpack[CallOptions]) -> Bulk:
         """Add a `get` with these arguments; a callback is required. Raise `BadKey` or `BadOption`."""
         position = f"operation {len(self._operations) + 1}: "
         try:
@@ -42,30 +35,30 @@ class Bulk:
             raise type(error)(f"{position}{error}") from None
         if not callable(callback):
             raise BadOption(f"{position}callback must be a function or a coroutine function, not {callback!r}.")
-        self._operations.append(Operation(text, callback, args, options))
+        self._operations.append(GetCall(text, callback, args, options))
         return self
 
     def __len__(self) -> int:
         return len(self._operations)
 
-    def operations(self) -> tuple[Operation, ...]:
+    def operations(self) -> tuple[GetCall, ...]:
         return tuple(self._operations)
 
 
-class Results:
+class BulkResults:
     """Collects and counts the results of the operations."""
 
-    def __init__(self, count: int, counts: Stats, count_level: Callable[[Level], object]) -> None:
-        self._results: list[Result | None] = [None] * count
+    def __init__(self, count: int, counts: CacheStats, count_level: Callable[[Level], object]) -> None:
+        self._results: list[GetResult | None] = [None] * count
         self._counts = counts
         self._count_level = count_level
 
-    def note(self, position: int, answer: Answer | None) -> None:
-        """Record an answer; None: still missing."""
-        if answer is not None:
-            self._results[position] = Result(answer[0], None, answer[1])
-            if answer[1] is not L1:
-                self._count_level(answer[1])
+    def note(self, position: int, hit: Hit | None) -> None:
+        """Record a value; None: still missing."""
+        if hit is not None:
+            self._results[position] = GetResult(hit.value, None, hit.level)
+            if hit.level is not L1:
+                self._count_level(hit.level)
 
     @contextmanager
     def noting_errors(self, position: int) -> Iterator[None]:
@@ -76,13 +69,13 @@ class Results:
             self.note_error(position, error)
 
     def note_error(self, position: int, error: Exception) -> None:
-        self._results[position] = Result(None, error, None)
+        self._results[position] = GetResult(None, error, None)
         self._counts.errors += 1
 
     def missing(self) -> list[int]:
         return [position for position, result in enumerate(self._results) if result is None]
 
-    def all(self) -> list[Result]:
+    def all(self) -> list[GetResult]:
         return [result for result in self._results if result is not None]
 
 

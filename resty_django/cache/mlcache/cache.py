@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Unpack
+from dataclasses import fields
+from typing import Any, Unpack
 from weakref import WeakSet, WeakValueDictionary
 
-from resty_django import extras
 from resty_django.processes.forks import after_fork
 from resty_django.sansio import Steps, arun, run
 from resty_django.shdict import (
@@ -16,22 +16,21 @@ from resty_django.shdict import (
 )
 from resty_django.text import logger
 
-from ..broadcasts.channel import Channel, listen
+from ..broadcasts.channel import InvalidationChannel, listen
 from ..broadcasts.events import EventChannel
 from ..circuit_breaker.guarded import guarded
-from ..errors import BadOption, ChannelFailed, NoChannel
-from ..statistics.counts import Stats
-from ..statistics.reporter import Counter
-from ..storage.compression import ABOVE, ALGORITHMS, LIMIT, Compressor, option_faults
+from ..errors import ChannelFailed, NoChannel
+from ..statistics.counts import CacheStats
+from ..statistics.reporter import CacheCounter
 from ..storage.lru import LRU
 from ..storage.records import key_text
-from .bulk import Bulk, Results, check_concurrency, chunks, in_tasks, in_threads
+from .bulk import Bulk, BulkResults, check_concurrency, chunks, in_tasks, in_threads
 from .levels import RecordLevels
-from .loading import Callback, Loader
-from .options import CacheOptions, Options
-from .reading import Reader
-from .results import Hit, Peek, Result, Serializer
-from .writing import Writer
+from .loading import Loader
+from .options import CacheOptions, CacheSetup, CallOptions, MLCacheOptions
+from .reading import CacheReader
+from .results import Callback, GetResult, Hit, Peek
+from .writing import CacheWriter
 
 log = logger("resty_django.cache")
 
@@ -43,17 +42,20 @@ class MLCache:
         products.get("7", load_product, 7)
 
     `name`: prefix of the keys in L2; caches with the same name in a process share one L1 with the size of the first.
-    `dictionary`: L2, a shared dictionary or its name. `lru_size`: maximum number of items in L1. `lru`: an existing L1
-    to use instead. `shm_miss`: a separate dictionary for cached None, so that they do not evict values. `shm_locks`:
-    the dictionary for locks (None: L2). `shm_stats`: the dictionary for counts (None: the one for locks). `ipc`: how to
-    notify other processes: "events", a custom channel, or None. `serializer`: for values that msgpack does not support.
-    `compress`: "zlib" or "zstd": compress values of more than `compress_above` bytes in L2. `decompress_limit`: a value
-    that is larger than this number of bytes is not compressed, and counts as absent if it was.
-    `clock`: seconds, the same in all processes; replaced only in tests. `options`: the fields of `Options`.
+    `dictionary`: L2, a shared dictionary or its name. `lru`: an existing L1 to use instead of a new one. `clock`:
+    seconds, the same in all processes; replaced only in tests.
 
-    Methods with the prefix `a` are for asyncio and never block the event loop. Hot paths are written out for both: L1
-    hits in `get`, and the read of L2 in `Reader`. Everything else is a generator of steps for `run` and `arun`
-    (see `loading`).
+    `options`: the fields of `CacheOptions`, which a call may override, and those that are fixed: `lru_size`: maximum
+    number of items in L1 (100). `shm_miss`: a separate dictionary for cached None, so that they do not evict values.
+    `shm_locks`: the dictionary for locks (None: L2). `shm_stats`: the dictionary for counts (None: the one for locks).
+    `ipc`: how to notify other processes: "events" (default), a custom channel, or None. `serializer`: for values that
+    msgpack does not support. `compress`: "zlib" or "zstd": compress values of more than `compress_above` bytes in L2.
+    `decompress_limit`: a value that is larger than this number of bytes is not compressed, and counts as absent if it
+    was.
+
+    Methods with the prefix `a` are for asyncio and never block the event loop. An L1 hit in `get` and `aget` makes no
+    further call, which would double its time; the read of L2 in `CacheReader` is written out for both,
+    too. Everything else is a generator of steps for `run` and `arun` (see `loading`).
     """
 
     def __init__(
@@ -61,59 +63,32 @@ class MLCache:
         name: str,
         dictionary: SharedDict | str = "default",
         *,
-        lru_size: int = 100,
         lru: LRU | None = None,
-        shm_miss: SharedDict | str | None = None,
-        shm_locks: SharedDict | str | None = None,
-        shm_stats: SharedDict | str | None = None,
-        ipc: Channel | Literal["events"] | None = "events",
-        serializer: Serializer | None = None,
-        compress: Literal["zlib", "zstd"] | None = None,
-        compress_above: int = ABOVE,
-        decompress_limit: int = LIMIT,
         clock: Callable[[], float] | None = None,
-        **options: Unpack[CacheOptions],
+        **options: Unpack[MLCacheOptions],
     ) -> None:
-        if not isinstance(name, str) or not name or ":" in name:
-            raise BadOption(f"name must be a non-empty string without a colon, not {name!r}.")
-        if serializer is not None and not (hasattr(serializer, "encode") and hasattr(serializer, "decode")):
-            raise BadOption(f"serializer must be an object with encode() and decode(), not {serializer!r}.")
-        compression = {"compress": compress, "compress_above": compress_above, "decompress_limit": decompress_limit}
-        for fault in option_faults(compression):
-            raise BadOption(fault)
-        if compress is not None:
-            extras.require(f'compress="{compress}" needs', *ALGORITHMS[compress].modules)
+        changes: dict[str, Any] = {**options}
+        fixed = {field.name: changes.pop(field.name) for field in fields(CacheSetup) if field.name in changes}
         self.name = name
-        self.compression = compression
-        self.decompress_limit = decompress_limit
-        self.options = Options().changed(options)
+        self.setup = setup = CacheSetup(name=name, **fixed)
+        self.options = CacheOptions().changed(changes)
         shm = _dictionary(name, "dictionary", dictionary)
-        miss = None if shm_miss is None else _dictionary(name, "shm_miss", shm_miss)
-        self.dictionaries = (shm,) if miss is None else (shm, miss)
+        self.dictionaries: tuple[SharedDict, ...] = (shm,)
         """The L2 dictionaries: for values, and for cached None if it is a separate one."""
-        locks = shm if shm_locks is None else _dictionary(name, "shm_locks", shm_locks)
-        stats = locks if shm_stats is None else _dictionary(name, "shm_stats", shm_stats)
-        self.locks = locks
-        self.serializer = serializer
-        self.lru = _shared_lru(name, lru_size) if lru is None else lru
-        self.channel = _channel(name, self.lru, ipc, shm)
-        self.counter = Counter(name, stats)
-        compressor = Compressor(compress, compress_above, decompress_limit, self.counter.now)
+        if setup.shm_miss is not None:
+            self.dictionaries = (shm, _dictionary(name, "shm_miss", setup.shm_miss))
+        self.locks = shm if setup.shm_locks is None else _dictionary(name, "shm_locks", setup.shm_locks)
+        stats = self.locks if setup.shm_stats is None else _dictionary(name, "shm_stats", setup.shm_stats)
+        self.lru = _lrus.setdefault(name, LRU(setup.lru_size)) if lru is None else lru
+        self.channel = _channel(setup, self.lru, shm)
+        self.counter = CacheCounter(name, stats)
         self.levels = RecordLevels(
-            name,
-            self.lru,
-            self.dictionaries,
-            self.channel,
-            self.counter,
-            compressor,
-            self.options.on_error,
-            clock,
-            serializer,
+            setup, self.lru, self.dictionaries, self.channel, self.counter, self.options.on_error, clock
         )
         self.clock = self.levels.clock
-        self.loader = Loader(self.levels, guarded(locks), self.options)
-        self._writer = Writer(self.levels, self.loader, self.options)
-        self._reader = Reader(self.levels, self.loader, self.options)
+        self.loader = Loader(self.levels, guarded(self.locks), self.options)
+        self._writer = CacheWriter(self.levels, self.loader, self.options)
+        self._reader = CacheReader(self.levels, self.loader, self.options)
         self._get_from_l1 = self._reader.get_from_l1
         self._get_beyond_l1 = self._reader.get_beyond_l1
         self._aget_beyond_l1 = self._reader.aget_beyond_l1
@@ -130,72 +105,76 @@ class MLCache:
 
     # --- reading ---
 
-    def get(self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
+    def get(
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
+    ) -> Any:
         """Return the value of the key from L1, from L2, or from `callback(*args)`, which one process at a time runs.
 
         Return None if the key is in no level and no callback was passed. The callback may return `Fresh` to set a
-        different time to live, and raise `SourceError` so that a stale value is served. `options`: fields of `Options`
-        for this call; `on_error` decides what happens while the store of L2 is down.
+        different time to live, and raise `SourceError` so that a stale value is served. `options`: fields of
+        `CacheOptions` for this call; `on_error` decides what happens while the store of L2 is down.
 
         Raise `CallbackFailed`, `SourceError`, `LockTimeout`, `LockFailed`, `SerializerFailed`, `BadKey`, `BadValue`,
         `BadOption`, and `resty_django.shdict.SharedDictError` if L2 fails and `on_error` is "raise".
         """
         try:
             item = self._find(key)
-            if item is not None and item[1] >= self._now():
+            if item is not None and item.expires >= self._now():
                 self._to_end(key)
                 self._counts.l1 += 1
-                return item[0]
+                return item.value
         except (KeyError, TypeError):  # just deleted by another thread, or unhashable
             pass
-        return self._get_beyond_l1(key, callback, args, options)[0]
+        return self._get_beyond_l1(key, callback, args, options).value
 
     def lookup(
-        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Hit:
         """Like `get`, with the level that the value came from."""
-        return Hit(*(self._get_from_l1(key_text(key)) or self._get_beyond_l1(key, callback, args, options)))
+        return self._get_from_l1(key_text(key)) or self._get_beyond_l1(key, callback, args, options)
 
     async def aget(
-        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Any:
         """Do the same as `get`. The callback may be a coroutine function; a sync function runs in a thread."""
         try:
             item = self._find(key)
-            if item is not None and item[1] >= self._now():
+            if item is not None and item.expires >= self._now():
                 self._to_end(key)
                 self._counts.l1 += 1
-                return item[0]
+                return item.value
         except (KeyError, TypeError):
             pass
-        return (await self._aget_beyond_l1(key, callback, args, options))[0]
+        return (await self._aget_beyond_l1(key, callback, args, options)).value
 
     async def alookup(
-        self, key: object, callback: Callback | None = None, /, *args: Any, **options: Unpack[CacheOptions]
+        self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Hit:
         """Do the same as `lookup`."""
-        return Hit(*(self._get_from_l1(key_text(key)) or await self._aget_beyond_l1(key, callback, args, options)))
+        return self._get_from_l1(key_text(key)) or await self._aget_beyond_l1(key, callback, args, options)
 
-    def get_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    def get_with(self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]) -> Any:
         """Like `get`, for decorators: the arguments and the options are one object each, and the key is a str.
 
         Raise the callback's own error instead of `CallbackFailed`.
         """
         item = self._find(key)
-        if item is not None and item[1] >= self._now():
+        if item is not None and item.expires >= self._now():
             try:
                 self._to_end(key)
             except KeyError:
                 pass
             else:
                 self._counts.l1 += 1
-                return item[0]
-        return self._get_beyond_l1(key, callback, args, options, unwrap=True)[0]
+                return item.value
+        return self._get_beyond_l1(key, callback, args, options, unwrap=True).value
 
-    async def aget_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    async def aget_with(
+        self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]
+    ) -> Any:
         """Do the same as `get_with`."""
-        answer = self._get_from_l1(key) or await self._aget_beyond_l1(key, callback, args, options, unwrap=True)
-        return answer[0]
+        hit = self._get_from_l1(key) or await self._aget_beyond_l1(key, callback, args, options, unwrap=True)
+        return hit.value
 
     def count_l1(self, hits: int) -> None:
         """Count values that `in_l1` has returned."""
@@ -213,14 +192,14 @@ class MLCache:
 
     # --- reading many keys ---
 
-    def get_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+    def get_many(self, keys: Iterable[object]) -> dict[Any, Any]:
         """Return the values of the keys that are in L1 or L2, by key as passed; one call reads all others from L2.
 
         Raise `SerializerFailed`, `BadKey`, and `resty_django.shdict.SharedDictError` if L2 fails.
         """
         return run(self._reader.get_many(keys))
 
-    async def aget_many(self, keys: Iterable[Any]) -> dict[Any, Any]:
+    async def aget_many(self, keys: Iterable[object]) -> dict[Any, Any]:
         """Do the same as `get_many`."""
         return await arun(self._reader.get_many(keys))
 
@@ -228,7 +207,7 @@ class MLCache:
         """Return an empty list of operations for `get_bulk`: `bulk.add(key, callback, *args, **options)`."""
         return Bulk()
 
-    def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[Result]:
+    def get_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[GetResult]:
         """Execute the operations, and return their results in the same order.
 
         One call reads all values that are not in L1 from L2. Values that are in neither are fetched by `concurrency`
@@ -237,59 +216,59 @@ class MLCache:
         """
         check_concurrency(bulk, concurrency)
         operations = bulk.operations()
-        results = Results(len(operations), self._counts, self._reader.count)
+        results = BulkResults(len(operations), self._counts, self._reader.count)
         run(self._reader.note_hits(operations, results))
 
         def work(position: int) -> None:
             with results.noting_errors(position):
-                results.note(position, run(self.loader.load(self.loader.request(*operations[position]))))
+                results.note(position, run(self.loader.load(self.loader.request(operations[position]))))
 
         in_threads(chunks(results.missing(), concurrency), work)
         return results.all()
 
-    async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[Result]:
+    async def aget_bulk(self, bulk: Bulk, *, concurrency: int = 3) -> list[GetResult]:
         """Do the same as `get_bulk`, with tasks instead of threads."""
         check_concurrency(bulk, concurrency)
         operations = bulk.operations()
-        results = Results(len(operations), self._counts, self._reader.count)
+        results = BulkResults(len(operations), self._counts, self._reader.count)
         await arun(self._reader.note_hits(operations, results))
 
         async def work(position: int) -> None:
             with results.noting_errors(position):
-                results.note(position, await arun(self.loader.load(self.loader.request(*operations[position]))))
+                results.note(position, await arun(self.loader.load(self.loader.request(operations[position]))))
 
         await in_tasks(chunks(results.missing(), concurrency), work)
         return results.all()
 
     # --- writing ---
 
-    def set(self, key: object, value: Any, /, **options: Unpack[CacheOptions]) -> None:
-        """Store a value in L2 and L1, and notify the other processes. `options`: fields of `Options` for this call.
+    def set(self, key: object, value: object, /, **options: Unpack[CallOptions]) -> None:
+        """Store a value in L2 and L1, and notify the other processes.
 
-        If L2 cannot store it and `on_error` is "source", store it only in L1, for `outage_ttl`, and delete the key in
-        L2 as soon as possible.
+        `options`: fields of `CacheOptions` for this call. If L2 cannot store it and `on_error` is "source", store it
+        only in L1, for `outage_ttl`, and delete the key in L2 as soon as possible.
 
         Raise `NoChannel`, `ChannelFailed`, `SerializerFailed`, `BadKey`, `BadValue`, `BadOption`, and
         `resty_django.shdict.SharedDictError` if L2 fails and `on_error` is "raise", for example `NoMemory`.
         """
         run(self._writer.set(key, value, options))
 
-    async def aset(self, key: object, value: Any, /, **options: Unpack[CacheOptions]) -> None:
+    async def aset(self, key: object, value: object, /, **options: Unpack[CallOptions]) -> None:
         """Do the same as `set`. Like all async writes, it is completed even if the task is cancelled."""
         await self.levels.awrite(self._writer.set(key, value, options))
 
-    def set_many(self, values: Mapping[Any, Any], /, **options: Unpack[CacheOptions]) -> list[Any]:
+    def set_many(self, values: Mapping[Any, Any], /, **options: Unpack[CallOptions]) -> list[Any]:
         """Store values in L2 and L1, with one call and one event for all. Return the keys for which L2 has no space.
 
         Those keep their old values. Errors as in `set`, except for `NoMemory`.
         """
         return run(self._writer.set_many(values, options))
 
-    async def aset_many(self, values: Mapping[Any, Any], /, **options: Unpack[CacheOptions]) -> list[Any]:
+    async def aset_many(self, values: Mapping[Any, Any], /, **options: Unpack[CallOptions]) -> list[Any]:
         """Do the same as `set_many`."""
         return await self.levels.awrite(self._writer.set_many(values, options))
 
-    def refresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
+    def refresh(self, key: object, callback: Callback, /, *args: object, **options: Unpack[CallOptions]) -> Any:
         """Call the callback now, regardless of the levels, `set` its result, and return it.
 
         Takes no lock. If the callback fails, the levels are not changed. Raise the errors of `set`, `CallbackFailed`
@@ -297,16 +276,18 @@ class MLCache:
         """
         return run(self._writer.refresh(key, callback, args, options))
 
-    async def arefresh(self, key: object, callback: Callback, /, *args: Any, **options: Unpack[CacheOptions]) -> Any:
+    async def arefresh(self, key: object, callback: Callback, /, *args: object, **options: Unpack[CallOptions]) -> Any:
         """Do the same as `refresh`."""
         return await arun(self._writer.refresh(key, callback, args, options))
 
-    def refresh_with(self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    def refresh_with(
+        self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]
+    ) -> Any:
         """Like `refresh`, for decorators; see `get_with`."""
         return run(self._writer.refresh(key, callback, args, options, unwrap=True))
 
     async def arefresh_with(
-        self, key: str, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]
+        self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]
     ) -> Any:
         """Do the same as `refresh_with`."""
         return await arun(self._writer.refresh(key, callback, args, options, unwrap=True))
@@ -323,11 +304,11 @@ class MLCache:
         """Do the same as `delete`."""
         await self.levels.awrite(self._writer.delete(key, on_error))
 
-    def delete_many(self, keys: Iterable[Any], *, on_error: str | None = None) -> None:
+    def delete_many(self, keys: Iterable[object], *, on_error: str | None = None) -> None:
         """Delete keys in L2 and L1, with one call and one event for all. Errors and `on_error` as in `delete`."""
         run(self._writer.delete_many(keys, on_error))
 
-    async def adelete_many(self, keys: Iterable[Any], *, on_error: str | None = None) -> None:
+    async def adelete_many(self, keys: Iterable[object], *, on_error: str | None = None) -> None:
         """Do the same as `delete_many`."""
         await self.levels.awrite(self._writer.delete_many(keys, on_error))
 
@@ -368,11 +349,11 @@ class MLCache:
 
     # --- counting ---
 
-    def stats(self) -> Stats:
+    def stats(self) -> CacheStats:
         """Return the counts of all processes, except possibly for the last second. Raise `Unavailable`."""
         return run(self.counter.total())
 
-    async def astats(self) -> Stats:
+    async def astats(self) -> CacheStats:
         """Do the same as `stats`."""
         return await arun(self.counter.total())
 
@@ -398,24 +379,16 @@ def _dictionary(cache: str, option: str, dictionary: SharedDict | str) -> Shared
 
 
 _lrus: WeakValueDictionary[str, LRU] = WeakValueDictionary()
+"""L1 by the name of its caches."""
 
 
-def _shared_lru(name: str, size: int) -> LRU:
-    """Return the L1 shared by all caches with this name. Raise `BadOption`."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise BadOption(f"lru_size must be an integer of at least 1, not {size!r}.")
-    return _lrus.setdefault(name, LRU(size))
-
-
-def _channel(name: str, lru: LRU, ipc: Channel | Literal["events"] | None, shm: SharedDict) -> Channel | None:
-    """Return the channel, connected to this L1. Raise `BadOption` or `ChannelFailed`."""
-    if ipc is None:
+def _channel(setup: CacheSetup, lru: LRU, shm: SharedDict) -> InvalidationChannel | None:
+    """Return the channel, connected to this L1. Raise `ChannelFailed`."""
+    if setup.ipc is None:
         return None
-    if ipc != "events" and not callable(getattr(ipc, "broadcast", None)):
-        raise BadOption(f'ipc must be "events", None, or have register_listeners() and broadcast(), not {ipc!r}.')
-    channel = EventChannel(shm) if ipc == "events" else ipc
+    channel = EventChannel(shm) if setup.ipc == "events" else setup.ipc
     try:
-        listen(channel, name, lru)
+        listen(channel, setup.name, lru)
     except Exception as error:
         raise ChannelFailed(f"could not initialize ipc: {error}") from error
     return channel

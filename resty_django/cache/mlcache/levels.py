@@ -11,35 +11,35 @@ from typing import Any, Final, NamedTuple
 
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import (
-    Change,
     Keep,
     NoMemory,
-    Outcome,
     SharedDict,
     SharedDictError,
+    StoreOutcome,
     Unreadable,
+    Update,
 )
 from resty_django.shdict.base import Entry
 from resty_django.text import logger
 
-from ..broadcasts.channel import Channel
+from ..broadcasts.channel import InvalidationChannel
 from ..errors import BadValue, SerializerFailed
 from ..levels import Levels
 from ..serialization.values import typed, unpack
-from ..statistics.reporter import Counter
+from ..statistics.reporter import CacheCounter
 from ..storage import records
 from ..storage.compression import Compressor
-from ..storage.lru import FOREVER, LRU
+from ..storage.lru import FOREVER, LRU, LRUItem
 from ..storage.records import Record
 from ..tags.versions import TagSnapshot
 from .early import EarlyRecomputation
-from .options import Options
-from .results import L1, STALE, Answer, Serializer
+from .options import CacheOptions, CacheSetup
+from .results import L1, STALE, Hit
 
 log = logger("resty_django.cache")
 
-Function = Callable[[Any], Any]
-KEPT: Final = 1
+Function = Callable[[Any], object]
+STORED_IN_OUTAGE: Final = 1
 """The flags of a value in L1 that was stored while the store was down. It is not served after its expiry."""
 
 
@@ -59,7 +59,7 @@ class NewValue(NamedTuple):
     """A value to be stored. `ttl`: seconds; `version`: the key's version in L1 before L2 is written, see
     `LRU.versions`."""
 
-    value: Any
+    value: object
     record: bytes
     ttl: float
     version: int
@@ -74,28 +74,29 @@ class L2Record(NamedTuple):
 
 
 class RecordLevels(Levels):
-    """Finds, stores and forgets the values of one `MLCache`. Arguments: see `Levels`; `serializer`: see `MLCache`."""
+    """Finds, stores and forgets the values of one `MLCache`. Arguments: see `Levels` and `MLCache`."""
 
     def __init__(
         self,
-        name: str,
+        setup: CacheSetup,
         lru: LRU,
         dictionaries: Sequence[SharedDict],
-        channel: Channel | None,
-        counter: Counter,
-        compressor: Compressor,
+        channel: InvalidationChannel | None,
+        counter: CacheCounter,
         on_error: str,
         clock: Callable[[], float] | None,
-        serializer: Serializer | None,
     ) -> None:
-        super().__init__(name, f"{name}:", lru, dictionaries, channel, counter, compressor, on_error, clock)
-        self._serializer = serializer
+        compressor = Compressor(setup.compress, setup.compress_above, setup.decompress_limit, counter.now)
+        super().__init__(setup.name, lru, dictionaries, channel, counter, compressor, on_error)
+        self.prefix = f"{setup.name}:"
+        self.clock = clock or self.clock
+        self._serializer = setup.serializer
         self.early = EarlyRecomputation(self.clock)
         self._one_clock = self.clock is lru.clock
 
     # --- from L2 to L1 ---
 
-    def record(self, raw: Any, key: str) -> Record | None:
+    def record(self, raw: object, key: str) -> Record | None:
         """Decode the bytes in L2. If no cache has written them, return None and log it."""
         record = records.decode(raw, unpack, self.compressor.limit)
         if record is None:
@@ -127,9 +128,9 @@ class RecordLevels(Levels):
             if not self._one_clock:
                 shift = self.lru.clock() - now
                 now, end = now + shift, end + shift
-            item = (value, (end if end < now + ttl else now + ttl) - early, 0)
+            item = LRUItem(value, (end if end < now + ttl else now + ttl) - early)
         else:
-            item = (value, FOREVER, 0)
+            item = LRUItem(value)
         if record.tags:
             self.index.put(self.lru, key, item, version, record.tags, moment)
         else:
@@ -139,7 +140,7 @@ class RecordLevels(Levels):
     def keep(
         self,
         key: str,
-        value: Any,
+        value: object,
         ttl: float,
         serialize: Function | None,
         version: int,
@@ -153,7 +154,7 @@ class RecordLevels(Levels):
         """
         if serialize is not None:
             value = serialized(value, serialize)
-        item = (value, self.lru.clock() + ttl - early if ttl else FOREVER, 0)
+        item = LRUItem(value, self.lru.clock() + ttl - early if ttl else FOREVER)
         if tagged is None:
             self.lru.replace(key, item, version)
         else:
@@ -161,7 +162,7 @@ class RecordLevels(Levels):
         return value
 
     def keep_many(
-        self, entries: Mapping[str, NewValue], options: Options, tagged: TagSnapshot | None, storeless: bool
+        self, entries: Mapping[str, NewValue], options: CacheOptions, tagged: TagSnapshot | None, storeless: bool
     ) -> None:
         """Store values in L1, like `keep`, or `keep_in_outage` if `storeless`.
 
@@ -183,7 +184,13 @@ class RecordLevels(Levels):
     # --- L1 without the store ---
 
     def keep_in_outage(
-        self, key: str, value: Any, ttl: float, options: Options, version: int | None, tagged: TagSnapshot | None
+        self,
+        key: str,
+        value: object,
+        ttl: float,
+        options: CacheOptions,
+        version: int | None,
+        tagged: TagSnapshot | None,
     ) -> Any:
         """Store a value in L1 for at most `outage_ttl`, and return it as stored there.
 
@@ -194,7 +201,7 @@ class RecordLevels(Levels):
         seconds = min(ttl, options.outage_ttl) if ttl else options.outage_ttl
         if version is None:
             self.lru.delete(key)
-        item = (value, self.lru.clock() + seconds, KEPT)
+        item = LRUItem(value, self.lru.clock() + seconds, STORED_IN_OUTAGE)
         if tagged is None:
             self.lru.put(key, item, version)
         else:
@@ -202,27 +209,27 @@ class RecordLevels(Levels):
             self.index.put(self.lru, key, item, current, tagged.versions, tagged.moment)
         return value
 
-    def from_l1(self, key: str, options: Options) -> Answer | None:
+    def from_l1(self, key: str, options: CacheOptions) -> Hit | None:
         """Return the value in L1 if it expired at most `stale_if_outage` ago."""
         item = self.lru.items.get(key)
         if item is None:
             return None
-        value, expires, flags = item
-        overdue = self.lru.clock() - expires
+        overdue = self.lru.clock() - item.expires
         if overdue <= 0:
-            return value, L1
-        return (value, STALE) if not flags and overdue < options.stale_if_outage else None
+            return Hit(item.value, L1)
+        may_serve = not item.flags and overdue < options.stale_if_outage
+        return Hit(item.value, STALE) if may_serve else None
 
-    def resurrected(self, key: str, options: Options, version: int | None) -> tuple[Any] | None:
-        """Return the expired value in L1 as a 1-tuple, after storing it again; None if L1 has none. `version`: as in
+    def resurrected(self, key: str, options: CacheOptions, version: int | None) -> Hit | None:
+        """Return the expired value in L1, after storing it again; None if L1 has none. `version`: as in
         `keep_in_outage`."""
         item = self.lru.items.get(key)
         ttl = options.resurrect_ttl
         if item is None or ttl is None:
             return None
         seconds = min(ttl, options.outage_ttl) if ttl else options.outage_ttl
-        self.lru.put(key, (item[0], self.lru.clock() + seconds, KEPT), version)
-        return (item[0],)
+        self.lru.put(key, LRUItem(item.value, self.lru.clock() + seconds, STORED_IN_OUTAGE), version)
+        return Hit(item.value, STALE)
 
     # --- tags ---
 
@@ -242,7 +249,8 @@ class RecordLevels(Levels):
         counts as expired."""
         name = self.prefix + key
         version, moment = self.lru.version(key), self.index.moment
-        stale: list[tuple[Record, bool]] = []
+        latest: Record | None = None
+        latest_revoked = False
         replaceable: dict[SharedDict, bytes] = {}
         for dictionary in (self.shm, self.miss):
             if dictionary is None:
@@ -268,10 +276,9 @@ class RecordLevels(Levels):
                 replaceable[dictionary] = raw
             if not expired and not revoked:
                 return L2Records(version, moment, fresh=record, replaceable=replaceable)
-            if with_stale:
-                stale.append((record, revoked))
-        latest, revoked = max(stale, key=_stored, default=(None, False))
-        return L2Records(version, moment, stale=latest, revoked=revoked, replaceable=replaceable)
+            if with_stale and (latest is None or record.stored > latest.stored):
+                latest, latest_revoked = record, revoked
+        return L2Records(version, moment, stale=latest, revoked=latest_revoked, replaceable=replaceable)
 
     def look_many(self, keys: Iterable[str]) -> Steps[dict[str, L2Record | SharedDictError]]:
         """Return the valid records in L2 by key, or `WrongKind` for a list. Unreadable ones are absent."""
@@ -284,7 +291,7 @@ class RecordLevels(Levels):
         return {**errors, **{key: L2Record(record, versions[key], moment) for key, record in valid.items()}}
 
     def encoded(
-        self, value: Any, ttl: float, stale: bool = False, tagged: TagSnapshot | None = None, took: float = 0.0
+        self, value: object, ttl: float, stale: bool = False, tagged: TagSnapshot | None = None, took: float = 0.0
     ) -> tuple[Any, bytes]:
         """Return a value as all levels return it, and its record. `took`: seconds of its callback, if it is to be
         replaced early. Raise `BadValue`."""
@@ -304,8 +311,8 @@ class RecordLevels(Levels):
         return value, records.encode(stored, self.clock(), ttl, stale, tags, self.compressor, took if ttl else 0.0)
 
     def add(
-        self, key: str, value: Any, record: bytes, ttl: float, replaceable: Mapping[SharedDict, bytes], tries: int
-    ) -> Steps[Outcome]:
+        self, key: str, value: object, record: bytes, ttl: float, replaceable: Mapping[SharedDict, bytes], tries: int
+    ) -> Steps[StoreOutcome]:
         """Store a value in L2, unless it has another one than those that are `replaceable`. Raise `NoMemory`."""
         dictionary = self.shm if value is not None or self.miss is None else self.miss
         name = self.prefix + key
@@ -317,12 +324,12 @@ class RecordLevels(Levels):
             else:
                 yield Step(place.delete_if, place.adelete_if, (name, raw))
         try:
-            outcome: Outcome = yield step
+            outcome: StoreOutcome = yield step
         except NoMemory as error:
             outcome = yield from _again(step, tries - 1, error)
         return outcome
 
-    def set(self, key: str, value: Any, record: bytes, ttl: float, tries: int, entry: Entry = None) -> Steps[None]:
+    def set(self, key: str, value: object, record: bytes, ttl: float, tries: int, entry: Entry = None) -> Steps[None]:
         """Store a value in L2, replacing any existing one. `entry`: the journal entry that invalidates it elsewhere.
 
         Raise `NoMemory`.
@@ -370,11 +377,11 @@ class RecordLevels(Levels):
             raise
         return [name.removeprefix(self.prefix) for name in failed]
 
-    def _dictionary_for(self, value: Any) -> SharedDict:
+    def _dictionary_for(self, value: object) -> SharedDict:
         return self.shm if value is not None or self.miss is None else self.miss
 
 
-def serialized(value: Any, serialize: Function | None) -> Any:
+def serialized(value: object, serialize: Function | None) -> Any:
     """Return a value converted for L1. Raise `SerializerFailed`."""
     if serialize is None or value is None:
         return value
@@ -387,11 +394,11 @@ def serialized(value: Any, serialize: Function | None) -> Any:
     return l1_value
 
 
-def _again(step: Step, tries: int, error: NoMemory) -> Steps[Outcome]:
+def _again(step: Step, tries: int, error: NoMemory) -> Steps[StoreOutcome]:
     """Repeat a storing step that has raised this error; each attempt evicts more items. Raise the last error."""
     for _ in range(tries):
         try:
-            outcome: Outcome = yield step
+            outcome: StoreOutcome = yield step
         except NoMemory as failure:
             error = failure
         else:
@@ -399,10 +406,6 @@ def _again(step: Step, tries: int, error: NoMemory) -> Steps[Outcome]:
     raise error
 
 
-def _replaced(raw: bytes, record: bytes, ttl: float, stored: Any) -> Change | Keep:
+def _replaced(raw: bytes, record: bytes, ttl: float, stored: object) -> Update | Keep:
     """Return the change of a key from `raw`, if it still has this value, to `record`."""
-    return Change(record, ttl, Outcome.STORED) if stored is None or stored == raw else Keep(Outcome.EXISTS)
-
-
-def _stored(candidate: tuple[Record, bool]) -> float:
-    return candidate[0].stored
+    return Update(record, ttl, StoreOutcome.STORED) if stored is None or stored == raw else Keep(StoreOutcome.EXISTS)

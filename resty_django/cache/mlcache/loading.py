@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from resty_django.callables import acall, call
 from resty_django.lock import Lock, LockError, LockTimeout
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import NoMemory, Outcome, SharedDict, SharedDictError, Unavailable
+from resty_django.shdict import NoMemory, SharedDict, SharedDictError, StoreOutcome, Unavailable
 from resty_django.text import logger
 from resty_django.text.durations import seconds_of
 
@@ -41,18 +41,14 @@ from ..storage.records import Record
 from ..tags.names import resolved
 from ..tags.versions import TagSnapshot, are_uncommitted
 from .levels import L2Records, RecordLevels, serialized
-from .options import Options
+from .options import CacheOptions
 from .refresher import Refresher
-from .results import L2, L3, STALE, Answer, Fresh
+from .results import L2, L3, STALE, Callback, Fresh, GetCall, Hit
 from .shared_errors import SharedErrors
 
 log = logger("resty_django.cache")
 
-LOCK: Final = "lua-resty-mlcache:lock:"
-JITTER: Final = 0.5
-"""Of the pauses between tries for a lock. Callers that tried in step would get it one by one, half a second apart."""
 
-Callback = Callable[..., Any]
 R = TypeVar("R")
 
 
@@ -60,7 +56,7 @@ R = TypeVar("R")
 class LoadRequest:
     """One key to be loaded.
 
-    `unwrap`: raise the callback's error itself in place of `CallbackFailed`. `stale`: an expired record, which may be
+    `unwrap`: see `GetCall`. `stale`: an expired record, which may be
     served in place of an answer of the source if the options say so. `revoked`: one of its tags was invalidated.
     `replaceable`: records in L2 that have not expired, but one of whose tags was invalidated, by dictionary; also
     `early`. `early`: a record in L2 that is replaced before it expires. `took`: seconds of the callback. `version`: the
@@ -70,8 +66,8 @@ class LoadRequest:
 
     key: str
     callback: Callback
-    args: tuple[Any, ...]
-    options: Options
+    args: tuple[object, ...]
+    options: CacheOptions
     unwrap: bool = False
     stale: Record | None = None
     version: int | None = None
@@ -84,11 +80,21 @@ class LoadRequest:
     background: bool = False
 
 
+class Fetched(NamedTuple):
+    """A value from the source. `ttl`: its time to live in seconds; 0: forever, negative: not stored."""
+
+    value: object
+    ttl: float
+
+
 class Loader:
     """Loads values that are neither in L1 nor in L2. `locks`: the dictionary of the locks, guarded. `options`: of the
     cache."""
 
-    def __init__(self, levels: RecordLevels, locks: SharedDict, options: Options) -> None:
+    lock_jitter = 0.5
+    """Share of the pauses between tries for a lock. Callers that tried in step would get it one by one."""
+
+    def __init__(self, levels: RecordLevels, locks: SharedDict, options: CacheOptions) -> None:
         self.refresher = Refresher()
         self.errors = SharedErrors(levels.prefix, locks, levels.lru)
         self.timer = time.perf_counter
@@ -100,23 +106,15 @@ class Loader:
         """Return the guarded dictionaries: for values, for cached None and for locks."""
         return [store for store in (self._levels.shm, self._levels.miss, self._locks) if store is not None]
 
-    def request(
-        self,
-        key: str,
-        callback: Callback,
-        args: tuple[Any, ...],
-        changes: Mapping[str, Any],
-        unwrap: bool = False,
-        early: Record | None = None,
-    ) -> LoadRequest:
-        """Return the request of a call with changed options. Raise `BadOption`."""
-        if not callable(callback):
-            raise BadOption(f"callback must be a function or a coroutine function, not {callback!r}.")
-        options = self._options.changed(changes) if changes else self._options
+    def request(self, call: GetCall, early: Record | None = None) -> LoadRequest:
+        """Return the request of a call. Raise `BadOption`."""
+        if not callable(call.callback):
+            raise BadOption(f"callback must be a function or a coroutine function, not {call.callback!r}.")
+        options = self._options.changed(call.options)
         uses_stale = options.resurrect_ttl is not None or options.stale_while_revalidate > 0
-        return LoadRequest(key, callback, args, options, unwrap, early=early, uses_stale=uses_stale)
+        return LoadRequest(call.key, call.callback, call.args, options, call.unwrap, early=early, uses_stale=uses_stale)
 
-    def load(self, request: LoadRequest) -> Steps[Answer]:
+    def load(self, request: LoadRequest) -> Steps[Hit]:
         """Return the value from the source, or what another process has stored meanwhile, or a stale one."""
         if self._levels.breaker.reads_down and request.options.on_error == "source":
             steps = self._load_storeless(request)
@@ -126,14 +124,14 @@ class Loader:
             steps = self._load_locked(request, self._locks)
         return unwrapped(steps) if request.unwrap else steps
 
-    def load_storeless(self, request: LoadRequest) -> Steps[Answer]:
+    def load_storeless(self, request: LoadRequest) -> Steps[Hit]:
         """Like `load`, after L2 could not be read."""
         steps = self._load_storeless(request)
         return unwrapped(steps) if request.unwrap else steps
 
     # --- before the lock ---
 
-    def _load_or_refresh(self, request: LoadRequest) -> Steps[Answer]:
+    def _load_or_refresh(self, request: LoadRequest) -> Steps[Hit]:
         """Find the stale value before the lock is taken, which may push it out of a full dictionary."""
         try:
             l2_records = yield from self._levels.look(request.key, with_stale=True)
@@ -146,11 +144,11 @@ class Loader:
         request.stale, request.revoked = l2_records.stale, l2_records.revoked
         if request.stale is not None and not request.revoked and self._may_serve_stale(request.stale, request.options):
             yield self.refresher.start(request.key, lambda: self._refresh(request))
-            return serialized(request.stale.value, request.options.l1_serializer), STALE
+            return Hit(serialized(request.stale.value, request.options.l1_serializer), STALE)
         return (yield from self._load_locked(request, self._locks))
 
-    def _may_serve_stale(self, stale: Record, options: Options) -> bool:
-        """Whether a value may be served as it is while it is refreshed. One that was purged may not."""
+    def _may_serve_stale(self, stale: Record, options: CacheOptions) -> bool:
+        """Return whether an expired value may be served while it is refreshed. A purged value may not."""
         overdue = self._levels.clock() - stale.stored - stale.ttl
         return stale.ttl > 0 and 0 <= overdue < options.stale_while_revalidate
 
@@ -169,16 +167,16 @@ class Loader:
 
     # --- 4 to 6 and 8: under the lock ---
 
-    def _load_locked(self, request: LoadRequest, locks: SharedDict, **changes: float) -> Steps[Answer]:
+    def _load_locked(self, request: LoadRequest, locks: SharedDict, **changes: float) -> Steps[Hit]:
         """Load the value under a lock in this dictionary. `changes`: of the lock's options."""
-        lock = Lock(locks, jitter=JITTER, **{**request.options.lock_options, **changes})
+        lock = Lock(locks, jitter=self.lock_jitter, **{**request.options.lock_options, **changes})
         if request.options.error_ttl and request.stale is None and not request.storeless:
             error = yield from self.errors.find(request.key, request.options.error_ttl, request.storeless)
             if error is not None:
                 raise error
         timeout: LockTimeout | None = None
         try:
-            yield Step(lock.acquire, lock.aacquire, (LOCK + self._levels.prefix + request.key,))
+            yield Step(lock.acquire, lock.aacquire, (f"lua-resty-mlcache:lock:{self._levels.prefix}{request.key}",))
         except LockTimeout as error:
             timeout = error
         except (LockError, SharedDictError) as error:
@@ -186,7 +184,7 @@ class Loader:
                 raise LockFailed(f"could not acquire callback lock: {error}") from error
             return (yield from self._load_locked(request, process_locks))
         try:
-            answer = yield from self._find_or_load(request, timeout)
+            hit = yield from self._find_or_load(request, timeout)
         except GeneratorExit:  # no further step is possible; the lock is released with its object
             raise
         except BaseException:
@@ -195,11 +193,10 @@ class Loader:
             raise
         if timeout is None:
             yield from self._release(lock, request.key)
-        return answer
+        return hit
 
-    def _find_or_load(self, request: LoadRequest, timeout: LockTimeout | None) -> Steps[Answer]:
+    def _find_or_load(self, request: LoadRequest, timeout: LockTimeout | None) -> Steps[Hit]:
         """Return what was stored while this call waited for the lock, or call the source. `timeout`: it has no lock."""
-        answer = None
         if not request.storeless:
             try:
                 l2_records = yield from self._levels.look(request.key, with_stale=True)
@@ -216,13 +213,10 @@ class Loader:
                 request.version = l2_records.version
                 if l2_records.fresh is not None and not _is_same(l2_records.fresh, request.early):
                     return self._answer(request, l2_records)
-        if request.storeless:
-            answer = self._levels.from_l1(request.key, request.options)
-        if answer is None:
-            answer = (
-                self._timed_out(request, timeout) if timeout is not None else (yield from self._call_source(request))
-            )
-        return answer
+        hit = self._levels.from_l1(request.key, request.options) if request.storeless else None
+        if hit is not None:
+            return hit
+        return self._timed_out(request, timeout) if timeout is not None else (yield from self._call_source(request))
 
     def _release(self, lock: Lock, key: str) -> Steps[None]:
         """Release the lock. One whose time was over is not an error: the work is done by then."""
@@ -233,12 +227,10 @@ class Loader:
 
     # --- without the store ---
 
-    def _load_storeless(self, request: LoadRequest) -> Steps[Answer]:
+    def _load_storeless(self, request: LoadRequest) -> Steps[Hit]:
         self._go_storeless(request)
-        answer = self._levels.from_l1(request.key, request.options)
-        if answer is None:
-            answer = yield from self._load_locked(request, process_locks)
-        return answer
+        hit = self._levels.from_l1(request.key, request.options)
+        return hit or (yield from self._load_locked(request, process_locks))
 
     def _go_storeless(self, request: LoadRequest) -> None:
         if not request.storeless:
@@ -247,37 +239,37 @@ class Loader:
                 request.version = self._levels.lru.version(request.key)
             self._levels.count_storeless()
 
-    def _resurrected(self, request: LoadRequest) -> tuple[Any] | None:
+    def _resurrected(self, request: LoadRequest) -> Hit | None:
         if not request.storeless:
             return None
         return self._levels.resurrected(request.key, request.options, request.version)
 
     # --- the results ---
 
-    def _answer(self, request: LoadRequest, l2_records: L2Records) -> Answer:
+    def _answer(self, request: LoadRequest, l2_records: L2Records) -> Hit:
         record = l2_records.fresh
         assert record is not None  # noqa: S101
         serialize = request.options.l1_serializer
         early = self._levels.early.seconds(request.key, record, request.options.early)
         value = self._levels.promote(request.key, record, serialize, l2_records.version, l2_records.moment, early)
-        return value, STALE if record.stale else L2
+        return Hit(value, STALE if record.stale else L2)
 
-    def _timed_out(self, request: LoadRequest, timeout: LockTimeout) -> Answer:
+    def _timed_out(self, request: LoadRequest, timeout: LockTimeout) -> Hit:
         resurrected = self._resurrected(request)
         if resurrected is not None:
-            return resurrected[0], STALE
+            return resurrected
         if request.stale is None or request.options.resurrect_ttl is None:
             raise LockTimeout(f"could not acquire callback lock: {timeout}") from timeout
-        return serialized(request.stale.value, request.options.l1_serializer), STALE
+        return Hit(serialized(request.stale.value, request.options.l1_serializer), STALE)
 
     # --- 7: the source ---
 
-    def _call_source(self, request: LoadRequest) -> Steps[Answer]:
+    def _call_source(self, request: LoadRequest) -> Steps[Hit]:
         options, stale = request.options, request.stale
         tags = resolved(options.tags, request.args) if options.tags else ()
         tagged = (yield from self._tagged(request, tags)) if tags else None
         try:
-            value, ttl = yield from self._fetch_once(request) if options.error_ttl else self.fetch(request)
+            fetched = yield from self._fetch_once(request) if options.error_ttl else self.fetch(request)
         except SourceError as error:
             resurrected = self._resurrected(request)
             if resurrected is None and (stale is None or options.resurrect_ttl is None):
@@ -289,17 +281,18 @@ class Loader:
                 error,
             )
             if resurrected is not None:
-                return resurrected[0], STALE
+                return resurrected
             assert stale is not None  # noqa: S101
             assert options.resurrect_ttl is not None  # noqa: S101
             if stale.tags:
                 tagged = yield from self._tagged(request, {*tags, *stale.tags})
-            return (yield from self._add(request, stale.value, options.resurrect_ttl, tagged, True)), STALE
+            value = yield from self._add(request, stale.value, options.resurrect_ttl, tagged, True)
+            return Hit(value, STALE)
         if not request.background and not request.storeless:
             yield from self._levels.count_miss(request.key, revoked=self._is_purged(request), expired=stale is not None)
-        if ttl < 0 or (tags and are_uncommitted(tags)):
-            return value, L3
-        return (yield from self._add(request, value, ttl, tagged)), L3
+        if fetched.ttl < 0 or (tags and are_uncommitted(tags)):
+            return Hit(fetched.value, L3)
+        return Hit((yield from self._add(request, fetched.value, fetched.ttl, tagged)), L3)
 
     def _is_purged(self, request: LoadRequest) -> bool:
         """Whether the record that L2 had was invalidated, by a tag or by a purge, before its time was over."""
@@ -317,7 +310,7 @@ class Loader:
                 self._go_storeless(request)
         return self._levels.storeless_snapshot(tags)
 
-    def _fetch_once(self, request: LoadRequest) -> Steps[tuple[Any, float]]:
+    def _fetch_once(self, request: LoadRequest) -> Steps[Fetched]:
         """Like `fetch`, but raise the error of an earlier call, and share the error of this one, for `error_ttl`."""
         shared = yield from self.errors.find(request.key, request.options.error_ttl, request.storeless)
         if shared is not None:
@@ -330,8 +323,8 @@ class Loader:
                 yield from self.errors.share(request.key, request.options.error_ttl, request.storeless, failure)
             raise
 
-    def fetch(self, request: LoadRequest) -> Steps[tuple[Any, float]]:
-        """Call the source. Returns its value, and the seconds that it lives: 0 forever, below 0 not at all.
+    def fetch(self, request: LoadRequest) -> Steps[Fetched]:
+        """Call the source, and return its value.
 
         Raises `SourceError` where the source says that it cannot answer, and `CallbackFailed` for anything else.
         """
@@ -355,13 +348,12 @@ class Loader:
             if len(counter.runs) > MAX_RUNS:
                 counter.fold()
         if type(value) is not Fresh:
-            return value, lifetime(value, options)
-        value, ttl = value
-        life = seconds_of(ttl)
-        return value, (lifetime(value, options) if life is None else life)
+            return Fetched(value, lifetime(value, options))
+        ttl = seconds_of(value.ttl)
+        return Fetched(value.value, lifetime(value.value, options) if ttl is None else ttl)
 
     def _add(
-        self, request: LoadRequest, value: Any, ttl: float, tagged: TagSnapshot | None, stale: bool = False
+        self, request: LoadRequest, value: object, ttl: float, tagged: TagSnapshot | None, stale: bool = False
     ) -> Steps[Any]:
         """Store a value from the source in L2 and L1, and return it as stored in L1.
 
@@ -385,7 +377,7 @@ class Loader:
         except NoMemory as error:
             levels.log_full(key, error)
         else:
-            if outcome is Outcome.EXISTS:
+            if outcome is StoreOutcome.EXISTS:
                 return serialized(value, options.l1_serializer)
         early = levels.early.seconds_of_new(key, record, ttl, took, options.early) if took else 0.0
         return levels.keep(key, value, ttl, options.l1_serializer, version, tagged, early)
@@ -400,7 +392,7 @@ def unwrapped(steps: Steps[R]) -> Steps[R]:
     raise error
 
 
-def lifetime(value: Any, options: Options) -> float:
+def lifetime(value: object, options: CacheOptions) -> float:
     """Return the time to live of a value from the source in seconds; 0: forever."""
     ttl = options.neg_ttl if value is None else options.ttl
     return ttl * (1 - options.jitter * random.random()) if options.jitter else ttl  # noqa: S311

@@ -9,24 +9,21 @@ from resty_django.sansio import Steps, arun, run
 from resty_django.shdict import SharedDictError, Unavailable, Unreadable
 
 from ..storage.records import Record, key_text
-from .bulk import Operation, Results
+from .bulk import BulkResults
 from .levels import L2Record, RecordLevels
-from .loading import Callback, Loader
-from .options import Options, check
-from .results import L1, L2, L3, MISS, STALE, Answer, Level, Peek
+from .loading import Loader
+from .options import CacheOptions, check
+from .results import L1, L2, L3, MISS, STALE, Callback, GetCall, Hit, Level, Peek
 
-SHORTEST: Final = 0.001
-"""Smallest remaining time (seconds) that `peek` returns, because 0 means forever."""
-_NOTHING: Final[Answer] = (None, MISS)
-_DOWN: Final[Answer] = (None, MISS)
+_STORE_DOWN: Final = Hit(None, MISS)
 """The store is down: the value is unknown."""
 
 
-class Reader:
-    """Finds the values of one cache, and counts the calls. The read of L2 is written out for sync code and for asyncio,
-    because it is a hot path."""
+class CacheReader:
+    """Finds the values of one cache, and counts the calls. The read of L2 is written out for sync code and for asyncio:
+    as steps for `run` and `arun`, it would take a sixth longer."""
 
-    def __init__(self, levels: RecordLevels, loader: Loader, options: Options) -> None:
+    def __init__(self, levels: RecordLevels, loader: Loader, options: CacheOptions) -> None:
         self._levels = levels
         self._loader = loader
         self._options = options
@@ -44,30 +41,30 @@ class Reader:
         self._promote = levels.promote
         self._serialize = options.l1_serializer
 
-    def get_from_l1(self, key: str) -> Answer | None:
+    def get_from_l1(self, key: str) -> Hit | None:
         item = self._find(key)
-        if item is None or item[1] < self._now():
+        if item is None or item.expires < self._now():
             return None
         try:
             self._to_end(key)
         except KeyError:  # just deleted by another thread
             return None
         self.counts.l1 += 1
-        return item[0], L1
+        return Hit(item.value, L1)
 
     def get_beyond_l1(
         self,
         key: object,
         callback: Callback | None,
-        args: tuple[Any, ...],
-        options: Mapping[str, Any],
+        args: tuple[object, ...],
+        options: Mapping[str, object],
         unwrap: bool = False,
-    ) -> Answer:
-        """Return the value from L2 or the callback, after an L1 miss. `unwrap`: as in `LoadRequest`."""
+    ) -> Hit:
+        """Return the value from L2 or the callback, after an L1 miss. `unwrap`: as in `GetCall`."""
         text = key if type(key) is str and key else key_text(key)
-        answer = None if text is key else self.get_from_l1(text)
-        if answer is not None:
-            return answer
+        hit = None if text is key else self.get_from_l1(text)
+        if hit is not None:
+            return hit
         try:
             if options:
                 check(options)
@@ -81,31 +78,31 @@ class Reader:
             except Unreadable as error:
                 self._levels.unreadable(text, error)
             except Unavailable:
-                answer = self._down(options)
+                hit = self._down(options)
             if record is not None and not record.tags and not record.took:
-                answer = self._promote_record(text, record, options, version)
+                hit = self._promote_record(text, record, options, version)
             else:
-                steps = self._beyond_l2(text, record, version, answer, callback, args, options, unwrap)
-                answer = run(steps)
+                call = GetCall(text, callback, args, options, unwrap)
+                hit = run(self._beyond_l2(call, record, version, hit))
         except Exception:
             self.counts.errors += 1
             raise
-        if self.count(answer[1]):
+        if self.count(hit.level):
             run(self._counter.flush())
-        return answer
+        return hit
 
     async def aget_beyond_l1(
         self,
         key: object,
         callback: Callback | None,
-        args: tuple[Any, ...],
-        options: Mapping[str, Any],
+        args: tuple[object, ...],
+        options: Mapping[str, object],
         unwrap: bool = False,
-    ) -> Answer:
+    ) -> Hit:
         text = key if type(key) is str and key else key_text(key)
-        answer = None if text is key else self.get_from_l1(text)
-        if answer is not None:
-            return answer
+        hit = None if text is key else self.get_from_l1(text)
+        if hit is not None:
+            return hit
         try:
             if options:
                 check(options)
@@ -119,18 +116,18 @@ class Reader:
             except Unreadable as error:
                 self._levels.unreadable(text, error)
             except Unavailable:
-                answer = self._down(options)
+                hit = self._down(options)
             if record is not None and not record.tags and not record.took:
-                answer = self._promote_record(text, record, options, version)
+                hit = self._promote_record(text, record, options, version)
             else:
-                steps = self._beyond_l2(text, record, version, answer, callback, args, options, unwrap)
-                answer = await arun(steps)
+                call = GetCall(text, callback, args, options, unwrap)
+                hit = await arun(self._beyond_l2(call, record, version, hit))
         except Exception:
             self.counts.errors += 1
             raise
-        if self.count(answer[1]):
+        if self.count(hit.level):
             await arun(self._counter.flush())
-        return answer
+        return hit
 
     def count(self, level: Level) -> bool:
         """Count a call answered by this level. Return whether a flush of the counts is due."""
@@ -150,61 +147,44 @@ class Reader:
 
     # --- L2 ---
 
-    def _beyond_l2(
-        self,
-        key: str,
-        record: Record | None,
-        version: int,
-        answer: Answer | None,
-        callback: Callback | None,
-        args: tuple[Any, ...],
-        options: Mapping[str, Any],
-        unwrap: bool,
-    ) -> Steps[Answer]:
-        """Return the value of a record that needs more than promotion, or else the one of the callback. `answer`:
-        `_DOWN` if the store is down."""
+    def _beyond_l2(self, call: GetCall, record: Record | None, version: int, hit: Hit | None) -> Steps[Hit]:
+        """Return the value of a record that needs more than promotion, or else the one of the callback. `hit`:
+        `_STORE_DOWN` if the store is down."""
         if record is not None:
-            answer = yield from self._promote_checked(key, record, options, version, callback, args)
-        if answer is not None and answer is not _DOWN:
-            return answer
-        loader = self._loader
-        if callback is not None:
-            request = loader.request(key, callback, args, options, unwrap)
-            return (yield from loader.load_storeless(request) if answer is _DOWN else loader.load(request))
-        if answer is _DOWN:
+            hit = yield from self._promote_checked(call, record, version)
+        if hit is not None and hit is not _STORE_DOWN:
+            return hit
+        if call.callback is not None:
+            request = self._loader.request(call)
+            load = self._loader.load_storeless if hit is _STORE_DOWN else self._loader.load
+            return (yield from load(request))
+        if hit is _STORE_DOWN:
             self._levels.count_storeless()
-            return self._levels.from_l1(key, self._options.changed(options)) or _NOTHING
-        yield from self._levels.count_miss(key, revoked=record is not None)
-        return _NOTHING
+            return self._levels.from_l1(call.key, self._options.changed(call.options)) or hit
+        yield from self._levels.count_miss(call.key, revoked=record is not None)
+        return Hit(None, MISS)
 
-    def _down(self, options: Mapping[str, Any]) -> Answer:
-        """Return `_DOWN` while an error of L2 is handled, or reraise it."""
+    def _down(self, options: Mapping[str, object]) -> Hit:
+        """Return `_STORE_DOWN` while an error of L2 is handled, or reraise it."""
         if self._raises(options):
             raise
-        return _DOWN
+        return _STORE_DOWN
 
-    def _raises(self, options: Mapping[str, Any]) -> bool:
+    def _raises(self, options: Mapping[str, object]) -> bool:
         """Return whether an outage of L2 is to be raised."""
         return bool(options.get("on_error", self._options.on_error) == "raise")
 
     def _promote_record(
         self, key: str, record: Record, options: Mapping[str, Any], version: int, moment: int = 0
-    ) -> Answer:
+    ) -> Hit:
         serialize = options.get("l1_serializer", self._serialize) if options else self._serialize
+        early = 0.0
         if record.took:
             early = self._levels.early.seconds(key, record, options.get("early", self._options.early))
-            return self._promote(key, record, serialize, version, moment, early), STALE if record.stale else L2
-        return self._promote(key, record, serialize, version, moment), STALE if record.stale else L2
+        value = self._promote(key, record, serialize, version, moment, early)
+        return Hit(value, STALE if record.stale else L2)
 
-    def _promote_checked(
-        self,
-        key: str,
-        record: Record,
-        options: Mapping[str, Any],
-        version: int,
-        callback: Callback | None,
-        args: tuple[Any, ...],
-    ) -> Steps[Answer | None]:
+    def _promote_checked(self, call: GetCall, record: Record, version: int) -> Steps[Hit | None]:
         """Do the same for a record with tags, or one that may be replaced early; return None if a tag was
         invalidated."""
         moment = self._levels.index.moment
@@ -213,19 +193,18 @@ class Reader:
                 if not (yield from self._levels.tags.are_current(record.tags)):
                     return None
             except Unavailable:
-                return self._down(options)
-        answer = self._promote_record(key, record, options, version, moment)
-        if callback is not None:
-            yield from self._replace_early(key, record, callback, args, options)
-        return answer
+                return self._down(call.options)
+        hit = self._promote_record(call.key, record, call.options, version, moment)
+        if call.callback is not None:
+            yield from self._replace_early(call, record)
+        return hit
 
-    def _replace_early(
-        self, key: str, record: Record, callback: Callback, args: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> Steps[None]:
+    def _replace_early(self, call: GetCall, record: Record) -> Steps[None]:
         """Start the callback in the background, if the record is due. L1 has it before, so as not to replace the new
         one."""
-        if record.took and self._levels.early.is_due(key, record, options.get("early", self._options.early)):
-            yield self._loader.refresh_early(self._loader.request(key, callback, args, options, early=record))
+        early = self._levels.early
+        if record.took and early.is_due(call.key, record, call.options.get("early", self._options.early)):
+            yield self._loader.refresh_early(self._loader.request(call, early=record))
 
     def peek(self, key: object, stale: bool) -> Steps[Peek | None]:
         try:
@@ -243,18 +222,18 @@ class Reader:
     def _remaining(self, record: Record, expired: bool) -> float:
         seconds = record.remaining(self._levels.clock()) if record.ttl else 0.0
         if expired:
-            return min(seconds, -SHORTEST)
-        return (seconds or SHORTEST) if record.ttl else 0.0
+            return min(seconds, -0.001)
+        return (seconds or 0.001) if record.ttl else 0.0  # 0 means forever
 
     # --- many keys ---
 
-    def note_hits(self, operations: Sequence[Operation], results: Results) -> Steps[None]:
-        """Note the answers from L1 and L2."""
+    def note_hits(self, operations: Sequence[GetCall], results: BulkResults) -> Steps[None]:
+        """Note the values from L1 and L2."""
         missing: dict[str, list[int]] = {}
         for position, operation in enumerate(operations):
-            answer = self.get_from_l1(operation.key)
-            results.note(position, answer)
-            if answer is None:
+            hit = self.get_from_l1(operation.key)
+            results.note(position, hit)
+            if hit is None:
                 missing.setdefault(operation.key, []).append(position)
         try:
             l2_records = (yield from self._levels.look_many(missing)) if missing else {}
@@ -263,39 +242,37 @@ class Reader:
         for key, l2_record in l2_records.items():
             for position in missing[key]:
                 with results.noting_errors(position):
-                    options = operations[position].options
-                    if not isinstance(l2_record, Unavailable) or self._raises(options):
-                        results.note(position, self._promote_one(key, l2_record, options))
+                    operation = operations[position]
+                    if not isinstance(l2_record, Unavailable) or self._raises(operation.options):
+                        results.note(position, self._promote_one(key, l2_record, operation.options))
                     if isinstance(l2_record, L2Record):
-                        operation = operations[position]
-                        record = l2_record.record
-                        yield from self._replace_early(key, record, operation.callback, operation.args, options)
+                        yield from self._replace_early(operation, l2_record.record)
 
-    def get_many(self, keys: Iterable[Any]) -> Steps[dict[Any, Any]]:
+    def get_many(self, keys: Iterable[object]) -> Steps[dict[Any, Any]]:
         texts = {key: key_text(key) for key in keys}
-        answers = {text: self.get_from_l1(text) for text in texts.values()}
-        missing = [text for text, answer in answers.items() if answer is None]
+        hits = {text: self.get_from_l1(text) for text in texts.values()}
+        missing = [text for text, hit in hits.items() if hit is None]
         try:
-            l2_records = yield from self._look_many(missing, answers)
+            l2_records = yield from self._look_many(missing, hits)
             for text in missing:
                 if text in l2_records:
-                    answers[text] = self._promote_one(text, l2_records[text], {})
-                answer = answers[text]
-                if answer is None:
+                    hits[text] = self._promote_one(text, l2_records[text], {})
+                hit = hits[text]
+                if hit is None:
                     yield from self._levels.count_miss(text)
-                self.count(MISS if answer is None else answer[1])
+                self.count(MISS if hit is None else hit.level)
         except Exception:
             self.counts.errors += 1
             raise
         if missing and not self._breaker.down and self._counter.is_due():
             yield from self._counter.flush()
-        by_key = ((key, answers[text]) for key, text in texts.items())
-        return {key: answer[0] for key, answer in by_key if answer is not None}
+        by_key = ((key, hits[text]) for key, text in texts.items())
+        return {key: hit.value for key, hit in by_key if hit is not None}
 
     def _look_many(
-        self, missing: Sequence[str], answers: dict[str, Answer | None]
+        self, missing: Sequence[str], hits: dict[str, Hit | None]
     ) -> Steps[Mapping[str, L2Record | SharedDictError]]:
-        """Return the records in L2. While the store is down, replace missing answers by what L1 has, unless the outage
+        """Return the records in L2. While the store is down, replace missing values by what L1 has, unless the outage
         is to be raised."""
         try:
             return (yield from self._levels.look_many(missing)) if missing else {}
@@ -304,10 +281,10 @@ class Reader:
                 raise
             for text in missing:
                 self._levels.count_storeless()
-                answers[text] = self._levels.from_l1(text, self._options)
+                hits[text] = self._levels.from_l1(text, self._options)
             return {}
 
-    def _promote_one(self, key: str, l2_record: L2Record | SharedDictError, options: Mapping[str, Any]) -> Answer:
+    def _promote_one(self, key: str, l2_record: L2Record | SharedDictError, options: Mapping[str, object]) -> Hit:
         if isinstance(l2_record, SharedDictError):
             raise l2_record
         return self._promote_record(key, l2_record.record, options, l2_record.version, l2_record.moment)

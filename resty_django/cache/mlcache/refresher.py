@@ -6,14 +6,10 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from django.db import close_old_connections
 
 from resty_django.sansio import Step, Steps, arun, run
-
-MAX_REFRESHES: Final = 16
-"""Refreshes that one cache has under way in a process. Keys beyond that are refreshed by later calls."""
 
 Work = Callable[[], Steps[None]]
 
@@ -51,7 +47,7 @@ class Refresher:
             task.add_done_callback(self._tasks.discard)
 
     def _reserve(self, key: str) -> bool:
-        if key in self.keys or len(self.keys) >= MAX_REFRESHES:
+        if key in self.keys or len(self.keys) >= 16:  # later calls refresh the keys beyond that
             return False
         self.keys.add(key)
         return True

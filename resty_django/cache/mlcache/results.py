@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 
@@ -27,8 +28,8 @@ L3: Final = Level.L3
 STALE: Final = Level.STALE
 MISS: Final = Level.MISS
 
-Answer = tuple[Any, Level]
-"""A value and its level, as a plain tuple for speed."""
+Callback = Callable[..., Any]
+"""A function or coroutine function that returns a value, a `Fresh`, or None."""
 
 
 class Hit(NamedTuple):
@@ -38,7 +39,18 @@ class Hit(NamedTuple):
     level: Level
 
 
-class Result(NamedTuple):
+class GetCall(NamedTuple):
+    """The arguments of a `get`. `options`: for this call. `unwrap`: raise the callback's error itself in place of
+    `CallbackFailed`."""
+
+    key: str
+    callback: Callback | None
+    args: tuple[object, ...]
+    options: Mapping[str, Any]
+    unwrap: bool = False
+
+
+class GetResult(NamedTuple):
     """The result of one operation of `get_bulk`: a value and its level, or an error."""
 
     value: Any
@@ -69,8 +81,8 @@ class Fresh(NamedTuple):
 class Serializer(Protocol):
     """Converts objects to types that L2 supports, and back. It never receives None."""
 
-    def encode(self, value: Any, /) -> Any:
+    def encode(self, value: object, /) -> Any:
         """Return a str, number, bool, bytes, or lists and dicts of these."""
 
-    def decode(self, data: Any, /) -> Any:
+    def decode(self, data: object, /) -> Any:
         """Return the object. After an error the record counts as a miss, and the error is logged."""

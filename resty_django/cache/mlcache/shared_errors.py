@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import NoMemory, SharedDict, Unavailable
@@ -12,8 +12,6 @@ from ..errors import CallbackFailed, RemoteError, SourceError
 from ..storage.lru import LRU
 
 log = logger("resty_django.cache")
-
-ERROR: Final = "mlcache:error:"
 
 
 class SharedErrors:
@@ -39,7 +37,7 @@ class SharedErrors:
         message = str(error)[:1000].encode(errors="replace").decode()
         try:
             text = [isinstance(error, SourceError), type(error).__name__, message]
-            yield Step(self._locks.set, self._locks.aset, (ERROR + self._prefix + key, text, ttl))
+            yield Step(self._locks.set, self._locks.aset, (f"mlcache:error:{self._prefix}{key}", text, ttl))
         except (Unavailable, NoMemory) as failure:
             log.info("the error of the key %r of %r was not shared: %s", key, self._prefix, failure)
 
@@ -52,7 +50,7 @@ class SharedErrors:
         error = None if stored is None else _copied(stored)
         if error is None and not storeless:
             try:
-                text = yield Step(self._locks.get, self._locks.aget, (ERROR + self._prefix + key,))
+                text = yield Step(self._locks.get, self._locks.aget, (f"mlcache:error:{self._prefix}{key}",))
             except Unavailable:  # the lock, which is taken next, deals with the outage
                 text = None
             match text:

@@ -10,22 +10,23 @@ from resty_django.sansio import Steps
 from resty_django.shdict import NoMemory, Unavailable
 
 from ..broadcasts.announce import announce
-from ..broadcasts.channel import Channel, carried, keys_text, parts_of
+from ..broadcasts.channel import InvalidationChannel, carried, keys_text, parts_of
 from ..errors import NoChannel, SerializerFailed
 from ..storage.records import key_text
 from ..storage.shielding import as_one_step
 from ..tags.names import resolved
 from ..tags.versions import TagSnapshot, are_uncommitted
 from .levels import NewValue, RecordLevels, serialized
-from .loading import Callback, Loader, lifetime, unwrapped
-from .options import Options, check
+from .loading import Loader, lifetime, unwrapped
+from .options import CacheOptions, check
+from .results import Callback, GetCall
 
 
-class Writer:
+class CacheWriter:
     """Changes the values of one cache. Its methods are the steps of the methods of `MLCache` with the same names. A
     cache without a channel raises `NoChannel`."""
 
-    def __init__(self, levels: RecordLevels, loader: Loader, options: Options) -> None:
+    def __init__(self, levels: RecordLevels, loader: Loader, options: CacheOptions) -> None:
         self._name = levels.name
         self._levels = levels
         self._lru = levels.lru
@@ -36,12 +37,12 @@ class Writer:
         self,
         key: object,
         callback: Callback,
-        args: tuple[Any, ...],
-        options: Mapping[str, Any],
+        args: tuple[object, ...],
+        options: Mapping[str, object],
         unwrap: bool = False,
     ) -> Steps[Any]:
         self.require_channel("refresh")
-        request = self._loader.request(key_text(key), callback, args, options, unwrap)
+        request = self._loader.request(GetCall(key_text(key), callback, args, options, unwrap))
         tagged = yield from self._snapshot(resolved(request.options.tags, args), request.options)
         fetch = self._loader.fetch(request)
         value, ttl = yield from unwrapped(fetch) if unwrap else fetch
@@ -56,8 +57,8 @@ class Writer:
     def set(
         self,
         key: object,
-        value: Any,
-        changes: Mapping[str, Any],
+        value: object,
+        changes: Mapping[str, object],
         tagged: TagSnapshot | None = None,
         took: float = 0.0,
     ) -> Steps[Any]:
@@ -96,7 +97,7 @@ class Writer:
             yield from announce(channel, levels.invalidations, text, options.on_error)
         return l1_value
 
-    def set_many(self, values: Mapping[Any, Any], changes: Mapping[str, Any]) -> Steps[list[Any]]:
+    def set_many(self, values: Mapping[Any, Any], changes: Mapping[str, object]) -> Steps[list[Any]]:
         channel = self.require_channel("set_many")
         options = self._options.changed(changes)
         texts = {key: key_text(key) for key in values}
@@ -118,7 +119,11 @@ class Writer:
         return [key for key, text in texts.items() if text in failed]
 
     def _set_part(
-        self, channel: Channel, values: dict[str, NewValue], options: Options, tagged: TagSnapshot | None
+        self,
+        channel: InvalidationChannel,
+        values: dict[str, NewValue],
+        options: CacheOptions,
+        tagged: TagSnapshot | None,
     ) -> Steps[Sequence[str]]:
         """Store values with one broadcast. Return the keys for which L2 has no space."""
         data = keys_text(values)
@@ -145,7 +150,7 @@ class Writer:
         self.require_channel("delete")
         return self._levels.delete(key_text(key), _checked(on_error))
 
-    def delete_many(self, keys: Iterable[Any], on_error: str | None) -> Steps[int]:
+    def delete_many(self, keys: Iterable[object], on_error: str | None) -> Steps[int]:
         self.require_channel("delete_many")
         return self._levels.delete_many(dict.fromkeys(map(key_text, keys)), _checked(on_error))
 
@@ -158,13 +163,13 @@ class Writer:
         self.require_channel("invalidate_tags")
         return self._levels.invalidate_tags(tags, _checked(on_error))
 
-    def require_channel(self, call: str) -> Channel:
+    def require_channel(self, call: str) -> InvalidationChannel:
         channel = self._levels.channel
         if channel is None:
             raise NoChannel(f"{call}() of the cache {self._name!r} needs a channel to other processes. Set ipc.")
         return channel
 
-    def _snapshot(self, tags: Collection[str], options: Options) -> Steps[TagSnapshot | None]:
+    def _snapshot(self, tags: Collection[str], options: CacheOptions) -> Steps[TagSnapshot | None]:
         if not tags:
             return None
         try:

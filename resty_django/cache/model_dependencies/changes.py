@@ -15,7 +15,7 @@ from .registry import ANY_ROW, base_tag, row_tag
 
 log = logger("resty_django.cache")
 
-MOST_ROWS: Final = 100
+MAX_CHANGED_ROWS: Final = 100
 """Number of rows of a table with separate tags in a transaction; beyond that, all rows are invalidated."""
 
 Changed = tuple[str, registry.Fields]
@@ -35,7 +35,7 @@ class Changes:
 
     def add(self, changed: Changed, pks: Collection[Any] | None) -> None:
         rows = self.rows.setdefault(changed, set())
-        if rows is not None and pks is not None and len(rows) + len(pks) <= MOST_ROWS:
+        if rows is not None and pks is not None and len(rows) + len(pks) <= MAX_CHANGED_ROWS:
             rows.update(pks)
         else:
             self.rows[changed] = None
@@ -69,7 +69,7 @@ class Changes:
 def changed(
     model: type[Model],
     using: str,
-    rows: Iterable[Any] | None,
+    rows: Iterable[object] | None,
     fields: Collection[str] | None,
     new_or_deleted: bool = False,
 ) -> None:
@@ -91,7 +91,7 @@ def changed(
             rows_changed(side, using, pks, names_of(relation))
 
 
-def rows_changed(model: type[Model], using: str, rows: Iterable[Any] | None, fields: Collection[str] | None) -> None:
+def rows_changed(model: type[Model], using: str, rows: Iterable[object] | None, fields: Collection[str] | None) -> None:
     """Invalidate what depends on the rows after the commit of the current transaction; at once without one.
 
     `using`: the alias of the database. `rows`: instances, or primary keys (None: unknown rows). `fields`: the names of

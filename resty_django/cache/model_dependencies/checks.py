@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from django.apps import AppConfig, apps
 from django.core.checks import CheckMessage, Error, Warning
@@ -24,7 +23,7 @@ from . import registry
 from .querysets import CacheInvalidatingQuerySet
 
 
-def check_dependencies(app_configs: Sequence[AppConfig] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_dependencies(app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
     """Return one message per problem."""
     messages: list[CheckMessage] = []
     for label, dependents in registry.by_label.items():

@@ -36,13 +36,13 @@ class Dependency:
         """The tag of the table."""
         return base_tag(self.label, self.fields)
 
-    def tags(self, pk: Any = None) -> tuple[str, ...]:
+    def tags(self, pk: object = None) -> tuple[str, ...]:
         """Return the tags of a value that depends on the row with this primary key (None: on the table)."""
         if pk is None:
             return (self.base,)
         return row_tag(self.base, self._converted(pk)), row_tag(self.base, ANY_ROW)
 
-    def _converted(self, pk: Any) -> Any:
+    def _converted(self, pk: object) -> Any:
         """Return the primary key as the model has it, so that "7" and 7 have the same tag."""
         try:
             return self.model._meta.pk.to_python(pk)
@@ -130,7 +130,7 @@ def tags_function(
             hint = did_you_mean(dependency.key, parameters, f"Parameters: {', '.join(parameters)}.")
             raise BadOption(f"key={dependency.key!r} is not a parameter of {name}(). {hint}")
 
-    def tags(*args: Any, **kwargs: Any) -> tuple[str, ...]:
+    def tags(*args: object, **kwargs: object) -> tuple[str, ...]:
         names: list[str] = []
         for dependency in depends_on:
             names += dependency.tags(_pk(dependency, signature, by_object, args, kwargs))
@@ -155,14 +155,18 @@ def tags_with_models(
     of_models = tags_function(items, function, by_object)
     register(items, cache, name)
 
-    def of_call(*args: Any, **kwargs: Any) -> tuple[str, ...]:
+    def of_call(*args: object, **kwargs: object) -> tuple[str, ...]:
         return (*(tags(*args, **kwargs) if callable(tags) else tags), *of_models(*args, **kwargs))
 
     return of_call
 
 
 def _pk(
-    dependency: Dependency, signature: inspect.Signature, by_object: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+    dependency: Dependency,
+    signature: inspect.Signature,
+    by_object: bool,
+    args: tuple[object, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     key = dependency.key
     if callable(key):

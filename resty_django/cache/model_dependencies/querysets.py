@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from django.db import models
@@ -10,6 +10,13 @@ from django.db import models
 from .changes import changed
 
 M = TypeVar("M", bound=models.Model)
+Method = TypeVar("Method", bound=Callable[..., object])
+
+
+def _alters_data(method: Method) -> Method:
+    """Keep templates from calling the method."""
+    vars(method)["alters_data"] = True
+    return method
 
 
 class CacheInvalidatingQuerySet(models.QuerySet[M]):
@@ -21,14 +28,14 @@ class CacheInvalidatingQuerySet(models.QuerySet[M]):
 
     _in_bulk_update = False
 
-    def update(self, **kwargs: Any) -> int:
+    @_alters_data
+    def update(self, **kwargs: object) -> int:
         rows = super().update(**kwargs)
         if rows and not self._in_bulk_update:
             changed(self.model, self.db, None, kwargs)
         return rows
 
-    update.alters_data = True  # type: ignore[attr-defined]
-
+    @_alters_data
     def bulk_create(self, objs: Iterable[M], *args: Any, **kwargs: Any) -> list[M]:
         instances = super().bulk_create(objs, *args, **kwargs)
         if instances:
@@ -36,8 +43,7 @@ class CacheInvalidatingQuerySet(models.QuerySet[M]):
             changed(self.model, self.db, None if updates else instances, None, new_or_deleted=not updates)
         return instances
 
-    bulk_create.alters_data = True  # type: ignore[attr-defined]
-
+    @_alters_data
     def bulk_update(self, objs: Iterable[M], fields: Sequence[str], batch_size: int | None = None) -> int:  # type: ignore[override]
         instances = tuple(objs)
         quiet = self._chain()  # type: ignore[attr-defined]
@@ -46,8 +52,6 @@ class CacheInvalidatingQuerySet(models.QuerySet[M]):
         if instances:
             changed(self.model, quiet.db, instances, fields)
         return rows
-
-    bulk_update.alters_data = True  # type: ignore[attr-defined]
 
     def _clone(self) -> Any:
         clone = super()._clone()  # type: ignore[misc]

@@ -11,8 +11,6 @@ from django.apps import apps
 from django.db.models import ManyToManyField, Model
 
 ANY_ROW: Final = "*"
-LONGEST: Final = 60
-"""Maximum length of a primary key or of the names of fields in a tag; longer ones are hashed."""
 
 Fields = frozenset[str] | None
 Target = Any
@@ -96,6 +94,7 @@ def row_tag(base: str, pk: object) -> str:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= LONGEST and text.isprintable():
+    """Return a primary key or the names of fields as they stand in a tag."""
+    if len(text) <= 60 and text.isprintable():
         return text
     return "#" + hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.db.models import (
     CASCADE,
@@ -20,10 +20,6 @@ from django.db.models.signals import m2m_changed, post_delete, post_save
 from . import registry
 from .changes import changed, names_of, rows_changed
 from .querysets import CacheInvalidatingQuerySet
-
-M2M_ACTIONS: Final = frozenset({"post_add", "post_remove", "post_clear"})
-SIGNALLED: Final = frozenset({CASCADE, PROTECT, RESTRICT, DO_NOTHING, SET_NULL})
-"""Kinds of `on_delete` that change no rows, send a signal for each row, or update rows by a queryset."""
 
 
 def connect(model: type[Model]) -> None:
@@ -45,10 +41,11 @@ def connect(model: type[Model]) -> None:
                 _connect_rows(through)
                 if through._meta.auto_created:
                     _connect_deletions(field.related_model, model, names_of(relation))
-        elif isinstance(field, ForeignKey) and (
-            model._meta.auto_created or field.remote_field.on_delete not in SIGNALLED
-        ):
-            _connect_deletions(field.related_model, model, None)
+        elif isinstance(field, ForeignKey):
+            # These change no rows, send a signal for each row, or update rows by a queryset.
+            signalled = (CASCADE, PROTECT, RESTRICT, DO_NOTHING, SET_NULL)
+            if model._meta.auto_created or field.remote_field.on_delete not in signalled:
+                _connect_deletions(field.related_model, model, None)
 
 
 def _connect_rows(model: type[Model]) -> None:
@@ -61,7 +58,7 @@ def _connect_rows(model: type[Model]) -> None:
 def _connect_deletions(target: Any, model: type[Model], fields: tuple[str, ...] | None) -> None:
     """Listen to deletions in a model that change unknown rows of another one without a signal."""
 
-    def deleted(using: str, **kwargs: Any) -> None:
+    def deleted(using: str, **kwargs: object) -> None:
         rows_changed(model, using, None, fields)
 
     for sender in model._meta.apps.get_models():
@@ -79,12 +76,12 @@ def _saved(
     created: bool,
     using: str,
     update_fields: frozenset[str] | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:
     changed(sender, using, (instance,), None if created else update_fields, new_or_deleted=created)
 
 
-def _deleted(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
+def _deleted(sender: type[Model], instance: Model, using: str, **kwargs: object) -> None:
     changed(sender, using, (instance,), None, new_or_deleted=True)
 
 
@@ -96,10 +93,10 @@ def _relation_changed(
     model: type[Model],
     pk_set: set[Any] | None,
     using: str,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> None:
     """Handle a change of a relation, which is a change of the rows on both sides."""
-    if action not in M2M_ACTIONS or (pk_set is not None and not pk_set):
+    if action not in ("post_add", "post_remove", "post_clear") or (pk_set is not None and not pk_set):
         return
     owner = model if reverse else type(instance)
     for field in owner._meta.many_to_many:

@@ -73,7 +73,7 @@ def register_annotation(function: Callable[..., Any]) -> None:
             register_type(kind)
 
 
-def to_stored(value: Any) -> list[Any] | None:
+def to_stored(value: object) -> list[Any] | None:
     """Return the content of an object; None if its class is not registered. Raise msgspec's errors and `TypeError`."""
     known = _find(_name(type(value)))
     if known is None or known.kind is not type(value):

@@ -69,5 +69,5 @@ def fingerprint(kind: type[Model]) -> bytes:
     return hashlib.blake2b("\0".join(fields).encode(), digest_size=8).digest()
 
 
-def _plain_file(value: Any) -> Any:
+def _plain_file(value: object) -> Any:
     return value.name if isinstance(value, FieldFile) else value

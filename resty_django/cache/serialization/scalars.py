@@ -36,7 +36,7 @@ def _from_zoned(kind: type[Any], content: list[Any]) -> Any:
     return value.replace(tzinfo=value.tzinfo if key is None else ZoneInfo(key), fold=fold)
 
 
-ENCODERS: Final[dict[type, tuple[int, Callable[[Any], Any]]]] = {
+ENCODERS: Final[dict[type, tuple[int, Callable[[Any], object]]]] = {
     Decimal: (DECIMAL, str),
     datetime: (DATETIME, _zoned),
     date: (DATE, date.isoformat),
@@ -46,7 +46,7 @@ ENCODERS: Final[dict[type, tuple[int, Callable[[Any], Any]]]] = {
 }
 """The code and the function that returns the content, by exact type. The functions may raise `Unsupported`."""
 
-DECODERS: Final[dict[int, Callable[[Any], Any]]] = {
+DECODERS: Final[dict[int, Callable[[Any], object]]] = {
     DECIMAL: Decimal,
     DATETIME: lambda content: _from_zoned(datetime, content),
     DATE: date.fromisoformat,

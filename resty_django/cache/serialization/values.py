@@ -25,7 +25,7 @@ _COLLECTIONS: Final[dict[type, int]] = {tuple: TUPLE, set: SET, frozenset: FROZE
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
-def typed(value: Any) -> tuple[Any, Any]:
+def typed(value: object) -> tuple[Any, Any]:
     """Return a value as all levels return it, and the form that msgpack supports.
 
     Tuples and querysets become lists, subclasses of str and numbers their base type; objects stay as they are. Raise
@@ -71,7 +71,7 @@ class _Conversion:
         converted = base_value(value)
         return self._object(value, path) if converted is None else converted
 
-    def _object(self, value: Any, path: str) -> Ext:
+    def _object(self, value: object, path: str) -> Ext:
         kind = type(value)
         try:
             if kind in ENCODERS:
@@ -96,7 +96,7 @@ class _Conversion:
             raise BadValue(f"{_subject(value, path)} cannot be cached: {error}. Change this value.") from error
         raise _unsupported(value, path)
 
-    def _key(self, key: Any, path: str) -> Any:
+    def _key(self, key: object, path: str) -> Any:
         if type(key) in SCALARS:
             return key
         converted = base_value(key)
@@ -105,12 +105,12 @@ class _Conversion:
         return converted
 
 
-def _subject(value: Any, path: str, noun: str = "value") -> str:
+def _subject(value: object, path: str, noun: str = "value") -> str:
     place = f" at {path.lstrip('.')}" if path else ""
     return f"A {noun} of type {type(value).__name__}{place}"
 
 
-def _unsupported(value: Any, path: str, noun: str = "value") -> BadValue:
+def _unsupported(value: object, path: str, noun: str = "value") -> BadValue:
     return BadValue(
         f"{_subject(value, path, noun)} cannot be cached. Use None, str, numbers, bool, bytes, dates, times, Decimal, "
         "UUID, model instances, registered dataclasses and Structs, or lists and dicts of these, or set a serializer "
@@ -118,7 +118,7 @@ def _unsupported(value: Any, path: str, noun: str = "value") -> BadValue:
     )
 
 
-def _part(value: Any, path: str) -> tuple[Any, str]:
+def _part(value: object, path: str) -> tuple[Any, str]:
     """Return the first field that msgspec cannot encode, with its path; the value itself if there is none."""
     if classes.is_storable(value):
         for name in classes.fields_of(value):
@@ -138,7 +138,7 @@ def _from_ext(code: int, data: memoryview) -> Any:
         raise ValueError(f"the extension {code} cannot be read: {error!r}") from error
 
 
-_DECODERS: Final[dict[int, Callable[[Any], Any]]] = {
+_DECODERS: Final[dict[int, Callable[[Any], object]]] = {
     **DECODERS,
     TUPLE: tuple,
     SET: set,
@@ -147,5 +147,5 @@ _DECODERS: Final[dict[int, Callable[[Any], Any]]] = {
     ROW: rows.from_stored,
 }
 
-unpack: Final[Callable[[Any], Any]] = msgspec.msgpack.Decoder(ext_hook=_from_ext).decode
+unpack: Final[Callable[[Any], object]] = msgspec.msgpack.Decoder(ext_hook=_from_ext).decode
 """Decode what `typed` returned and msgpack encoded. Raise errors in `records.UNREADABLE`."""

@@ -10,18 +10,16 @@ from resty_django.minute_series import records
 from resty_django.minute_series.records import Counts
 from resty_django.minute_series.top_keys import FrequentKey, merged
 
-SLOWEST: Final = 20
+MAX_SLOW_KEYS: Final = 20
 """Number of slowest keys that are listed."""
-MOST_MISSED: Final = 20
+MAX_MISSED_KEYS: Final = 20
 """Number of most missed keys that are listed."""
-LONGEST_KEY: Final = 200
+MAX_LISTED_KEY_LENGTH: Final = 200
 """Maximum length of a listed key in characters; longer keys are shortened."""
-LIFE: Final = records.HOURS * 3600.0
-"""Seconds after its longest callback for which a key is listed."""
 
 
 @dataclass(slots=True)
-class Stats:
+class CacheStats:
     """Calls by level, and callback figures."""
 
     l1: int = 0
@@ -85,7 +83,7 @@ class Slow(NamedTuple):
         return Slow(self.key, slower.seconds, slower.when, self.times + same_key.times)
 
 
-class History(records.History[Stats]):
+class CacheHistory(records.CountHistory[CacheStats]):
     """The counts of all processes, the slowest keys of the last two days, and the keys with the most callbacks in this
     hour and the previous one."""
 
@@ -96,11 +94,11 @@ class History(records.History[Stats]):
     @property
     def missed(self) -> list[FrequentKey]:
         by_hour, hour = missed_by_hour(self.stored), int(self.now // 3600)
-        return merged(by_hour.get(hour, ()), by_hour.get(hour - 1, ()), MOST_MISSED)
+        return merged(by_hour.get(hour, ()), by_hour.get(hour - 1, ()), MAX_MISSED_KEYS)
 
 
 def added(
-    stored: Any, news: Counts, now: float, slow: Iterable[Slow] = (), missed: Iterable[FrequentKey] = ()
+    stored: object, news: Counts, now: float, slow: Iterable[Slow] = (), missed: Iterable[FrequentKey] = ()
 ) -> dict[str, Any]:
     """Return the record with a process's new counts, slowest and most missed keys added at `now` (epoch seconds)."""
     keys = {slow_key.key: slow_key for slow_key in _slow(stored, now)}
@@ -110,7 +108,7 @@ def added(
     record = records.added(stored, news, now, hours=True)
     hour = int(now // 3600)
     by_hour = {at: rows for at, rows in missed_by_hour(stored).items() if abs(at - hour) <= 1}
-    by_hour[hour] = merged(by_hour.get(hour, ()), missed, MOST_MISSED)
+    by_hour[hour] = merged(by_hour.get(hour, ()), missed, MAX_MISSED_KEYS)
     return {
         **record,
         "slow": [list(slow_key) for slow_key in slowest(keys.values())],
@@ -118,20 +116,21 @@ def added(
     }
 
 
-def history(stored: Any, now: float) -> History:
+def history(stored: object, now: float) -> CacheHistory:
     """Return the history in a record as of `now`; an empty one if it is not a record."""
-    return History(stored, Stats(), now)
+    return CacheHistory(stored, CacheStats(), now)
 
 
 def shortened(key: str) -> str:
     """Return a key for the list. A lone surrogate becomes U+FFFD, because a dictionary cannot store it."""
-    text = key if len(key) <= LONGEST_KEY else key[: LONGEST_KEY - 1] + "…"
+    text = key if len(key) <= MAX_LISTED_KEY_LENGTH else key[: MAX_LISTED_KEY_LENGTH - 1] + "…"
     return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode(errors="replace")
 
 
 def _slow(stored: Any, now: float) -> list[Slow]:
+    oldest = now - records.HOURS * 3600  # the end of the longest callback of a listed key
     try:
-        return [slow_key for slow_key in (Slow(*row) for row in stored["slow"]) if slow_key.when > now - LIFE]
+        return [slow_key for slow_key in (Slow(*row) for row in stored["slow"]) if slow_key.when > oldest]
     except (KeyError, TypeError, ValueError):
         return []
 
@@ -148,7 +147,7 @@ def missed_by_hour(stored: Any) -> dict[int, list[FrequentKey]]:
 
 
 def slowest(keys: Iterable[Slow]) -> list[Slow]:
-    return sorted(keys, key=_seconds, reverse=True)[:SLOWEST]
+    return sorted(keys, key=_seconds, reverse=True)[:MAX_SLOW_KEYS]
 
 
 def _seconds(slow_key: Slow) -> float:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from resty_django.minute_series.records import Counts
-from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.minute_series.series import FLUSH_SECONDS, FlushPause, MinuteSeries
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.processes.forks import after_fork
 from resty_django.sansio import Steps, arun, run
@@ -24,19 +24,30 @@ from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text import logger
 
 from ..circuit_breaker.guarded import guarded
-from .counts import LONGEST_KEY, MOST_MISSED, SLOWEST, History, Slow, Stats, added, history, shortened, slowest
+from .counts import (
+    MAX_LISTED_KEY_LENGTH,
+    MAX_MISSED_KEYS,
+    MAX_SLOW_KEYS,
+    CacheHistory,
+    CacheStats,
+    Slow,
+    added,
+    history,
+    shortened,
+    slowest,
+)
 from .tag_history import TagHistory
 
 log = logger("resty_django.cache")
 
 MAX_RUNS: Final = 128
 """Number of callbacks that are collected before they are merged."""
-OWN: Final = "mlcache:stats"
+STATISTICS_PREFIX: Final = "mlcache:stats"
 """Prefix of statistics keys; also the key of the list of all caches with counts in a dictionary."""
 
 
 class SlowKeys:
-    """The slowest keys of one process in bounded memory: at most eight times `SLOWEST`.
+    """The slowest keys of one process in bounded memory: at most eight times `MAX_SLOW_KEYS`.
 
     Beyond that, all but the slowest are dropped together; a dropped key that returns is counted from zero.
     """
@@ -53,7 +64,7 @@ class SlowKeys:
             figures = self.figures.get(key)
             if figures is None:
                 self.figures[key] = [seconds, when, times]
-                if len(self.figures) > 8 * SLOWEST:
+                if len(self.figures) > 8 * MAX_SLOW_KEYS:
                     self.figures = {slow.key: list(slow[1:]) for slow in self._slowest()}
                 return
             figures[2] += times
@@ -71,7 +82,7 @@ class SlowKeys:
         return slowest(Slow(key, *figures) for key, figures in self.figures.items())
 
 
-class Counter:
+class CacheCounter:
     """The counts of a cache in this process. `dictionary`: stores the totals of all processes. `clock`: monotonic
     seconds; `wall`: epoch seconds."""
 
@@ -88,9 +99,9 @@ class Counter:
         self.wall = wall
         self._guarded = guarded(dictionary)
         self._series = _series(self._guarded, lambda: self.wall())
-        self.due_at = clock() + PERIOD
-        self._pause = Pause()
-        self.now = Stats()
+        self.due_at = clock() + FLUSH_SECONDS
+        self._pause = FlushPause()
+        self.now = CacheStats()
         """The counts up to now, always the same object."""
         self.tags = TagHistory(name, self._guarded, lambda: self.wall())
         self.after_fork()
@@ -104,7 +115,7 @@ class Counter:
         self.runs: deque[tuple[str, float, float]] = deque()
         """Callbacks since the last `fold`: key, seconds, and end in epoch seconds. At most about `MAX_RUNS`."""
         self._slow = SlowKeys()
-        self._missed = TopKeys(MOST_MISSED, LONGEST_KEY)
+        self._missed = TopKeys(MAX_MISSED_KEYS, MAX_LISTED_KEY_LENGTH)
         self._unsent: list[FrequentKey] = []
         """The most missed keys of flushes that failed."""
         self._flushing = threading.Lock()
@@ -155,8 +166,8 @@ class Counter:
         self.fold()
         slow = self._slow.take()
         with self._counting:
-            latest, self._missed = self._missed.most(), TopKeys(MOST_MISSED, LONGEST_KEY)
-        missed, self._unsent = merged(self._unsent, latest, MOST_MISSED), []
+            latest, self._missed = self._missed.most(), TopKeys(MAX_MISSED_KEYS, MAX_LISTED_KEY_LENGTH)
+        missed, self._unsent = merged(self._unsent, latest, MAX_MISSED_KEYS), []
         try:
             yield from self._series.flush(self.name, sums, partial(added, slow=slow, missed=missed))
         except BaseException:
@@ -172,17 +183,17 @@ class Counter:
         if self.is_due() or not self.tags.flushed:
             yield from self.flush()
 
-    def total(self) -> Steps[Stats]:
+    def total(self) -> Steps[CacheStats]:
         """Return the counts of all processes, including this one's up to now. Raise `Unavailable`."""
         return (yield from self.history()).total
 
-    def history(self) -> Steps[History]:
+    def history(self) -> Steps[CacheHistory]:
         """Return the counts by minute and hour, and the slowest and most missed keys. Raise `Unavailable`."""
         yield from self.flush()
         return history((yield from self._series.load(self.name)), self.wall())
 
 
-_live: WeakSet[Counter] = WeakSet()
+_live: WeakSet[CacheCounter] = WeakSet()
 
 
 def _after_fork() -> None:
@@ -199,4 +210,4 @@ def listed(dictionary: SharedDict) -> list[str]:
 
 
 def _series(dictionary: SharedDict, clock: Callable[[], float] = time.time) -> MinuteSeries:
-    return MinuteSeries(OWN, lambda: dictionary, clock, names_key=OWN)
+    return MinuteSeries(STATISTICS_PREFIX, lambda: dictionary, clock, names_key=STATISTICS_PREFIX)

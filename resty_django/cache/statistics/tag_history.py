@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, SharedDict
+from resty_django.shdict import SharedDict, Update
 
-ITEM: Final = "mlcache:stats-tags:"
-"""Prefix of the key of a cache's record."""
-MOST: Final = 50
+MAX_LISTED_TAGS: Final = 50
 """Number of tags that are listed: those whose last invalidation is the latest."""
-LIFE: Final = 2 * 86400.0
-"""Seconds after its last invalidation for which a tag is listed."""
+LISTED_SECONDS: Final = 2 * 86400.0
+"""Time after its last invalidation for which a tag is listed."""
 
 
 class Invalidation(NamedTuple):
@@ -32,7 +30,7 @@ class TagHistory:
     """
 
     def __init__(self, cache: str, dictionary: SharedDict, clock: Callable[[], float]) -> None:
-        self._key = ITEM + cache
+        self._key = f"mlcache:stats-tags:{cache}"
         self._dictionary = dictionary
         self._clock = clock
         self.after_fork()
@@ -58,8 +56,8 @@ class TagHistory:
         with self._writing:
             rows, self._pending = self._pending, {}
 
-        def change(stored: Any) -> Change:
-            return Change([list(row) for row in summed(_rows(stored), rows.values())], LIFE)
+        def change(stored: object) -> Update:
+            return Update([list(row) for row in summed(_rows(stored), rows.values())], LISTED_SECONDS)
 
         try:
             yield Step(self._dictionary.update, self._dictionary.aupdate, (self._key, change))
@@ -73,7 +71,7 @@ class TagHistory:
         """Return the tags of all processes, the latest first. Raise `SharedDictError`."""
         stored = yield Step(self._dictionary.get, self._dictionary.aget, (self._key,))
         now = self._clock()
-        return [row for row in _rows(stored) if row.when > now - LIFE]
+        return [row for row in _rows(stored) if row.when > now - LISTED_SECONDS]
 
 
 def summed(stored: Iterable[Invalidation], news: Iterable[Invalidation]) -> list[Invalidation]:
@@ -86,8 +84,8 @@ def summed(stored: Iterable[Invalidation], news: Iterable[Invalidation]) -> list
 
 
 def latest(rows: Iterable[Invalidation]) -> list[Invalidation]:
-    """Return the rows with the latest invalidations, at most `MOST`."""
-    return sorted(rows, key=lambda row: row.when, reverse=True)[:MOST]
+    """Return the rows with the latest invalidations, at most `MAX_LISTED_TAGS`."""
+    return sorted(rows, key=lambda row: row.when, reverse=True)[:MAX_LISTED_TAGS]
 
 
 def _rows(stored: Any) -> list[Invalidation]:

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from resty_django.text.suggestions import did_you_mean
 
-ABOVE: Final = 1024
+COMPRESS_ABOVE_BYTES: Final = 1024
 """Default of `compress_above`."""
-LIMIT: Final = 64 * 1024 * 1024
+MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 """Default of `decompress_limit`."""
 
 
@@ -23,17 +23,17 @@ class NotDecompressed(ValueError):
     """Bytes that cannot be decompressed; the message is the reason."""
 
 
-class Algorithm(NamedTuple):
+class CompressionAlgorithm(NamedTuple):
     """An algorithm. `mark`: the first byte of its values. `decompress` returns at most `limit` bytes, or raises
     `NotDecompressed`. `modules`: the optional packages that it needs."""
 
     mark: int
     compress: Callable[[bytes], bytes]
-    decompress: Callable[[Any, int], bytes]
+    decompress: Callable[[memoryview, int], bytes]
     modules: tuple[str, ...] = ()
 
 
-def _zlib_decompress(data: Any, limit: int) -> bytes:
+def _zlib_decompress(data: memoryview, limit: int) -> bytes:
     stream = zlib.decompressobj()
     try:
         body = stream.decompress(data, limit + 1)
@@ -52,7 +52,7 @@ def _zstd_compress(body: bytes) -> bytes:
     return smaller
 
 
-def _zstd_decompress(data: Any, limit: int) -> bytes:
+def _zstd_decompress(data: memoryview, limit: int) -> bytes:
     try:
         zstandard: Any = importlib.import_module("zstandard")
     except ImportError:
@@ -69,12 +69,11 @@ def _zstd_decompress(data: Any, limit: int) -> bytes:
     return body
 
 
-ALGORITHMS: Final[Mapping[str, Algorithm]] = {
-    "zlib": Algorithm(1, zlib.compress, _zlib_decompress),
-    "zstd": Algorithm(2, _zstd_compress, _zstd_decompress, ("zstandard",)),
+ALGORITHMS: Final[Mapping[str, CompressionAlgorithm]] = {
+    "zlib": CompressionAlgorithm(1, zlib.compress, _zlib_decompress),
+    "zstd": CompressionAlgorithm(2, _zstd_compress, _zstd_decompress, ("zstandard",)),
 }
 """The algorithms by the values of `compress`."""
-_BY_MARK: Final = {algorithm.mark: algorithm for algorithm in ALGORITHMS.values()}
 
 
 class CompressionCounts(Protocol):
@@ -112,16 +111,16 @@ class Compressor:
         return smaller if gains else None
 
 
-def decompressed(data: bytes, limit: int = LIMIT) -> bytes:
+def decompressed(data: bytes, limit: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """Return a value that `Compressor.compressed` returned. Raise `NotDecompressed`, also for more than `limit` bytes,
     which are never in memory."""
-    algorithm = _BY_MARK.get(data[0]) if data else None
-    if algorithm is None:
-        raise NotDecompressed("its compression is unknown")
-    return algorithm.decompress(memoryview(data)[1:], limit)
+    for algorithm in ALGORITHMS.values():
+        if data and data[0] == algorithm.mark:
+            return algorithm.decompress(memoryview(data)[1:], limit)
+    raise NotDecompressed("its compression is unknown")
 
 
-def option_faults(options: Mapping[str, Any]) -> Iterator[str]:
+def option_faults(options: Mapping[str, object]) -> Iterator[str]:
     """Yield the faults of the options `compress`, `compress_above` and `decompress_limit`, in either case."""
     for name, value in options.items():
         kind = name.lower()

@@ -16,13 +16,12 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakSet
 
+from msgspec import Struct
+
 from resty_django.processes.forks import after_fork
 
 FOREVER: Final = math.inf
-MOST_FLAGS: Final = 2**32 - 1
-LEAST_GONE: Final = 1000
-"""Minimum number of keys without a value that an LRU remembers; otherwise as many as it has items."""
-SLOTS: Final = 256
+VERSION_SLOTS: Final = 256
 """Number of version counters of an LRU, which the keys share by their hash."""
 
 
@@ -30,7 +29,15 @@ Absence = Literal["expired", "invalidated", "replaced", "evicted", "new"]
 """Why a key has no value; "replaced": it was deleted or stored elsewhere, "new": not seen before."""
 
 
-class Item(NamedTuple):
+class LRUItem(Struct):
+    """A value with its expiry time, by the clock of the LRU, and its flags."""
+
+    value: Any
+    expires: float = FOREVER
+    flags: int = 0
+
+
+class StaleItem(NamedTuple):
     """A value with its flags; `stale`: it has expired."""
 
     value: Any
@@ -55,44 +62,44 @@ class LRU:
             raise ValueError(f"size too small: max_items must be an integer of at least 1, not {max_items!r}.")
         self.max_items = max_items
         self.clock = clock
-        self.items: OrderedDict[Hashable, tuple[Any, float, int]] = OrderedDict()
-        """Value, expiry time and flags by key, most recent last."""
+        self.items: OrderedDict[Hashable, LRUItem] = OrderedDict()
+        """By key, most recent last."""
         self._gone: OrderedDict[Hashable, float | None] = OrderedDict()
         """The expiry times of evicted items, 0 for flushed ones, None for deleted keys; most recent last."""
-        self._versions = [0] * SLOTS
+        self._versions = [0] * VERSION_SLOTS
         self._writing = threading.RLock()  # a signal handler may interrupt a writer
         _all.add(self)
 
-    def get(self, key: Hashable, default: Any = None) -> Any:
+    def get(self, key: Hashable, default: object = None) -> Any:
         """Return the value, or `default` if the key is absent or expired. Mark the item as most recent."""
         try:
-            value, expires, _ = self.items[key]
+            item = self.items[key]
             self.items.move_to_end(key)
         except KeyError:
             return default
-        return value if expires >= self.clock() else default
+        return item.value if item.expires >= self.clock() else default
 
-    def get_stale(self, key: Hashable) -> Item | None:
+    def get_stale(self, key: Hashable) -> StaleItem | None:
         """Return the value, expired or not, with its flags; None if absent. Mark it as most recent."""
         try:
-            value, expires, flags = self.items[key]
+            item = self.items[key]
             self.items.move_to_end(key)
         except KeyError:
             return None
-        return Item(value, flags, expires < self.clock())
+        return StaleItem(item.value, item.flags, item.expires < self.clock())
 
-    def set(self, key: Hashable, value: Any, ttl: float | None = None, flags: int = 0) -> None:
+    def set(self, key: Hashable, value: object, ttl: float | None = None, flags: int = 0) -> None:
         """Store a value for `ttl` seconds (None: forever). If full, evict the least recently used item."""
         if ttl is not None and not ttl >= 0:
             raise ValueError(f"ttl must be None (forever) or a number of seconds of at least 0, not {ttl!r}.")
-        if not 0 <= flags <= MOST_FLAGS:
-            raise ValueError(f"flags must be an integer from 0 to {MOST_FLAGS}, not {flags!r}.")
-        self.put(key, (value, FOREVER if ttl is None else self.clock() + ttl, flags))
+        if not 0 <= flags < 2**32:
+            raise ValueError(f"flags must be an integer from 0 to {2**32 - 1}, not {flags!r}.")
+        self.put(key, LRUItem(value, FOREVER if ttl is None else self.clock() + ttl, flags))
 
     def absence(self, key: Hashable) -> Absence:
         """Return why a key that was not found has no value, as far as this LRU knows."""
         item = self.items.get(key)
-        expires = self._gone.get(key, math.nan) if item is None else item[1]
+        expires = self._gone.get(key, math.nan) if item is None else item.expires
         if not expires:
             return "replaced" if expires is None else "invalidated"
         if math.isnan(expires):
@@ -102,25 +109,25 @@ class LRU:
     def _note_gone(self, key: Hashable, expires: float | None) -> None:
         self._gone.pop(key, None)
         self._gone[key] = expires
-        if len(self._gone) > max(LEAST_GONE, self.max_items):
+        if len(self._gone) > max(1000, self.max_items):
             self._gone.popitem(last=False)
 
     def version(self, key: Hashable) -> int:
         """Return a number that increases when this key is deleted, and sometimes when another key is."""
-        return self._versions[hash(key) % SLOTS]
+        return self._versions[hash(key) % VERSION_SLOTS]
 
     def versions(self, keys: Iterable[Hashable]) -> list[int]:
         """Return the versions to pass to `replace` for each of these keys in turn, some of which share a counter."""
         versions = self._versions.copy()
         numbers = []
         for key in keys:
-            slot = hash(key) % SLOTS
+            slot = hash(key) % VERSION_SLOTS
             numbers.append(versions[slot])
             versions[slot] += 1
         return numbers
 
-    def put(self, key: Hashable, item: tuple[Any, float, int], version: int | None = None) -> None:
-        """Store a value, its expiry time and its flags, without validation.
+    def put(self, key: Hashable, item: LRUItem, version: int | None = None) -> None:
+        """Store a value without validation.
 
         `version`: the version of the key before the value was read elsewhere. If it has changed since, the value may be
         outdated, and is not stored.
@@ -128,7 +135,7 @@ class LRU:
         items = self.items
         gone: Any = None
         with self._writing:
-            if version is not None and version != self._versions[hash(key) % SLOTS]:
+            if version is not None and version != self._versions[hash(key) % VERSION_SLOTS]:
                 return
             if key in items:
                 gone = items[key]
@@ -137,17 +144,17 @@ class LRU:
             else:
                 items[key] = item
                 if len(items) > self.max_items:
-                    gone = items.popitem(last=False)
-                    self._note_gone(gone[0], gone[1][1])
+                    evicted_key, gone = items.popitem(last=False)
+                    self._note_gone(evicted_key, gone.expires)
         del gone
 
-    def replace(self, key: Hashable, item: tuple[Any, float, int], version: int) -> None:
+    def replace(self, key: Hashable, item: LRUItem, version: int) -> None:
         """Replace the item, for a value that was also written elsewhere.
 
         `version`: the version of the key before it was written there. If another writer has deleted or replaced it
         since, it is unknown which value is the latest, so nothing is stored.
         """
-        items, slot = self.items, hash(key) % SLOTS
+        items, slot = self.items, hash(key) % VERSION_SLOTS
         with self._writing:
             gone: Any = items.pop(key, None)
             versions = self._versions
@@ -155,15 +162,15 @@ class LRU:
             if versions[slot] == version + 1:
                 items[key] = item
                 if len(items) > self.max_items:
-                    evicted = items.popitem(last=False)
-                    self._note_gone(evicted[0], evicted[1][1])
-                    gone = gone, evicted
+                    evicted_key, evicted = items.popitem(last=False)
+                    self._note_gone(evicted_key, evicted.expires)
+                    gone = gone, evicted_key, evicted
         del gone
 
     def delete(self, key: Hashable) -> bool:
         """Delete a key. Return whether it existed, expired or not."""
         with self._writing:
-            self._versions[hash(key) % SLOTS] += 1
+            self._versions[hash(key) % VERSION_SLOTS] += 1
             gone = self.items.pop(key, None)
             self._note_gone(key, None)
         return gone is not None

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import BadKey, BadValue
-from .compression import LIMIT, Compressor, decompressed
+from .compression import MAX_DECOMPRESSED_BYTES, Compressor, decompressed
 from .tag_encoding import Versions, packed, unpacked
 
 LAYOUT: Final = 0xC1
@@ -32,17 +32,8 @@ SIGNED: Final = 32
 TAGGED: Final = 64
 
 SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
-_BASES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
-    (str, str.__str__),
-    (int, int.__int__),
-    (float, float.__float__),
-    (bytes, bytes),
-    (bytearray, bytes),
-    (memoryview, bytes),
-)
 _HEAD: Final = struct.Struct("<BBdd")
 _read_head: Final = _HEAD.unpack_from
-_SIZE: Final = _HEAD.size
 _TOOK: Final = struct.Struct("<f")
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder().decode
@@ -57,7 +48,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     the versions of its tags before its source was called (None: no tags). `took`: seconds of its callback (0:
     unknown)."""
 
-    value: Any
+    value: object
     stored: float
     ttl: float
     stale: bool
@@ -69,9 +60,15 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return self.ttl - max(0.0, now - self.stored)
 
 
-Head = tuple[int, float, float, float, Versions | None, int]
-"""The parts in front of a value: bits, time of storing, time to live, `took`, tags, and the position of the value. A
-plain tuple for speed."""
+class StoredHead(msgspec.Struct, frozen=True, gc=False):
+    """The part of a record in front of its value. `end`: the position of the value. Other fields: see `Record`."""
+
+    bits: int
+    stored: float
+    ttl: float
+    took: float
+    tags: Versions | None
+    end: int
 
 
 def packed_head(bits: int, stored: float, ttl: float, tags: Versions | None, took: float = 0.0) -> bytes:
@@ -88,25 +85,25 @@ def packed_head(bits: int, stored: float, ttl: float, tags: Versions | None, too
     return _HEAD.pack(LAYOUT, bits, stored, ttl) + block
 
 
-def unpacked_head(raw: Any) -> Head:
+def unpacked_head(raw: bytes) -> StoredHead:
     """Return the head of a record. Raise one of `UNREADABLE` for any other bytes."""
     layout, bits, stored, ttl = _read_head(raw)
     if layout != LAYOUT or not (0.0 <= ttl < math.inf and -math.inf < stored < math.inf):
         raise ValueError("it is not a record")
     if not bits & (TIMED | TAGGED):
-        return bits, stored, ttl, 0.0, None, _SIZE
-    took, end = 0.0, _SIZE
+        return StoredHead(bits, stored, ttl, 0.0, None, _HEAD.size)
+    took, end = 0.0, _HEAD.size
     if bits & TIMED:
         (took,) = _TOOK.unpack_from(raw, end)
         end += _TOOK.size
         if not 0.0 <= took < math.inf:
             raise ValueError("the duration of its callback is invalid")
     tags, end = unpacked(raw, end) if bits & TAGGED else (None, end)
-    return bits, stored, ttl, took, tags, end
+    return StoredHead(bits, stored, ttl, took, tags, end)
 
 
 def encode(
-    value: Any,
+    value: object,
     stored: float,
     ttl: float,
     stale: bool,
@@ -126,27 +123,23 @@ def encode(
     if smaller is not None:
         bits |= COMPRESSED
         body = smaller
-    if took or tags:
-        return packed_head(bits, stored, ttl, tags, took) + body
-    return _HEAD.pack(LAYOUT, bits, stored, ttl) + body
+    return packed_head(bits, stored, ttl, tags, took) + body
 
 
-def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = LIMIT) -> Record | None:
+def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = MAX_DECOMPRESSED_BYTES) -> Record | None:
     """Return the record that `encode` created; None for any other bytes.
 
     `unpack`: decodes msgpack; it may raise the errors in `UNREADABLE`. `limit`: the largest value that is decompressed.
     """
     try:
-        layout, bits, stored, ttl = _read_head(raw)
-        if layout == LAYOUT and not bits and 0.0 <= ttl < math.inf and -math.inf < stored < math.inf:
-            return Record(unpack(raw[_SIZE:]), stored, ttl, False)
-        bits, stored, ttl, took, tags, end = unpacked_head(raw)
-        if bits & ENTRY:
+        head = unpacked_head(raw)
+        if head.bits & ENTRY:
             return None
-        if bits & NEGATIVE:
-            return Record(None, stored, ttl, bits & STALE > 0, tags, took)
-        body = decompressed(raw[end:], limit) if bits & COMPRESSED else raw[end:]
-        return Record(unpack(body), stored, ttl, bits & STALE > 0, tags, took)
+        value = None
+        if not head.bits & NEGATIVE:
+            body = raw[head.end :]
+            value = unpack(decompressed(body, limit) if head.bits & COMPRESSED else body)
+        return Record(value, head.stored, head.ttl, head.bits & STALE > 0, head.tags, head.took)
     except UNREADABLE:
         return None
 
@@ -179,7 +172,7 @@ def plain(value: Any) -> Any:
         raise BadValue(f"A {kind.__name__} that contains itself or is too deep cannot be cached. Flatten it.") from None
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> Any:
     if type(value) in SCALARS:
         return value
     converted = base_value(value)
@@ -191,12 +184,15 @@ def _scalar(value: Any) -> Any:
     return converted
 
 
-def base_value(value: Any) -> Any:
+def base_value(value: object) -> Any:
     """Return a str, a number or bytes as its base type, and what contains bytes as bytes; None for anything else."""
-    for base, convert in _BASES:
-        if isinstance(value, base):
-            return convert(value)
-    return None
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
 
 
 def key_text(key: object) -> str:

@@ -29,7 +29,7 @@ class VersionedLRU:
         self.lru = LRU(max_items, clock)
         self.ttl = ttl
 
-    def fetch(self, key: Hashable, version: object, make: Callable[..., T], *args: Any) -> T:
+    def fetch(self, key: Hashable, version: object, make: Callable[..., T], *args: object) -> T:
         """Return the stored object of this version, or store and return the result of `make(*args)`.
 
         Exceptions of `make` reach the caller, and nothing is stored.
@@ -37,7 +37,7 @@ class VersionedLRU:
         value = self._find(key, version)
         return self._keep(key, version, make(*args)) if value is _ABSENT else value
 
-    async def afetch(self, key: Hashable, version: object, make: Callable[..., Awaitable[T]], *args: Any) -> T:
+    async def afetch(self, key: Hashable, version: object, make: Callable[..., Awaitable[T]], *args: object) -> T:
         """Do the same as `fetch`, with a coroutine function."""
         value = self._find(key, version)
         return self._keep(key, version, await make(*args)) if value is _ABSENT else value

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from resty_django.processes.forks import after_fork
 
-from ..storage.lru import LRU
+from ..storage.lru import LRU, LRUItem
 
-SLOTS: Final = 256
+TAG_SLOTS: Final = 256
 """Number of moments that are remembered, which the tags share by their hash."""
-SPARE: Final = 64
-"""Number of keys beyond twice the size of L1 that the index contains at most."""
-
-Item = tuple[Any, float, int]
-"""A value in L1: see `LRU.items`."""
 
 
 class TagIndex:
     """The keys in an L1 by tag. Methods take this L1 as their first argument.
 
-    Keys that have left L1 stay listed until they are more than the keys in L1; then all of them are removed together.
+    Keys that have left L1 stay listed until the index has twice as many keys as L1; then all of them are removed
+    together.
     """
 
     def __init__(self) -> None:
         self.moment = 0
         """The number of invalidations up to now."""
-        self._last = [0] * SLOTS
+        self._last = [0] * TAG_SLOTS
         self._keys: dict[str, set[str]] = {}
         self._tags: dict[str, tuple[str, ...]] = {}
         self._writing = threading.RLock()  # a signal handler may interrupt a writer
@@ -37,7 +33,7 @@ class TagIndex:
     def __len__(self) -> int:
         return len(self._tags)
 
-    def put(self, lru: LRU, key: str, item: Item, version: int, tags: Collection[str], moment: int) -> None:
+    def put(self, lru: LRU, key: str, item: LRUItem, version: int, tags: Collection[str], moment: int) -> None:
         """Do the same as `LRU.put`, for a value with tags.
 
         `moment`: the `moment` before the tags' versions were read in L2. If a tag was invalidated after it, nothing is
@@ -48,7 +44,7 @@ class TagIndex:
                 self._list(lru, key, tags)
                 lru.put(key, item, version)
 
-    def replace(self, lru: LRU, key: str, item: Item, version: int, tags: Collection[str], moment: int) -> None:
+    def replace(self, lru: LRU, key: str, item: LRUItem, version: int, tags: Collection[str], moment: int) -> None:
         """Do the same as `LRU.replace`, for a value with tags. See `put`."""
         with self._writing:
             if self._is_current(tags, moment):
@@ -63,7 +59,7 @@ class TagIndex:
             self.moment += 1
             keys: set[str] = set()
             for tag in tags:
-                self._last[hash(tag) % SLOTS] = self.moment
+                self._last[hash(tag) % TAG_SLOTS] = self.moment
                 keys |= self._keys.get(tag, set())
             for key in keys:
                 self._unlist(key)
@@ -77,12 +73,12 @@ class TagIndex:
         self._writing = threading.RLock()
 
     def _is_current(self, tags: Iterable[str], moment: int) -> bool:
-        return moment == self.moment or all(self._last[hash(tag) % SLOTS] <= moment for tag in tags)
+        return moment == self.moment or all(self._last[hash(tag) % TAG_SLOTS] <= moment for tag in tags)
 
     def _list(self, lru: LRU, key: str, tags: Collection[str]) -> None:
         if key in self._tags:
             self._unlist(key)
-        elif len(self._tags) >= 2 * lru.max_items + SPARE:
+        elif len(self._tags) >= 2 * lru.max_items + 64:
             for listed in [listed for listed in self._tags if listed not in lru.items]:
                 self._unlist(listed)
         for tag in tags:

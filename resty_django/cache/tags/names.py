@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from ..errors import BadOption
 
-LONGEST: Final = 200
+MAX_TAG_LENGTH: Final = 200
 """Maximum length of a tag in characters."""
-MOST: Final = 64
+MAX_TAGS: Final = 64
 """Maximum number of tags of a value."""
 
 EXPECTED: Final = (
-    f'a tuple or list of at most {MOST} tags, each a str of 1 to {LONGEST} characters, such as ("product:7",)'
+    f"a tuple or list of at most {MAX_TAGS} tags, each a str of 1 to {MAX_TAG_LENGTH} characters, "
+    'such as ("product:7",)'
 )
 
 Tags = Collection[str] | Callable[..., Collection[str]]
@@ -43,18 +44,18 @@ def invalidated(tags: tuple[object, ...]) -> tuple[str, ...]:
     for tag in tags:
         if not _is_tag(tag):
             raise BadOption(
-                f"invalidate_tags() was passed {tag!r}. Pass each tag as a str of 1 to {LONGEST} characters: "
+                f"invalidate_tags() was passed {tag!r}. Pass each tag as a str of 1 to {MAX_TAG_LENGTH} characters: "
                 'invalidate_tags("product:7", "shop:3").'
             )
     return tuple(dict.fromkeys(map(str, tags)))
 
 
 def _is_valid(tags: object) -> bool:
-    return isinstance(tags, tuple | list | set | frozenset) and len(tags) <= MOST and all(map(_is_tag, tags))
+    return isinstance(tags, tuple | list | set | frozenset) and len(tags) <= MAX_TAGS and all(map(_is_tag, tags))
 
 
 def _is_tag(tag: object) -> bool:
-    if not isinstance(tag, str) or not 0 < len(tag) <= LONGEST:
+    if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_LENGTH:
         return False
     try:
         tag.encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import connections
 
@@ -14,11 +14,8 @@ from resty_django.shdict.base import Entry
 
 from ..storage.tag_encoding import Versions
 
-ITEMS: Final = "mlcache:tags:"
+TAG_PREFIX: Final = "mlcache:tags:"
 """Prefix of the versions' keys in a dictionary."""
-LIFE: Final = 30 * 86400.0
-"""Seconds that a version lives. When it expires, so do the records with the tag."""
-_BITS: Final = 62
 
 
 class TagSnapshot(NamedTuple):
@@ -33,7 +30,7 @@ class TagVersions:
 
     def __init__(self, dictionary: SharedDict, cache: str) -> None:
         self._dictionary = dictionary
-        self._prefix = f"{ITEMS}{cache}:"
+        self._prefix = f"{TAG_PREFIX}{cache}:"
 
     def load(self, tags: Iterable[str]) -> Steps[Versions]:
         """Return the versions, after creating missing ones. Call it before the source of the value is read."""
@@ -45,21 +42,21 @@ class TagVersions:
             for tag, name in names.items():
                 version = stored.get(name)
                 if type(version) is not int:  # of two processes that create it, both receive the same number
-                    fresh = secrets.randbits(_BITS)
-                    version = yield Step(dictionary.incr, dictionary.aincr, (name, 0, fresh, LIFE))
+                    fresh, days = secrets.randbits(62), 30  # when the version expires, so do the records with the tag
+                    version = yield Step(dictionary.incr, dictionary.aincr, (name, 0, fresh, days * 86400.0))
                 versions[tag] = version
         return versions
 
     def are_current(self, versions: Versions) -> Steps[bool]:
         """Return whether no tag has been invalidated since, and no version was lost."""
         names = {self._prefix + tag: version for tag, version in versions.items()}
-        stored: Any = yield self._reading(list(names))
+        stored: Mapping[str, object] = yield self._reading(list(names))
         return len(stored) == len(names) and stored == names
 
     def revoked(self, versions: Mapping[str, Versions]) -> Steps[set[str]]:
         """Return the keys of which a tag has been invalidated, or a version was lost. One call reads all versions."""
         names = {self._prefix + tag for tags in versions.values() for tag in tags}
-        stored: Any = yield self._reading(list(names))
+        stored: Mapping[str, object] = yield self._reading(list(names))
         return {
             key
             for key, tags in versions.items()

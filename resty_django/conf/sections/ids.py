@@ -76,4 +76,4 @@ class IdsSettings:
 
     def faults(self) -> Iterator[Fault]:
         if self.offset >= self.step:
-            yield "offset", f"must be less than STEP ({self.step}), not {self.offset}"
+            yield Fault("offset", f"must be less than STEP ({self.step}), not {self.offset}")

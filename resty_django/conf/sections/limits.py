@@ -39,7 +39,7 @@ class LoginSettings:
 
     def faults(self) -> Iterator[Fault]:
         if self.max_ban < self.ban:
-            yield "max_ban", f"must not be less than BAN ({self.ban:g} seconds), not {self.max_ban:g}"
+            yield Fault("max_ban", f"must not be less than BAN ({self.ban:g} seconds), not {self.max_ban:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

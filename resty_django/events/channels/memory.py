@@ -16,9 +16,7 @@ from resty_django.shdict.lmdb.journal import begin_of
 from ..wire import NOT_EVENT
 from .base import Batch, Channel
 
-PATIENCE: Final = 1.0
-SHARE: Final = 2
-"""The journal takes at most this part of the dictionary, which contains little else."""
+APPEND_RETRY_SECONDS: Final = 1.0
 
 
 class MemoryChannel(Channel):
@@ -28,7 +26,7 @@ class MemoryChannel(Channel):
 
     def __init__(self, dictionary: LmdbDict) -> None:
         super().__init__(dictionary)
-        dictionary.journal_size = dictionary.size // SHARE
+        dictionary.journal_size = dictionary.size // 2  # it contains little else
         self._journal = dictionary
 
     def last(self) -> int:
@@ -38,7 +36,7 @@ class MemoryChannel(Channel):
         return 0 if last in (0, position) else last - begin_of(position, last)
 
     def append(self, record: bytes, retries: int) -> None:
-        """Append an event. Retries also end after `PATIENCE` seconds."""
+        """Append an event. Retries also end after `APPEND_RETRY_SECONDS`."""
         try:
             self._journal.append(record)
         except NoMemory:
@@ -47,7 +45,7 @@ class MemoryChannel(Channel):
             self._append_later(record, retries)
 
     def _append_later(self, record: bytes, retries: int) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + APPEND_RETRY_SECONDS
         for attempt in range(1, retries + 1):
             try:
                 self._journal.append(record)

@@ -12,21 +12,17 @@ from typing import Any, ClassVar, Final
 from resty_django.redis import FAULTS, StoreDown, StoreFull, async_connection, connection, translated
 from resty_django.redis.cluster import is_cluster
 from resty_django.shdict import NoMemory, SharedDict, SharedDictError, Unavailable
+from resty_django.shdict.base import StreamEntry
 from resty_django.shdict.redis import RedisDict
-from resty_django.shdict.redis.wire import StreamEntry
 
 from .base import Batch, Channel
 
 FIELD: Final = b"e"
 NOTHING: Final = b"0-0"
-COUNT: Final = 500
+MAX_REPLY_EVENTS: Final = 500
 """Maximum number of events per reply."""
-LATE: Final = 0.2
-"""Maximum delay (seconds) of a blocking call's timeout: the server checks its clock ten times per second."""
-SHORT: Final = 0.05
+POLL_SECONDS: Final = 0.05
 """Polling interval (seconds) if the client's timeout is too short for a blocking call."""
-CHECK_SECONDS: Final = 5.0
-"""Maximum seconds until a stream that restarted below the position is noticed."""
 
 
 class StreamChannel(Channel):
@@ -51,11 +47,11 @@ class StreamChannel(Channel):
             return _last(connection(self._alias).xrevrange(self.key, count=1))
 
     def between(self, position: bytes, last: bytes) -> int:
-        """Return the number of events, `COUNT` at most."""
+        """Return the number of events, `MAX_REPLY_EVENTS` at most."""
         if position == last:
             return 0
         with _translated():
-            entries = connection(self._alias).xrange(self.key, min=b"(" + position, max=last, count=COUNT)
+            entries = connection(self._alias).xrange(self.key, min=b"(" + position, max=last, count=MAX_REPLY_EVENTS)
         return len(entries or ())
 
     def append(self, record: bytes, retries: int) -> None:
@@ -64,7 +60,7 @@ class StreamChannel(Channel):
 
     def read(self, position: bytes) -> Batch | None:
         with _translated():
-            entries = connection(self._alias).xrange(self.key, min=b"(" + position, count=COUNT)
+            entries = connection(self._alias).xrange(self.key, min=b"(" + position, count=MAX_REPLY_EVENTS)
         if entries or not self._must_check():
             return _batch(entries)
         return _anew(position, self.last())
@@ -76,7 +72,7 @@ class StreamChannel(Channel):
             if patience > 0:
                 client.xread({self.key: position}, count=1, block=math.ceil(patience * 1000))
                 return
-        time.sleep(min(seconds, SHORT))
+        time.sleep(min(seconds, POLL_SECONDS))
 
     # --- the same for asyncio ---
 
@@ -90,7 +86,7 @@ class StreamChannel(Channel):
 
     async def aread(self, position: bytes) -> Batch | None:
         with _translated():
-            entries = await async_connection(self._alias).xrange(self.key, min=b"(" + position, count=COUNT)
+            entries = await async_connection(self._alias).xrange(self.key, min=b"(" + position, count=MAX_REPLY_EVENTS)
         if entries or not self._must_check():
             return _batch(entries)
         return _anew(position, await self.alast())
@@ -102,7 +98,7 @@ class StreamChannel(Channel):
             if patience > 0:
                 await client.xread({self.key: position}, count=1, block=math.ceil(patience * 1000))
                 return
-        await asyncio.sleep(min(seconds, SHORT))
+        await asyncio.sleep(min(seconds, POLL_SECONDS))
 
     # --- shared by both ---
 
@@ -112,10 +108,11 @@ class StreamChannel(Channel):
         return StreamEntry(self.key, FIELD, record, self._keep)
 
     def _must_check(self) -> bool:
+        """Return True once in 5 seconds, to notice a stream that restarted below the position."""
         now = time.monotonic()
         if now < self.check_at:
             return False
-        self.check_at = now + CHECK_SECONDS
+        self.check_at = now + 5.0
         return True
 
 
@@ -153,4 +150,6 @@ def _parts(number: bytes) -> tuple[int, int]:
 def _patience(client: Any, seconds: float) -> float:
     """Return how many seconds the server may block without exceeding the client's timeout."""
     timeout = client.get_connection_kwargs().get("socket_timeout")
-    return seconds if timeout is None else min(seconds, timeout - LATE)
+    return (
+        seconds if timeout is None else min(seconds, timeout - 0.2)
+    )  # the server checks its clock ten times per second

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -11,10 +11,11 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 
 from resty_django.admin.base import Model, PageAdmin
-from resty_django.admin.operations import Change
+from resty_django.admin.operations import OperationResult
 
 from .. import service, store
 from ..errors import IdError
+from ..models import IdRule
 
 
 class ServiceAdmin(PageAdmin[Model]):
@@ -29,9 +30,9 @@ class ServiceAdmin(PageAdmin[Model]):
         return super().get_queryset(request).using(store.database())
 
 
-def issue_one(rule: Any, app: str, salt: str) -> Change:
+def issue_one(rule: IdRule, app: str, salt: str) -> OperationResult:
     """Issue an ID."""
     with transaction.atomic(using=store.database()) if rule.gapless else nullcontext():
         issued_id = service.next_id(rule.name, app=app, salt=salt)
     message = format_html('Issued <code class="resty-id">{}</code>', issued_id)
-    return Change(f"Issued {issued_id} for the application name “{app}”.", message)
+    return OperationResult(f"Issued {issued_id} for the application name “{app}”.", message)

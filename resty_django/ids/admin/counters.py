@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin
+from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db.models import F, FloatField, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Cast
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -22,7 +23,7 @@ from django.utils.translation import gettext_lazy
 from resty_django.admin.base import NoEditing, shown_time
 from resty_django.admin.export import moment, plain_text
 from resty_django.admin.formatting import NONE, duration, number, percent
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.conf import conf
 
 from .. import operations, store
@@ -30,7 +31,7 @@ from ..engine.wall_clock import wall_at
 from ..errors import BadRule
 from ..forecast import annotate_runs_out
 from ..models import IdCounter, IdRule
-from ..overview import LOW
+from ..overview import LOW_SHARE
 from ..preview import preview
 from .base import ServiceAdmin, issue_one
 from .forms import IssueForm, LowerForm, NumberForm, StepForm
@@ -39,13 +40,13 @@ from .statistics import CounterStatistics
 TEMPLATES: Final = "admin/resty_ids/idcounter"
 
 
-class RoomFilter(admin.SimpleListFilter):
+class RoomFilter(SimpleListFilter):
     title = gettext_lazy("state")
     parameter_name = "state"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[IdCounter]) -> list[tuple[str, str]]:
         return [
-            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW)}),
+            ("near", _("near exhaustion (%(share)s used)") % {"share": percent(1 - LOW_SHARE)}),
             ("used_up", _("used up")),
             ("ahead", _("ahead of the clock")),
             ("step", _("step to confirm")),
@@ -54,7 +55,7 @@ class RoomFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         match self.value():
             case "near":
-                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=1 - LOW)
+                return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), used__gte=1 - LOW_SHARE)
             case "used_up":
                 return queryset.filter(_by_zone(lambda wall: Q(cycle_end__gt=wall)), bound__gt=F("rule__max_counter"))
             case "ahead":
@@ -76,19 +77,19 @@ def _by_zone(condition: Callable[[int], Q]) -> Q:
     return matches
 
 
-def _issue(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _issue(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     if not is_ours(counter):
         raise PermissionDenied(f"This counter belongs to another node. This site is node {conf.ids.offset}.")
     return issue_one(counter.rule, counter.app_name, data["salt"])
 
 
-def _raise(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _raise(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     done = operations.raise_counter(counter, to=data["to"])
     template = _("Counter %(counter)s: raised: the next number was %(before)s and is now %(after)s.")
     return _set(counter, "Raised", done, template)
 
 
-def _lower(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _lower(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     back = bool(data.get("cycle_back"))
     done = operations.lower_counter(counter, to=data["to"], cycle_back=back)
     template = (
@@ -103,7 +104,7 @@ def _lower(counter: IdCounter, data: dict[str, Any]) -> Change:
     return _set(counter, entry, done, template)
 
 
-def _confirm(counter: IdCounter, data: dict[str, Any]) -> Change:
+def _confirm(counter: IdCounter, data: dict[str, Any]) -> OperationResult:
     if counter.step == conf.ids.step:
         text = _("The counter already has this site’s step, %(step)s. Nothing was changed.")
         raise Refused(text % {"step": conf.ids.step})
@@ -117,23 +118,25 @@ def _confirm(counter: IdCounter, data: dict[str, Any]) -> Change:
     return _set(counter, entry, done, template, **values)
 
 
-def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **values: Any) -> Change:
+def _set(counter: IdCounter, entry: str, done: IdCounter, template: str, **values: object) -> OperationResult:
     """Return the change. Its message begins with a word, because the admin capitalizes the first letter, and a rule's
     name must keep its case."""
     before, after = f"{counter.bound:,}", f"{done.bound:,}"
     message = template % {"counter": done, "before": number(counter.bound), "after": number(done.bound), **values}
-    return Change(f"{entry}: the next number was {before} and is now {after}.", message)
+    return OperationResult(f"{entry}: the next number was {before} and is now {after}.", message)
 
 
-def _explain(counter: IdCounter) -> dict[str, Any]:
+def _explain(counter: IdCounter) -> dict[str, object]:
     return {"statistics": CounterStatistics.of(counter), "ids": conf.ids}
 
 
-def _column(label: Any, ordering: Any, text: Callable[[CounterStatistics], str]) -> Callable[[Any, IdCounter], str]:
+def _column(
+    label: Any, ordering: str | Combinable, text: Callable[[CounterStatistics], str]
+) -> Callable[[IdCounterAdmin, IdCounter], str]:
     """Return a column that shows a text of the counter's statistics."""
 
     @admin.display(description=label, ordering=ordering)
-    def column(self: Any, counter: IdCounter) -> str:
+    def column(self: IdCounterAdmin, counter: IdCounter) -> str:
         return text(CounterStatistics.of(counter))
 
     return column
@@ -212,7 +215,7 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
         """Show the counter that runs out first in the first row."""
         return ["runs_out", "-used", "pk"]
 
-    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[IdCounter], Any]]:
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[IdCounter], object]]:
         statistics = CounterStatistics.of
         return {
             "app": lambda counter: counter.app_name,
@@ -310,7 +313,9 @@ class IdCounterAdmin(NoEditing, ServiceAdmin[IdCounter]):
 
     # --- pages -----------------------------------------------------------------------------------------------------
 
-    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
         counter = context.get("original")
         if counter is not None:
             context |= {

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.core.exceptions import ValidationError
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -21,16 +21,13 @@ from .. import operations, store
 from ..engine.rule import MAX_NAME_LENGTH, MAX_NUMBER
 from ..models import IdCounter, IdRule
 
-PREVIEW = "_preview"
-"""The name of the button that shows the form again with a preview instead of saving it."""
-MAX_CHOICES = 50
-NEEDED = {
+KIND_PERMISSIONS = {
     "lua": ("change_lua_rule", gettext_lazy("Can write Lua rules")),
     "python": ("change_python_rule", gettext_lazy("Can choose Python rules")),
 }
 """The permission that each kind of rule requires: codename and label."""
 
-User = AbstractBaseUser | AnonymousUser
+User = AbstractUser | AnonymousUser
 
 
 @cache
@@ -41,7 +38,7 @@ def timezones() -> list[str]:
 
 def may_write(user: User, kind: str) -> bool:
     """Return whether `user` may write the text of rules of this kind."""
-    return kind not in NEEDED or user.has_perm(f"resty_ids.{NEEDED[kind][0]}")  # type: ignore[union-attr]
+    return kind not in KIND_PERMISSIONS or user.has_perm(f"resty_ids.{KIND_PERMISSIONS[kind][0]}")
 
 
 def _typed(label: Any) -> forms.CharField:
@@ -87,7 +84,7 @@ class IdRuleForm(VersionedForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.risks: list[str] = []
-        self.previewed = PREVIEW in self.data
+        self.previewed = "_preview" in self.data  # the name of a button
         source = self.fields.get("source")
         if isinstance(source, forms.CharField):
             source.strip = False
@@ -100,7 +97,7 @@ class IdRuleForm(VersionedForm):
                 if name in self.fields:
                     self.fields[name].disabled = True
             self.fields["source"].help_text = _("Changing this requires the permission “%(permission)s”.") % {
-                "permission": NEEDED[mine][1]
+                "permission": KIND_PERMISSIONS[mine][1]
             }
             return
         kind.choices = [choice for choice in IdRule.Kind.choices if may_write(self.user, choice[0])]
@@ -154,12 +151,12 @@ class SampleForm(forms.Form):
     )
     prefix = "sample"
 
-    def __init__(self, data: Mapping[str, Any] | None, rule: IdRule | None) -> None:
+    def __init__(self, data: Mapping[str, object] | None, rule: IdRule | None) -> None:
         super().__init__(data)
         self.counters: dict[str, IdCounter] = {}
         if rule is not None and rule.pk is not None:
             rows = IdCounter.objects.using(store.database()).filter(rule_id=rule.pk).order_by("-updated_at")
-            for row in rows[:MAX_CHOICES]:
+            for row in rows[:50]:
                 row.rule = rule
                 self.counters[str(row.pk)] = row
         self.fields["counter"] = forms.ChoiceField(
@@ -202,7 +199,7 @@ class IssueForm(forms.Form):
         help_text=gettext_lazy("Used only if the rule shows a salt."),
     )
 
-    def __init__(self, data: Mapping[str, Any] | None, obj: IdRule | IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, obj: IdRule | IdCounter) -> None:
         super().__init__(data)
         if isinstance(obj, IdCounter):
             del self.fields["app"]
@@ -218,7 +215,7 @@ class NumberForm(forms.Form):
         help_text=gettext_lazy("The counter continues at this number, or at the node’s next number after it."),
     )
 
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data)
         self.counter = counter
 
@@ -233,7 +230,7 @@ class _TypedForm(NumberForm):
 
     confirmation = _typed(gettext_lazy("Confirm"))
 
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
         self.fields["confirmation"].help_text = format_html(
             _("Type the counter’s name, a space and the number, as in <code>{} 123</code>"), self.name
@@ -251,7 +248,7 @@ class _TypedForm(NumberForm):
 class LowerForm(_TypedForm):
     cycle_back = forms.BooleanField(label=gettext_lazy("Also set the cycle back to now"), required=False)
 
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
         if not operations.is_ahead(counter):
             del self.fields["cycle_back"]
@@ -259,7 +256,7 @@ class LowerForm(_TypedForm):
 
 
 class StepForm(_TypedForm):
-    def __init__(self, data: Mapping[str, Any] | None, counter: IdCounter) -> None:
+    def __init__(self, data: Mapping[str, object] | None, counter: IdCounter) -> None:
         super().__init__(data, counter)
         self.fields["to"].label = _("Floor")
         self.fields["to"].initial = operations.highest_bound(counter)
@@ -269,12 +266,12 @@ class StepForm(_TypedForm):
         ) % {"step": conf.ids.step}
 
 
-class DeleteForm(forms.Form):
+class DeleteRuleForm(forms.Form):
     """The confirmation for deleting a rule that has counters: the user types the rule's name."""
 
     confirmation = _typed(gettext_lazy("Name"))
 
-    def __init__(self, data: Mapping[str, Any] | None, rule: IdRule) -> None:
+    def __init__(self, data: Mapping[str, object] | None, rule: IdRule) -> None:
         super().__init__(data)
         self.rule = rule
 

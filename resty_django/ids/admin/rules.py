@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django.contrib import admin
+from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
 from django.forms import ModelForm
@@ -25,27 +26,25 @@ from resty_django.admin.operations import Operation
 from resty_django.admin.versions import save_changes
 
 from .. import declared, store
-from ..engine.cycle import DAY, WEEK
+from ..engine.cycle import DAY_SECONDS, WEEK_SECONDS
 from ..models import IdCounter, IdRule
-from ..preview import COUNT, Preview, example, preview
+from ..preview import PREVIEWED_IDS, Preview, example, preview
 from .base import ServiceAdmin, issue_one
-from .forms import DeleteForm, IdRuleForm, IssueForm, SampleForm, timezones
+from .forms import DeleteRuleForm, IdRuleForm, IssueForm, SampleForm, timezones
 from .statistics import CounterStatistics
 
-LISTED = 20
-"""The number of counters listed on the page that deletes a rule."""
-HARMLESS = {"name", "description", "max_names", "seen_version"}
-"""Fields whose errors do not prevent a preview."""
+MAX_DELETED_COUNTERS = 20
+"""The number of counters that the page lists which deletes a rule."""
 
 
 class ResetFilter(admin.SimpleListFilter):
     title = gettext_lazy("reset")
     parameter_name = "reset"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[IdRule]) -> list[tuple[str, str]]:
         return [("never", _("never")), ("seconds", _("fixed interval")), ("calendar", _("month or year"))]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+    def queryset(self, request: HttpRequest, queryset: QuerySet[IdRule]) -> QuerySet[IdRule]:
         match self.value():
             case "never":
                 return queryset.filter(reset_seconds=0, reset_calendar="")
@@ -134,8 +133,8 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
             0: _("never"),
             60: _("each minute"),
             3600: _("each hour"),
-            DAY: _("each day"),
-            WEEK: _("each Monday"),
+            DAY_SECONDS: _("each day"),
+            WEEK_SECONDS: _("each Monday"),
         }
         return periods.get(rule.reset_seconds) or _("each %(time)s") % {"time": duration(rule.reset_seconds)}
 
@@ -156,17 +155,19 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
     # --- form ------------------------------------------------------------------------------------------------------
 
     def get_form(self, request: HttpRequest, obj: IdRule | None = None, change: bool = False, **kwargs: Any) -> Any:
-        form = super().get_form(request, obj, change=change, **kwargs)
-        form.user = request.user  # type: ignore[attr-defined]
+        form = cast("type[IdRuleForm]", super().get_form(request, obj, change=change, **kwargs))
+        form.user = request.user
         return form
 
-    def save_model(self, request: HttpRequest, obj: IdRule, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: IdRule, form: ModelForm[IdRule], change: bool) -> None:
         if change:
             save_changes(obj, store.database())
         else:
             obj.save(using=store.database())
 
-    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
         form = context["adminform"].form
         rule = context.get("original")
         sample = SampleForm(request.POST if request.method == "POST" else None, rule)
@@ -177,7 +178,7 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         context |= {
             "sample": sample,
             "preview": panel,
-            "count": COUNT,
+            "count": PREVIEWED_IDS,
             "preview_url": reverse(self.url_name("preview"), query={"rule": rule.pk} if rule else None),
             "timezones": timezones(),
             "may_issue": rule is not None and self.may(request, "issue_id", rule),
@@ -223,20 +224,23 @@ class IdRuleAdmin(ServiceAdmin[IdRule]):
         return deletions, count, needed, protected
 
     @method_decorator(csrf_protect)
-    def delete_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         rule = self.get_object(request, object_id)
         context = dict(extra_context or {})
         if rule is not None:
             counters = IdCounter.objects.using(store.database()).filter(rule=rule).select_related("rule")
             total = counters.count()
             if total:
-                form = DeleteForm(request.POST if request.method == "POST" else None, rule)
+                form = DeleteRuleForm(request.POST if request.method == "POST" else None, rule)
                 context |= {
                     "form": form,
                     "counters": [
-                        CounterStatistics.of(counter) for counter in counters.order_by("-updated_at")[:LISTED]
+                        CounterStatistics.of(counter)
+                        for counter in counters.order_by("-updated_at")[:MAX_DELETED_COUNTERS]
                     ],
-                    "more": max(0, total - LISTED),
+                    "more": max(0, total - MAX_DELETED_COUNTERS),
                     "total": total,
                 }
                 if request.method == "POST" and not form.is_valid():
@@ -253,7 +257,7 @@ def look(form: ModelForm[IdRule], sample: SampleForm) -> Preview:
     errors = {name: list(messages) for name, messages in form.errors.items() if name != "confirm_risks"}
     labels = {name: str(form.fields[name].label) if name in form.fields else "" for name in errors}
     lines = [f"{labels[name]}: {text}".removeprefix(": ") for name in errors for text in errors[name]]
-    if set(errors) <= HARMLESS:
+    if set(errors) <= {"name", "description", "max_names", "seen_version"}:
         panel = preview(rule, **sample.given())
         return replace(panel, warnings=[*lines, *panel.warnings])
     plain = preview(rule, count=1) if set(errors) == {"source"} else Preview()

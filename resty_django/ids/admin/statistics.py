@@ -18,7 +18,7 @@ from resty_django.conf import conf
 
 from .. import operations
 from ..engine import segment
-from ..engine.cycle import DAY
+from ..engine.cycle import DAY_SECONDS
 from ..engine.rule import RuleSpec
 from ..engine.wall_clock import FIRST, datetime_of, wall_at
 from ..errors import BadRule, IdError
@@ -171,9 +171,9 @@ class CounterStatistics:
         if counter.cycle_start < FIRST:
             return format_html(_("until {}"), end)
         start = self.clock(counter.cycle_start)
-        if counter.cycle_start % DAY == 0 == counter.cycle_end % DAY:
+        if counter.cycle_start % DAY_SECONDS == 0 == counter.cycle_end % DAY_SECONDS:
             last = date(datetime_of(counter.cycle_end) - timedelta(days=1))
-            is_one_day = counter.cycle_end - counter.cycle_start == DAY
+            is_one_day = counter.cycle_end - counter.cycle_start == DAY_SECONDS
             text = last if is_one_day else f"{date(datetime_of(counter.cycle_start))} – {last}"
         else:
             text = f"{start} – {end}"

@@ -24,9 +24,6 @@ from ..errors import BadRule, Exhausted, IdError, TooFast, Unavailable, UnknownR
 from ..service.reasons import reason_of
 from ..store import database
 
-RETRY_SECONDS = 1
-"""Seconds of Retry-After if no better value is known."""
-
 
 class RuleInvalid(Exception):
     """A rule cannot be saved. Has messages by field, and the position of the first mistake in the source."""
@@ -52,7 +49,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if isinstance(error, IdError):
         return _id_error(error)
     if isinstance(error, RuleInvalid):
-        details: dict[str, Any] = {"fields": error.fields}
+        details: dict[str, object] = {"fields": error.fields}
         if error.position is not None:
             details["position"] = error.position
         return error_response(400, "bad_rule", f"The rule is not valid: {first_message(error.fields)}", details)
@@ -72,19 +69,15 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 
 def _id_error(error: IdError) -> Response:
-    details: dict[str, Any] = {}
-    headers = {}
+    details: dict[str, object] = {}
+    headers = {"Retry-After": "1"} if isinstance(error, TooFast | Unavailable) else {}
     message = str(error)
     if isinstance(error, Exhausted) and error.until is not None:
         details["until"] = error.until
-        headers["Retry-After"] = str(max(RETRY_SECONDS, math.ceil(error.until - time.time())))
-    elif isinstance(error, TooFast):
-        headers["Retry-After"] = str(RETRY_SECONDS)
-    elif isinstance(error, Unavailable):
-        if not error.explained:
-            # The message may quote the database driver, which names hosts and users.
-            message = "No reserved numbers are left and the database did not answer in time. Try again shortly."
-        headers["Retry-After"] = str(RETRY_SECONDS)
+        headers["Retry-After"] = str(max(1, math.ceil(error.until - time.time())))
+    elif isinstance(error, Unavailable) and not error.explained:
+        # The message may quote the database driver, which names hosts and users.
+        message = "No reserved numbers are left and the database did not answer in time. Try again shortly."
     elif isinstance(error, UnknownRule):
         message = error.message
     elif isinstance(error, BadRule) and error.position is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -34,7 +33,7 @@ def find(name: str) -> IdRule:
     return rule
 
 
-def edited(rule: IdRule, changes: Mapping[str, Any]) -> IdRule:
+def edited(rule: IdRule, changes: Mapping[str, object]) -> IdRule:
     """Return an unsaved copy of `rule` with the changes."""
     draft = copy.copy(rule)
     draft._state = copy.copy(rule._state)
@@ -63,7 +62,7 @@ def _check_editable(rule: IdRule) -> None:
         raise Conflict(f"The rule {rule.name} is declared in RESTY_DJANGO['IDS']['RULES']. Change it there.")
 
 
-def create(changes: Mapping[str, Any]) -> IdRule:
+def create(changes: Mapping[str, object]) -> IdRule:
     """Save and return a new rule."""
     rule = IdRule(**changes)
     check(rule)
@@ -72,7 +71,7 @@ def create(changes: Mapping[str, Any]) -> IdRule:
     return rule
 
 
-def update(rule: IdRule, changes: Mapping[str, Any], *, confirmed: bool, request: Request) -> IdRule:
+def update(rule: IdRule, changes: Mapping[str, object], *, confirmed: bool, request: Request) -> IdRule:
     """Save the changes, write no other field, and return the rule.
 
     Raise RisksUnconfirmed if the changes are risky and not `confirmed`, and PreconditionFailed if the rule's version

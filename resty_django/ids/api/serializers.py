@@ -20,19 +20,8 @@ from resty_django.conf import conf
 from ..engine.rule import MAX_NAME_LENGTH, MAX_NUMBER, MAX_SALT
 from ..models import RULE_FIELDS, IdCounter, IdRule
 
-MAX_PREVIEW = 20
-
-NAME = {"maxLength": MAX_NAME_LENGTH, "pattern": r"^[^\u0000-\u0023%&'<>]*$"}
+NAME_SCHEMA = {"maxLength": MAX_NAME_LENGTH, "pattern": r"^[^\u0000-\u0023%&'<>]*$"}
 """An application name, limited to ASCII, as a regular expression."""
-RULE: Mapping[str, Mapping[str, Any]] = {
-    "name": {**NAME, "minLength": 1},
-    "source": {"minLength": 1},
-    "min_counter": {"minimum": 0, "maximum": MAX_NUMBER - 1},
-    "max_counter": {"minimum": 1, "maximum": MAX_NUMBER},
-    "reset_seconds": {"minimum": 0},
-    "segment_size": {"minimum": 1},
-    "salt_length": {"minimum": 0, "maximum": MAX_SALT},
-}
 
 
 def _text(help_text: str | None = None) -> StrictCharField:
@@ -49,18 +38,18 @@ class IdRequestSerializer(KnownFieldsOnly):
     )
 
     @classmethod
-    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
-        return {"app": NAME, "count": {"minimum": 1, "maximum": conf.ids.max_count}}
+    def openapi(cls) -> Mapping[str, Mapping[str, object]]:
+        return {"app": NAME_SCHEMA, "count": {"minimum": 1, "maximum": conf.ids.max_count}}
 
 
-class IdsSerializer(serializers.Serializer[Any]):
+class IdsSerializer(serializers.Serializer[object]):
     """The issued IDs, as many as requested."""
 
     ids = serializers.ListField(child=serializers.CharField())
     count = serializers.IntegerField()
 
 
-class IdPositionSerializer(serializers.Serializer[Any]):
+class IdPositionSerializer(serializers.Serializer[object]):
     """The position of a counter."""
 
     counter = serializers.IntegerField(
@@ -69,7 +58,7 @@ class IdPositionSerializer(serializers.Serializer[Any]):
     node_offset = serializers.IntegerField()
 
 
-class AppQuerySerializer(serializers.Serializer[Any]):
+class AppQuerySerializer(serializers.Serializer[object]):
     app = serializers.CharField(
         required=False, allow_blank=True, trim_whitespace=False, help_text="Application name; empty by default."
     )
@@ -84,7 +73,7 @@ class CounterQuerySerializer(AppQuerySerializer):
     )
 
 
-class ConfirmQuerySerializer(serializers.Serializer[Any]):
+class ConfirmQuerySerializer(serializers.Serializer[object]):
     confirm_risks = serializers.CharField(
         required=False, default="", allow_blank=True, help_text="`true`: delete the rule even if it has counters."
     )
@@ -115,8 +104,16 @@ class _RuleFields(KnownFieldsOnly, serializers.ModelSerializer[IdRule]):
     serializer_choice_field = StrictChoiceField
 
     @classmethod
-    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
-        return RULE
+    def openapi(cls) -> Mapping[str, Mapping[str, object]]:
+        return {
+            "name": {**NAME_SCHEMA, "minLength": 1},
+            "source": {"minLength": 1},
+            "min_counter": {"minimum": 0, "maximum": MAX_NUMBER - 1},
+            "max_counter": {"minimum": 1, "maximum": MAX_NUMBER},
+            "reset_seconds": {"minimum": 0},
+            "segment_size": {"minimum": 1},
+            "salt_length": {"minimum": 0, "maximum": MAX_SALT},
+        }
 
 
 class IdRuleSerializer(_RuleFields):
@@ -153,15 +150,15 @@ class IdPreviewSerializer(KnownFieldsOnly):
 
     app = _text()
     salt = _text("If empty, a salt is generated where the rule needs one.")
-    count = StrictIntegerField(required=False, default=3, min_value=1, max_value=MAX_PREVIEW)
+    count = StrictIntegerField(required=False, default=3, min_value=1, max_value=20)
     draft = IdRuleDraftSerializer(required=False, partial=True, help_text="Unsaved changes to the rule.")
 
     @classmethod
-    def openapi(cls) -> Mapping[str, Mapping[str, Any]]:
-        return {"app": NAME}
+    def openapi(cls) -> Mapping[str, Mapping[str, object]]:
+        return {"app": NAME_SCHEMA}
 
 
-class IdPreviewedSerializer(serializers.Serializer[Any]):
+class IdPreviewedSerializer(serializers.Serializer[object]):
     """The next IDs, or the error that prevents them, with warnings and notes about the rule."""
 
     ids = serializers.ListField(child=serializers.CharField())

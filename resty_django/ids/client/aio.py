@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from resty_django.sansio import arun
 
 from .base import Attempt, BaseClient
 from .nodes import Node
-from .wire import Codec, MonitorReply, Reply, get_fields, ids_of, monitor_fields, position_of
+from .wire import Codec, MonitorReply, UdpReply, get_fields, ids_of, monitor_fields, position_of
 
 
 class AsyncIdClient(BaseClient):
@@ -55,10 +55,10 @@ class AsyncIdClient(BaseClient):
     ) -> None:
         await self.close()
 
-    async def _reply(self, fields: dict[str, Any]) -> Reply:
+    async def _reply(self, fields: dict[str, object]) -> UdpReply:
         return await arun(self._ask(fields), self._perform)
 
-    async def _perform(self, step: float | Attempt) -> Reply | None:
+    async def _perform(self, step: float | Attempt) -> UdpReply | None:
         if not isinstance(step, Attempt):
             await asyncio.sleep(step)
             return None
@@ -101,17 +101,17 @@ class _Endpoint(asyncio.DatagramProtocol):
         self._codec = codec
         self._socket = sock
         self._transport: asyncio.DatagramTransport | None = None
-        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._waiting: dict[str, asyncio.Future[UdpReply]] = {}
 
     @property
     def gone(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
-    async def ask(self, datagram: bytes, seq: str, timeout: float) -> Reply:
+    async def ask(self, datagram: bytes, seq: str, timeout: float) -> UdpReply:
         """Send a request and return the reply with its `seq`. Raise TimeoutError, or OSError if the node refuses."""
         if self._transport is None:
             raise ConnectionResetError("The socket is closed.")
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[UdpReply] = asyncio.get_running_loop().create_future()
         self._waiting[seq] = answer
         try:
             self._transport.sendto(datagram)
@@ -134,7 +134,7 @@ class _Endpoint(asyncio.DatagramProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.DatagramTransport", transport)
 
-    def datagram_received(self, data: bytes, addr: Any) -> None:
+    def datagram_received(self, data: bytes, addr: object) -> None:
         reply = self._codec.reply(data)
         answer = self._waiting.get(reply.seq) if reply is not None else None
         if reply is not None and answer is not None and not answer.done():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import Unavailable
 from .nodes import Address, Node, NodesDown, order, read_nodes
-from .wire import Codec, Reply, error_of
+from .wire import Codec, UdpReply, error_of
 
 
 class Attempt(NamedTuple):
@@ -50,7 +50,7 @@ class BaseClient:
         """Set the attributes for the sockets."""
         raise NotImplementedError
 
-    def _ask(self, fields: dict[str, Any]) -> Generator[float | Attempt, Any, Reply]:
+    def _ask(self, fields: dict[str, object]) -> Generator[float | Attempt, UdpReply, UdpReply]:
         """Yield pauses (seconds) and attempts, which return a reply or raise OSError. Return the reply of a node."""
         failures: dict[str, str] = {}
         ordered = order(self._nodes, time.monotonic())
@@ -60,7 +60,7 @@ class BaseClient:
                 yield self._backoff * 2 ** (round_ - 1) * random.uniform(0.5, 1.0)  # noqa: S311
             node, seq = ordered[index], self._codec.new_seq()
             try:
-                reply: Reply = yield Attempt(node, self._codec.request(fields, seq), seq)
+                reply: UdpReply = yield Attempt(node, self._codec.request(fields, seq), seq)
             except TimeoutError:
                 failures[str(node)] = f"no answer within {self._timeout:g} s"
             except OSError as error:

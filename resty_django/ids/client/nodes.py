@@ -6,16 +6,15 @@ import random
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..errors import Unavailable
 
-DEFAULT_PORT = 1200
-FIRST_REST, LONGEST_REST = 0.5, 30.0
-"""Seconds for which a failed node is tried last: after the first failure, and at most. Doubles with each failure."""
+FIRST_REST_SECONDS, MAX_REST_SECONDS = 0.5, 30.0
+"""The time for which a failed node is tried last: after one failure, and at most. It doubles with each failure."""
 
 Address = tuple[str, int]
-Infos = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]]
+Infos = Sequence[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]]
 
 
 class NodesDown(Unavailable):
@@ -48,7 +47,7 @@ class Node:
         self.rests_until = 0.0
 
     def failed(self, now: float) -> None:
-        pause = min(FIRST_REST * 2 ** min(self.failures, 10), LONGEST_REST)
+        pause = min(FIRST_REST_SECONDS * 2 ** min(self.failures, 10), MAX_REST_SECONDS)
         self.failures += 1
         self.rests_until = now + pause * random.uniform(0.75, 1.25)  # noqa: S311
 
@@ -99,7 +98,7 @@ def _node(node: str | Address) -> Node:
             suffix = colon + port
         if not valid or not host or (suffix and not (port.isascii() and port.isdigit())):
             raise ValueError(f"{node!r} is not a node. {hint}")
-        number = int(port) if suffix else DEFAULT_PORT
+        number = int(port) if suffix else 1200
     else:
         try:
             host, number = node

@@ -7,13 +7,13 @@ import socket
 import time
 from collections import deque
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from resty_django.sansio import run
 
 from .base import Attempt, BaseClient
 from .nodes import Node
-from .wire import MonitorReply, Reply, get_fields, ids_of, monitor_fields, position_of
+from .wire import MonitorReply, UdpReply, get_fields, ids_of, monitor_fields, position_of
 
 
 class IdClient(BaseClient):
@@ -64,10 +64,10 @@ class IdClient(BaseClient):
         if hasattr(self, "_idle"):
             self._drop_idle()
 
-    def _reply(self, fields: dict[str, Any]) -> Reply:
+    def _reply(self, fields: dict[str, object]) -> UdpReply:
         return run(self._ask(fields), self._perform)
 
-    def _perform(self, step: float | Attempt) -> Reply | None:
+    def _perform(self, step: float | Attempt) -> UdpReply | None:
         if not isinstance(step, Attempt):
             time.sleep(step)
             return None
@@ -81,7 +81,7 @@ class IdClient(BaseClient):
         self._keep(step.node, sock)
         return reply
 
-    def _receive(self, sock: socket.socket, seq: str) -> Reply:
+    def _receive(self, sock: socket.socket, seq: str) -> UdpReply:
         """Return the reply with that `seq`, and ignore other datagrams. Raise TimeoutError."""
         deadline = time.monotonic() + self._timeout
         while (seconds := deadline - time.monotonic()) > 0:

@@ -6,7 +6,7 @@ import itertools
 import os
 import secrets
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,8 +14,8 @@ from .. import errors
 from ..errors import BadCount, BadRequest, IdError
 from ..udp.signing import sign, verify
 
-MAX_REQUEST = 65_000
-"""The maximum size of a request in bytes, slightly below the UDP limit."""
+MAX_REQUEST_BYTES = 65_000
+"""Slightly below the UDP limit."""
 
 
 class MonitorReply(NamedTuple):
@@ -25,13 +25,13 @@ class MonitorReply(NamedTuple):
     node_offset: int
 
 
-class Reply(msgspec.Struct):
+class UdpReply(msgspec.Struct):
     """The fields of a reply that a client reads."""
 
     code: int
     seq: str
     message: str = ""
-    data: Any = None
+    data: object = None
 
 
 class _Position(msgspec.Struct):
@@ -56,7 +56,7 @@ class Codec:
             self._series = (os.getpid(), prefix, numbers)
         return f"{prefix}-{next(numbers)}"
 
-    def request(self, fields: dict[str, Any], seq: str) -> bytes:
+    def request(self, fields: dict[str, object], seq: str) -> bytes:
         """Return the datagram of a request. Raise BadRequest if a string is not valid Unicode or it is too long."""
         fields = {**fields, "seq": seq}
         if self._key is not None:
@@ -67,13 +67,13 @@ class Codec:
             raise BadRequest("The rule, app and salt must not contain lone surrogates. Pass valid Unicode.") from error
         if self._key is not None:
             data = sign(data, self._key)
-        if len(data) > MAX_REQUEST:
+        if len(data) > MAX_REQUEST_BYTES:
             raise BadRequest(
-                f"The request has {len(data)} bytes and a datagram fits {MAX_REQUEST}. Use shorter strings."
+                f"The request has {len(data)} bytes and a datagram fits {MAX_REQUEST_BYTES}. Use shorter strings."
             )
         return data
 
-    def reply(self, datagram: bytes) -> Reply | None:
+    def reply(self, datagram: bytes) -> UdpReply | None:
         """Return the reply in a datagram, or None if it is not a reply or not signed with this client's key."""
         if self._key is not None:
             verified = verify(datagram, (self._key,))
@@ -86,10 +86,10 @@ class Codec:
             return None
 
 
-_decode = msgspec.json.Decoder(Reply).decode
+_decode = msgspec.json.Decoder(UdpReply).decode
 
 
-def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, Any]:
+def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, object]:
     """Return the fields of a request for IDs. Raise BadRequest or BadCount for values that no server accepts."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise BadCount(f"The count is {count!r:.20}. Use a whole number of at least 1.")
@@ -101,11 +101,11 @@ def get_fields(rule: str, app: str, salt: str, count: int) -> dict[str, Any]:
     return {**fields, "count": count} if count > 1 else fields
 
 
-def monitor_fields(rule: str, app: str) -> dict[str, Any]:
+def monitor_fields(rule: str, app: str) -> dict[str, object]:
     return {"action": "monitor", **_names(rule=rule, app=app)}
 
 
-def ids_of(reply: Reply, count: int) -> list[str]:
+def ids_of(reply: UdpReply, count: int) -> list[str]:
     """Return the IDs of a reply. Raise the server's error, or IdError if the reply does not match the request."""
     _raise_for(reply)
     ids = [reply.data] if isinstance(reply.data, str) else reply.data
@@ -116,7 +116,7 @@ def ids_of(reply: Reply, count: int) -> list[str]:
     return ids
 
 
-def position_of(reply: Reply) -> MonitorReply:
+def position_of(reply: UdpReply) -> MonitorReply:
     """Return the counter's position from a reply; raise the errors of `ids_of`."""
     _raise_for(reply)
     try:
@@ -126,32 +126,32 @@ def position_of(reply: Reply) -> MonitorReply:
     return MonitorReply(position.counter, position.node_offset)
 
 
-def error_of(reply: Reply) -> IdError | None:
+def error_of(reply: UdpReply) -> IdError | None:
     """Return the error of a reply, found by the first word of its message or else by its code; None for success."""
     if reply.code == 0:
         return None
-    word, colon, sentence = reply.message.partition(": ")
-    kind = _BY_WORD.get(word) if colon else None
-    if kind is not None:
-        return kind(sentence)
     if reply.message in ("not exist", "not_exist"):
         return errors.NotExist("not exist")
-    return _BY_CODE.get(reply.code, IdError)(reply.message or f"the server answered code {reply.code}")
+    word, colon, sentence = reply.message.partition(": ")
+    text = reply.message or f"the server answered code {reply.code}"
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, IdError)]
+    for kind in kinds:
+        if colon and kind.code == word:
+            return kind(sentence)
+    for kind in reversed(kinds):
+        if kind.udp_code == reply.code != IdError.udp_code:
+            return kind(text)
+    return IdError(text)
 
 
-def _raise_for(reply: Reply) -> None:
+def _raise_for(reply: UdpReply) -> None:
     error = error_of(reply)
     if error is not None:
         raise error
 
 
-def _names(*, rule: str, app: str) -> dict[str, Any]:
+def _names(*, rule: str, app: str) -> dict[str, object]:
     for name, value in (("rule", rule), ("app", app)):
         if not isinstance(value, str):
             raise BadRequest(f"The type of {name} is {type(value).__name__}. Pass a string.")
     return {"rule_name": rule, "app_name": app}
-
-
-_KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, IdError)]
-_BY_WORD: dict[str, type[IdError]] = {kind.code: kind for kind in _KINDS}
-_BY_CODE: dict[int, type[IdError]] = {kind.udp_code: kind for kind in _KINDS if kind.udp_code != IdError.udp_code}

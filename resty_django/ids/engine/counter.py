@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from operator import call, length_hint
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import IdError, Unavailable
 from .cycle import Cycle
@@ -26,18 +26,10 @@ from .segment import Grant
 from .wall_clock import wall_at
 
 Clock = Callable[[], float]
-QUARTER = 900
+CLOCK_CHANGE_SECONDS = 900
 """Daylight saving changes happen at multiples of this number of seconds."""
 GROW_BELOW, SHRINK_ABOVE = 1.0, 60.0
 """A segment that lasts less than the first number of seconds doubles the next one; more than the second halves it."""
-
-COVER = 4
-"""After requests had to wait, the next segment has this multiple of the numbers requested during one reservation.
-
-The segment after it is ordered when half of it is used, so that the other half lasts for two reservations.
-"""
-LONGEST_COVERED = 10.0
-"""Seconds after which a slow reservation counts as an outage; segments are not enlarged to cover one."""
 
 
 class Reserver(Protocol):
@@ -92,7 +84,7 @@ class Segment:
         return tail if ends and (ends[0], ends[-1]) == (tail[0], tail[-1]) else range(0)
 
 
-def _rest(state: tuple[Any, ...]) -> range:
+def _rest(state: tuple[object, tuple[range], int | None]) -> range:
     """Return the remaining numbers of a range iterator from the result of its `__reduce__`."""
     _, (numbers,), index = state
     remainder: range = numbers[index or 0 :]
@@ -345,7 +337,7 @@ class Counter:
         self._shown = wall
         unit = self.rule.resolution
         ends = min(wall // unit * unit + unit, segment.cycle.end)
-        until: float = math.floor(now) + max(1, min(ends - real, QUARTER - real % QUARTER))
+        until: float = math.floor(now) + max(1, min(ends - real, CLOCK_CHANGE_SECONDS - real % CLOCK_CHANGE_SECONDS))
         if self._waiting():
             until = min(until, now + 1)
         elif self._spare is None and not length_hint(segment.halves[0]):
@@ -391,14 +383,18 @@ class Counter:
         return self._pending
 
     def _cover(self) -> None:
-        """Enlarge the next segment if requests had to wait, so that it lasts for the time of a reservation."""
+        """Enlarge the next segment if requests had to wait: to four times the numbers requested during a reservation.
+
+        The segment after it is ordered when half of it is used, so that the other half lasts for two reservations. A
+        reservation that takes longer than 10 seconds is an outage, which segments need not cover.
+        """
         if not self._starved:
             return
         elapsed = monotonic() - self._ordered
         demand = self.issued - self._issued_at_order + self._starved
-        demand = int(demand * min(1.0, LONGEST_COVERED / elapsed)) if elapsed > 0 else demand
+        demand = int(demand * min(1.0, 10.0 / elapsed)) if elapsed > 0 else demand
         if 2 * demand > self.want:
-            self.want = max(self.want, min(COVER * demand, self._max_segment))
+            self.want = max(self.want, min(4 * demand, self._max_segment))
 
     def _resize(self) -> None:
         """Adapt the next segment's size to the demand, between the rule's segment size and the site's maximum.

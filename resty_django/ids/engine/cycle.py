@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from .wall_clock import datetime_of, wall_of
 
-DAY = 86_400
-WEEK = 7 * DAY
-_FIRST_MONDAY = 4 * DAY
-FOREVER = 2**62
-"""The end of a cycle that never ends; its start is `-FOREVER`."""
+DAY_SECONDS = 86_400
+WEEK_SECONDS = 7 * DAY_SECONDS
+NO_END = 2**62
+"""The end of a cycle that never ends; its start is `-NO_END`."""
 
 
 class Cycle(NamedTuple):
@@ -25,7 +24,7 @@ class Cycle(NamedTuple):
     end: int
 
 
-ENDLESS = Cycle(-FOREVER, FOREVER)
+ENDLESS = Cycle(-NO_END, NO_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,10 @@ class Reset:
     def cycle(self, wall: int) -> Cycle:
         """Return the cycle that contains the wall second `wall`."""
         if self.seconds:
-            origin = _FIRST_MONDAY if self.seconds % WEEK == 0 else 0
+            first_monday = 4 * DAY_SECONDS
+            origin = first_monday if self.seconds % WEEK_SECONDS == 0 else 0
             start = (wall - origin) // self.seconds * self.seconds + origin
-            return Cycle(start, min(start + self.seconds, FOREVER))
+            return Cycle(start, min(start + self.seconds, NO_END))
         if not self.calendar:
             return ENDLESS
         start_of = datetime_of(wall).replace(day=1, hour=0, minute=0, second=0)

@@ -19,7 +19,7 @@ MAX_NUMBER = 2**62
 MAX_SALT = 32
 MAX_TAKES = 100
 """The maximum count of numbers that a script may take for one ID."""
-KINDS = ("template", "lua", "python")
+RULE_KINDS = ("template", "lua", "python")
 
 # All bytes up to '#', and % & ' < >: id_server refuses them in an application name.
 _FORBIDDEN = frozenset([*map(chr, range(36)), *"%&'<>"])
@@ -72,7 +72,7 @@ class Shape(NamedTuple):
     render: Callable[[int, str], str]
 
 
-class Script(Protocol):
+class RuleScript(Protocol):
     """A Lua or Python rule, which takes its numbers itself."""
 
     def create_id(self, take: Callable[[], int], now: Moment, salt: str) -> str: ...
@@ -104,7 +104,7 @@ class ScriptRule:
     resolution = 1
     needs_salt = True
 
-    def __init__(self, spec: RuleSpec, script: Script) -> None:
+    def __init__(self, spec: RuleSpec, script: RuleScript) -> None:
         self.spec = spec
         self._script = script
         if spec.salt_length is not None and not 0 <= spec.salt_length <= MAX_SALT:
@@ -174,8 +174,8 @@ class ScriptRule:
 
 def compile_rule(spec: RuleSpec) -> Compiled:
     """Return the compiled rule. Raise BadRule if it is not valid."""
-    if spec.kind not in KINDS:
-        raise BadRule(f"The kind is {spec.kind!r}. Choose one of {', '.join(KINDS)}.")
+    if spec.kind not in RULE_KINDS:
+        raise BadRule(f"The kind is {spec.kind!r}. Choose one of {', '.join(RULE_KINDS)}.")
     if not 0 <= spec.min_counter < spec.max_counter <= MAX_NUMBER:
         raise BadRule("A rule needs 0 <= min_counter < max_counter <= 2**62.")
     _ = spec.zone
@@ -208,7 +208,7 @@ def check_name(name: str, what: str = "app_name") -> None:
         raise BadName(f"The {what} has the forbidden character {bad!r}.")
 
 
-def _python_rule(spec: RuleSpec) -> Script:
+def _python_rule(spec: RuleSpec) -> RuleScript:
     path = spec.source.strip()
     if path not in spec.python_rules:
         raise BadRule(f"{path!r} is not listed in RESTY_DJANGO['IDS']['PYTHON_RULES'].")
@@ -218,7 +218,7 @@ def _python_rule(spec: RuleSpec) -> Script:
     except Exception as error:
         raise BadRule(f"{path!r} cannot be imported: {type(error).__name__}: {error}") from error
     try:
-        script: Script = factory()
+        script: RuleScript = factory()
     except Exception as error:
         raise BadRule(f"{path!r} cannot be instantiated: {type(error).__name__}: {error}") from error
     if not callable(getattr(script, "create_id", None)):

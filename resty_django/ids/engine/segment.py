@@ -16,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import Exhausted, StepChanged
-from .cycle import FOREVER, Cycle
+from .cycle import NO_END, Cycle
 from .rule import RuleSpec
 from .wall_clock import END, epoch_of
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CounterRow:
     """A stored counter: `bound` is the next unreserved number, `shown` the highest wall second known to be shown."""
 
     step: int
@@ -46,8 +46,8 @@ def first_number(spec: RuleSpec, step: int, offset: int) -> int:
 
 
 def reserve(
-    row: Row | None, spec: RuleSpec, *, wall: int, step: int, offset: int, want: int, name: str = ""
-) -> tuple[Row, Grant]:
+    row: CounterRow | None, spec: RuleSpec, *, wall: int, step: int, offset: int, want: int, name: str = ""
+) -> tuple[CounterRow, Grant]:
     """Take `want` numbers, or all that the cycle has left, and return the new row and the segment.
 
     `wall` is the current wall second. Raise Exhausted if the cycle has no numbers left, and StepChanged if the row was
@@ -57,7 +57,7 @@ def reserve(
     now = wall if row is None else max(wall, row.shown)
     cycle = spec.reset.cycle(now)
     if row is None:
-        row = Row(step, cycle, first, now)
+        row = CounterRow(step, cycle, first, now)
     elif row.step != step:
         raise StepChanged(
             f"Counter {name} was created with step {row.step}, but this site uses step {step}. Set "
@@ -80,23 +80,23 @@ def reserve(
     return replace(row, bound=stop), Grant(range(bound, stop, step), Cycle(row.cycle.start, cycle.end), row.shown)
 
 
-def _enter(row: Row, cycle: Cycle, now: int, first: int) -> Row:
+def _enter(row: CounterRow, cycle: Cycle, now: int, first: int) -> CounterRow:
     """Return the row as of `now`, which is in `cycle` according to the current rule."""
     if cycle.start >= row.cycle.end:
-        return Row(row.step, cycle, first, now)
-    if row.cycle.end >= FOREVER > cycle.end:
+        return CounterRow(row.step, cycle, first, now)
+    if row.cycle.end >= NO_END > cycle.end:
         return replace(row, cycle=Cycle(max(row.cycle.start, cycle.start), cycle.end), shown=now)
     return replace(row, cycle=Cycle(row.cycle.start, max(row.cycle.end, cycle.end)), shown=now)
 
 
-def give_back(row: Row, cycle: Cycle, tail: range, shown: int) -> Row | None:
+def give_back(row: CounterRow, cycle: Cycle, tail: range, shown: int) -> CounterRow | None:
     """Return the row after returning the unused `tail` of a segment; None if numbers after it are already reserved."""
     if not tail or row.cycle.start != cycle.start or row.bound != tail.stop or row.step != tail.step:
         return None
     return replace(row, bound=tail.start, shown=max(row.shown, shown))
 
 
-def confirm_step(row: Row, spec: RuleSpec, *, step: int, offset: int, floor: int) -> Row:
+def confirm_step(row: CounterRow, spec: RuleSpec, *, step: int, offset: int, floor: int) -> CounterRow:
     """Return the row with another step: it continues at its node's first number not below `floor` and the old bound."""
     first = first_number(spec, step, offset)
     start = max(floor, row.bound, first)

@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import BadRule
-from .cycle import DAY, WEEK, Reset
+from .cycle import DAY_SECONDS, WEEK_SECONDS, Reset
 from .wall_clock import Moment, datetime_of
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 # directive: (function that returns its text, seconds between two changes)
 _DIRECTIVES: dict[str, tuple[Callable[[Moment, int], str], int]] = {
-    "Y": (lambda m, w: f"{m.year:04d}", DAY),
-    "y": (lambda m, w: f"{m.year % 100:02d}", DAY),
-    "1Y": (lambda m, w: f"{m.year % 10}", DAY),
-    "q": (lambda m, w: f"{(m.month + 2) // 3}", DAY),
-    "m": (lambda m, w: f"{m.month:02d}", DAY),
-    "b": (lambda m, w: _MONTHS[m.month - 1], DAY),
-    "d": (lambda m, w: f"{m.day:02d}", DAY),
-    "j": (lambda m, w: f"{m.yearday:03d}", DAY),
-    "G": (lambda m, w: f"{datetime_of(w).isocalendar().year:04d}", DAY),
-    "V": (lambda m, w: f"{datetime_of(w).isocalendar().week:02d}", DAY),
-    "u": (lambda m, w: f"{m.weekday + 1}", DAY),
+    "Y": (lambda m, w: f"{m.year:04d}", DAY_SECONDS),
+    "y": (lambda m, w: f"{m.year % 100:02d}", DAY_SECONDS),
+    "1Y": (lambda m, w: f"{m.year % 10}", DAY_SECONDS),
+    "q": (lambda m, w: f"{(m.month + 2) // 3}", DAY_SECONDS),
+    "m": (lambda m, w: f"{m.month:02d}", DAY_SECONDS),
+    "b": (lambda m, w: _MONTHS[m.month - 1], DAY_SECONDS),
+    "d": (lambda m, w: f"{m.day:02d}", DAY_SECONDS),
+    "j": (lambda m, w: f"{m.yearday:03d}", DAY_SECONDS),
+    "G": (lambda m, w: f"{datetime_of(w).isocalendar().year:04d}", DAY_SECONDS),
+    "V": (lambda m, w: f"{datetime_of(w).isocalendar().week:02d}", DAY_SECONDS),
+    "u": (lambda m, w: f"{m.weekday + 1}", DAY_SECONDS),
     "H": (lambda m, w: f"{m.hour:02d}", 3600),
     "M": (lambda m, w: f"{m.minute:02d}", 60),
     "S": (lambda m, w: f"{m.second:02d}", 1),
 }
-KNOWN = " ".join(f"%{name}" for name in _DIRECTIVES) + " %%"
+KNOWN_DIRECTIVES = " ".join(f"%{name}" for name in _DIRECTIVES) + " %%"
 
 
 def parse(text: str, position: int) -> list[str]:
@@ -54,7 +54,7 @@ def parse(text: str, position: int) -> list[str]:
         elif name in _DIRECTIVES:
             pieces.append(f"%{name}")
         else:
-            raise BadRule(f"%{name} is not a directive of {{now}}. Use {KNOWN}.", position + at)
+            raise BadRule(f"%{name} is not a directive of {{now}}. Use {KNOWN_DIRECTIVES}.", position + at)
         at += 1 + len(name)
     return pieces
 
@@ -70,7 +70,7 @@ def show(pieces: list[str], moment: Moment, wall: int) -> str:
 
 def resolution(pieces: list[str]) -> int:
     """Return the minimum number of seconds until the text of `pieces` changes; a day if it never changes."""
-    return min((_DIRECTIVES[p[1:]][1] for p in pieces if is_directive(p)), default=DAY)
+    return min((_DIRECTIVES[p[1:]][1] for p in pieces if is_directive(p)), default=DAY_SECONDS)
 
 
 def missing_for(reset: Reset, pieces: list[str]) -> str | None:
@@ -78,7 +78,7 @@ def missing_for(reset: Reset, pieces: list[str]) -> str | None:
     have = {p[1:] for p in pieces if is_directive(p)}
     if reset.never:
         return None
-    if reset.seconds and reset.seconds % WEEK == 0 and {"G", "V"} <= have:
+    if reset.seconds and reset.seconds % WEEK_SECONDS == 0 and {"G", "V"} <= have:
         return None
     if not have & {"Y", "y", "1Y"} and not ({"G", "V", "u"} <= have):
         return "the year (%Y, %y or %1Y)"
@@ -90,7 +90,7 @@ def missing_for(reset: Reset, pieces: list[str]) -> str | None:
         return None if month or "j" in have or by_week else "the month (%m)"
     if not ((month and in_month) or "j" in have or by_week):
         return "the day (%m%d or %j)"
-    if reset.seconds % DAY == 0:
+    if reset.seconds % DAY_SECONDS == 0:
         return None
     if "H" not in have:
         return "the hour (%H)"

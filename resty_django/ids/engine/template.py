@@ -35,14 +35,10 @@ from .wall_clock import moment_of
 BASE32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-MAX_SOURCE = 2048
-"""The maximum number of characters in a template."""
+MAX_SOURCE_CHARS = 2048
 MAX_FIELDS = 64
 
-_COUNTER = re.compile(r"(?:(?P<width>0[1-9][0-9]?))?(?P<base>d|x|X|b32|b36)?")
-_RAND = re.compile(r"(?P<count>[1-9][0-9]?)(?P<base>b32)?")
-_SALT = re.compile(r"[0-9A-Za-z]*")
-FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
+TEMPLATE_FIELDS = "counter, now, salt, app, rule, node, rand, luhn, damm, mod97"
 
 Write = Callable[[int, str, str], str]
 """A function that returns the text of one field from (number, salt, the text so far)."""
@@ -76,7 +72,7 @@ def check_salt(salt: str, length: int | None) -> None:
     """Raise BadSalt unless `salt` consists of exactly `length` letters and digits (None: up to 32)."""
     if length is not None and len(salt) != length:
         raise BadSalt(f"The salt has {len(salt)} characters. This rule requires exactly {length}.")
-    if len(salt) > MAX_SALT or not _SALT.fullmatch(salt):
+    if len(salt) > MAX_SALT or not re.fullmatch("[0-9A-Za-z]*", salt):
         raise BadSalt(f"The salt is not valid. Use ASCII letters and digits, at most {MAX_SALT} of them.")
 
 
@@ -248,8 +244,8 @@ class Template:
 
 
 def _parse(source: str) -> list[_Part]:
-    if len(source) > MAX_SOURCE:
-        raise BadRule(f"The template has {len(source)} characters. Use at most {MAX_SOURCE}.", MAX_SOURCE)
+    if len(source) > MAX_SOURCE_CHARS:
+        raise BadRule(f"The template has {len(source)} characters. Use at most {MAX_SOURCE_CHARS}.", MAX_SOURCE_CHARS)
     parts: list[_Part] = []
     fields = at = 0
     while at < len(source):
@@ -296,7 +292,7 @@ def parse_field(inside: str, at: int) -> _Part:
                 raise BadRule(f"The length in {{salt:N}} is not valid. Use 1 to {MAX_SALT}.", start)
             return _Part("salt", at, width=int(argument or 0))
         case "rand":
-            match = _RAND.fullmatch(argument)
+            match = re.fullmatch("(?P<count>[1-9][0-9]?)(?P<base>b32)?", argument)
             if not match or int(match["count"]) > 64:
                 raise BadRule(
                     "The format of {rand} is not valid. Use {rand:N} or {rand:Nb32}, with N from 1 to 64.",
@@ -308,14 +304,14 @@ def parse_field(inside: str, at: int) -> _Part:
                 raise BadRule(f"{{{name}}} does not accept a format. Remove the colon and the text after it.", start)
             return _Part(name, at, width=WIDTHS.get(name, 0))
         case _:
-            hint = did_you_mean(name, FIELDS.split(", "))
-            raise BadRule(f"{{{name}}} is not a field. {hint}{' ' if hint else ''}Use {FIELDS}.", at)
+            hint = did_you_mean(name, TEMPLATE_FIELDS.split(", "))
+            raise BadRule(f"{{{name}}} is not a field. {hint}{' ' if hint else ''}Use {TEMPLATE_FIELDS}.", at)
 
 
 def _counter(argument: str, at: int, start: int) -> _Part:
     alone = argument in ("", "scramble")
     spec = "" if alone else argument.removesuffix(":scramble")
-    match = _COUNTER.fullmatch(spec)
+    match = re.fullmatch("(?P<width>0[1-9][0-9]?)?(?P<base>d|x|X|b32|b36)?", spec)
     if not match or not (spec or alone):
         raise BadRule(
             f"{spec!r} is not a number format. Write a width with a leading zero and a base, "

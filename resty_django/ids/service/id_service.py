@@ -31,9 +31,6 @@ log = logger("resty_django.ids")
 
 MAX_PENDING_NAMES = 10_000
 """The maximum number of new names that wait for their first reservation at the same time."""
-_RELOAD_PAUSE = 0.2
-FAREWELL = 1.0
-"""Seconds that `stop` waits for the last statistics to be flushed."""
 
 T = TypeVar("T")
 
@@ -59,7 +56,7 @@ class IdService:
         self._tried_at = -1.0
         self._lock = threading.RLock()
         self._stopped = False
-        self.store = store.Store(clock)
+        self.store = store.CounterStore(clock)
         self.reservations = ReservationThread(self, self.store)
         self.issued_before: dict[str, int] = {}
         self.stats_reporter = StatsReporter(self.issued)
@@ -248,7 +245,7 @@ class IdService:
                 raise unavailable()
             rule_set = self.load()
         loaded = rule_set.rules.get(name)
-        if loaded is None and reload and time.monotonic() - self._tried_at > _RELOAD_PAUSE:
+        if loaded is None and reload and time.monotonic() - self._tried_at > 0.2:  # seconds between two reads
             loaded = self.load().rules.get(name)
         if loaded is None:
             raise UnknownRule(f"There is no rule {name!r:.80}.")
@@ -331,7 +328,7 @@ class IdService:
             until = time.monotonic() + timeout
             self.reservations.submit(lambda: self._retire(counters))
             self.reservations.stop(max(0.0, until - time.monotonic()))
-            self.stats_reporter.stop(FAREWELL)
+            self.stats_reporter.stop(1.0)
         if self._log is not None:
             self._log.close()
 

@@ -16,9 +16,6 @@ from resty_django.text import logger
 
 log = logger("resty_django.ids")
 
-_FLUSH_SECONDS = 1.0
-_FLUSH_LINES = 1000
-
 
 class IssueLog:
     """A log in the file at `path`. A write error is logged once and does not stop the service."""
@@ -36,7 +33,7 @@ class IssueLog:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         with self._lock:
             self._lines.extend(f"{stamp}\t{rule}\t{app}\t{issued_id}\n" for issued_id in ids)
-            full = len(self._lines) >= _FLUSH_LINES
+            full = len(self._lines) >= 1000
         if full:
             self.flush()
 
@@ -65,7 +62,7 @@ class IssueLog:
         self.flush()
 
     def _keep_flushing(self) -> None:
-        while not self._closed.wait(_FLUSH_SECONDS):
+        while not self._closed.wait(1.0):
             self.flush()
 
 

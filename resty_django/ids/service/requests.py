@@ -32,7 +32,7 @@ class Order(NamedTuple):
     deadline: float
 
 
-class Job(NamedTuple):
+class WorkItem(NamedTuple):
     """A unit of work, with the reservations that it makes."""
 
     work: Callable[[], Any]
@@ -45,25 +45,31 @@ class Lookup(NamedTuple):
     deadline: float
 
 
+class RulesRequest(NamedTuple):
+    """A request to read the rules, and when it arrived (monotonic seconds)."""
+
+    future: Future[Any]
+    since: float
+
+
 class Requests:
     """The requests by kind. Access under `changed`, which is notified of new ones."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.tasks: deque[Job] = deque()
+        self.tasks: deque[WorkItem] = deque()
         self.orders: deque[Order] = deque()  # of counters that this process has used
         self.names: deque[Order] = deque()  # of counters that may be in the database
         self.found: deque[Order] = deque()  # of counters that are in the database
         self.admitted: deque[Order] = deque()  # of counters to create
         self.lookups: dict[tuple[int, str], Lookup] = {}
-        self.reading: tuple[Future[Any], float] | None = None
-        """A request to read the rules, and when it came (monotonic seconds)."""
+        self.reading: RulesRequest | None = None
 
     def __len__(self) -> int:
         orders = map(len, (self.orders, self.names, self.found, self.admitted))
         return len(self.tasks) + sum(orders) + len(self.lookups) + (self.reading is not None)
 
-    def add(self, job: Job) -> None:
+    def add(self, job: WorkItem) -> None:
         """Add a job that comes before all other requests."""
         with self.changed:
             self.tasks.append(job)
@@ -93,9 +99,9 @@ class Requests:
         """Read the rules soon. Return a future with the rules, or the error, of a read that began after this call."""
         with self.changed:
             if self.reading is None:
-                self.reading = Future(), time.monotonic()
+                self.reading = RulesRequest(Future(), time.monotonic())
                 self.changed.notify()
-            return self.reading[0]
+            return self.reading.future
 
     def next_lookups(self) -> Mapping[tuple[int, str], Lookup]:
         """Remove and return the lookups that came first, as many as one query reads; those that came late fail."""
@@ -115,7 +121,7 @@ class Requests:
             futures: list[Future[Any]] = [item.future for queue in queues for item in queue]
             futures += [lookup.future for lookup in self.lookups.values()]
             if self.reading is not None:
-                futures.append(self.reading[0])
+                futures.append(self.reading.future)
             for queue in queues:
                 queue.clear()
             self.lookups.clear()

@@ -33,22 +33,18 @@ from resty_django.text import logger
 from ..engine.counter import Clock, Counter, unavailable
 from ..engine.segment import Grant
 from ..errors import Exhausted, IdError, TooFast, Unavailable
-from ..store import Store, database, positions
+from ..store import CounterStore, database, positions
 from .reasons import LOCKED, reason_of
-from .requests import LOOKUP_BATCH, NEW_BATCH, Job, Order, Requests
+from .requests import LOOKUP_BATCH, NEW_BATCH, Order, Requests, WorkItem
 
 log = logger("resty_django.ids")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds of the pause after a database failure: the first time, and at most. Doubles with each failure."""
-REFUSED_FOR = 1.0
-"""Seconds for which no new reservation is tried for an exhausted counter or a refused name."""
-MARGIN: Final = 0.5
-"""Seconds beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its checks."""
-REFRESH_PATIENCE: Final = 0.2
-"""The maximum number of seconds for which reservations delay the reading of changed rules."""
-HURRY: Final = 1.0
-"""Seconds that an operation may take while the service stops."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.1, 2.0
+"""The pause after a database failure: the first time, and at most. It doubles with each failure."""
+REFUSED_SECONDS = 1.0
+"""Time for which no new reservation is tried for an exhausted counter or a refused name."""
+WATCHDOG_SECONDS: Final = 0.5
+"""Time beyond DATABASE_TIMEOUT after which the watchdog aborts an operation, and between two of its checks."""
 
 T = TypeVar("T")
 
@@ -69,11 +65,11 @@ class Counters(Protocol):
 class ReservationThread:
     """The thread. Call `start` once; `stop` ends the thread."""
 
-    def __init__(self, service: Counters, store: Store) -> None:
+    def __init__(self, service: Counters, store: CounterStore) -> None:
         self._service = service
         self._store = store
         self.requests = Requests()
-        self._job: Job | None = None
+        self._job: WorkItem | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.connection: LimitedConnection | None = None
@@ -131,7 +127,7 @@ class ReservationThread:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run `work` on the thread, with its connection, before all waiting requests. Return a future of its result."""
         future: Future[T] = Future()
-        self.requests.add(Job(lambda: self._connected(work), future))
+        self.requests.add(WorkItem(lambda: self._connected(work), future))
         return future
 
     # --- the thread --------------------------------------------------------------------------------------------------
@@ -151,7 +147,7 @@ class ReservationThread:
                 self._end(job, result=result)
         self.drop_connection()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> WorkItem | None:
         """Wait for the next job and return it, or None when the thread must end."""
         with self.requests.changed:
             while True:
@@ -161,17 +157,18 @@ class ReservationThread:
                     return job
                 self.requests.changed.wait(max(0.0, max(self._refresh_at, self._closed_until) - time.monotonic()))
 
-    def _choose(self, now: float) -> Job | None:
+    def _choose(self, now: float) -> WorkItem | None:
         requests = self.requests
         if requests.tasks:
             return requests.tasks.popleft()
         if self._stopping.is_set():
             return None
-        if requests.reading is not None and (not requests.orders or now - requests.reading[1] > REFRESH_PATIENCE):
-            (future, _), requests.reading = requests.reading, None
-            return Job(self._read_rules, future)
+        # Reservations delay the reading of changed rules by 0.2 seconds at most.
+        if requests.reading is not None and (not requests.orders or now - requests.reading.since > 0.2):
+            future, requests.reading = requests.reading.future, None
+            return WorkItem(self._read_rules, future)
         if now >= self._refresh_at and now >= self._closed_until:
-            return Job(self._read_rules, Future())
+            return WorkItem(self._read_rules, Future())
         if requests.orders:
             return self._reservation(requests.orders.popleft())
         waiting = [orders for orders in (requests.names, requests.found, requests.admitted) if orders]
@@ -187,17 +184,17 @@ class ReservationThread:
                 batch.append(oldest.popleft())
             return self._batch(self._create, batch)
         if requests.lookups:
-            return Job(self.read_positions, Future())
+            return WorkItem(self.read_positions, Future())
         return None
 
-    def _reservation(self, order: Order) -> Job:
-        return Job(lambda: self._reserve(order.counter), order.future, [order])
+    def _reservation(self, order: Order) -> WorkItem:
+        return WorkItem(lambda: self._reserve(order.counter), order.future, [order])
 
     @staticmethod
-    def _batch(work: Callable[[list[Order]], None], orders: list[Order]) -> Job:
-        return Job(lambda: work(orders), Future(), orders)
+    def _batch(work: Callable[[list[Order]], None], orders: list[Order]) -> WorkItem:
+        return WorkItem(lambda: work(orders), Future(), orders)
 
-    def _end(self, job: Job, *, result: Any = None, error: Exception | None = None) -> None:
+    def _end(self, job: WorkItem, *, result: Any = None, error: Exception | None = None) -> None:
         with self.requests.changed:
             if self._job is job:
                 self._job = None
@@ -330,11 +327,11 @@ class ReservationThread:
         return error
 
     def _refuse(self, counter: Counter, error: IdError) -> None:
-        pause = REFUSED_FOR
+        pause = REFUSED_SECONDS
         if isinstance(error, Unavailable):
             pause = max(self._closed_until - time.monotonic(), 0.01)
         elif isinstance(error, Exhausted) and error.until is not None:
-            pause = min(REFUSED_FOR, max(error.until - self._service.clock(), 0.01))
+            pause = min(REFUSED_SECONDS, max(error.until - self._service.clock(), 0.01))
         counter.refuse(error, pause)
         if isinstance(error, Exhausted):
             self._service.reserved(counter)
@@ -405,7 +402,7 @@ class ReservationThread:
         self.failures += 1
         self.last_error = f"{type(failure).__name__}: {failure}"
         self.reason = reason_of(failure, connections[database()].vendor)
-        self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+        self._pause = min(max(self._pause * 2, FIRST_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
         self._closed_until = time.monotonic() + self._pause
         if isinstance(failure, DatabaseError):
             explanation = f"{self.last_error}. {self.reason}" if self.reason else self.last_error
@@ -427,11 +424,11 @@ class ReservationThread:
     def _watch(self) -> None:
         aborted: tuple[LimitedConnection, float] | None = None
         while self.running:
-            if self._stopping.wait(MARGIN):
-                time.sleep(MARGIN / 5)
+            if self._stopping.wait(WATCHDOG_SECONDS):
+                time.sleep(WATCHDOG_SECONDS / 5)
             connection = self.connection
             waited = connection.waited if connection is not None else 0.0
-            limit = min(self._timeout, HURRY) if self._stopping.is_set() else self._timeout + MARGIN
+            limit = min(self._timeout, 1.0) if self._stopping.is_set() else self._timeout + WATCHDOG_SECONDS
             if connection is None or waited < limit:
                 aborted = None
             elif aborted is None or aborted[0] is not connection or waited < aborted[1]:

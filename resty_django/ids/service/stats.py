@@ -10,23 +10,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from resty_django.conf import conf
-from resty_django.minute_series.records import History
-from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
-from resty_django.processes.background import Task, background
+from resty_django.minute_series.records import CountHistory
+from resty_django.minute_series.series import FLUSH_SECONDS, FlushPause, MinuteSeries
+from resty_django.processes.background import BackgroundTask, background
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from resty_django.text import logger
 
 log = logger("resty_django.ids")
-
-SHARE: Final = 100
-"""The minimum ratio of pause to work of the thread, which matters with very many counters."""
-LIFE: Final = 7 * 86_400.0
-"""Seconds without an ID after which the total of a rule restarts at 0."""
-PREFIX: Final = "resty:ids:issued"
 
 
 class Count(NamedTuple):
@@ -53,15 +47,15 @@ class StatsReporter:
     def __init__(self, counts: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.time) -> None:
         self._counts = counts
         self._series = series(clock)
-        self._pause = Pause()
-        self._task: Task | None = None
+        self._pause = FlushPause()
+        self._task: BackgroundTask | None = None
         self._flushing = threading.Lock()
 
     def start(self) -> None:
         """Flush about once a second from now on."""
         if self._task is None:
             self._task = background.add(self._work)
-            background.run_soon(self._task, PERIOD)
+            background.run_soon(self._task, FLUSH_SECONDS)
 
     def stop(self, timeout: float) -> None:
         """Flush once more, and not again; wait at most `timeout` seconds."""
@@ -83,13 +77,15 @@ class StatsReporter:
     def _work(self) -> float:
         began = time.perf_counter()
         flushed = self.flush()
-        rest = SHARE * (time.perf_counter() - began) if flushed else 0.0
+        # With very many counters, the thread works 1 % of the time.
+        rest = 100 * (time.perf_counter() - began) if flushed else 0.0
         return max(self._pause.after(flushed), rest)
 
 
 def series(clock: Callable[[], float] = time.time) -> MinuteSeries:
     """Return the minute series of all rules, with one count each; `clock` returns epoch seconds."""
-    return MinuteSeries(PREFIX, lambda: shdicts[conf.ids.stats], clock, life=LIFE)
+    a_week = 7 * 86_400.0
+    return MinuteSeries("resty:ids:issued", lambda: shdicts[conf.ids.stats], clock, life=a_week)
 
 
 def issued(rules: Iterable[str], clock: Callable[[], float] = time.time) -> dict[str, Issued]:
@@ -97,6 +93,6 @@ def issued(rules: Iterable[str], clock: Callable[[], float] = time.time) -> dict
     all_series, now = series(clock), clock()
     counts = {}
     for rule in rules:
-        history = History(run(all_series.load(rule)), Count(), now)
+        history = CountHistory(run(all_series.load(rule)), Count(), now)
         counts[rule] = Issued(history.total.ids, tuple(minute.counts.ids for minute in history.minutes))
     return counts

@@ -9,8 +9,6 @@ from time import monotonic
 from typing import TypeVar
 
 V = TypeVar("V")
-REMEMBERED = 10_000
-"""The maximum number of source addresses in memory; the least recently seen one is dropped first."""
 
 
 class AccessControl:
@@ -78,7 +76,8 @@ class Nonces:
         return True
 
 
-def _remember(table: OrderedDict[str, V], key: str, value: V) -> None:
-    table[key] = value
-    if len(table) > REMEMBERED:
+def _remember(table: OrderedDict[str, V], host: str, value: V) -> None:
+    """Store the value of a source. With more than 10 000 sources, drop the one that was seen least recently."""
+    table[host] = value
+    if len(table) > 10_000:
         table.popitem(last=False)

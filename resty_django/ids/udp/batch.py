@@ -20,14 +20,8 @@ from .server import Address, UdpServer
 _HEADER = struct.Struct(
     "PIxxxxPNPNixxxxIxxxx"
 )  # struct mmsghdr: name, its length, iovec, count, control.., flags, length
-_VECTOR = struct.Struct("PN")
-_WAIT_FOR_ONE = 0x10000
-_NAME = 32
-_REPLY = 2048
-_LONELY = 16
-"""After this number of consecutive calls with one datagram each, the loop switches to plain calls."""
-_LOOK = 512
-"""After this number of plain calls, the loop checks whether datagrams have queued up."""
+_VECTOR = struct.Struct("PN")  # struct iovec: address, length
+_ADDRESS_BYTES = 32
 
 
 def available() -> bool:
@@ -47,27 +41,28 @@ class BatchServer(UdpServer):
     def _loop(self) -> None:
         batch, size, fd = self._batch, self._size + 1, self.sock.fileno()
         name_length = 28 if self.sock.family == socket.AF_INET6 else 16
-        slot = max(_REPLY, size)
-        came, names, gone = (ctypes.create_string_buffer(batch * n) for n in (size, _NAME, slot))
+        slot = max(2048, size)  # bytes for a reply
+        came, names, gone = (ctypes.create_string_buffer(batch * n) for n in (size, _ADDRESS_BYTES, slot))
         vectors, out_vectors = (ctypes.create_string_buffer(batch * _VECTOR.size) for _ in range(2))
         headers, out_headers = (ctypes.create_string_buffer(batch * _HEADER.size) for _ in range(2))
         for i in range(batch):
             _VECTOR.pack_into(vectors, i * 16, ctypes.addressof(came) + i * size, size)
             _VECTOR.pack_into(out_vectors, i * 16, ctypes.addressof(gone) + i * slot, 0)
             for table, vector in ((headers, vectors), (out_headers, out_vectors)):
-                name, at = ctypes.addressof(names) + i * _NAME, ctypes.addressof(vector) + i * 16
+                name, at = ctypes.addressof(names) + i * _ADDRESS_BYTES, ctypes.addressof(vector) + i * 16
                 _HEADER.pack_into(table, i * 64, name, name_length, at, 1, 0, 0, 0, 0)
         data, replies = memoryview(came).cast("B"), memoryview(gone).cast("B")
         lengths = memoryview(headers).cast("B").cast("I")
         out_names = memoryview(out_headers).cast("B").cast("Q")
         out_lengths = memoryview(out_vectors).cast("B").cast("Q")
-        name_at = [ctypes.addressof(names) + i * _NAME for i in range(batch)]
+        name_at = [ctypes.addressof(names) + i * _ADDRESS_BYTES for i in range(batch)]
         fast_path, access, stats, recvmmsg = self.handler.fast_path, self._access, self.stats, self._recvmmsg
-        lonely = 0
+        lonely = 0  # consecutive calls with one datagram each
+        msg_waitforone = 0x10000
         while not self.stopping:
-            if lonely >= _LONELY:
-                self._one_by_one(_LOOK)
-            got = recvmmsg(fd, headers, batch, _WAIT_FOR_ONE, None)
+            if lonely >= 16:
+                self._one_by_one(512)  # then check whether datagrams have queued up
+            got = recvmmsg(fd, headers, batch, msg_waitforone, None)
             if got < 0:
                 self._failed()
                 continue
@@ -85,7 +80,7 @@ class BatchServer(UdpServer):
                         out_names[ready * 8] = name_at[i]
                         ready += 1
                     else:
-                        self.handle(datagram, _address(names.raw[i * _NAME : (i + 1) * _NAME]))
+                        self.handle(datagram, _address(names.raw[i * _ADDRESS_BYTES : (i + 1) * _ADDRESS_BYTES]))
                 except Exception as error:
                     self._note("internal_error", error)
             if ready:

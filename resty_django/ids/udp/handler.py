@@ -20,10 +20,7 @@ from ..service.id_service import IdService
 from . import protocol
 from .access import Nonces
 from .signing import sign, verify
-from .stats import Stats
-
-MAX_REPLY = 65_000
-"""The maximum size of a reply in bytes, slightly below the UDP limit."""
+from .stats import UdpStats
 
 Send = Callable[[bytes], None]
 
@@ -76,7 +73,7 @@ class RequestHandler:
     be forged, and the server must not amplify traffic to a victim.
     """
 
-    def __init__(self, service: IdService, stats: Stats, keys: Sequence[str] = (), *, listed: bool = False) -> None:
+    def __init__(self, service: IdService, stats: UdpStats, keys: Sequence[str] = (), *, listed: bool = False) -> None:
         self._trusts_all = bool(keys) or listed
         self._service = service
         self._stats = stats
@@ -174,7 +171,7 @@ class RequestHandler:
             request.fields, request.ids[0] if request.count is None else request.ids, protocol.SUCCESS
         )
         reply = self._reply(request, forms, single=count == 1)
-        if len(reply) > MAX_REPLY:
+        if len(reply) > 65_000:  # bytes, slightly below the UDP limit
             raise BadCount(f"{count} IDs do not fit into one datagram. Request fewer.")
         return reply
 

@@ -30,9 +30,6 @@ from .server import UdpServer, bind
 
 log = logger("resty_django.ids.udp")
 
-TICK = 0.1
-STOP_SECONDS = 15.0
-
 Show = Callable[[str], None]
 
 
@@ -105,7 +102,7 @@ class Parent:
 
     def run(self) -> None:
         watched = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-        self._children.run(*watched, on_signal=self._on_signal, on_tick=self._on_tick, tick=TICK)
+        self._children.run(*watched, on_signal=self._on_signal, on_tick=self._on_tick, tick=0.1)
         self._report()
 
     def _on_signal(self, number: int) -> None:
@@ -113,7 +110,7 @@ class Parent:
             self._report()
         elif not self._children.stopping:
             self._children.stopping = True
-            self._kill_at = time.monotonic() + STOP_SECONDS
+            self._kill_at = time.monotonic() + 15.0  # seconds until SIGKILL
             self._children.signal(signal.SIGTERM)
 
     def _on_tick(self) -> None:

@@ -20,7 +20,7 @@ CREATE = frozenset(("get", "create"))
 SUCCESS, OK = "success", "ok"
 
 
-class Message(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+class UdpMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
     """A request with the usual fields; setting code, data and message turns it into its reply.
 
     The fields are in alphabetical order, as in a reply.
@@ -41,7 +41,7 @@ class NotAnObject(ValueError):
     """The datagram does not begin with a JSON object."""
 
 
-decode = msgspec.json.Decoder(Message).decode
+decode = msgspec.json.Decoder(UdpMessage).decode
 encode_message = msgspec.json.Encoder().encode
 _encode = msgspec.json.Encoder(order="sorted").encode
 _decode_any = msgspec.json.Decoder(dict[str, Raw]).decode

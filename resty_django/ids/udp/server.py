@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from ipaddress import ip_address
 from itertools import count
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from resty_django.conf import conf
 from resty_django.text import logger
@@ -25,17 +25,13 @@ from ..errors import IdError
 from ..service.id_service import IdService
 from .access import AccessControl
 from .handler import Ignored, Pending, Request, RequestHandler
-from .stats import Stats
+from .stats import UdpStats
 
 log = logger("resty_django.ids.udp")
 
-IDLE = 0.2
-"""Seconds without a request after which the loop checks whether to stop."""
-MAX_PARKED = 10_000
-"""The maximum number of requests that wait for reservations at the same time."""
 MAX_PARKED_MONITORS = 1000
-"""The maximum number of parked monitor requests, so that requests for IDs can be parked, too."""
-_DRAIN = 1.0
+"""The maximum number of parked monitor requests. It is smaller than the maximum of all requests, so that requests for
+IDs can always be parked."""
 
 Address = Any
 
@@ -55,6 +51,14 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return sock
 
 
+class ParkedRequest(NamedTuple):
+    """A request that waits for a reservation since `since` (monotonic seconds); `send` sends its reply."""
+
+    since: float
+    request: Request
+    send: Callable[[bytes], None]
+
+
 class UdpServer:
     """A server for one bound socket, until `stop` is called from a signal handler or another thread."""
 
@@ -62,7 +66,7 @@ class UdpServer:
         udp = conf.ids.udp
         self.sock = sock
         self.service = service
-        self.stats = Stats()
+        self.stats = UdpStats()
         self.handler = RequestHandler(service, self.stats, udp.keys, listed=bool(udp.networks))
         self.handler.local = self.handler.local or ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback
         self.stopping = False
@@ -70,7 +74,7 @@ class UdpServer:
         self._access = None if access.idle else access
         self._size = udp.max_datagram
         self._wait = conf.ids.wait
-        self._parked: dict[int, tuple[float, Request, Callable[[bytes], None]]] = {}
+        self._parked: dict[int, ParkedRequest] = {}
         self._monitors: set[int] = set()
         self._numbers = count()
         self._reported: set[str] = set()
@@ -81,8 +85,8 @@ class UdpServer:
 
     def serve(self) -> None:
         """Answer requests until stopped, then answer remaining and parked ones, and return the unused numbers."""
-        seconds, fraction = divmod(IDLE, 1)
-        timeout = struct.pack("ll", int(seconds), int(fraction * 1e6))
+        # Without a request, the loop checks after 0.2 s whether to stop.
+        timeout = struct.pack("ll", 0, 200_000)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         ended = threading.Event()
         sweeper = threading.Thread(target=self._sweep, args=(ended,), name="resty-ids-sweeper", daemon=True)
@@ -113,17 +117,13 @@ class UdpServer:
             while requests < limit and not self.stopping:
                 datagram, address = recvfrom(size)
                 requests += 1
-                if requests & 15:
-                    if access is None and (reply := fast_path(datagram)) is not None:
-                        sendto(reply, address)
-                    else:
-                        handle(datagram, address)
+                is_timed = not requests & 15  # one request in sixteen
+                began = perf_counter_ns() if is_timed else 0
+                if access is None and (reply := fast_path(datagram)) is not None:
+                    sendto(reply, address)
                 else:
-                    began = perf_counter_ns()
-                    if access is None and (reply := fast_path(datagram)) is not None:
-                        sendto(reply, address)
-                    else:
-                        handle(datagram, address)
+                    handle(datagram, address)
+                if is_timed:
                     stats.took(perf_counter_ns() - began)
                     stats.requests += 16
         except BlockingIOError:
@@ -160,14 +160,14 @@ class UdpServer:
 
     def _park(self, pending: Pending, send: Callable[[bytes], None], since: float | None = None) -> None:
         monitors = pending.request.position is not None
-        if len(self._parked) >= MAX_PARKED or (monitors and len(self._monitors) >= MAX_PARKED_MONITORS):
+        if len(self._parked) >= 10_000 or (monitors and len(self._monitors) >= MAX_PARKED_MONITORS):
             self._refuse(pending.request, send, unavailable())
             return
         number = next(self._numbers)
         if monitors:
             self._monitors.add(number)
         since = time.monotonic() if since is None else since
-        self._parked[number] = (since, pending.request, send)
+        self._parked[number] = ParkedRequest(since, pending.request, send)
         pending.future.add_done_callback(lambda future: self._unpark(number, future))
 
     def _refuse(self, request: Request, send: Callable[[bytes], None], error: IdError) -> None:
@@ -182,17 +182,16 @@ class UdpServer:
         self._monitors.discard(number)
         if parked is None:
             return
-        since, request, send = parked
         try:
             error = future.exception()
             if isinstance(error, IdError):
-                self._refuse(request, send, error)
+                self._refuse(parked.request, parked.send, error)
             else:
-                send(self.handler.resume(request))
+                parked.send(self.handler.resume(parked.request))
         except Ignored as ignored:
             self.stats.dropped[str(ignored)] += 1
         except Pending as pending:
-            self._park(pending, send, since)
+            self._park(pending, parked.send, parked.since)
         except Exception as failure:
             self._note("internal_error", failure)
 
@@ -200,14 +199,14 @@ class UdpServer:
         """Refuse requests that have been parked for too long because the database hangs."""
         while not ended.wait(0.1):
             late = time.monotonic() - self._wait
-            for number, (since, request, send) in self._parked.copy().items():  # other threads change it meanwhile
-                if since < late and self._parked.pop(number, None) is not None:
+            for number, parked in self._parked.copy().items():  # other threads change it meanwhile
+                if parked.since < late and self._parked.pop(number, None) is not None:
                     self._monitors.discard(number)
-                    self._refuse(request, send, unavailable())
+                    self._refuse(parked.request, parked.send, unavailable())
 
     def _drain(self) -> None:
         self.sock.setblocking(False)
-        until = time.monotonic() + _DRAIN
+        until = time.monotonic() + 1.0
         while time.monotonic() < until:
             try:
                 datagram, address = self.sock.recvfrom(self._size + 1)

@@ -11,8 +11,6 @@ import hmac
 from collections.abc import Sequence
 
 SIGNATURE_LENGTH = 64
-MIN_NONCE = 16
-"""The minimum number of characters in a nonce."""
 
 
 def sign(data: bytes, key: bytes) -> bytes:

@@ -7,23 +7,23 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_STEPS = 8
+_BUCKETS_PER_DOUBLING = 8
 """Histogram buckets per factor of two of time: each is about 9 % wide."""
-_SIZE = 32 * _STEPS
 
 
-class Stats:
+class UdpStats:
     """The statistics of one server process. Times are sampled: one request in sixteen."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.errors: Tally[str] = Tally()
         self.dropped: Tally[str] = Tally()
-        self.buckets = [0] * _SIZE
+        self.buckets = [0] * (32 * _BUCKETS_PER_DOUBLING)
 
     def took(self, nanoseconds: int) -> None:
         """Record the handling time of a request."""
-        self.buckets[min(int(math.log2(max(nanoseconds, 1)) * _STEPS), _SIZE - 1)] += 1
+        bucket = int(math.log2(max(nanoseconds, 1)) * _BUCKETS_PER_DOUBLING)
+        self.buckets[min(bucket, len(self.buckets) - 1)] += 1
 
     def snapshot(self) -> dict[str, Any]:
         """Return the statistics as plain data."""
@@ -37,7 +37,7 @@ class Stats:
 
 def merge(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the sum of several processes' snapshots, including their ID services' figures."""
-    total = Stats()
+    total = UdpStats()
     issued: Tally[str] = Tally()
     remaining: Tally[str] = Tally()
     reserved = failed = 0
@@ -68,7 +68,7 @@ def percentile(buckets: list[int], share: float) -> float:
     for index, count in enumerate(buckets):
         cumulated += count
         if count and cumulated >= target:
-            return round(float(2 ** ((index + 1) / _STEPS)) / 1000, 1)
+            return round(float(2 ** ((index + 1) / _BUCKETS_PER_DOUBLING)) / 1000, 1)
     return 0.0
 
 

@@ -27,35 +27,26 @@ from resty_django.text import printable
 
 from ..models import KeyBan, LimitPolicy, QuotaUsage
 from ..policies import registry
-from ..specs.lines import EXEMPTIONS, lines_of
+from ..specs.lines import EXEMPTION_FIELDS, lines_of
 from ..specs.policy import PolicySpec, describe, describe_bans, describe_rates, describe_tiers, is_set
 from ..specs.policy_validation import BadPolicy, find_problems
 from ..statistics import catalog
-from ..statistics.reporter import OTHERS, stats
+from ..statistics.reporter import OTHER_LIMITS, stats
 from . import columns
 from .modes import ModesAdmin
-from .statistics import Figures, figures, outages, refused_keys
+from .statistics import LimitFigures, figures, outages, refused_keys
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
-PER_PAGE: Final = 50
-LABELS: Final = {
-    catalog.POLICY: gettext_lazy("Policy"),
-    catalog.DECORATOR: gettext_lazy("Decorator"),
-    catalog.THROTTLE: gettext_lazy("Throttle"),
-    catalog.FUNCTION: gettext_lazy("Function"),
-    catalog.JOB: gettext_lazy("Jobs"),
-    catalog.QUOTA: gettext_lazy("Quota"),
-    catalog.BAN: gettext_lazy("Bans"),
-    OTHERS: gettext_lazy("Several"),
+KIND_LABELS: Final = {
+    catalog.LimitKind.POLICY: gettext_lazy("Policy"),
+    catalog.LimitKind.DECORATOR: gettext_lazy("Decorator"),
+    catalog.LimitKind.THROTTLE: gettext_lazy("Throttle"),
+    catalog.LimitKind.FUNCTION: gettext_lazy("Function"),
+    catalog.LimitKind.JOB: gettext_lazy("Jobs"),
+    catalog.LimitKind.QUOTA: gettext_lazy("Quota"),
+    catalog.LimitKind.BAN: gettext_lazy("Bans"),
+    OTHER_LIMITS: gettext_lazy("Several"),
 }
-_EXEMPTED: Final = {
-    "exempt_users": gettext_lazy("not user %(entry)s"),
-    "exempt_networks": gettext_lazy("not network %(entry)s"),
-    "exempt_groups": gettext_lazy("not group %(entry)s"),
-    "exempt_paths": gettext_lazy("not path %(entry)s"),
-}
-SHOWN_ENTRIES: Final = 5
-"""The maximum number of tiers or exemptions that the list shows."""
 
 
 @dataclass
@@ -72,16 +63,16 @@ class ListedLimit:
     spec: PolicySpec | None = None
     row: LimitPolicy | None = None
     rows_url: str = ""
-    figures: Figures = field(default_factory=lambda: Figures(""))
+    figures: LimitFigures = field(default_factory=lambda: LimitFigures(""))
 
     @property
     def kind_label(self) -> Any:
-        return LABELS[OTHERS if self.series == OTHERS else catalog.kind_and_name(self.series)[0]]
+        return KIND_LABELS[OTHER_LIMITS if self.series == OTHER_LIMITS else catalog.kind_and_name(self.series)[0]]
 
     @property
     def name(self) -> str:
         """The name, with invisible characters escaped."""
-        return printable(catalog.kind_and_name(self.series)[1], 200)
+        return printable(catalog.kind_and_name(self.series)[1], columns.MAX_SHOWN_CHARACTERS)
 
     @property
     def rate(self) -> str:
@@ -99,7 +90,7 @@ class ListedLimit:
 
     @property
     def places(self) -> list[str]:
-        return [printable(location, 200) for location in self.locations]
+        return [printable(location, columns.MAX_SHOWN_CHARACTERS) for location in self.locations]
 
     @property
     def query(self) -> str:
@@ -137,8 +128,8 @@ class AllLimitsAdmin(ModesAdmin):
         limits = [limit for limit in limits if limit.matches(text)]
         add_figures(limits)
         limits.sort(key=_most_refused)
-        limits_listing = listing(request, columns.ALL_LIMITS, limits, find="")
-        page = Paginator(limits_listing.rows, PER_PAGE).get_page(request.GET.get("page"))
+        limits_listing = listing(request, columns.ALL_LIMIT_COLUMNS, limits, find="")
+        page = Paginator(limits_listing.rows, 50).get_page(request.GET.get("page"))
         add_figures(page, top=True)
         for limit in page:
             limit.rows_url = self._rows_url(request, limit.series)
@@ -177,15 +168,15 @@ class AllLimitsAdmin(ModesAdmin):
             limit_figures = None
         except Exception as fault:
             limit = ListedLimit(series, "")
-            limit_figures = Figures(series, error=why(fault))
+            limit_figures = LimitFigures(series, error=why(fault))
         if limit is None:
-            raise Http404(f"No limit is counted as {printable(series, 200)!r}.")
+            raise Http404(f"No limit is counted as {printable(series, columns.MAX_SHOWN_CHARACTERS)!r}.")
         if limit_figures is None:
             (limit_figures,) = figures([series], top=True)
         context = {"subtitle": limit.name, "limit": limit, "words": limit.words, "label": limit.kind_label}
         return self.figures_page(request, limit_figures, context)
 
-    def figures_page(self, request: HttpRequest, shown: Figures, context: dict[str, Any]) -> HttpResponse:
+    def figures_page(self, request: HttpRequest, shown: LimitFigures, context: dict[str, Any]) -> HttpResponse:
         """Return the page with the statistics of a limit. `context`: the name and the description of the limit."""
         keys = refused_keys(request, shown)
         context |= {"title": _("Figures"), "figures": shown, "refused_keys": keys, "outages": outages()}
@@ -217,7 +208,10 @@ class AllLimitsAdmin(ModesAdmin):
     def _rows_url(self, request: HttpRequest, series: str) -> str:
         """Return the page with the rows of a quota, or the bans of a limit, if the user may view it; else ""."""
         kind, name = catalog.kind_and_name(series)
-        model, parameter = {catalog.QUOTA: (QuotaUsage, "quota"), catalog.BAN: (KeyBan, "find")}.get(kind, (None, ""))
+        model, parameter = {
+            catalog.LimitKind.QUOTA: (QuotaUsage, "quota"),
+            catalog.LimitKind.BAN: (KeyBan, "find"),
+        }.get(kind, (None, ""))
         if model is None or not self.admin_site.is_registered(model):
             return ""
         if not self.admin_site.get_model_admin(model).has_view_or_change_permission(request):
@@ -251,7 +245,13 @@ def in_words(spec: PolicySpec) -> SafeString:
 
 def applies_to(spec: PolicySpec) -> SafeString:
     """Return the conditions of a policy, and its exemptions."""
-    exempt = [_EXEMPTED[field] % {"entry": entry} for field in EXEMPTIONS for entry in lines_of(getattr(spec, field))]
+    texts = {
+        "exempt_users": _("not user %(entry)s"),
+        "exempt_networks": _("not network %(entry)s"),
+        "exempt_groups": _("not group %(entry)s"),
+        "exempt_paths": _("not path %(entry)s"),
+    }
+    exempt = [texts[field] % {"entry": entry} for field in EXEMPTION_FIELDS for entry in lines_of(getattr(spec, field))]
     return format_html("{}{}", _conditions(spec), _quiet_lines(exempt))
 
 
@@ -264,8 +264,12 @@ def _conditions(spec: PolicySpec) -> SafeString:
 
 
 def _quiet_lines(lines: Iterable[str]) -> SafeString:
-    """Return the first lines, each after a line break."""
+    """Return the first five lines, each after a line break."""
     listed = list(lines)
-    more = len(listed) - SHOWN_ENTRIES
-    texts = [*listed[:SHOWN_ENTRIES], *([_("and %(count)s more") % {"count": number(more)}] if more > 0 else [])]
-    return format_html_join("", '<br><span class="resty-quiet">{}</span>', ((printable(text, 200),) for text in texts))
+    more = len(listed) - 5
+    texts = [*listed[:5], *([_("and %(count)s more") % {"count": number(more)}] if more > 0 else [])]
+    return format_html_join(
+        "",
+        '<br><span class="resty-quiet">{}</span>',
+        ((printable(text, columns.MAX_SHOWN_CHARACTERS),) for text in texts),
+    )

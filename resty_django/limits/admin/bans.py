@@ -16,26 +16,24 @@ from django.utils.translation import gettext_lazy, ngettext
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import BulkAdmin
 from resty_django.admin.formatting import date_time, local_time, number
-from resty_django.admin.operations import Change, Operation
-from resty_django.admin.statistics import Key, key_of, why
-from resty_django.admin.tables import Listing, changed, filter_form, listed_table, listing
-from resty_django.admin.tables import Row as TableRow
+from resty_django.admin.operations import Operation, OperationResult
+from resty_django.admin.statistics import KeyView, key_of, why
+from resty_django.admin.tables import Listing, Row, changed, filter_form, listed_table, listing
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..bans import registry
-from ..bans.registry import LONGEST_REASON, Ban
+from ..bans.registry import MAX_REASON_CHARACTERS, Ban
 from ..models import KeyBan
 from . import columns
 
 TEMPLATES: Final = "admin/resty_limits/keyban"
 MAX_LISTED: Final = 500
 """The maximum number of bans on the page."""
-LONGEST_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BanRow:
     """A ban as the pages show it. `token` identifies it in URLs; "" if its key is too long."""
 
     key: str
@@ -50,21 +48,21 @@ class Row:
     @classmethod
     def of(cls, ban: Ban) -> Self:
         return cls(
-            key=Key.of(ban.key).text,
-            token=Key.of(ban.name).token,
-            limit=printable(ban.limit, LONGEST_TEXT) or _("all limits"),
+            key=KeyView.of(ban.key).text,
+            token=KeyView.of(ban.name).token,
+            limit=printable(ban.limit, columns.MAX_SHOWN_CHARACTERS) or _("all limits"),
             since=local_time(ban.since),
             until=local_time(ban.until),
             number=ban.number,
-            reason=printable(ban.reason, LONGEST_REASON),
+            reason=printable(ban.reason, MAX_REASON_CHARACTERS),
             ended=ban.until <= registry.now(),
         )
 
 
-def _lift(ban: Ban, data: dict[str, Any]) -> Change:
+def _lift(ban: Ban, data: dict[str, Any]) -> OperationResult:
     registry.lift(ban.key, ban.limit)
-    message = format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), Key.of(ban.key).text)
-    return Change(f"Lifted the ban by {Row.of(ban).limit}.", message)
+    message = format_html(_('Lifted the ban of <code class="resty-id">{}</code>.'), KeyView.of(ban.key).text)
+    return OperationResult(f"Lifted the ban by {BanRow.of(ban).limit}.", message)
 
 
 class BanAdmin(BulkAdmin[KeyBan]):
@@ -133,8 +131,8 @@ class BanAdmin(BulkAdmin[KeyBan]):
             **self.picks_context(request, shown, url=reverse(self.url_name("lift_selected")) + changed(request)),
         )
 
-    def _table_row(self, ban: Ban) -> TableRow:
-        row = Row.of(ban)
+    def _table_row(self, ban: Ban) -> Row:
+        row = BanRow.of(ban)
         key = format_html('<code class="resty-id">{}</code>', row.key)
         key = self.link(row.token, key) if row.token else key
         cells = {
@@ -145,7 +143,7 @@ class BanAdmin(BulkAdmin[KeyBan]):
             "number": number(row.number),
             "reason": row.reason,
         }
-        return TableRow(cells, pick=row.token, title=row.key)
+        return Row(cells, pick=row.token, title=row.key)
 
     @object_page
     def change_view(self, request: HttpRequest, obj: KeyBan) -> HttpResponse:
@@ -156,7 +154,7 @@ class BanAdmin(BulkAdmin[KeyBan]):
         context = {
             "title": str(obj),
             "object": obj,
-            "row": Row.of(ban),
+            "row": BanRow.of(ban),
             "may_lift": self.may(request, "lift_keyban", obj),
         }
         return self.page(request, f"{TEMPLATES}/ban.html", context)
@@ -177,14 +175,14 @@ class BanAdmin(BulkAdmin[KeyBan]):
 
     def row(self, name: str, target: Ban | None) -> KeyBan:
         """Return a ban as an object of the admin; its primary key is the token."""
-        row = KeyBan(name=Key.of(name).token)
-        row.title = "" if target is None else Key.of(target.key).text
+        row = KeyBan(name=KeyView.of(name).token)
+        row.title = "" if target is None else KeyView.of(target.key).text
         return row
 
     def described(self, row: KeyBan, target: Ban) -> str:
-        return f"{row} ({Row.of(target).limit})"
+        return f"{row} ({BanRow.of(target).limit})"
 
 
 def _listing(request: HttpRequest, bans: Sequence[Ban]) -> Listing[Ban]:
     """Return the bans that match the filter in the URL, in its order."""
-    return listing(request, columns.BANS, bans, default="-since")
+    return listing(request, columns.BAN_COLUMNS, bans, default="-since")

@@ -1,4 +1,4 @@
-"""Columns of the pages of limits, with the sort keys of their rows."""
+"""Columns of the pages of limits, with the sort keys of their rows, and how much the pages show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.tables import Column
 
-ALL_LIMITS: Final = (
+MAX_SHOWN_CHARACTERS: Final = 200
+"""The maximum number of characters of a name, a key or a reason that the pages show."""
+MAX_KEY_ROWS: Final = 50
+"""The maximum number of rows of each kind that the page of a key shows."""
+
+ALL_LIMIT_COLUMNS: Final = (
     Column("name", _("Limit")),
     Column("kind", _("Kind"), of="kind_label"),
     Column("rate", _("Rate")),
@@ -20,11 +25,11 @@ ALL_LIMITS: Final = (
     Column("key", _("Key"), sorts=False, of="spec.key"),
 )
 """The template shows the mode with the kind, and the key below the rate."""
-REFUSED_KEYS: Final = (
+REFUSED_KEY_COLUMNS: Final = (
     Column("key", _("Key"), of="text"),
     Column("refused", _("Refused"), number=True, of="times"),
 )
-BANS: Final = (
+BAN_COLUMNS: Final = (
     Column("key", _("Key")),
     Column("limit", _("Limit")),
     Column("since", _("Since"), time=True),
@@ -32,7 +37,7 @@ BANS: Final = (
     Column("number", _("Number"), number=True),
     Column("reason", _("Reason")),
 )
-STATES: Final = (
+STATE_COLUMNS: Final = (
     Column("limit", _("Limit"), of="name"),
     Column("kind", _("Kind"), of="kind_label"),
     Column("rate", _("Rate")),
@@ -43,7 +48,7 @@ STATES: Final = (
     Column("retry_after", _("Retry after (s)"), number=True, of="decision.retry_after"),
     Column("refused", _("Refused in the last hour"), number=True, sorts=False),
 )
-KEY_OVERRIDES: Final = (
+KEY_OVERRIDE_COLUMNS: Final = (
     Column("limit", _("Limit"), of=lambda override: override["limit"]),
     Column("kind", _("Kind"), of=lambda override: override["row"].get_kind_display()),
     Column("key", _("Key"), of=lambda override: override["key"]),
@@ -52,7 +57,7 @@ KEY_OVERRIDES: Final = (
     Column("until", _("Until"), of=lambda override: override["row"].ends_at),
     Column("reason", _("Reason"), of=lambda override: override["reason"]),
 )
-KEY_BANS: Final = (
+KEY_BAN_COLUMNS: Final = (
     Column("limit", _("Limit")),
     Column("key", _("Key")),
     Column("override", _("Override"), sorts=False, of=lambda ban: ""),
@@ -60,7 +65,7 @@ KEY_BANS: Final = (
     Column("number", _("Number"), number=True),
     Column("reason", _("Reason")),
 )
-KEY_QUOTAS: Final = (
+KEY_QUOTA_COLUMNS: Final = (
     Column("quota", _("Quota"), of="name"),
     Column("units", _("Units"), of="rate"),
     Column("key", _("Key")),
@@ -70,7 +75,7 @@ KEY_QUOTAS: Final = (
     Column("remaining", _("Remaining"), number=True, of=lambda quota: quota.limit_units - quota.used_units),
     Column("resets", _("Resets"), time=True, of="row.ends_at"),
 )
-REFUSALS: Final = (
+REFUSAL_COLUMNS: Final = (
     Column("time", _("Time"), time=True, of="at"),
     Column("limit", _("Limit"), of="name"),
     Column("kind", _("Kind"), of="kind_label"),

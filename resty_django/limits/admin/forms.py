@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib.auth import get_user_model
@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.forms import DeleteForm
+from resty_django.admin.forms import DeleteKeyForm
 from resty_django.admin.versions import VersionedForm
 from resty_django.text.durations import parse_duration
 from resty_django.text.localized import grouped, translated
@@ -22,13 +22,9 @@ from resty_django.text.localized import grouped, translated
 from ..models import LimitOverride, LimitPolicy
 from ..policies import simulation
 from ..requests.chosen_rates import tier_problem
-from ..specs.lines import LINE_FIELDS, TIERS, USER, lines_of, shown
+from ..specs.lines import LINE_FIELDS, USER_PREFIX, lines_of, shown
 from ..specs.override import is_known
-from ..specs.policy import ALL_NUMBERS, LONGEST_NAME, NUMBERS, PolicySpec
-
-LONGEST_INTERVAL = 86_400.0
-MOST_NAMES = 5
-"""The maximum number of unknown names that an error lists."""
+from ..specs.policy import ALL_NUMBER_FIELDS, MAX_NAME_CHARS, NUMBER_FIELDS, PolicySpec
 
 
 class LimitPolicyForm(VersionedForm):
@@ -57,25 +53,25 @@ class LimitPolicyForm(VersionedForm):
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if cleaned.get("name") == "":
-            cleaned["name"] = re.sub(r"[^A-Za-z0-9]+", "-", cleaned.get("route", "")).strip("-")[:LONGEST_NAME]
+            cleaned["name"] = re.sub(r"[^A-Za-z0-9]+", "-", cleaned.get("route", "")).strip("-")[:MAX_NAME_CHARS]
             if not cleaned["name"]:
                 self.add_error("name", self.fields["name"].error_messages["required"])
-        used = NUMBERS.get(cleaned.get("algorithm", ""))
+        used = NUMBER_FIELDS.get(cleaned.get("algorithm", ""))
         if used is not None:
-            for name in ALL_NUMBERS:
+            for name in ALL_NUMBER_FIELDS:
                 if name not in used and name in self.fields:
                     self.errors.pop(name, None)
                     cleaned[name] = getattr(self.fields[name], "empty_value", None)
-        problem = tier_problem() if cleaned.get(TIERS) else ""
+        problem = tier_problem() if cleaned.get("tiers") else ""
         if problem:
-            self.add_error(TIERS, problem)
+            self.add_error("tiers", problem)
         self._check_names("exempt_users", _unknown_users(lines_of(cleaned.get("exempt_users", ""))))
         self._check_names("exempt_groups", _unknown_groups(lines_of(cleaned.get("exempt_groups", ""))))
         return cleaned
 
     def _check_names(self, field: str, unknown: list[str]) -> None:
         if unknown:
-            names = ", ".join(f"“{shown(name)}”" for name in unknown[:MOST_NAMES])
+            names = ", ".join(f"“{shown(name)}”" for name in unknown[:5])
             template = (
                 _("There is no user %(names)s. Correct the name, or remove it.")
                 if field == "exempt_users"
@@ -89,7 +85,7 @@ class LimitPolicyForm(VersionedForm):
 
 def _unknown_users(entries: tuple[str, ...]) -> list[str]:
     """Return the user names that no user has. Primary keys are not looked up: their type depends on the model."""
-    names = [entry for entry in entries if not entry.startswith(USER)]
+    names = [entry for entry in entries if not entry.startswith(USER_PREFIX)]
     model = get_user_model()
     field = model.USERNAME_FIELD
     known = set(model._default_manager.filter(**{f"{field}__in": names}).values_list(field, flat=True))
@@ -145,13 +141,14 @@ class LimitOverrideForm(VersionedForm):
 
 
 class SpanField(forms.CharField):
-    """A duration with its unit, as seconds."""
+    """A duration of up to one day with its unit, as seconds."""
 
-    def __init__(self, *, most: float, **kwargs: Any) -> None:
+    max_seconds = 86_400
+
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(max_length=32, **kwargs)
-        self.most = most
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> float:
         text = super().clean(value)
         if not text:
             return 0.0
@@ -159,9 +156,9 @@ class SpanField(forms.CharField):
             seconds = parse_duration(text)
         except ValueError as error:
             raise ValidationError(translated(error)) from error
-        if seconds > self.most:
+        if seconds > self.max_seconds:
             text = _("The duration is too long. Enter at most %(seconds)s seconds.")
-            raise ValidationError(text % {"seconds": grouped(round(self.most))})
+            raise ValidationError(text % {"seconds": grouped(self.max_seconds)})
         return seconds
 
 
@@ -175,15 +172,15 @@ class TrialForm(forms.Form):
     key = forms.CharField(
         label=gettext_lazy("Key"), max_length=200, required=False, help_text=gettext_lazy("The key of all requests.")
     )
-    arrivals = forms.IntegerField(label=gettext_lazy("Requests"), min_value=1, max_value=simulation.MOST, initial=20)
+    arrivals = forms.IntegerField(
+        label=gettext_lazy("Requests"), min_value=1, max_value=simulation.MAX_REQUESTS, initial=20
+    )
     interval = SpanField(
-        most=LONGEST_INTERVAL,
         label=gettext_lazy("Interval"),
         initial="100ms",
         help_text=gettext_lazy("0s: all at once."),
     )
     lasts = SpanField(
-        most=LONGEST_INTERVAL,
         label=gettext_lazy("Duration of each"),
         initial="500ms",
         required=False,
@@ -195,12 +192,12 @@ class TrialForm(forms.Form):
         if all(spec.algorithm != "concurrency" for spec in specs.values()):
             del self.fields["lasts"]
         if len(specs) > 1:
-            self.fields["limit"].choices = [(name, name) for name in specs]  # type: ignore[attr-defined]
+            cast("forms.ChoiceField", self.fields["limit"]).choices = [(name, name) for name in specs]
         else:
             del self.fields["limit"]
 
 
-class ResetForm(DeleteForm):
+class ResetForm(DeleteKeyForm):
     """A key: from the token in the URL, else entered by the user."""
 
     key = forms.CharField(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Self
+from typing import Self
 
 from resty_django.admin.formatting import local_time
-from resty_django.admin.statistics import Key, why
+from resty_django.admin.statistics import KeyView, why
 from resty_django.sansio import run
 from resty_django.shdict import SharedDictError
 from resty_django.text import printable
 
 from ..bans import registry
-from ..bans.registry import ALL_LIMITS, LONGEST_REASON, Ban
+from ..bans.registry import ALL_LIMITS, MAX_REASON_CHARACTERS, Ban
 from ..callers.names import LOGIN_BANS
 from ..login import guard
 from ..overrides.override_set import Override
@@ -22,10 +22,9 @@ from ..policies import registry as policies
 from ..specs.override import LOGIN_SERIES
 from ..statistics import catalog
 from ..statistics.reporter import stats
+from .columns import MAX_SHOWN_CHARACTERS
 from .key_forms import stored_forms
 from .key_overrides import add_query
-
-LONGEST_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +51,12 @@ def _is_of(name: str, limit: str) -> bool:
 def _bans_keys(series: str) -> bool:
     """Return whether a limit has the option `ban`."""
     kind, name = catalog.kind_and_name(series)
-    if kind == catalog.POLICY:
+    if kind == catalog.LimitKind.POLICY:
         policy = policies.get_policy(series)
         return policy is not None and policy.ban is not None
     return any(
-        own_kind == catalog.BAN and _is_of(name, own)
-        for own_kind, own in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
+        other_kind == catalog.LimitKind.BAN and _is_of(name, other)
+        for other_kind, other in map(catalog.kind_and_name, (*catalog.counted_limits(), *stats.names()))
     )
 
 
@@ -84,12 +83,12 @@ class KeyBanned:
         kind, key = parts[0] if setting == "address" else ("key", ban.key)
         kind = "network" if kind == "address" and "/" in key else kind
         return cls(
-            token=Key.of(ban.name).token,
-            limit=printable(ban.limit, LONGEST_TEXT),
-            key=Key.of(ban.key).text,
+            token=KeyView.of(ban.name).token,
+            limit=printable(ban.limit, MAX_SHOWN_CHARACTERS),
+            key=KeyView.of(ban.key).text,
             until=local_time(ban.until),
             number=ban.number,
-            reason=printable(ban.reason, LONGEST_REASON),
+            reason=printable(ban.reason, MAX_REASON_CHARACTERS),
             override=None if setting is None else run(guard.overriding(setting, ban.key)),
             add_query="" if setting is None else add_query(LOGIN_SERIES[setting], kind, key),
         )
@@ -101,12 +100,12 @@ def bans_of(key: str, refused: Sequence[tuple[str, str]]) -> KeyBans:
     `refused`: the names of series and the keys of stored refusals, which also find keys that contain the key.
     """
     forms = stored_forms(key)
-    composed = ((catalog.kind_and_name(series), own) for series, own in refused)
+    composed = ((catalog.kind_and_name(series), refused_key) for series, refused_key in refused)
     try:
         names = dict.fromkeys(
             [
                 *((limit, form) for limit in _limits_with_bans() for form in forms),
-                *((limit, own) for (kind, limit), own in composed if kind == catalog.BAN),
+                *((limit, refused_key) for (kind, limit), refused_key in composed if kind == catalog.LimitKind.BAN),
             ]
         )
         in_force = registry.in_force(names)
@@ -118,5 +117,5 @@ def bans_of(key: str, refused: Sequence[tuple[str, str]]) -> KeyBans:
 def _limits_with_bans() -> list[str]:
     """Return the names of limits that may have bans: also those that other processes have counted."""
     series = dict.fromkeys((*catalog.counted_limits(), *stats.names()))
-    counted = (name for kind, name in map(catalog.kind_and_name, series) if kind == catalog.BAN)
+    counted = (name for kind, name in map(catalog.kind_and_name, series) if kind == catalog.LimitKind.BAN)
     return list(dict.fromkeys((ALL_LIMITS, *LOGIN_BANS.values(), *policies.all_policies(), *counted)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth import get_permission_codename, get_user_model
@@ -20,23 +20,20 @@ from ..callers import request_settings
 from ..callers.client_address import parse_address
 from ..callers.keys import plain
 from ..callers.names import normalized
-
-LONGEST_NAME: Final = 150
-PREFIXES: Final = ("ip:", "user:")
-"""The prefixes of keys such as `user|ip`, which a search adds."""
+from .columns import MAX_SHOWN_CHARACTERS
 
 
 def forms_of(key: str) -> frozenset[str]:
     """Return the forms in which a key may be stored: unchanged, as a hash, as a name, an address as its network."""
     address = parse_address(key)
     forms = {key, plain(key), normalized(key) or key}
-    return frozenset(forms if address is None else {*forms, request_settings.current.clients.name_of(address)})
+    return frozenset(forms if address is None else {*forms, request_settings.current().clients.name_of(address)})
 
 
 def stored_forms(key: str) -> list[str]:
-    """Return the forms of a key, itself first: as a hash, an address as its network, each also with the prefixes."""
+    """Return the forms of a key, itself first: as a hash, an address as its network, each also as keys `user|ip` do."""
     forms = sorted(forms_of(key))
-    return list(dict.fromkeys([key, *forms, *(prefix + form for prefix in PREFIXES for form in forms)]))
+    return list(dict.fromkeys([key, *forms, *(f"{prefix}:{form}" for prefix in ("ip", "user") for form in forms)]))
 
 
 def has(text: str, forms: frozenset[str]) -> bool:
@@ -68,8 +65,8 @@ def user_of(request: HttpRequest, key: str) -> KeyUser | None:
         return None
     pk, name = str(user.pk), str(user.get_username())
     return KeyUser(
-        printable(pk, LONGEST_NAME),
-        printable(name, LONGEST_NAME),
+        printable(pk, MAX_SHOWN_CHARACTERS),
+        printable(name, MAX_SHOWN_CHARACTERS),
         "" if key.removeprefix("user:") == pk else urlencode({"key": pk}),
         "" if normalized(key) == normalized(name) else urlencode({"key": name}),
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin import AdminSite
 from django.db import router
 from django.http import HttpRequest
 
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.admin.tables import listing
 from resty_django.conf import conf
 from resty_django.text import printable
@@ -20,20 +20,16 @@ from ..callers.keys import MISSING
 from ..models import LimitOverride
 from ..overrides.current import current
 from ..overrides.override_set import identifying_parts
-from ..specs.override import EVERYWHERE, LONGEST_KEY
+from ..specs.override import EVERYWHERE, MAX_KEY_CHARS
 from ..statistics import catalog
-from .columns import KEY_OVERRIDES
+from .columns import KEY_OVERRIDE_COLUMNS, MAX_KEY_ROWS, MAX_SHOWN_CHARACTERS
 from .key_forms import stored_forms
-
-SHOWN: Final = 50
-"""The maximum number of overrides on the page."""
-LONGEST_TEXT: Final = 200
 
 
 def add_query(series: str, kind: str, key: str) -> str:
     """Return the query that prefills the form of an override; "" if an override cannot apply."""
-    is_policy = catalog.kind_and_name(series)[0] == catalog.POLICY
-    if len(key) > LONGEST_KEY or not (is_policy or conf.limits.overrides == EVERYWHERE):
+    is_policy = catalog.kind_and_name(series)[0] == catalog.LimitKind.POLICY
+    if len(key) > MAX_KEY_CHARS or not (is_policy or conf.limits.overrides == EVERYWHERE):
         return ""
     return urlencode({"kind": kind, "key": key, "limit": series})
 
@@ -66,19 +62,19 @@ def override_rows_context(site: AdminSite, request: HttpRequest, key: str) -> di
     if active is None:
         return {"key_overrides": []}
     forms = stored_forms(key)
-    pks = [override.pk for override in active.of_key(forms)][: SHOWN + 1]
+    pks = [override.pk for override in active.of_key(forms)][: MAX_KEY_ROWS + 1]
     rows = LimitOverride.objects.using(router.db_for_write(LimitOverride)).in_bulk(pks)
     listed = [rows[pk] for pk in pks if pk in rows]
     overrides = [
         {
             "row": row,
-            "limit": printable(row.limit, LONGEST_TEXT),
-            "key": Key.of(row.key).text,
-            "reason": printable(row.reason, LONGEST_TEXT),
+            "limit": printable(row.limit, MAX_SHOWN_CHARACTERS),
+            "key": KeyView.of(row.key).text,
+            "reason": printable(row.reason, MAX_SHOWN_CHARACTERS),
         }
-        for row in listed[:SHOWN]
+        for row in listed[:MAX_KEY_ROWS]
     ]
     return {
-        "key_overrides": listing(request, KEY_OVERRIDES, overrides, name="overrides"),
-        "more_key_overrides": len(listed) > SHOWN,
+        "key_overrides": listing(request, KEY_OVERRIDE_COLUMNS, overrides, name="overrides"),
+        "more_key_overrides": len(listed) > MAX_KEY_ROWS,
     }

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import local_time
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.text import one_line, printable
 
 from ..statistics import catalog
-from ..statistics.events import SHADOWED, Event
+from ..statistics.events import EventOutcome, RefusalEvent
 from ..statistics.reporter import stats
-from .all_limits import LABELS
+from .all_limits import KIND_LABELS
+from .columns import MAX_SHOWN_CHARACTERS
 from .key_forms import forms_of, has
-
-SHOWN: Final = 100
-"""The maximum number of refusals on the page."""
-MOST_KEYS: Final = 500
-"""The maximum number of pairs of limit and key, for further searches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +37,10 @@ class KeyRefusal:
 
 @dataclass(frozen=True, slots=True)
 class KeyRefusals:
-    """The newest refusals of a key in the last two days, the most recent first. `count`: the number of stored ones.
+    """The refusals of a key in the last two days, the most recent first.
 
-    `keys`: the names of their limits in the statistics and their keys, each pair once, the most recent first.
+    `listed`: the newest 100. `count`: the number of stored ones. `keys`: up to 500 pairs for further searches, the name
+    of a limit in the statistics and the key.
     """
 
     listed: list[KeyRefusal]
@@ -67,19 +64,19 @@ def refusals_of(key: str) -> KeyRefusals:
     ]
     events.sort(reverse=True)
     keys = dict.fromkeys((series, event.key) for event, series in events)
-    listed = [_shown(*event) for event in events[:SHOWN]]
-    return KeyRefusals(listed, len(events), list(keys)[:MOST_KEYS])
+    listed = [_shown(*event) for event in events[:100]]
+    return KeyRefusals(listed, len(events), list(keys)[:500])
 
 
-def _shown(event: Event, series: str) -> KeyRefusal:
+def _shown(event: RefusalEvent, series: str) -> KeyRefusal:
     kind, name = catalog.kind_and_name(series)
     return KeyRefusal(
         local_time(event.time / 1000),
-        printable(name, 200),
-        LABELS[kind],
-        Key.of(event.key).text,
+        printable(name, MAX_SHOWN_CHARACTERS),
+        KIND_LABELS[kind],
+        KeyView.of(event.key).text,
         urlencode({"key": event.key}, errors="replace"),
         one_line(event.request),
         event.txid,
-        _("would have been refused") if event.outcome == SHADOWED else _("refused"),
+        _("would have been refused") if event.outcome == EventOutcome.SHADOWED else _("refused"),
     )

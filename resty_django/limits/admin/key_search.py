@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from resty_django.admin.base import PageAdmin
-from resty_django.admin.statistics import Key, key_of, why
+from resty_django.admin.statistics import KeyView, key_of, why
 from resty_django.admin.tables import filter_form, listing
 from resty_django.conf import conf
 from resty_django.shdict import SharedDictError
@@ -36,7 +36,7 @@ from ..specs.override import ALL_LIMITS, EVERYWHERE
 from ..statistics import catalog
 from ..statistics.reporter import stats
 from . import columns
-from .all_limits import LABELS
+from .all_limits import KIND_LABELS
 from .key_bans import KeyBans, bans_of
 from .key_forms import stored_forms, user_of
 from .key_overrides import add_query, override_rows_context, subject, subject_of
@@ -45,15 +45,7 @@ from .key_usage import usage_context
 from .statistics import RefusedKey, outages
 
 TEMPLATES: Final = "admin/resty_limits/limitpolicy"
-LONGEST_KEY: Final = 500
-OUTCOMES: Final = {
-    "unknown": _("the store is down"),
-    "refused": _("refused"),
-    "shadowed": _("would be refused"),
-    "delayed": _("delayed"),
-    "passed": _("passed"),
-}
-MOST_LIMITERS: Final = 300
+MAX_LIMITERS: Final = 300
 """The maximum number of limiters that a search asks for the state of a key."""
 
 
@@ -78,15 +70,15 @@ class KeyState:
 
     @property
     def kind_label(self) -> Any:
-        return LABELS[catalog.kind_and_name(self.series)[0]]
+        return KIND_LABELS[catalog.kind_and_name(self.series)[0]]
 
     @property
     def name(self) -> str:
-        return printable(catalog.kind_and_name(self.series)[1], 200)
+        return printable(catalog.kind_and_name(self.series)[1], columns.MAX_SHOWN_CHARACTERS)
 
     @property
     def shown_key(self) -> str:
-        return Key.of(self.key).text
+        return KeyView.of(self.key).text
 
     @property
     def outcome(self) -> str:
@@ -99,12 +91,19 @@ class KeyState:
 
     @property
     def outcome_label(self) -> Any:
-        return _("banned") if self.banned else OUTCOMES[self.outcome]
+        labels = {
+            "unknown": _("the store is down"),
+            "refused": _("refused"),
+            "shadowed": _("would be refused"),
+            "delayed": _("delayed"),
+            "passed": _("passed"),
+        }
+        return _("banned") if self.banned else labels[self.outcome]
 
     @property
     def query(self) -> str:
         """The query that identifies the key and the limit."""
-        return urlencode({"limit": self.series, "k": Key.of(self.key).token})
+        return urlencode({"limit": self.series, "k": KeyView.of(self.key).token})
 
 
 class KeySearchAdmin(PageAdmin[LimitPolicy]):
@@ -121,7 +120,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         """Show the limits in which the key of the query has a state or refusals. Counts nothing."""
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
-        key = request.GET.get("key", "").strip()[:LONGEST_KEY]
+        key = request.GET.get("key", "").strip()[:500]
         states: list[KeyState] = []
         refusals = None
         bans = KeyBans()
@@ -132,7 +131,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
                 stats.flush()
                 refusals = refusals_of(key)
                 bans = bans_of(key, refusals.keys)
-                states = list(_states(key, limits[:MOST_LIMITERS], bans))
+                states = list(_states(key, limits[:MAX_LIMITERS], bans))
             except SharedDictError as fault:
                 error = why(fault)
         context = {
@@ -140,14 +139,16 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
             "key": key,
             "is_request": is_txid(key),
             "key_user": user_of(request, key),
-            "states": listing(request, columns.STATES, states),
+            "states": listing(request, columns.STATE_COLUMNS, states),
             "filter": filter_form(request),
             "refusals": refusals,
-            "listed_refusals": listing(request, columns.REFUSALS, refusals.listed if refusals else (), name="refusals"),
+            "listed_refusals": listing(
+                request, columns.REFUSAL_COLUMNS, refusals.listed if refusals else (), name="refusals"
+            ),
             "outages": outages(),
             "error": error,
-            "limiters": min(len(limits), MOST_LIMITERS),
-            "incomplete": len(limits) > MOST_LIMITERS,
+            "limiters": min(len(limits), MAX_LIMITERS),
+            "incomplete": len(limits) > MAX_LIMITERS,
             "may_reset": self.may(request, "reset_key"),
             **self._override_context(request, key),
             **override_rows_context(self.admin_site, request, key),
@@ -173,7 +174,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         limiters = [limit.limiter for limit in _loaded_limits() if limit.series == series]
         if not limiters or not key:
             raise Http404("This process has not loaded the limit, or the key is not valid.")
-        shown = Key.of(key).text
+        shown = KeyView.of(key).text
         if request.method == "POST":
             try:
                 reset = [limiter.reset(key) for limiter in limiters]
@@ -183,7 +184,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
                 if any(reset):
                     # Limits other than policies have no row: their entry is of no object.
                     row = self.model._default_manager.filter(name=series).first()
-                    row = row or self.model(name=printable(series, 200))
+                    row = row or self.model(name=printable(series, columns.MAX_SHOWN_CHARACTERS))
                     self.add_history(request, f"Reset the key “{shown}”.", row)
                     text = format_html(gettext('Reset the key <code class="resty-id">{}</code>.'), shown)
                     self.message_user(request, text, messages.SUCCESS)
@@ -196,7 +197,7 @@ class KeySearchAdmin(PageAdmin[LimitPolicy]):
         context = {
             "title": _("Reset a key"),
             "button": _("Reset"),
-            "name": printable(catalog.kind_and_name(series)[1], 200),
+            "name": printable(catalog.kind_and_name(series)[1], columns.MAX_SHOWN_CHARACTERS),
             "key": shown,
             "back": f"{reverse(self.url_name('key'))}?{urlencode({'key': key})}",
         }

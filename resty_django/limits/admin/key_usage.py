@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.db import router
@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import local_time, number
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.admin.tables import listing
 from resty_django.text import printable
 
@@ -27,14 +27,10 @@ from ..quotas.periods import Period
 from ..quotas.store import row_key
 from ..specs.rates import units_of
 from ..statistics import catalog
-from .columns import KEY_BANS, KEY_QUOTAS
+from .columns import KEY_BAN_COLUMNS, KEY_QUOTA_COLUMNS, MAX_KEY_ROWS, MAX_SHOWN_CHARACTERS
 from .key_bans import KeyBanned, KeyBans
 from .key_forms import stored_forms
 from .key_overrides import add_query, subject
-
-SHOWN: Final = 50
-"""The maximum number of rows, and of bans, on the page."""
-LONGEST_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +52,13 @@ class KeyQuota:
     @classmethod
     def of(cls, row: QuotaUsage) -> Self:
         counted = registry.find_quota(row.quota)
-        series = catalog.series_name(catalog.QUOTA, row.quota)
+        series = catalog.series_name(catalog.LimitKind.QUOTA, row.quota)
         roles = () if counted is None else counted.key.roles
         return cls(
             pk=row.pk,
-            name=printable(row.quota, LONGEST_TEXT),
-            rate="" if counted is None else printable(counted.describe(), LONGEST_TEXT),
-            key=Key.of(row.key).text,
+            name=printable(row.quota, MAX_SHOWN_CHARACTERS),
+            rate="" if counted is None else printable(counted.describe(), MAX_SHOWN_CHARACTERS),
+            key=KeyView.of(row.key).text,
             row=row,
             reserved=changes.reserved(row.quota, row.key, Period(row.starts_at, row.ends_at), row.resets),
             override=current.find(series, row.key, roles),
@@ -116,8 +112,8 @@ def usage_context(
         rows = _quotas_of(key, refused)
         context |= {
             "may_see_quotas": True,
-            "quotas": listing(request, KEY_QUOTAS, rows[:SHOWN], name="quotas"),
-            "more_quotas": len(rows) > SHOWN,
+            "quotas": listing(request, KEY_QUOTA_COLUMNS, rows[:MAX_KEY_ROWS], name="quotas"),
+            "more_quotas": len(rows) > MAX_KEY_ROWS,
             "may_grant": quotas.may(request, "grant_quotausage"),
             "may_reset_usage": quotas.may(request, "reset_quotausage"),
         }
@@ -125,8 +121,8 @@ def usage_context(
     if banned is not None:
         context |= {
             "may_see_bans": True,
-            "bans": listing(request, KEY_BANS, map(KeyBanned.of, bans.in_force[:SHOWN]), name="bans"),
-            "more_bans": len(bans.in_force) > SHOWN,
+            "bans": listing(request, KEY_BAN_COLUMNS, map(KeyBanned.of, bans.in_force[:MAX_KEY_ROWS]), name="bans"),
+            "more_bans": len(bans.in_force) > MAX_KEY_ROWS,
             "bans_error": bans.error,
             "may_lift": banned.may(request, "lift_keyban"),
         }
@@ -143,7 +139,9 @@ def _viewable(site: AdminSite, request: HttpRequest, model: Any) -> Any:
 
 def _quotas_of(key: str, refused: Sequence[tuple[str, str]]) -> list[KeyQuota]:
     """Return rows of the current periods: one query, which uses the index of the keys."""
-    composed = (own for series, own in refused if catalog.kind_and_name(series)[0] == catalog.QUOTA)
+    composed = (
+        refused_key for series, refused_key in refused if catalog.kind_and_name(series)[0] == catalog.LimitKind.QUOTA
+    )
     keys = dict.fromkeys(row_key(form) for form in (*stored_forms(key), *composed))
     rows = QuotaUsage.objects.using(router.db_for_write(QuotaUsage)).filter(key__in=keys, ends_at__gt=time.time())
-    return [KeyQuota.of(row) for row in rows.order_by("quota", "key")[: SHOWN + 1]]
+    return [KeyQuota.of(row) for row in rows.order_by("quota", "key")[: MAX_KEY_ROWS + 1]]

@@ -20,12 +20,6 @@ from resty_django.models import Model
 from ..models import LimitPolicy
 from ..policies import files
 
-EFFECTS = {
-    "enforce": gettext_lazy("Requests over the limit are refused from now on."),
-    "shadow": gettext_lazy("Requests over the limit pass. Decisions are made and counted."),
-    "off": gettext_lazy("All requests pass. Decisions are neither made nor counted."),
-}
-
 
 @admin.action(description=gettext_lazy("Export the selected %(verbose_name_plural)s"), permissions=["view"])
 def export_selected(model_admin: PageAdmin[Any], request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
@@ -70,11 +64,16 @@ class ModesAdmin(EditableAdmin[LimitPolicy]):
             return None
         if "confirmed" not in request.POST:
             title = _("Change to “%(mode)s”") % {"mode": mode}
+            effects = {
+                "enforce": _("Requests over the limit are refused from now on."),
+                "shadow": _("Requests over the limit pass. Decisions are made and counted."),
+                "off": _("All requests pass. Decisions are neither made nor counted."),
+            }
             picks = [(ACTION_CHECKBOX_NAME, str(row.pk)) for row in changing]
             context: dict[str, Any] = {
                 "title": title,
                 "button": title,
-                "effect": EFFECTS[mode],
+                "effect": effects[mode],
                 "rows": changing,
                 "hidden": [*picks, ("action", mode), ("confirmed", "yes")],
                 "back": reverse(self.url_name("changelist")),

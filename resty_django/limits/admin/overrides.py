@@ -25,8 +25,6 @@ from .forms import LimitOverrideForm
 from .modes import EditableAdmin, export_selected
 
 TEMPLATES = "admin/resty_limits/limitoverride"
-LONGEST_TEXT = 80
-SOON = timedelta(days=7)
 
 
 class TimeFilter(admin.SimpleListFilter):
@@ -48,7 +46,7 @@ class TimeFilter(admin.SimpleListFilter):
         begun, lasting = Q(starts_at=None) | Q(starts_at__lte=now), Q(ends_at=None) | Q(ends_at__gt=now)
         conditions = {
             "now": begun & lasting,
-            "soon": Q(ends_at__gt=now, ends_at__lte=now + SOON),
+            "soon": Q(ends_at__gt=now, ends_at__lte=now + timedelta(days=7)),
             "later": Q(starts_at__gt=now),
             "ended": Q(ends_at__lte=now),
         }
@@ -108,15 +106,15 @@ class LimitOverrideAdmin(EditableAdmin[LimitOverride]):
 
     @admin.display(description=_("key"), ordering="key")
     def shown_key(self, row: LimitOverride) -> str:
-        return printable(row.key, LONGEST_TEXT)
+        return printable(row.key, 80)
 
     @admin.display(description=_("limit"), ordering="limit")
     def shown_limit(self, row: LimitOverride) -> str:
-        return printable(row.limit, LONGEST_TEXT) or gettext("all limits")
+        return printable(row.limit, 80) or gettext("all limits")
 
     @admin.display(description=_("reason"))
     def shown_reason(self, row: LimitOverride) -> str:
-        return printable(row.reason, LONGEST_TEXT)
+        return printable(row.reason, 80)
 
     @admin.display(description=_("state"))
     def state(self, row: LimitOverride) -> SafeString | str:

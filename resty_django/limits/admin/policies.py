@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import object_page
-from resty_django.admin.operations import Change, Operation, Refused
-from resty_django.admin.statistics import Key, key_of
+from resty_django.admin.operations import Operation, OperationResult, Refused
+from resty_django.admin.statistics import KeyView, key_of
 from resty_django.shdict import SharedDictError
 
 from ..errors import LimitError
@@ -33,8 +33,8 @@ from .statistics import figures
 TEMPLATES = "admin/resty_limits/limitpolicy"
 
 
-def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
-    key = Key.of(data["key"]).text
+def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> OperationResult:
+    key = KeyView.of(data["key"]).text
     spec = row.spec()
     if find_problems(spec):
         raise Refused(_("The policy is not valid. Correct it first."))
@@ -43,7 +43,9 @@ def _reset_key(row: LimitPolicy, data: dict[str, Any]) -> Change:
     if not any(reset):
         text = _("The key “%(key)s” has no stored state. It may have expired, or the key is misspelt.")
         raise Refused(text % {"key": key})
-    return Change(f"Reset the key “{key}”.", format_html(_('Reset the key <code class="resty-id">{}</code>.'), key))
+    return OperationResult(
+        f"Reset the key “{key}”.", format_html(_('Reset the key <code class="resty-id">{}</code>.'), key)
+    )
 
 
 class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
@@ -56,7 +58,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
             "reset_key",
             _reset_key,
             form=lambda data, row, token: ResetForm(data, token),
-            explain=lambda row, token: {"key": Key.of(key_of(token)), "words": in_words(row.spec())},
+            explain=lambda row, token: {"key": KeyView.of(key_of(token)), "words": in_words(row.spec())},
             keyed=True,
             button=gettext_lazy("Reset"),
             template=f"{TEMPLATES}/reset_key.html",
@@ -182,7 +184,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
         problems = find_problems(spec)
         specs = {} if problems else limits_of(spec)
         form = TrialForm(request.GET if "arrivals" in request.GET else None, specs)
-        steps: list[simulation.Step] = []
+        steps: list[simulation.SimulatedRequest] = []
         if form.is_valid() and not problems:
             cleaned = form.cleaned_data
             steps = list(
@@ -204,7 +206,7 @@ class LimitPolicyAdmin(AllLimitsAdmin, KeySearchAdmin):
             "problems": problems,
             "steps": steps,
             "counted": {kind: outcomes.count(kind) for kind in ("passed", "delayed", "refused")},
-            "tried_key": Key.of(form.cleaned_data["key"]).text if steps else "",
+            "tried_key": KeyView.of(form.cleaned_data["key"]).text if steps else "",
             "concurrent": spec.algorithm == "concurrency",
         }
         return self.page(request, f"{TEMPLATES}/try.html", context)

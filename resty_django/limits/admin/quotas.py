@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -21,20 +21,19 @@ from django.views.decorators.http import require_http_methods
 
 from resty_django.admin.base import ReadOnlyAdmin, object_page
 from resty_django.admin.formatting import date_time, local_time, number
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.text import printable
 from resty_django.text.localized import grouped
 
 from ..models import QuotaUsage
 from ..quotas import changes, registry, rows
 from ..quotas.periods import Period
-from ..quotas.rows import MOST_GRANTED
+from ..quotas.rows import MAX_GRANTED_UNITS
 from ..quotas.store import row_key
+from .columns import MAX_SHOWN_CHARACTERS
 from .key_forms import stored_forms
 
 TEMPLATES: Final = "admin/resty_limits/quotausage"
-LONGEST_TEXT: Final = 200
-LONGEST_REASON: Final = 200
 BY_QUOTA: Final = ("quota", "key", "starts_at")
 """The order of the unique index, for the rows of one quota."""
 
@@ -42,7 +41,7 @@ BY_QUOTA: Final = ("quota", "key", "starts_at")
 class ReasonForm(forms.Form):
     """The reason of an action on a row, for its log entry. Raise `Refused` if the row's period has ended."""
 
-    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=LONGEST_REASON)
+    reason = forms.CharField(label=gettext_lazy("Reason"), max_length=MAX_SHOWN_CHARACTERS)
 
     def __init__(self, data: Any, row: QuotaUsage | None) -> None:
         if row is not None:
@@ -55,8 +54,8 @@ class GrantForm(ReasonForm):
 
     units = forms.IntegerField(
         label=gettext_lazy("Units"),
-        min_value=-MOST_GRANTED,
-        max_value=MOST_GRANTED,
+        min_value=-MAX_GRANTED_UNITS,
+        max_value=MAX_GRANTED_UNITS,
         help_text=gettext_lazy("Added to the limit until the period ends. A negative number subtracts units."),
     )
 
@@ -80,7 +79,7 @@ class FirstGrantForm(GrantForm):
     def __init__(self, data: Any) -> None:
         super().__init__(data, None)
         names = [quota.name for quota in registry.all_quotas()]
-        self.fields["quota"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        cast("forms.ChoiceField", self.fields["quota"]).choices = [(name, name) for name in names]
 
 
 class QuotaFilter(admin.SimpleListFilter):
@@ -92,7 +91,9 @@ class QuotaFilter(admin.SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         names = {quota.name for quota in registry.all_quotas()}
         chosen = request.GET.get(self.parameter_name)
-        return [(name, printable(name, LONGEST_TEXT)) for name in sorted(names | ({chosen} if chosen else set()))]
+        return [
+            (name, printable(name, MAX_SHOWN_CHARACTERS)) for name in sorted(names | ({chosen} if chosen else set()))
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[QuotaUsage]) -> QuerySet[QuotaUsage]:
         name = self.value()
@@ -119,14 +120,14 @@ def _period(row: QuotaUsage) -> Period:
 def _explanation(row: QuotaUsage) -> dict[str, Any]:
     return {
         "row": row,
-        "key": printable(row.key, LONGEST_TEXT),
+        "key": printable(row.key, MAX_SHOWN_CHARACTERS),
         "used": row.used,
         "total": row.limit + row.granted,
         "resets_at": local_time(row.ends_at),
     }
 
 
-def _grant(row: QuotaUsage, entered: dict[str, Any]) -> Change:
+def _grant(row: QuotaUsage, entered: dict[str, Any]) -> OperationResult:
     units = entered["units"]
     try:
         granted = changes.grant(row.quota, row.key, _period(_current(row)), units, row.limit)
@@ -138,15 +139,15 @@ def _grant(row: QuotaUsage, entered: dict[str, Any]) -> Change:
         f"{date_time(row.ends_at)}. Reason: {entered['reason']}"
     )
     text = _("Granted {units} units: {total} in total in this period.")
-    return Change(entry, format_html(text, units=grouped(units, sign=True), total=number(granted.after)))
+    return OperationResult(entry, format_html(text, units=grouped(units, sign=True), total=number(granted.after)))
 
 
-def _reset(row: QuotaUsage, entered: dict[str, Any]) -> Change:
+def _reset(row: QuotaUsage, entered: dict[str, Any]) -> OperationResult:
     used = changes.reset(row.quota, row.key, _period(_current(row)))
     if used is None:
         raise Refused(_("The row was deleted."))
     text = _("Reset the used units of {row} from {used} to 0.")
-    return Change(
+    return OperationResult(
         f"Reset the used units from {number(used)} to 0. Reason: {entered['reason']}",
         format_html(text, row=str(row), used=number(used)),
     )
@@ -228,7 +229,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
 
     @admin.display(description=gettext_lazy("key"))
     def shown_key(self, row: QuotaUsage) -> Any:
-        return format_html('<code class="resty-id">{}</code>', printable(row.key, LONGEST_TEXT))
+        return format_html('<code class="resty-id">{}</code>', printable(row.key, MAX_SHOWN_CHARACTERS))
 
     @admin.display(description=gettext_lazy("used"), ordering="used")
     def shown_used(self, row: QuotaUsage) -> str:
@@ -260,7 +261,7 @@ class QuotaUsageAdmin(ReadOnlyAdmin[QuotaUsage]):
             "title": str(row),
             "object": row,
             "row": row,
-            "key": printable(row.key, LONGEST_TEXT),
+            "key": printable(row.key, MAX_SHOWN_CHARACTERS),
             "total": row.limit + row.granted,
             "reserved": changes.reserved(row.quota, row.key, _period(row), row.resets),
             "starts": local_time(row.starts_at),

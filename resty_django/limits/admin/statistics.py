@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
-from resty_django.admin.chart_axes import HOUR, MINUTE, time_axis
+from resty_django.admin.chart_axes import time_axis
 from resty_django.admin.charts import Chart, Series, sparkline
 from resty_django.admin.formatting import number
-from resty_django.admin.statistics import Key, OutageView, why
+from resty_django.admin.statistics import KeyView, OutageView, why
 from resty_django.admin.tables import Listing, listing
-from resty_django.minute_series.records import History, Span
+from resty_django.minute_series.records import CountHistory, PeriodCounts
 from resty_django.minute_series.top_keys import FrequentKey
 
 from ..facts import facts
 from ..statistics.reporter import Totals, stats
 from ..stores import circuit_breaker
-from .columns import REFUSED_KEYS
-
-OUTCOMES: Final = {
-    "passed": gettext_lazy("Passed"),
-    "delayed": gettext_lazy("Delayed"),
-    "refused": gettext_lazy("Refused"),
-    "shadowed": gettext_lazy("Would have been refused"),
-}
-"""The parts of a bar, the highest first, so that even a few refusals are visible at the bottom."""
+from .columns import REFUSED_KEY_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,7 @@ class RefusedKey:
 
     @classmethod
     def of(cls, entry: FrequentKey) -> RefusedKey:
-        key = Key.of(entry.key)
+        key = KeyView.of(entry.key)
         shortened = entry.key.endswith("…")
         count = number(entry.times)
         if entry.error:
@@ -60,11 +50,11 @@ class RefusedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class LimitFigures:
     """The decisions under one name. `error`: the reason if the store does not answer, else ""."""
 
     name: str
-    history: History[Totals] = field(default_factory=lambda: History(None, Totals(), 0.0))
+    history: CountHistory[Totals] = field(default_factory=lambda: CountHistory(None, Totals(), 0.0))
     top: Sequence[RefusedKey] = ()
     error: str = ""
 
@@ -93,7 +83,7 @@ class Figures:
         return Chart(
             _("Decisions"),
             series_of(self.history.minutes),
-            time_axis([minute.start for minute in self.history.minutes], MINUTE),
+            time_axis([minute.start for minute in self.history.minutes], "minute"),
             y_label=_("decisions per minute"),
             summary=self.words,
             table_label=_("By minute"),
@@ -105,7 +95,7 @@ class Figures:
         return Chart(
             _("Decisions"),
             series_of(self.history.hours),
-            time_axis([hour.start for hour in self.history.hours], HOUR),
+            time_axis([hour.start for hour in self.history.hours], "hour"),
             y_label=_("decisions per hour"),
             summary=in_words(self.history.days),
             table_label=_("By hour"),
@@ -117,20 +107,20 @@ class Figures:
         return in_words(self.hour)
 
 
-def figures(names: Sequence[str], *, top: bool = False) -> list[Figures]:
+def figures(names: Sequence[str], *, top: bool = False) -> list[LimitFigures]:
     """Return the figures of several names; `top`: with the most refused keys. Never raise."""
     try:
         return [
-            Figures(name, history, [RefusedKey.of(entry) for entry in stats.top(name)] if top else ())
+            LimitFigures(name, history, [RefusedKey.of(entry) for entry in stats.top(name)] if top else ())
             for name, history in facts(names).histories.items()
         ]
     except Exception as fault:  # settings without the dictionary, a store that is down, foreign data
-        return [Figures(name, error=why(fault)) for name in names]
+        return [LimitFigures(name, error=why(fault)) for name in names]
 
 
-def refused_keys(request: HttpRequest, figures: Figures) -> Listing[RefusedKey]:
+def refused_keys(request: HttpRequest, figures: LimitFigures) -> Listing[RefusedKey]:
     """Return the most refused keys, sorted by the URL parameter `o-keys`."""
-    return listing(request, REFUSED_KEYS, figures.top, name="keys", find="", default="-refused")
+    return listing(request, REFUSED_KEY_COLUMNS, figures.top, name="keys", find="", default="-refused")
 
 
 def outages() -> list[OutageView]:
@@ -149,7 +139,12 @@ def in_digits(totals: Totals) -> dict[str, str]:
     return {kind: number(count) for kind, count in totals._asdict().items()}
 
 
-def series_of(spans: Sequence[Span[Totals]]) -> list[Series]:
-    return [
-        Series(kind, str(label), [getattr(span.counts, kind) for span in spans]) for kind, label in OUTCOMES.items()
-    ]
+def series_of(periods: Sequence[PeriodCounts[Totals]]) -> list[Series]:
+    """Return the parts of the bars, the highest first, so that even a few refusals are visible at the bottom."""
+    labels = {
+        "passed": _("Passed"),
+        "delayed": _("Delayed"),
+        "refused": _("Refused"),
+        "shadowed": _("Would have been refused"),
+    }
+    return [Series(kind, label, [getattr(period.counts, kind) for period in periods]) for kind, label in labels.items()]

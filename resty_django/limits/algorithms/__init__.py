@@ -1,60 +1,69 @@
-"""The algorithms: pure functions of a key's state, the time and a limiter's numbers, independent of the store.
+"""The algorithms: pure functions of a key's state, the time and a limiter's configuration, independent of the store.
 
-Each module has
+You can read each module alone. All have the same parts, in this order:
 
-- `incoming(state, now, numbers, cost, commit)`: decide on a request, and record it if `commit`;
-- `uncommit(state, now, numbers, cost)` and others with these arguments: undo a request, leave, take;
-- `decide(numbers, cost, commit, ...)`: build the `Decision` from values computed from the state. The Lua scripts
-  compute and send the same values, so both engines share this function.
+- the formulas, and where they come from;
+- a configuration: the numbers of a limiter, in the units of the formulas;
+- a state: the values stored for a key, with `read` and `write`, which convert them from and to bytes;
+- `can_pass(config, cost)`: whether a request of that cost can pass at any time;
+- `incoming(data, now, config, cost, commit)`: decide on a request, and record it if `commit`;
+- `decide(config, cost, commit, ...)`: build the `Decision` from values computed from the state. The Lua scripts compute
+  and send the same values, so both engines share this function;
+- `uncommit(data, now, config, cost)`, and others with these arguments: undo a request, leave, take.
 
-`state` is bytes, None if the key is new; `now` is whole milliseconds. The first two return an `Outcome`: the new
-state (None: write nothing), seconds for which it is kept (0: indefinitely, None: as before), and the result.
-
-The first `FRAME` bytes of a state belong to the store. A new state copies them from the old one, or has any bytes
-there. So a store with a header before each state does not have to remove and add it.
-
-All modules have the same parts: the layout of the state, `Numbers`, `incoming` (the fast path: one call, and
-`decision_from` instead of the classmethods of `Decision`), `decide`, `uncommit`, and `_read`, which raises
-`ForeignData` for bytes of another layout.
+`data` are the bytes of the state, None if the key is new; `now` is whole milliseconds. Functions that may change the
+state return an `Outcome`. Those that read it raise `ForeignData` for bytes of another layout, whose length differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from ..decision import Decision
+from ..errors import ForeignData
 
 FRAME: Final = 34
-"""The size in bytes of the header that a shared dictionary in LMDB stores with each item."""
+"""The size in bytes of the header of an item in LMDB, with which each state begins.
+
+It belongs to the store: a new state copies it from the old one, or begins with any bytes. So a store that has it need
+not remove it from each state and add it again.
+"""
+KEEP_SLOT_MS: Final = 2**16
+"""Only the first request in each slot of this length updates how long the store keeps the state of a bucket."""
 
 R = TypeVar("R")
 
 Outcome = tuple[bytes | None, float | None, R]
-Decided = Outcome[Decision]
+"""The new state (None: write nothing), seconds for which it is kept (0: indefinitely, None: as before), the result."""
 
 
-class Operation(NamedTuple):
-    """An operation on a key: a pure function, and the name of the function in the algorithm's Lua script.
+class StateOperation(Struct, frozen=True):
+    """An operation on the state of a key: a pure function, and its name in the algorithm's Lua script.
 
     `flag`: whether its result is True or None; a script returns 1 for True.
     """
 
-    pure: Callable[[bytes | None, int, Any, Any], Outcome[Any]]
+    pure: Callable[[bytes | None, int, Any, int], Outcome[float | None]]
     lua: str
     flag: bool = False
 
 
-class Algorithm(NamedTuple):
-    """The parts of a module of this package, and the name of its Lua script."""
+class Algorithm(Struct, frozen=True):
+    """The functions of a module of this package, and the name of its Lua script."""
 
     lua: str
-    incoming: Callable[[bytes | None, int, Any, Any, bool], Decided]
+    incoming: Callable[[bytes | None, int, Any, int, bool], Outcome[Decision]]
     decide: Callable[..., Decision]
-    sent: Callable[..., bytes]
-    measured: Callable[[bytes], tuple[Any, ...]]
-    passable: Callable[[Any, Any], bool]
-    uncommit: Operation
+    can_pass: Callable[[Any, int], bool]
+    uncommit: StateOperation
 
 
-__all__ = ["FRAME", "Algorithm", "Decided", "Operation", "Outcome"]
+def foreign_data(expected: str) -> ForeignData:
+    """Return the error for a state with another layout."""
+    return ForeignData(f"shdict abused by other users: the key holds no {expected}.")
+
+
+__all__ = ["FRAME", "KEEP_SLOT_MS", "Algorithm", "Outcome", "StateOperation", "foreign_data"]

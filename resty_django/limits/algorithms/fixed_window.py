@@ -4,92 +4,87 @@
     allowed = remaining >= 0
     reset_after = retry_after = end - now
 
-A recorded request counts even if it is refused. The state: the number used, which may be above the limit or negative,
-and the end of the window. If a window would end later than one that begins now, its length was changed or the clock
-went back: it restarts with the number used, which is reduced if necessary so that the request passes.
+A recorded request counts even if it is refused, as in lua-resty-limit-traffic's `resty.limit.count`, so the number used
+may be above the limit; it is negative after an `uncommit` of more. If a window would end later than one that begins
+now, its length was changed or the clock went back: it restarts with the number used, which is reduced if necessary so
+that the request passes.
 """
 
 from __future__ import annotations
 
-from struct import Struct, error
-from typing import Final, NamedTuple
+import struct
 
-from ..decision import Decision, decision_from
-from ..errors import ForeignData
-from . import FRAME, Decided, Outcome
+from msgspec import Struct
 
-LAYOUT: Final = "qqx"
-SENT: Final = Struct("<5d")
-"""To the script: the time (0: the server's), whether to record, the cost, the numbers."""
-MEASURED: Final = Struct("<dd")
-"""From the script, for a request: the number left after it, milliseconds until the window ends (0: none has begun)."""
-
-SPARE: Final = 1.0
-"""Additional seconds for which a store keeps a state after the end of its window, which is in the state."""
-FOREIGN: Final = "shdict abused by other users: the key holds no fixed window."
-
-_pack = Struct(f"<{FRAME}s{LAYOUT}").pack
-_unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
+from ..decision import Decision
+from . import FRAME, Outcome, foreign_data
 
 
-class Numbers(NamedTuple):
-    """`window` in milliseconds."""
+class WindowConfig(Struct, frozen=True, gc=False):
+    """The numbers of a fixed or a sliding window."""
 
     limit: int
+    """Requests per window."""
     window: int
+    """Milliseconds."""
 
 
-def passable(numbers: Numbers, cost: int) -> bool:
-    """Return whether a request of that cost can pass at any time."""
-    return cost <= numbers.limit
+class FixedWindowState(Struct, gc=False):
+    """What is stored for a key."""
+
+    used: int
+    """The number of requests in the window."""
+    end: int
+    """The time at which the window ends."""
 
 
-def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit: bool) -> Decided:
-    limit, window = numbers
-    ttl = None
-    end = now
-    if state is not None:
-        try:
-            used, end = _unpack(state)
-        except (error, TypeError):
-            raise ForeignData(FOREIGN) from None
-    if end <= now:
-        used, end, ttl = 0, now + window if commit else now, window / 1000 + SPARE
-    elif end - now > window:
-        used, end, ttl = min(used, limit - cost), now + window, window / 1000 + SPARE
-    used += cost
-    remaining = limit - used
-    if not commit:
-        return None, None, decide(numbers, cost, False, remaining, end - now)
-    new_state = _pack(state or b"", used, end)
-    if remaining < 0:
-        return new_state, ttl, decide(numbers, cost, True, remaining, end - now)
-    return new_state, ttl, decision_from((True, 0.0, remaining, limit, remaining, (end - now) / 1000, 0.0, False, ""))
+_pack = struct.Struct(f"<{FRAME}sqqx").pack
+_unpack = struct.Struct(f"<{FRAME}xqqx").unpack
 
 
-def decide(numbers: Numbers, cost: int, commit: bool, after: float, until: float) -> Decision:
-    after = int(after)
-    reset = until / 1000
-    if after >= 0:
-        available = after if commit else after + cost
-        return Decision.passed(state=after, limit=numbers.limit, remaining=available, reset_after=reset)
-    available = 0 if commit else max(after + cost, 0)
-    return Decision.refused(limit=numbers.limit, remaining=available, reset_after=reset, retry_after=reset)
-
-
-def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[int]:
-    """Take back `cost` requests. The result is the number left, or the limit if no window has begun."""
-    if state is None:
-        return None, None, numbers.limit
-    used, end = _read(state)
-    if end <= now:
-        return None, None, numbers.limit
-    used -= cost
-    return _pack(state, used, end), None, numbers.limit - used
-
-
-def _read(state: bytes) -> tuple[int, int]:
+def _read(data: bytes) -> FixedWindowState:
     try:
-        return _unpack(state)
-    except (error, TypeError):
-        raise ForeignData(FOREIGN) from None
+        return FixedWindowState(*_unpack(data))
+    except (struct.error, TypeError):
+        raise foreign_data("fixed window") from None
+
+
+def can_pass(config: WindowConfig, cost: int) -> bool:
+    """Return whether a request of that cost can pass at any time."""
+    return cost <= config.limit
+
+
+def incoming(data: bytes | None, now: int, config: WindowConfig, cost: int, commit: bool) -> Outcome[Decision]:
+    state = FixedWindowState(0, now) if data is None else _read(data)
+    ttl = None
+    if state.end <= now:
+        state.used, state.end = 0, now + config.window if commit else now
+        ttl = config.window / 1000 + 1  # a second more than needed: the state itself says when it ends
+    elif state.end - now > config.window:
+        state.used, state.end = min(state.used, config.limit - cost), now + config.window
+        ttl = config.window / 1000 + 1
+    state.used += cost
+    decision = decide(config, cost, commit, config.limit - state.used, state.end - now)
+    return (_pack(data or b"", state.used, state.end), ttl, decision) if commit else (None, None, decision)
+
+
+def decide(config: WindowConfig, cost: int, commit: bool, after: int, until: int) -> Decision:
+    """Return the decision on a request.
+
+    `after`: the number left after it. `until`: milliseconds until the window ends (0: none has begun).
+    """
+    reset_after = until / 1000
+    if after >= 0:
+        remaining = after if commit else after + cost
+        return Decision.passed(state=after, limit=config.limit, remaining=remaining, reset_after=reset_after)
+    remaining = 0 if commit else max(after + cost, 0)
+    return Decision.refused(limit=config.limit, remaining=remaining, reset_after=reset_after, retry_after=reset_after)
+
+
+def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> Outcome[int]:
+    """Take back `cost` requests. The result is the number left, or the limit if no window has begun."""
+    state = FixedWindowState(0, now) if data is None else _read(data)
+    if state.end <= now:
+        return None, None, config.limit
+    state.used -= cost
+    return _pack(data or b"", state.used, state.end), None, config.limit - state.used

@@ -8,8 +8,8 @@ units, and is refused if the bucket would then contain more than `burst`:
     delay = excess / rate                                              seconds until the units before it have drained
     retry_after = (excess - burst) / rate                              rounded up to a millisecond
 
-The first request of a key finds an empty bucket and adds nothing, as in lua-resty-limit-traffic. The state: excess,
-and the time of the last request.
+These are the formulas of nginx's `ngx_http_limit_req_module`. The first request of a key finds an empty bucket and adds
+nothing, as in lua-resty-limit-traffic.
 
 A stored excess above `burst` comes from a limit that was higher; it counts as `burst`. If the clock went back, a
 request that would have to wait longer than the bucket takes to drain passes as the last one of the queue, so that later
@@ -19,126 +19,131 @@ requests are decided by the current time.
 from __future__ import annotations
 
 import math
-from struct import Struct, error
-from typing import Final, NamedTuple
+import struct
 
-from ..decision import Decision, decision_from
-from ..errors import ForeignData
-from . import FRAME, Decided, Outcome
+from msgspec import Struct
 
-LAYOUT: Final = "qq"
-"""Excess in whole units, milliseconds. The length of a state identifies its algorithm."""
-SENT: Final = Struct("<10d")
-"""To the script: the time (0: the server's), whether to record, the cost, the numbers."""
-MEASURED: Final = Struct("<d")
-"""From the script, for a request: the excess including it."""
-SLOT: Final = 2**16
-"""Milliseconds of a time slot; only the first request in each slot updates how long the store keeps the state."""
-FOREIGN: Final = "shdict abused by other users: the key holds no leaky bucket."
-
-_pack = Struct(f"<{FRAME}s{LAYOUT}").pack
-_unpack = Struct(f"<{FRAME}x{LAYOUT}").unpack
+from ..decision import Decision
+from . import FRAME, KEEP_SLOT_MS, Outcome, foreign_data
 
 
-class Numbers(NamedTuple):
-    """`rate` in units per second, `burst` in units, `room`: `burst` without a fraction, `limit` as clients see it.
-
-    `clamp`: treat a clock that went back as stopped. `keep`: seconds for which a state is kept (0: indefinitely).
-    `spare`: units that drain in any case before a state expires whose `keep` was set in the same slot, by a limiter
-    with any rate.
-    """
+class LeakyBucketConfig(Struct, frozen=True, gc=False):
+    """The numbers of a leaky bucket."""
 
     rate: float
+    """Units per second."""
     burst: float
-    room: int
+    """Units."""
+    whole_burst: int
+    """`burst` without a fraction."""
     limit: int
+    """The limit as clients see it, in requests."""
     clamp: bool
+    """Whether a clock that went back counts as stopped."""
     keep: float
-    spare: float
+    """Seconds for which a state is kept (0: indefinitely)."""
+    keep_units: float
+    """The maximum excess of a state that expires late enough if the expiry was set by another request in the same
+    `KEEP_SLOT_MS`, by a limiter with any rate."""
 
 
-def passable(numbers: Numbers, cost: int) -> bool:
-    """Return whether a request of that cost can pass at any time: the first one always does."""
+class LeakyBucketState(Struct, gc=False):
+    """What is stored for a key."""
+
+    excess: int
+    """Units in the bucket after the last request."""
+    last: int
+    """The time of the last request."""
+
+
+_pack = struct.Struct(f"<{FRAME}sqq").pack
+_unpack = struct.Struct(f"<{FRAME}xqq").unpack
+
+
+def _read(data: bytes) -> LeakyBucketState:
+    try:
+        return LeakyBucketState(*_unpack(data))
+    except (struct.error, TypeError):
+        raise foreign_data("leaky bucket") from None
+
+
+def can_pass(config: LeakyBucketConfig, cost: int) -> bool:
+    """Return True: the first request of a key always passes."""
     return True
 
 
-def incoming(state: bytes | None, now: int, numbers: Numbers, cost: int, commit: bool) -> Decided:
-    rate, burst, room, limit, _, ttl, spare = numbers
-    excess = 0.0
-    if state is not None:
-        try:
-            stored, last = _unpack(state)
-        except (error, TypeError):
-            raise ForeignData(FOREIGN) from None
-        if stored > room:
-            stored = room
-        elapsed = now - last
-        if elapsed >= 0:
-            excess = stored - rate * elapsed / 1000 + 1000 * cost
-            if excess < 0.0:
-                excess = 0.0
-        else:
-            excess, now = _set_back(numbers, stored, last, now, cost)
-    if not commit or excess > burst:
-        return None, None, decide(numbers, cost, commit, excess)
-    units, full = int(excess), excess + 1000.0
-    decision = decision_from(
-        (True, excess / rate, excess / 1000.0, limit, (room - units) // 1000, full / rate, 0.0, False, "")
-    )
-    if state is None:
-        return _pack(b"", units, now), ttl, decision
-    # Times in one slot differ only in bits below SLOT, a power of two; times across a boundary differ in a higher bit.
-    return _pack(state, units, now), None if full <= spare and now ^ last < SLOT else ttl, decision
-
-
-def _set_back(numbers: Numbers, stored: int, last: int, now: int, cost: int) -> tuple[float, int]:
-    """Return the excess including a request from before the last one, and the time to record for it."""
-    rate, burst, _, _, clamp, _, _ = numbers
-    drained = rate * (last - now) / 1000
-    capacity = burst + 1000
-    if clamp:
-        excess, at = float(stored + 1000 * cost), now if drained > capacity else last
+def incoming(data: bytes | None, now: int, config: LeakyBucketConfig, cost: int, commit: bool) -> Outcome[Decision]:
+    if data is None:
+        decision = decide(config, cost, commit, 0.0)
+        return (_pack(b"", 0, now), config.keep, decision) if commit else (None, None, decision)
+    state = _read(data)
+    if state.excess > config.whole_burst:
+        state.excess = config.whole_burst
+    last = now
+    elapsed = now - state.last
+    if elapsed >= 0:
+        excess = state.excess - config.rate * elapsed / 1000 + 1000 * cost
+        if excess < 0.0:
+            excess = 0.0
     else:
-        excess, at = max(stored - drained + 1000 * cost, 0.0), now
-    if excess <= burst:
-        return excess, at
-    excess = stored + drained + 1000 * cost
-    if excess - burst > max(capacity, 1000 * cost):
-        return float(burst), now
-    return excess, at
+        excess, last = _after_set_back(state, now, config, cost)
+    decision = decide(config, cost, commit, excess)
+    if not commit or not decision.allowed:
+        return None, None, decision
+    expires_in_time = excess + 1000 <= config.keep_units and last // KEEP_SLOT_MS == state.last // KEEP_SLOT_MS
+    return _pack(data, int(excess), last), None if expires_in_time else config.keep, decision
 
 
-def decide(numbers: Numbers, cost: int, commit: bool, excess: float) -> Decision:
-    rate, burst, room, limit, _, _, _ = numbers
-    if commit and excess <= burst:
+def _after_set_back(state: LeakyBucketState, now: int, config: LeakyBucketConfig, cost: int) -> tuple[float, int]:
+    """Return the excess including a request from before the last one, and the time to record for it."""
+    drained = config.rate * (state.last - now) / 1000
+    capacity = config.burst + 1000
+    if config.clamp:
+        excess, last = float(state.excess + 1000 * cost), now if drained > capacity else state.last
+    else:
+        excess, last = max(state.excess - drained + 1000 * cost, 0.0), now
+    if excess <= config.burst:
+        return excess, last
+    excess = state.excess + drained + 1000 * cost
+    if excess - config.burst > max(capacity, 1000 * cost):
+        return float(config.burst), now
+    return excess, last
+
+
+def decide(config: LeakyBucketConfig, cost: int, commit: bool, excess: float) -> Decision:
+    """Return the decision on a request; `excess`: units including it."""
+    allowed = excess <= config.burst
+    if commit and allowed:
         return Decision.delayed(
-            delay=excess / rate,
+            delay=excess / config.rate,
             state=excess / 1000,
-            limit=limit,
-            remaining=(room - int(excess)) // 1000,
-            reset_after=(excess + 1000) / rate,
+            limit=config.limit,
+            remaining=(config.whole_burst - int(excess)) // 1000,
+            reset_after=(excess + 1000) / config.rate,
         )
-    before = max(excess - 1000 * (cost - 1), 0.0)  # for a request of cost 1 instead
-    remaining = 1 + (room - int(before)) // 1000 if before <= burst else 0
-    reset = before / rate
-    if excess <= burst:
+    # Nothing is recorded: report what a request of cost 1 would find.
+    before = max(excess - 1000 * (cost - 1), 0.0)
+    remaining = 1 + (config.whole_burst - int(before)) // 1000 if before <= config.burst else 0
+    if allowed:
         return Decision.delayed(
-            delay=excess / rate, state=excess / 1000, limit=limit, remaining=remaining, reset_after=reset
+            delay=excess / config.rate,
+            state=excess / 1000,
+            limit=config.limit,
+            remaining=remaining,
+            reset_after=before / config.rate,
         )
-    retry = math.ceil((excess - burst) * 1000 / rate) / 1000
-    return decision_from((False, 0.0, None, limit, remaining, reset, retry, False, ""))
+    return Decision.refused(
+        limit=config.limit,
+        remaining=remaining,
+        reset_after=before / config.rate,
+        retry_after=math.ceil((excess - config.burst) * 1000 / config.rate) / 1000,
+    )
 
 
-def uncommit(state: bytes | None, now: int, numbers: Numbers, cost: int) -> Outcome[bool | None]:
+def uncommit(data: bytes | None, now: int, config: LeakyBucketConfig, cost: int) -> Outcome[bool | None]:
     """Remove the units that the request added, down to 0. The result is True, or None if the key is new."""
-    if state is None:
+    if data is None:
         return None, None, None
-    excess, last = _read(state)
-    return _pack(state, max(min(excess, numbers.room) - 1000 * cost, 0), last), None, True
-
-
-def _read(state: bytes) -> tuple[int, int]:
-    try:
-        return _unpack(state)
-    except (error, TypeError):
-        raise ForeignData(FOREIGN) from None
+    state = _read(data)
+    excess = max(min(state.excess, config.whole_burst) - 1000 * cost, 0)
+    return _pack(data, excess, state.last), None, True

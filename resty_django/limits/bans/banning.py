@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from resty_django.conf import conf
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import SharedDictError
+from resty_django.shdict import SharedDict, SharedDictError
 from resty_django.text.localized import grouped
 
 from ..decision import Decision
@@ -17,13 +18,12 @@ from ..errors import StoreFailed
 from ..limiters.descriptions import duration
 from ..limiters.rate import FixedWindow
 from ..specs.ban import BanRule
-from ..statistics.catalog import BAN, add_limit, series_name
+from ..statistics.catalog import LimitKind, add_limit, series_name
 from ..statistics.reporter import stats
-from ..stores.circuit_breaker import PAUSE
+from ..stores import LocalStore
+from ..stores.circuit_breaker import BYPASS_SECONDS
 from . import registry
 from .registry import Ban
-
-_PASSED: Final = Decision.passed(limit=0, remaining=0)
 
 
 class Banning:
@@ -40,18 +40,30 @@ class Banning:
         name: str,
         *,
         prefix: str,
-        store: Any = None,
+        store: str | SharedDict | LocalStore | None = None,
         on_error: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.rule = rule
         self.name = name
         self.prefix = prefix
-        self._series = series_name(BAN, name)
+        self._series = series_name(LimitKind.BAN, name)
         self._on_error = on_error
         self._clock = clock
         self._counter = FixedWindow(
             rule.after, rule.within, prefix=f"bans:{prefix}", name=name, store=store, on_error=on_error, clock=clock
+        )
+
+    @classmethod
+    def of_limiter(cls, rule: BanRule, name: str, limiter: Any) -> Banning:
+        """Return the bans by a limiter: its refusals are counted in its store."""
+        return cls(
+            rule,
+            name,
+            prefix=limiter.prefix,
+            store=limiter._store,
+            on_error=limiter._on_error,
+            clock=limiter.clock,
         )
 
     def describe(self) -> str:
@@ -69,11 +81,12 @@ class Banning:
 
     def list_in_catalog(self, location: str) -> None:
         """List the bans in the catalog. `location`: a dotted name in the code."""
-        add_limit(BAN, self.name, self, location)
+        add_limit(LimitKind.BAN, self.name, self, location)
 
-    def record(self, key: str, refusal: Decision | None, request: Any = None) -> None:
+    def record(self, key: str, refusal: Decision | None, request: HttpRequest | None = None) -> None:
         """Count a request of a key. `refusal`: the decision if the key is banned."""
-        stats.record(self._series, key, _PASSED if refusal is None else refusal, request=request)
+        decision = Decision.passed(limit=0, remaining=0) if refusal is None else refusal
+        stats.record(self._series, key, decision, request=request)
 
     @property
     def on_error(self) -> str:
@@ -142,5 +155,5 @@ class Banning:
     def _without_store(self, limit: int) -> Decision | None:
         """Return the decision while the dictionary cannot be used."""
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         return None

@@ -26,13 +26,12 @@ log = logger("resty_django.limits")
 
 ALL_LIMITS: Final = ""
 """The `limit` of a ban that applies to every limit with bans, and to log-ins."""
-PREFIX: Final = "ban:"
-NOT_STORED: Final = "bans:not-stored"
+BAN_PREFIX: Final = "ban:"
+"""The names of bans in the dictionary begin with this."""
+NOT_STORED_KEY: Final = "bans:not-stored"
 """The key in the dictionary for limits with the count of bans that were not stored for lack of space."""
-BATCH: Final = 500
-"""The number of bans that are read together."""
-LONGEST_KEY: Final = 1000
-LONGEST_REASON: Final = 200
+BANS_PER_READ: Final = 500
+MAX_REASON_CHARACTERS: Final = 200
 
 
 class Ban(NamedTuple):
@@ -60,7 +59,7 @@ def name_of(limit: str, key: str) -> str:
 
     The length keeps names of different limits apart.
     """
-    return f"{PREFIX}{len(limit)}:{limit}:{counted_key(limit, key)}"
+    return f"{BAN_PREFIX}{len(limit)}:{limit}:{counted_key(limit, key)}"
 
 
 def dictionary() -> Any:
@@ -80,11 +79,11 @@ def now() -> float:
 
 def finding(limit: str, key: str, at: float) -> Steps[Ban | None]:
     """Find the ban of a key in force: by this limit or by all, whichever ends later. Raise `SharedDictError`."""
-    bans, own, general = dictionary(), name_of(limit, key), name_of(ALL_LIMITS, key)
+    bans, by_limit, by_all = dictionary(), name_of(limit, key), name_of(ALL_LIMITS, key)
     if STORES[conf.limits.ban_store].waits:  # one call over the network
-        values = (yield Step(bans.get_many, bans.aget_many, ([own, general],))).values()
+        values = (yield Step(bans.get_many, bans.aget_many, ([by_limit, by_all],))).values()
     else:
-        values = bans.get(own), bans.get(general)
+        values = bans.get(by_limit), bans.get(by_all)
     in_force = None
     for value in values:
         ban = _ban(value)
@@ -124,10 +123,10 @@ def banning(limit: str, key: str, rule: BanRule, at: float, reason: str) -> Step
 def adding(key: str, for_: Duration, reason: str, limit: str) -> Steps[Ban]:
     if not isinstance(key, str) or not key:
         raise ValueError(f"key of a ban must be a string that is not empty, not {key!r}.")
-    if len(key) > LONGEST_KEY:
-        raise ValueError(f"key of a ban must have at most {LONGEST_KEY} characters, not {len(key)}.")
-    if len(reason) > LONGEST_REASON:
-        raise ValueError(f"reason of a ban must have at most {LONGEST_REASON} characters, not {len(reason)}.")
+    if len(key) > 1000:
+        raise ValueError(f"key of a ban must have at most 1000 characters, not {len(key)}.")
+    if len(reason) > MAX_REASON_CHARACTERS:
+        raise ValueError(f"reason of a ban must have at most {MAX_REASON_CHARACTERS} characters, not {len(reason)}.")
     length = parse_duration(for_)
     if not length > 0:
         raise ValueError(f"for_ of a ban must be longer than 0, not {for_!r}.")
@@ -156,7 +155,7 @@ async def aadd(key: str, for_: Duration, reason: str = "", limit: str = ALL_LIMI
 
 def read(name: str) -> Ban | None:
     """Return the stored ban with this name in the dictionary, or None. Raise `SharedDictError`."""
-    return _ban(dictionary().get(name)) if name.startswith(PREFIX) else None
+    return _ban(dictionary().get(name)) if name.startswith(BAN_PREFIX) else None
 
 
 def lift(key: str, limit: str | None = None) -> int:
@@ -177,8 +176,8 @@ def in_force(names: Iterable[tuple[str, str]]) -> list[Ban]:
     """Return the bans in force among these pairs of limit and key. Raise `SharedDictError`."""
     at, bans, stored = now(), dictionary(), []
     own_names = [name_of(limit, key) for limit, key in names]
-    for start in range(0, len(own_names), BATCH):
-        values = bans.get_many(own_names[start : start + BATCH], on_error=_ignored)
+    for start in range(0, len(own_names), BANS_PER_READ):
+        values = bans.get_many(own_names[start : start + BANS_PER_READ], on_error=_ignored)
         stored += [ban for value in values.values() if (ban := _ban(value)) is not None]
     return [ban for ban in stored if ban.until > at]
 
@@ -191,14 +190,14 @@ def current_bans() -> list[Ban]:
 
 def count_not_stored() -> int:
     """Return the count of bans that were not stored for lack of space. Raise `SharedDictError`."""
-    count = shdicts[conf.limits.store].get(NOT_STORED, 0)
+    count = shdicts[conf.limits.store].get(NOT_STORED_KEY, 0)
     return count if isinstance(count, int) else 0
 
 
 def _stored() -> Iterator[Ban]:
     """Yield all stored bans, also those that have ended but are remembered."""
     bans = dictionary()
-    for name in dict.fromkeys(bans.iter_keys(f"{PREFIX}*")):
+    for name in dict.fromkeys(bans.iter_keys(f"{BAN_PREFIX}*")):
         with suppress(SharedDictError):  # the key holds data of another kind
             ban = _ban(bans.get(name))
             if ban is not None:
@@ -217,7 +216,7 @@ def _storing(ban: Ban, ttl: float) -> Steps[bool]:
         )
         counts = shdicts[conf.limits.store]
         with suppress(SharedDictError):
-            yield Step(counts.incr, counts.aincr, (NOT_STORED, 1, 0))
+            yield Step(counts.incr, counts.aincr, (NOT_STORED_KEY, 1, 0))
         return False
     return True
 

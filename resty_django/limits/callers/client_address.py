@@ -17,20 +17,12 @@ from typing import Any, Final, TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-UNIX: Final = "unix"
-"""The entry of the trusted proxies for connections through a Unix socket, which have no address."""
 UNIX_ADDRESS: Final = "unix:"
-"""The address of such a connection as nginx (`$remote_addr`) and Unit write it."""
-NAT64: Final = int(IPv6Address("64:ff9b::")) >> 32
-"""The first 96 bits of the IPv6 addresses of IPv4 clients behind a translator (RFC 6052)."""
-
-REMEMBERED: Final = 4096
-"""The maximum number of cached parsed addresses."""
-LONGEST_ENTRY: Final = 100
-"""The maximum number of characters of an address in a header."""
+"""The address of a connection through a Unix socket, as nginx (`$remote_addr`) and Unit write it."""
+MAX_CACHED_ADDRESSES: Final = 4096
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(MAX_CACHED_ADDRESSES)
 def parse_address(text: str) -> Address | None:
     """Parse an address with or without brackets, port and zone. Return None for anything else.
 
@@ -56,7 +48,7 @@ def parse_address(text: str) -> Address | None:
 
 def as_ipv4(address: Address) -> Address:
     """Return the IPv4 address of a client behind NAT64, whose last 32 bits it is; any other address unchanged."""
-    if isinstance(address, IPv6Address) and int(address) >> 32 == NAT64:
+    if isinstance(address, IPv6Address) and int(address) >> 32 == 0x64FF9B << 64:  # 64:ff9b::/96 (RFC 6052)
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return address
 
@@ -75,7 +67,7 @@ class Networks:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._networks = tuple(parse_network(text) for text in texts)
-        self._has = lru_cache(REMEMBERED)(self._look)
+        self._has = lru_cache(MAX_CACHED_ADDRESSES)(self._look)
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -108,18 +100,18 @@ class ClientResolver:
 
     def __init__(self, proxies: Iterable[str] = (), header: str = "X-Forwarded-For", ipv6_prefix: int = 64) -> None:
         texts = tuple(proxies)
-        self._unix = UNIX in texts
-        self._proxies = Networks(text for text in texts if text != UNIX)
+        self._unix = "unix" in texts
+        self._proxies = Networks(text for text in texts if text != "unix")
         self._header = f"HTTP_{header.upper().replace('-', '_')}"
         self._rfc7239 = self._header == "HTTP_FORWARDED"
         self._scope_header = header.lower().replace("_", "-").encode("latin-1")
         self._shift = 128 - ipv6_prefix
         self._suffix = f"/{ipv6_prefix}"
-        self.name_of = lru_cache(REMEMBERED)(self._name_of)
-        self.direct_name_of = None if texts else lru_cache(REMEMBERED)(self._direct_name_of)
+        self.name_of = lru_cache(MAX_CACHED_ADDRESSES)(self._name_of)
+        self.direct_name_of = None if texts else lru_cache(MAX_CACHED_ADDRESSES)(self._direct_name_of)
         """Returns `name` for `REMOTE_ADDR`; None if there are proxies."""
 
-    def address(self, meta: Mapping[str, Any]) -> Address | None:
+    def address(self, meta: Mapping[str, str]) -> Address | None:
         """Return the client's address, or None for a Unix socket that is not trusted or has no address."""
         text = meta.get("REMOTE_ADDR") or ""
         text = "" if text == UNIX_ADDRESS else text
@@ -129,7 +121,7 @@ class ClientResolver:
         for entry in self._entries(meta):
             if self._unix and entry.strip() == UNIX_ADDRESS:
                 continue
-            address = parse_address(entry) if len(entry) <= LONGEST_ENTRY else None
+            address = parse_address(entry) if len(entry) <= 100 else None  # no address is longer
             if address is None:
                 break
             client = address
@@ -137,7 +129,7 @@ class ClientResolver:
                 break
         return client
 
-    def name(self, meta: Mapping[str, Any]) -> str:
+    def name(self, meta: Mapping[str, str]) -> str:
         """Return the client's name for keys: an IPv4 address, an IPv6 network ("2001:db8::/64"), or ""."""
         if self.direct_name_of:
             return self.direct_name_of(meta.get("REMOTE_ADDR") or "")
@@ -163,7 +155,7 @@ class ClientResolver:
             return str(address)
         return str(IPv6Address(int(address) >> self._shift << self._shift)) + self._suffix
 
-    def _entries(self, meta: Mapping[str, Any]) -> Iterator[str]:
+    def _entries(self, meta: Mapping[str, str]) -> Iterator[str]:
         """Yield the entries of the header from right to left.
 
         Split at every comma, even within quotes: an address has no comma, and a quote that a client leaves open must

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
+
+from django.http import HttpRequest
 
 from resty_django.callables import plain_function, plain_value
 from resty_django.users import user_of
 
 from . import request_settings
 from .client_address import Networks
+from .keys import RequestFunction
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 
@@ -26,7 +29,7 @@ class Exemption:
         self,
         networks: Iterable[str] = (),
         permissions: Iterable[str] = (),
-        function: Callable[[Any], object] | None = None,
+        function: RequestFunction[object] | None = None,
     ) -> None:
         self.networks = Networks(networks)
         self.permissions = tuple(permissions)
@@ -43,14 +46,14 @@ class Exemption:
         """Whether the user must be loaded first."""
         return bool(self.permissions)
 
-    def applies(self, request: Any) -> bool:
+    def applies(self, request: HttpRequest) -> bool:
         """Return whether the request is exempt. Load the user's permissions from the database, once per user."""
         if self._exempts(request):
             return True
         user = self._user(request)
         return user is not None and any(user.has_perm(name) for name in self.permissions)
 
-    async def aapplies(self, request: Any) -> bool:
+    async def aapplies(self, request: HttpRequest) -> bool:
         """Run `applies` without blocking the event loop. The user must be loaded already."""
         if self._exempts(request):
             return True
@@ -60,12 +63,12 @@ class Exemption:
                 return True
         return False
 
-    def _user(self, request: Any) -> Any:
+    def _user(self, request: HttpRequest) -> Any:
         return user_of(request, "exempt_permissions of a limit") if self.permissions else None
 
-    def _exempts(self, request: Any) -> bool:
+    def _exempts(self, request: HttpRequest) -> bool:
         """Return whether the request is exempt regardless of the permissions of its user."""
-        if self.networks and request_settings.current.clients.address(request.META) in self.networks:
+        if self.networks and request_settings.current().clients.address(request.META) in self.networks:
             return True
         return self.function is not None and bool(plain_value(self.function(request), "exempt of a limit"))
 

@@ -16,7 +16,7 @@ from .client_address import parse_address
 from .keys import MISSING, hashed, plain
 
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {"user": ("user",), "address": ("ip",)}
-"""The roles of keys of each kind, see `resty_django.limits.callers.keys.Key`."""
+"""The roles of keys of each kind, see `resty_django.limits.callers.keys.RequestKey`."""
 
 
 def roles_of(key_kind: str | None, title: str) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def stored_key(key: object, key_kind: str | None) -> str:
     if key_kind == "user":
         return plain(key)
     text = str(key)
-    name = request_settings.current.clients.name_of(parse_address(text.partition("/")[0]))
+    name = request_settings.current().clients.name_of(parse_address(text.partition("/")[0]))
     if name and ("/" not in text or text == name):
         return name
     return hashed(text) if text else MISSING

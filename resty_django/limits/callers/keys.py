@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from django.http import HttpRequest
 from django.utils.module_loading import import_string
@@ -25,13 +25,14 @@ from resty_django.users import load_user, user_of
 
 from . import request_settings
 
-Part: TypeAlias = Callable[[Any, Mapping[str, Any]], str | None]
-KeySpec: TypeAlias = "Key | str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]]"
+T = TypeVar("T")
+
+RequestFunction: TypeAlias = Callable[[Any], T]
+"""A function of a request: of an `HttpRequest`, or of the request that a framework such as DRF or Ninja passes on."""
+Part: TypeAlias = Callable[[HttpRequest, Mapping[str, object]], str | None]
+KeySpec: TypeAlias = "RequestKey | str | RequestFunction[object] | Sequence[str | RequestFunction[object]]"
 
 MISSING: Final = "-"
-LONGEST: Final = 64
-"""The maximum number of characters; longer values are replaced by a hash."""
-_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def plain(value: object) -> str:
@@ -39,7 +40,7 @@ def plain(value: object) -> str:
     text = value if type(value) is str else str(value)
     if not text:
         return MISSING
-    if len(text) <= LONGEST and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
+    if len(text) <= 64 and text.isprintable() and text != MISSING and text[0] != "~" and "|" not in text:
         return text
     return hashed(text)
 
@@ -54,7 +55,7 @@ def digest(value: object) -> str:
     return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()
 
 
-class Key:
+class RequestKey:
     """A function of a request that returns its key.
 
     `text`: the definition. `label`: the definition as clients see it. `needs_user`, `needs_session`: whether the user
@@ -77,16 +78,16 @@ class Key:
         """Return the key for a request and the arguments of its view, or None if the limit does not apply."""
 
     def __repr__(self) -> str:
-        return f"<Key {self.text}>"
+        return f"<RequestKey {self.text}>"
 
-    def __call__(self, request: Any, kwargs: Mapping[str, Any] | None = None) -> str | None:
+    def __call__(self, request: HttpRequest, kwargs: Mapping[str, object] | None = None) -> str | None:
         """Return the key like `of`; `kwargs` default to the arguments in the URL."""
         if kwargs is None:
             match = getattr(request, "resolver_match", None)
-            kwargs = match.kwargs if match is not None else _NOTHING
+            kwargs = match.kwargs if match is not None else {}
         return self.of(request, kwargs)
 
-    def _all(self, request: Any, kwargs: Mapping[str, Any]) -> str | None:
+    def _all(self, request: HttpRequest, kwargs: Mapping[str, object]) -> str | None:
         values = []
         for part_of in self._parts:
             value = part_of(request, kwargs)
@@ -96,20 +97,20 @@ class Key:
         return "|".join(values)
 
 
-def parse(text: str) -> Key:
+def parse(text: str) -> RequestKey:
     """Parse a key as entered by operators, without dotted paths. Raise `ValueError`."""
     return make(text, dotted=False)
 
 
-def make(spec: KeySpec, dotted: bool = True) -> Key:
+def make(spec: KeySpec, dotted: bool = True) -> RequestKey:
     """Return the key for a string, a callable, a dotted path (if `dotted`) or a sequence of these.
 
     Raise `ValueError` or `TypeError` if `spec` is not a key.
     """
-    if isinstance(spec, Key):
+    if isinstance(spec, RequestKey):
         return spec
     if isinstance(spec, str):
-        pieces: list[Any] = spec.split("+")
+        pieces: Sequence[str | RequestFunction[object]] = spec.split("+")
     elif callable(spec):
         pieces = [spec]
     else:
@@ -130,14 +131,14 @@ def make(spec: KeySpec, dotted: bool = True) -> Key:
             roles.append("")
         else:
             raise TypeError(f"The key of a limit must consist of strings and callables, not {piece!r}.")
-    return Key("+".join(texts), "+".join(labels), parts, frozenset(names), tuple(roles))
+    return RequestKey("+".join(texts), "+".join(labels), parts, frozenset(names), tuple(roles))
 
 
 def _role(text: str) -> str:
     return "choice" if text == "user_or_ip" or "|" in text else text.partition(":")[0]
 
 
-def _location(function: Any) -> str:
+def _location(function: object) -> str:
     """Return module, name and line of a callable, which are the same in all processes."""
     if not hasattr(function, "__qualname__"):
         function = type(function)
@@ -153,7 +154,7 @@ def _choice(text: str, dotted: bool, used: set[str]) -> Part:
         return _single(names[0], dotted)
     choices = [(f"{name}:", _single(name, dotted)) for name in names]
 
-    def first(request: Any, kwargs: Mapping[str, Any]) -> str | None:
+    def first(request: HttpRequest, kwargs: Mapping[str, object]) -> str | None:
         for name, part_of in choices:
             value = part_of(request, kwargs)
             if value is None or value != MISSING:
@@ -176,10 +177,10 @@ def _single(text: str, dotted: bool) -> Part:
     raise ValueError(f"{text!r} is not a key of a limit. {hint}")
 
 
-def _called(function: Callable[[Any], object]) -> Part:
+def _called(function: RequestFunction[object]) -> Part:
     plain_function(function, "The key of a limit")
 
-    def call(request: Any, kwargs: Mapping[str, Any]) -> str | None:
+    def call(request: HttpRequest, kwargs: Mapping[str, object]) -> str | None:
         value = plain_value(function(request), "The key of a limit")
         return None if value is None else plain(value)
 
@@ -190,7 +191,7 @@ def _imported(path: str) -> Part:
     """Import the callable on the first request, to avoid a circular import."""
     imported: list[Part] = []
 
-    def call(request: Any, kwargs: Mapping[str, Any]) -> str | None:
+    def call(request: HttpRequest, kwargs: Mapping[str, object]) -> str | None:
         if not imported:
             imported.append(_called(import_string(path)))
         return imported[0](request, kwargs)
@@ -198,8 +199,8 @@ def _imported(path: str) -> Part:
     return call
 
 
-def _ip(request: Any, kwargs: Mapping[str, Any]) -> str:
-    clients = request_settings.current.clients
+def _ip(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
+    clients = request_settings.current().clients
     direct_name_of = clients.direct_name_of
     if direct_name_of is None:
         return clients.name(request.META) or MISSING
@@ -215,31 +216,31 @@ def client_address(source: HttpRequest | Mapping[str, Any]) -> str:
 
         await limiter.ahit(client_address(self.scope))
     """
-    clients = request_settings.current.clients
+    clients = request_settings.current().clients
     return clients.name(clients.meta(source) if isinstance(source, Mapping) else source.META) or MISSING
 
 
-def _user(request: Any, kwargs: Mapping[str, Any]) -> str:
+def _user(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
     user = user_of(request, 'The key "user" of a limit')
     return plain(user.pk) if user is not None and user.is_authenticated else MISSING
 
 
-def _session(request: Any, kwargs: Mapping[str, Any]) -> str:
+def _session(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
     session = request.session
     session.keys()  # loads it, which discards a key invented by a client
     return plain(session.session_key or "")
 
 
-def _path(request: Any, kwargs: Mapping[str, Any]) -> str:
+def _path(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
     return plain(request.path)
 
 
-def _view(request: Any, kwargs: Mapping[str, Any]) -> str:
+def _view(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
     match = request.resolver_match
     return plain(match.view_name or match._func_path) if match is not None else MISSING
 
 
-def _everybody(request: Any, kwargs: Mapping[str, Any]) -> str:
+def _everybody(request: HttpRequest, kwargs: Mapping[str, object]) -> str:
     return "all"
 
 
@@ -265,7 +266,7 @@ _PLAIN: Final[Mapping[str, Part]] = {
 _WITH_ARGUMENT: Final[Mapping[str, Callable[[str], Part]]] = {"header": _header, "arg": _argument}
 
 
-async def load(request: Any, user: bool, session: bool) -> None:
+async def load(request: HttpRequest, user: bool, session: bool) -> None:
     """Load the user and the session, so that later reads need no query."""
     if user:
         await load_user(request)

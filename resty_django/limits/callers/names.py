@@ -13,14 +13,8 @@ LOGIN_GUARD: Final = "resty_django.limits.login.LoginGuard"
 """The path of the login guard in AUTHENTICATION_BACKENDS."""
 LOGIN_BANS: Final = {"address_and_name": "login-address-and-name", "address": "login-address", "name": "login-name"}
 """The names of the login guard's bans, by setting, in the order of their checks."""
-LONGEST_NAME: Final = 1000
+MAX_NAME_CHARACTERS: Final = 1000
 """The number of characters of a name that are read, to bound the work for hostile names."""
-_FORM: Final = re.compile(
-    r"\b(?:NEGATIVE|CROSSED|DOUBLE|CIRCLED|SQUARED|DOTLESS|INSULAR|FINAL) |\bCOMBINING (?=LATIN|CYRILLIC)"
-    r"|(?<=ANA LETTER )SMALL | WITH .*"
-)
-"""Parts of the Unicode names of letters that the names of their base letters lack, if a letter does not decompose."""
-_BASES: Final = str.maketrans({"æ": "ae", "œ": "oe", "ð": "d", "ß": "s"})
 
 
 def spelling(name: str) -> str:
@@ -28,7 +22,7 @@ def spelling(name: str) -> str:
 
     It is short: a long name is replaced by a hash. Return "" for a blank name.
     """
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name[:LONGEST_NAME]).casefold()).strip()
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name[:MAX_NAME_CHARACTERS]).casefold()).strip()
     return plain(text) if text else ""
 
 
@@ -39,17 +33,22 @@ def normalized(name: str) -> str:
     follows the default collations of MariaDB and MySQL, and more: letters lose their marks, digits and kana their
     forms, and characters outside of ASCII other than letters and digits are left out, and those outside of the BMP.
     """
-    letters = map(_base, unicodedata.normalize("NFKD", name[:LONGEST_NAME])[:LONGEST_NAME])
-    text = unicodedata.normalize("NFKC", "".join(letters).lower().translate(_BASES).casefold()).strip()
-    return plain(text or "\ufffd") if name[:LONGEST_NAME].strip() else ""
+    letters = map(_base, unicodedata.normalize("NFKD", name[:MAX_NAME_CHARACTERS])[:MAX_NAME_CHARACTERS])
+    bases = str.maketrans({"æ": "ae", "œ": "oe", "ð": "d", "ß": "s"})
+    text = unicodedata.normalize("NFKC", "".join(letters).lower().translate(bases).casefold()).strip()
+    return plain(text or "\ufffd") if name[:MAX_NAME_CHARACTERS].strip() else ""
 
 
 def _base(char: str) -> str:
     """Return the letter or digit of a decomposed character without marks; "" for one that is left out."""
     if char.isascii():
         return char if char.isprintable() else ""
+    additions = (  # to the Unicode name of the base letter, for letters that do not decompose
+        r"\b(?:NEGATIVE|CROSSED|DOUBLE|CIRCLED|SQUARED|DOTLESS|INSULAR|FINAL) |\bCOMBINING (?=LATIN|CYRILLIC)"
+        r"|(?<=ANA LETTER )SMALL | WITH .*"
+    )
     with suppress(KeyError, ValueError):
-        char = unicodedata.lookup(_FORM.sub("", unicodedata.name(char).replace("KATAKANA", "HIRAGANA")))
+        char = unicodedata.lookup(re.sub(additions, "", unicodedata.name(char).replace("KATAKANA", "HIRAGANA")))
     category = unicodedata.category(char)
     if category[0] == "N" and (number := unicodedata.numeric(char, 0.5)).is_integer():
         return str(int(number))

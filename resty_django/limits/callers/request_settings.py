@@ -1,7 +1,8 @@
-"""The settings of request limits, prepared for use; rebuilt when a setting changes."""
+"""The settings of request limits, prepared for use."""
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from resty_django.conf import conf, on_change
@@ -13,8 +14,6 @@ DRAFT: Final = 1
 """The flag of the header fields `RateLimit` and `RateLimit-Policy`, which a draft of the IETF defines."""
 LEGACY: Final = 2
 """The flag of the `X-RateLimit` fields."""
-SELECTIONS: Final = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
-"""The flags of each value of the setting HEADERS."""
 
 
 class RequestSettings:
@@ -31,7 +30,8 @@ class RequestSettings:
     def __init__(self) -> None:
         section = conf.limits
         self.section = section
-        self.headers = SELECTIONS[section.headers]
+        flags = {"both": DRAFT | LEGACY, "RateLimit": DRAFT, "X-RateLimit": LEGACY, "none": 0}
+        self.headers = flags[section.headers]
         self.max_delay = section.max_delay
         self.max_wait = section.max_wait
         self.max_waiting = section.max_waiting
@@ -39,21 +39,10 @@ class RequestSettings:
         self.exempt = Networks(section.exempt_networks) or None
 
 
-current: RequestSettings
-"""The settings in force. Read for every request, so it is an attribute of this module."""
+@functools.cache
+def current() -> RequestSettings:
+    """Return the settings in force. They are prepared again after a change."""
+    return RequestSettings()
 
 
-def __getattr__(name: str) -> RequestSettings:
-    """Prepare the settings when `current` is first read, and after they have changed."""
-    global current
-    if name != "current":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    settings = current = RequestSettings()
-    return settings
-
-
-def _forget() -> None:
-    globals().pop("current", None)
-
-
-on_change(_forget, SETTING)
+on_change(current.cache_clear, SETTING)

@@ -7,32 +7,30 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import time_ns
-from typing import Any, ClassVar, Final, Generic, Self, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Final, Self, TypedDict, Unpack
+
+from msgspec import Struct
 
 from resty_django.conf import conf
 from resty_django.shdict import NoMemory, SharedDict, Unavailable, WrongKind
 from resty_django.shdict.codec import decode_key
 from resty_django.text import logger
 
-from ..algorithms import Algorithm, Decided, Operation
+from ..algorithms import Algorithm, Outcome, StateOperation
 from ..decision import Decision
 from ..errors import CostTooHigh, ForeignData, NotFound, StoreFailed
 from ..stores import STORES, LocalStore, Store, store_of
-from ..stores.circuit_breaker import PAUSE, CircuitBreaker
+from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from .slots import Slot, aacquire, acquire
-from .validation import check_cost, unknown_option
+from .validation import check_cost, check_on_error, unknown_option
 
 log = logger("resty_django.limits")
 
-N = TypeVar("N", bound=tuple[Any, ...])
 
-ON_ERROR: Final = ("open", "closed", "local", "raise")
-LOCAL: Final = "local:"
+LOCAL_PREFIX: Final = "local:"
 """The prefix of tokens of slots that were taken only in this process, while the store was down."""
-FAULTS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
+STORE_ERRORS: Final = (Unavailable, NoMemory, StoreFailed, WrongKind)
 """Errors that indicate that a store, or one of its keys, cannot be used."""
-LOG_PAUSE: Final = 60.0
-"""Seconds between two log lines about foreign data."""
 
 
 class LimiterOptions(TypedDict, total=False):
@@ -52,7 +50,7 @@ class LimiterOptions(TypedDict, total=False):
     clock: Callable[[], float] | None
 
 
-class Limiter(ABC, Generic[N]):
+class Limiter(ABC):
     """A limit and the store of its states. Safe in threads and tasks, and after a fork.
 
     `LimiterOptions` lists the options; an unknown one raises `TypeError`. The settings are read on the first call,
@@ -61,7 +59,9 @@ class Limiter(ABC, Generic[N]):
     """
 
     algorithm: ClassVar[Algorithm]
-    give_back: ClassVar[Operation | None] = None
+    config: Struct
+    """The numbers of the limit for the algorithm."""
+    give_back: ClassVar[StateOperation | None] = None
     """Undoes a recorded request after its task was cancelled, if necessary; else None."""
 
     def __init__(self, **options: Unpack[LimiterOptions]) -> None:
@@ -70,8 +70,7 @@ class Limiter(ABC, Generic[N]):
                 cls = type(self)
                 raise TypeError(unknown_option(f"{cls.__name__}()", option, cls, LimiterOptions.__annotations__))
         on_error = options.get("on_error")
-        if on_error is not None and on_error not in ON_ERROR:
-            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
+        check_on_error(on_error)
         store = options.get("store")
         self.prefix = options.get("prefix", "")
         self.stored_prefix = f"{self.algorithm.lua}:{self.prefix}"
@@ -83,18 +82,14 @@ class Limiter(ABC, Generic[N]):
         self._stores: dict[Any, Store] = STORES if store is None or type(store) is str else {store: store_of(store)}
         self._local: Store | None = None
         self._log_after = 0.0
-        self.pure = self.algorithm.incoming
-        """The function that decides, for stores that run it in Python."""
-        self.numbers: N = self._numbers()
-        self.decide_hit: Callable[[Any], Decided] = self._decide_hit
-        """The fast path: decides on a recorded request of cost 1, given the state."""
+        self.config = self._make_config()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or self.prefix!r}: {self.describe()}>"
 
     @abstractmethod
-    def _numbers(self) -> N:
-        """Return the numbers for the algorithm. Raise `TypeError` or `ValueError` if one is not valid."""
+    def _make_config(self) -> Struct:
+        """Return the numbers of the limit for the algorithm. Raise `TypeError` or `ValueError` if one is not valid."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -107,7 +102,7 @@ class Limiter(ABC, Generic[N]):
 
     @property
     def on_error(self) -> str:
-        """The behaviour while the store cannot be used: one of `ON_ERROR`."""
+        """The behaviour while the store cannot be used: "open", "closed", "local" or "raise"."""
         return self._on_error or conf.limits.on_error
 
     # --- decisions ---
@@ -126,7 +121,7 @@ class Limiter(ABC, Generic[N]):
             return self._decide_without_store(breaker, key, commit, cost)
         try:
             decision = store.decide(self, self.key(key), commit, cost)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             self._failed(breaker, error, reading=not commit)
             return self._decide_without_store(breaker, key, commit, cost)
         if breaker.down:
@@ -140,8 +135,8 @@ class Limiter(ABC, Generic[N]):
         if revise is None or cost != 1 or store.breaker.down:
             return self.incoming(key, True, cost)
         try:
-            return revise(self.stored_prefix + key if type(key) is str else self.key(key), self.decide_hit)  # type: ignore[no-any-return]
-        except FAULTS as error:
+            return revise(self.stored_prefix + key if type(key) is str else self.key(key), self.decide_hit)
+        except STORE_ERRORS as error:
             self._failed(store.breaker, error)
             return self._decide_without_store(store.breaker, key, True, 1)
 
@@ -161,7 +156,7 @@ class Limiter(ABC, Generic[N]):
             return self._decide_without_store(breaker, key, commit, cost)
         try:
             decision = await store.adecide(self, self.key(key), commit, cost)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             self._failed(breaker, error, reading=not commit)
             return self._decide_without_store(breaker, key, commit, cost)
         if breaker.down:
@@ -178,7 +173,7 @@ class Limiter(ABC, Generic[N]):
 
     def check(self, cost: int) -> None:
         """Raise `CostTooHigh` if a request of that cost can never pass, and `ValueError` if it is not a cost."""
-        if not self.algorithm.passable(self.numbers, check_cost(cost)):
+        if not self.algorithm.can_pass(self.config, check_cost(cost)):
             raise CostTooHigh(
                 f"A request of cost {cost} can never pass this limit: {self.describe()}. Lower the cost, or raise the "
                 "limit."
@@ -186,19 +181,17 @@ class Limiter(ABC, Generic[N]):
 
     # --- undoing ---
 
-    def uncommit(self, key: object, cost: int = 1) -> Any:
+    def uncommit(self, key: object, cost: int = 1) -> float:
         """Undo a recorded request.
 
         Return the number left (windows) or in progress (concurrency), or True; 0 if the store cannot be used and
         `on_error` is not "raise". Raise `NotFound` if the key has no recorded request (not for windows).
         """
-        return self._or_not_found(self._change(self.algorithm.uncommit, key, self.numbers, check_cost(cost)), key)
+        return self._or_not_found(self._change(self.algorithm.uncommit, key, self.config, check_cost(cost)), key)
 
-    async def auncommit(self, key: object, cost: int = 1) -> Any:
+    async def auncommit(self, key: object, cost: int = 1) -> float:
         """Run `uncommit` without blocking the event loop."""
-        return self._or_not_found(
-            await self._achange(self.algorithm.uncommit, key, self.numbers, check_cost(cost)), key
-        )
+        return self._or_not_found(await self._achange(self.algorithm.uncommit, key, self.config, check_cost(cost)), key)
 
     def reset(self, key: object) -> bool:
         """Delete the state of the key. Return whether it existed. Raise `Unavailable`."""
@@ -233,7 +226,7 @@ class Limiter(ABC, Generic[N]):
         before = {name: getattr(self, name) for name in numbers}
         vars(self).update(numbers)
         try:
-            self.numbers = self._numbers()
+            self.config = self._make_config()
         except (TypeError, ValueError):
             vars(self).update(before)
             raise
@@ -241,7 +234,6 @@ class Limiter(ABC, Generic[N]):
     def with_numbers(self, **numbers: Any) -> Self:
         """Return a limiter with other numbers for the same states. Raise `TypeError` or `ValueError` for wrong ones."""
         other = copy.copy(self)
-        other.decide_hit = other._decide_hit
         other._set(**numbers)
         return other
 
@@ -257,11 +249,11 @@ class Limiter(ABC, Generic[N]):
         """Return the time in milliseconds."""
         return time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
 
-    def call_numbers(self) -> N:
-        """Return the numbers for one call."""
-        return self.numbers
+    def call_config(self) -> Struct:
+        """Return the configuration for one call."""
+        return self.config
 
-    def on_combined(self, decision: Decision | None) -> None:
+    def on_combined(self, decision: Decision | None) -> None:  # noqa: B027 - only some limiters do something
         """Handle a decision made together with other limiters; None: nothing was recorded."""
 
     def undo(self, key: object, token: str) -> None:
@@ -272,40 +264,41 @@ class Limiter(ABC, Generic[N]):
         """Run `undo` without blocking the event loop."""
         await self.auncommit(key)
 
-    def step(self, commit: bool, cost: int, state: Any) -> Decided:
-        """Decide on a request, given the state."""
-        return self.pure(state, self.now(), self.call_numbers(), cost, commit)
+    def step(self, commit: bool, cost: int, data: bytes | None) -> Outcome[Decision]:
+        """Decide on a request, given the state of its key."""
+        return self.algorithm.incoming(data, self.now(), self.call_config(), cost, commit)
 
-    def _decide_hit(self, state: Any) -> Decided:
+    def decide_hit(self, data: bytes | None) -> Outcome[Decision]:
+        """Decide on a recorded request of cost 1, given the state of its key."""
         now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
-        return self.pure(state, now, self.numbers, 1, True)
+        return self.algorithm.incoming(data, now, self.config, 1, True)
 
     # --- the store cannot be used ---
 
-    def _change(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
+    def _change(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         """Return the result of an operation; 0 if the store cannot be used and `on_error` is not "raise"."""
         store = self._stores[self._store]
         if store.breaker.down and self._bypasses_store(store.breaker):
-            return self._change_without_store(operation, key, numbers, cost)
+            return self._change_without_store(operation, key, config, cost)
         try:
             name = self.stored_prefix + key if type(key) is str else self.key(key)
-            result = store.change(self, operation, name, numbers, cost)
-        except FAULTS as error:
+            result = store.change(self, operation, name, config, cost)
+        except STORE_ERRORS as error:
             self._failed(store.breaker, error)
-            return self._change_without_store(operation, key, numbers, cost)
+            return self._change_without_store(operation, key, config, cost)
         if store.breaker.down:
             store.breaker.reset()
         return result
 
-    async def _achange(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
+    async def _achange(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         store = self.store
         if store.breaker.down and self._bypasses_store(store.breaker):
-            return self._change_without_store(operation, key, numbers, cost)
+            return self._change_without_store(operation, key, config, cost)
         try:
-            result = await store.achange(self, operation, self.key(key), numbers, cost)
-        except FAULTS as error:
+            result = await store.achange(self, operation, self.key(key), config, cost)
+        except STORE_ERRORS as error:
             self._failed(store.breaker, error)
-            return self._change_without_store(operation, key, numbers, cost)
+            return self._change_without_store(operation, key, config, cost)
         if store.breaker.down:
             store.breaker.reset()
         return result
@@ -319,14 +312,14 @@ class Limiter(ABC, Generic[N]):
         if not foreign:
             breaker.record_failure(error, reading=reading)
         elif time.monotonic() >= self._log_after:
-            self._log_after = time.monotonic() + LOG_PAUSE
+            self._log_after = time.monotonic() + 60
             log.error("%r in the store %r: %s", self, breaker.name, error)
         if self.on_error == "raise":
             if isinstance(error, StoreFailed):
                 raise error
             raise (ForeignData if foreign else StoreFailed)(str(error)) from error
 
-    def _change_without_store(self, operation: Operation, key: object, numbers: N, cost: float) -> Any:
+    def _change_without_store(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         """Return the result of an operation while the store cannot be used."""
         return 0
 
@@ -337,10 +330,10 @@ class Limiter(ABC, Generic[N]):
         if on_error == "local":
             decision = self.local.decide(self, self.key(key), commit, cost)
             holds_slot = commit and decision.allowed and self.give_back is not None
-            return decision._replace(failed=True, token=LOCAL + decision.token if holds_slot else "")
+            return decision.replace(failed=True, token=LOCAL_PREFIX + decision.token if holds_slot else "")
         limit = self.shown_limit
         if on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)
 
     @property
@@ -353,10 +346,10 @@ class Limiter(ABC, Generic[N]):
     @property
     def shown_limit(self) -> int:
         """The limit as decisions report it."""
-        return self.pure(None, 0, self.call_numbers(), 1, False)[2].limit
+        return self.step(False, 1, None)[2].limit
 
     @staticmethod
-    def _or_not_found(result: Any, key: object) -> Any:
+    def _or_not_found(result: float | None, key: object) -> float:
         if result is None:
             raise NotFound(f"not found: the key {key!r} has no recorded request.")
         return result

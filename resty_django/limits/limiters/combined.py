@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -26,15 +27,13 @@ from ..decision import CombinedDecision, Decision
 from ..errors import LimitError
 from ..stores import Store
 from . import descriptions
-from .base import FAULTS, Limiter, is_foreign
+from .base import STORE_ERRORS, Limiter, is_foreign
 from .slots import Slot, aacquire, acquire
 
 States = list[float | None]
 
-_new_tuple = tuple.__new__
 
-
-def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: States | None = None) -> CombinedDecision:
+def combine(limiters: Sequence[Limiter], keys: Sequence[object], states: States | None = None) -> CombinedDecision:
     """Decide on a request with all limiters, each with its key, and record it.
 
     `states` is filled in place with the states of the limiters that recorded it; after a refusal, some may have. Raise
@@ -45,7 +44,7 @@ def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: St
     if store is not None:
         try:
             answers = store.together(limiters, names)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             _fault(store, error)
             answers = None
         if answers is not None:
@@ -54,14 +53,14 @@ def combine(limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: St
 
 
 async def acombine(
-    limiters: Sequence[Limiter[Any]], keys: Sequence[object], states: States | None = None
+    limiters: Sequence[Limiter], keys: Sequence[object], states: States | None = None
 ) -> CombinedDecision:
     """Run `combine` without blocking the event loop."""
     store, names = _together(limiters, keys)
     if store is not None:
         try:
             answers = await store.atogether(limiters, names)
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             _fault(store, error)
             answers = None
         if answers is not None:
@@ -69,7 +68,7 @@ async def acombine(
     return _combined(await arun(deciding_in_calls(limiters, keys)), states)
 
 
-def _together(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> tuple[Store | None, list[object]]:
+def _together(limiters: Sequence[Limiter], keys: Sequence[object]) -> tuple[Store | None, list[object]]:
     """Return the common store of all limiters (None: they have none, or it is down) and the keys in it."""
     if len(limiters) != len(keys):
         raise ValueError(
@@ -92,31 +91,33 @@ def _fault(store: Store, error: Exception) -> None:
         store.breaker.record_failure(error)
 
 
-def deciding_in_calls(limiters: Sequence[Limiter[Any]], keys: Sequence[object]) -> Steps[Answers]:
+def deciding_in_calls(limiters: Sequence[Limiter], keys: Sequence[object]) -> Steps[Answers]:
     """Run the protocol with separate calls."""
     phases = two_phases(len(limiters))
     tokens = [""] * len(limiters)
-    resume: Callable[[Any], Ask] = phases.send
-    answer: Any = None
+    resume: Callable[[Any], Ask] = phases.send  # or throw, after an error
+    answer: Decision | LimitError | None = None
     while True:
         try:
             index, commit = resume(answer)
         except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+            answers: Answers = done.value
+            return answers
         limiter, key = limiters[index], keys[index]
         resume = phases.send
         try:
             if commit is None:
                 yield Step(limiter.undo, limiter.aundo, (key, tokens[index]))
             else:
-                answer = yield Step(limiter.incoming, limiter.aincoming, (key, commit))
-                tokens[index] = answer.token
+                decision: Decision = yield Step(limiter.incoming, limiter.aincoming, (key, commit))
+                tokens[index] = decision.token
+                answer = decision
         except LimitError as error:
             if commit is not None:
                 resume, answer = phases.throw, error
 
 
-def _noted(limiters: Sequence[Limiter[Any]], answers: Answers) -> Answers:
+def _noted(limiters: Sequence[Limiter], answers: Answers) -> Answers:
     """Notify the limiters that decided and track requests whether they have recorded this one."""
     refused, decisions = answers
     for index, limiter in enumerate(limiters):
@@ -126,11 +127,11 @@ def _noted(limiters: Sequence[Limiter[Any]], answers: Answers) -> Answers:
 
 
 def _combined(answers: Answers, states: States | None) -> CombinedDecision:
-    refused, decisions = answers
+    refused_by, decisions = answers
     if states is not None:
         states[:] = [None if decision is None else decision.state for decision in decisions]
-    if refused is not None:
-        refusal: Decision = decisions[refused]
+    if refused_by is not None:
+        refusal = cast("Decision", decisions[refused_by])
         return CombinedDecision(
             allowed=False,
             limit=refusal.limit,
@@ -138,25 +139,22 @@ def _combined(answers: Answers, states: States | None) -> CombinedDecision:
             reset_after=refusal.reset_after,
             retry_after=refusal.retry_after,
             failed=refusal.failed,
-            refused_by=refused,
+            refused_by=refused_by,
             decisions=tuple(decisions),
         )
-    if not decisions:
+    passed = [decision for decision in decisions if decision is not None]
+    if not passed:
         return CombinedDecision(True)
-    longest, slot, any_failed = 0.0, "", False
-    limit = least = reset = None
-    for _, delay, _, its_limit, remaining, reset_after, _, failed, token in decisions:
-        if delay > longest:
-            longest = delay
-        if least is None or remaining < least:
-            limit, least, reset = its_limit, remaining, reset_after
-        if failed:
-            any_failed = True
-        if token and not slot:
-            slot = token
-    return _new_tuple(
-        CombinedDecision,
-        (True, longest, None, limit, least, reset, 0.0, any_failed, slot, None, tuple(decisions)),
+    fewest = min(passed, key=attrgetter("remaining"))
+    return CombinedDecision(
+        allowed=True,
+        delay=max([decision.delay for decision in passed]),
+        limit=fewest.limit,
+        remaining=fewest.remaining,
+        reset_after=fewest.reset_after,
+        failed=any(decision.failed for decision in passed),
+        token=next((decision.token for decision in passed if decision.token), ""),
+        decisions=tuple(decisions),
     )
 
 
@@ -167,7 +165,7 @@ class CombinedLimiter:
     `remaining`. `limiters`: rate limiters of one store.
     """
 
-    def __init__(self, limiters: Sequence[Limiter[Any]]) -> None:
+    def __init__(self, limiters: Sequence[Limiter]) -> None:
         self.limiters = tuple(limiters)
 
     def __repr__(self) -> str:
@@ -247,19 +245,19 @@ class CombinedLimiter:
         return _first_refusal(iter(decisions))
 
 
-def together(limiters: Sequence[Limiter[Any]]) -> Limiter[Any] | CombinedLimiter:
+def together(limiters: Sequence[Limiter]) -> Limiter | CombinedLimiter:
     """Return the only limiter, or one that decides by all of them."""
     return limiters[0] if len(limiters) == 1 else CombinedLimiter(limiters)
 
 
 def _single(combined: CombinedDecision) -> Decision:
-    """Return a combined decision in the form that one limiter returns, whose fields are its first ones."""
-    return Decision._make(combined[: len(Decision._fields)])
+    """Return a combined decision in the form that one limiter returns."""
+    return Decision(**{field: getattr(combined, field) for field in Decision.__struct_fields__})
 
 
 def _first_refusal(decisions: Iterator[Decision]) -> Decision:
     """Return the first refusal, or if all let the request pass, what is true for all of them."""
-    passed: list[Decision] = []
+    passed: list[Decision | None] = []
     for decision in decisions:
         if not decision.allowed:
             return decision

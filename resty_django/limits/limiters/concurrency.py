@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 from math import inf
 from time import time_ns
-from typing import Any, ClassVar, Final, Unpack
+from typing import ClassVar, Final, Unpack
 
 from resty_django.processes.forks import after_fork
 
-from ..algorithms import Algorithm, Decided, Operation, concurrency
-from ..algorithms.concurrency import incoming, numbers_from
+from ..algorithms import Algorithm, Outcome, StateOperation, concurrency
+from ..algorithms.concurrency import ConcurrencyConfig
 from ..decision import Decision
 from ..errors import CostTooHigh
 from . import descriptions
-from .base import LOCAL, Limiter, LimiterOptions
+from .base import LOCAL_PREFIX, Limiter, LimiterOptions
+from .slots import holds_slot
 from .validation import check_cost, milliseconds, not_negative, positive, whole
 
 MAX_LEASES: Final = 2**16
@@ -25,7 +26,7 @@ _bits = _tokens.getrandbits
 after_fork(_tokens.seed)
 
 
-class Concurrency(Limiter[concurrency.Numbers]):
+class Concurrency(Limiter):
     """Limits to `max` concurrent requests, and `burst` more that must wait (`delay`), like nginx's `limit_conn`.
 
     `default_delay`: the assumed duration of a request in seconds, until `leaving` reports latencies to this object.
@@ -34,18 +35,17 @@ class Concurrency(Limiter[concurrency.Numbers]):
     takes 16 bytes of the state; with thousands of slots under one key, use None.
     """
 
+    config: ConcurrencyConfig
     algorithm: ClassVar = Algorithm(
-        "concurrency",
-        concurrency.incoming,
-        concurrency.decide,
-        concurrency.SENT.pack,
-        concurrency.MEASURED.unpack,
-        concurrency.passable,
-        Operation(concurrency.uncommit, "uncommit"),
+        lua="concurrency",
+        incoming=concurrency.incoming,
+        decide=concurrency.decide,
+        can_pass=concurrency.can_pass,
+        uncommit=StateOperation(concurrency.uncommit, "uncommit"),
     )
-    _leaving: ClassVar = Operation(concurrency.leaving, "leaving")
-    give_back: ClassVar[Operation | None] = _leaving
-    _renew: ClassVar = Operation(concurrency.renew, "renew")
+    _leaving: ClassVar = StateOperation(concurrency.leaving, "leaving")
+    give_back: ClassVar[StateOperation | None] = _leaving
+    _renew: ClassVar = StateOperation(concurrency.renew, "renew")
 
     def __init__(
         self,
@@ -63,23 +63,25 @@ class Concurrency(Limiter[concurrency.Numbers]):
         self._committed = False
         super().__init__(**options)
 
-    def _numbers(self) -> concurrency.Numbers:
+    def _make_config(self) -> ConcurrencyConfig:
         positive("max", self.max)
         not_negative("burst", self.burst)
         whole("max", self.max)
         whole("burst", self.burst)
         positive("default_delay", self.unit_delay)
         lease = 0 if self.lease is None else milliseconds("lease", self.lease)
-        return concurrency.Numbers(self.max, self.burst, self.unit_delay, lease, b"")
+        return ConcurrencyConfig(self.max, self.burst, self.unit_delay, lease)
 
-    def call_numbers(self) -> concurrency.Numbers:
-        most, burst, _, lease, _ = self.numbers  # reported latencies change only `unit_delay`
-        token = _bits(64).to_bytes(8, "little") if lease else b""
-        return numbers_from((most, burst, self.unit_delay, lease, token))
+    def call_config(self, token: bytes | None = None) -> ConcurrencyConfig:
+        config = self.config
+        if token is None:
+            token = _bits(64).to_bytes(8, "little") if config.lease else b""
+        # since the last call, a latency may have changed the delay
+        return ConcurrencyConfig(config.max, config.burst, self.unit_delay, config.lease, token)
 
-    def _decide_hit(self, state: Any) -> Decided:
+    def decide_hit(self, data: bytes | None) -> Outcome[Decision]:
         now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
-        return incoming(state, now, self.call_numbers(), 1, True)
+        return concurrency.incoming(data, now, self.call_config(), 1, True)
 
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
         """Decide as in `Limiter`; the decision has the `token` of the slot."""
@@ -92,7 +94,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         """Decide as in `Limiter`; the decision has the `token` of the slot."""
         self._committed = False
         decision = Limiter.hit(self, key, cost)
-        self._committed = decision[0] if not decision[7] else holds_slot(decision)
+        self._committed = holds_slot(decision)
         return decision
 
     async def aincoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
@@ -121,17 +123,16 @@ class Concurrency(Limiter[concurrency.Numbers]):
         `NotFound` if nothing is in progress under the key.
         """
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
-        count: int | None = self._slot(operation, key, token, cost)
-        return count if count is not None and latency is None else self._count_left(count, key, latency)
+        return self._count_left(self._slot(operation, key, token, cost), key, latency)
 
     async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
         """Run `leaving` without blocking the event loop."""
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
         return self._count_left(await self._aslot(operation, key, token, cost), key, latency)
 
-    def _leaving_operation(self, token: str, cost: int) -> tuple[Operation, int]:
+    def _leaving_operation(self, token: str, cost: int) -> tuple[StateOperation, int]:
         """Return the operation that releases a slot, and its cost: a token stands for all slots of a request."""
-        if token.removeprefix(LOCAL):
+        if token.removeprefix(LOCAL_PREFIX):
             return self._leaving, 1
         return self.algorithm.uncommit, check_cost(cost)
 
@@ -152,7 +153,7 @@ class Concurrency(Limiter[concurrency.Numbers]):
         return bool(await self._aslot(self._renew, key, token))
 
     def on_combined(self, decision: Decision | None) -> None:
-        self._committed = decision is not None and decision[0]
+        self._committed = decision is not None and decision.allowed
 
     def undo(self, key: object, token: str) -> None:
         self.uncommit(key, token=token)
@@ -160,21 +161,21 @@ class Concurrency(Limiter[concurrency.Numbers]):
     async def aundo(self, key: object, token: str) -> None:
         await self.auncommit(key, token=token)
 
-    def _slot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
-        numbers = self._with_token(token)
-        if LOCAL in token:
-            return self.local.change(self, operation, self.key(key), numbers, cost)
-        return self._change(operation, key, numbers, cost)
+    def _slot(self, operation: StateOperation, key: object, token: str, cost: int = 1) -> float | None:
+        config = self._with_token(token)
+        if LOCAL_PREFIX in token:
+            return self.local.change(self, operation, self.key(key), config, cost)
+        return self._change(operation, key, config, cost)
 
-    async def _aslot(self, operation: Operation, key: object, token: str, cost: int = 1) -> Any:
-        numbers = self._with_token(token)
-        if LOCAL in token:
-            return self.local.change(self, operation, self.key(key), numbers, cost)
-        return await self._achange(operation, key, numbers, cost)
+    async def _aslot(self, operation: StateOperation, key: object, token: str, cost: int = 1) -> float | None:
+        config = self._with_token(token)
+        if LOCAL_PREFIX in token:
+            return self.local.change(self, operation, self.key(key), config, cost)
+        return await self._achange(operation, key, config, cost)
 
-    def _count_left(self, result: int | None, key: object, latency: float | None) -> int:
+    def _count_left(self, result: float | None, key: object, latency: float | None) -> int:
         """Adjust delays to the latency, and return the number in progress. Raise `NotFound` if it is None."""
-        count: int = self._or_not_found(result, key)
+        count = int(self._or_not_found(result, key))
         if latency is not None:
             unit_delay = (latency + self.unit_delay) / 2
             if 0 < unit_delay < inf:
@@ -183,13 +184,12 @@ class Concurrency(Limiter[concurrency.Numbers]):
                 self._set(unit_delay=unit_delay)  # raises
         return count
 
-    def _with_token(self, token: str) -> concurrency.Numbers:
-        most, burst, _, lease, _ = self.numbers
+    def _with_token(self, token: str) -> ConcurrencyConfig:
         try:
-            slot = bytes.fromhex(token.removeprefix(LOCAL))
+            slot = bytes.fromhex(token.removeprefix(LOCAL_PREFIX))
         except ValueError:
             raise ValueError(f"token must be the token of a decision, not {token!r}.") from None
-        return numbers_from((most, burst, self.unit_delay, lease, slot))
+        return self.call_config(slot)
 
     def set_conn(self, max: int) -> None:
         """Change the maximum number of concurrent requests."""
@@ -201,8 +201,3 @@ class Concurrency(Limiter[concurrency.Numbers]):
 
     def describe(self) -> str:
         return descriptions.concurrency(self.max, self.burst)
-
-
-def holds_slot(decision: Decision) -> bool:
-    """Return whether a recorded request holds a slot: it does not if it passed because the store was down."""
-    return decision.allowed and (not decision.failed or decision.token != "")

@@ -6,7 +6,7 @@ They are in the active language; what is stored or logged is described by `in_en
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final, Protocol
 
 from django.utils import translation
 from django.utils.formats import number_format
@@ -17,17 +17,21 @@ from resty_django.text.localized import grouped
 
 from .units import passing_rate, slower
 
-_RATES: Final = ((1, "s"), (60, "min"), (3600, "h"), (86_400, "day"))
 _PERIODS: Final = {
     86_400: gettext_lazy("day"),
     3600: gettext_lazy("hour"),
     60: gettext_lazy("minute"),
     1: gettext_lazy("second"),
 }
-_CLOSE: Final = 1e-9
 
 
-def in_english(limit: Any) -> str:
+class DescribesItself(Protocol):
+    """A limit, a quota or a rule of bans."""
+
+    def describe(self) -> str: ...
+
+
+def in_english(limit: DescribesItself) -> str:
     """Return the description of a limit, quota or ban without a translation."""
     with translation.override(None):
         return str(limit.describe())
@@ -93,11 +97,13 @@ def rate_text(rate: float) -> str:
     """Return a rate per second, or if below 1 in the unit that makes it a whole number, or at least 1."""
     if rate >= 1:
         return f"{_requests(rate)}/s"
-    for seconds, unit in _RATES:
+    units = [(1, "s"), (60, "min"), (3600, "h"), (86_400, "day")]
+    tolerance = 1e-9  # of floats that were divided
+    for seconds, unit in units:
         count = rate * seconds
-        if count > 1 - _CLOSE and abs(count - round(count)) < _CLOSE * seconds:
+        if count > 1 - tolerance and abs(count - round(count)) < tolerance * seconds:
             return f"{_requests(round(count))}/{unit}"
-    seconds, unit = next((pair for pair in _RATES if rate * pair[0] >= 1), _RATES[-1])
+    seconds, unit = next((pair for pair in units if rate * pair[0] >= 1), units[-1])
     return f"{_requests(rate * seconds)}/{unit}"
 
 

@@ -14,26 +14,35 @@ import math
 import warnings
 import weakref
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, Unpack
+from functools import cached_property
+from typing import Any, ClassVar, Final, Literal, Self, Unpack
+
+from msgspec import Struct
 
 from resty_django.conf import conf, on_change
 from resty_django.conf.schema import SETTING
 from resty_django.text.durations import parse_duration
 
-from ..algorithms import Algorithm, Operation, fixed_window, leaky_bucket, sliding_window, token_bucket
+from ..algorithms import (
+    KEEP_SLOT_MS,
+    Algorithm,
+    StateOperation,
+    fixed_window,
+    leaky_bucket,
+    sliding_window,
+    token_bucket,
+)
 from ..decision import Decision
 from . import descriptions
 from .base import Limiter, LimiterOptions
 from .units import passing_rate, refill_of, slower
-from .validation import LONGEST, MOST, check_cost, not_negative, positive, whole_limit, window_ms
+from .validation import MAX_AMOUNT, MAX_SECONDS, check_cost, not_negative, positive, whole_limit, window_ms
 
-SITE: Final = "site"
-"""The `max_wait` of a token bucket that uses the setting LIMITS MAX_WAIT."""
-IDLE: Final = 60.0
+IDLE_SECONDS: Final = 60.0
 """The `idle` in seconds of leaky buckets, and of the token buckets of decorators, policies and throttles."""
 
 
-class LeakyBucket(Limiter[leaky_bucket.Numbers]):
+class LeakyBucket(Limiter):
     """Limits to `rate` requests per second, with a queue of `burst` requests.
 
     A request that passes may have to wait (`delay`) for its turn, as in nginx's `limit_req`. If you ignore the delay,
@@ -46,13 +55,11 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
     """
 
     algorithm: ClassVar = Algorithm(
-        "leaky_bucket",
-        leaky_bucket.incoming,
-        leaky_bucket.decide,
-        leaky_bucket.SENT.pack,
-        leaky_bucket.MEASURED.unpack,
-        leaky_bucket.passable,
-        Operation(leaky_bucket.uncommit, "uncommit", True),
+        lua="leaky_bucket",
+        incoming=leaky_bucket.incoming,
+        decide=leaky_bucket.decide,
+        can_pass=leaky_bucket.can_pass,
+        uncommit=StateOperation(leaky_bucket.uncommit, "uncommit", flag=True),
     )
 
     def __init__(
@@ -61,7 +68,7 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
         burst: float = 0,
         *,
         clamp: bool = False,
-        idle: float | None = IDLE,
+        idle: float | None = IDLE_SECONDS,
         **options: Unpack[LimiterOptions],
     ) -> None:
         self.rate = rate
@@ -71,18 +78,23 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
         super().__init__(**options)
         _warn_if_slower(f"LeakyBucket({rate!r}, burst={burst!r})", rate, passing_rate(rate, burst), "burst", 3)
 
-    def _numbers(self) -> leaky_bucket.Numbers:
+    def _make_config(self) -> leaky_bucket.LeakyBucketConfig:
         positive("rate", self.rate)
         not_negative("burst", self.burst)
         if self.idle is not None:
             not_negative("idle", self.idle)
         burst = self.burst * 1000
-        # keep = idle + slot + seconds in which the burst and a request of the highest cost, burst + 1, drain
-        keep = LONGEST if self.idle is None else self.idle + leaky_bucket.SLOT / 1000 + (2 * self.burst + 1) / self.rate
-        keep = math.ceil(keep) if keep < LONGEST else 0
-        spare = math.inf if self.idle is None else self.idle * self.rate * 1000
-        limit = int(self.burst) + 1
-        return leaky_bucket.Numbers(self.rate * 1000, burst, int(burst), limit, self.clamp, keep, spare)
+        # a request of the highest cost, burst + 1, finds a full bucket
+        drain_seconds = (2 * self.burst + 1) / self.rate
+        return leaky_bucket.LeakyBucketConfig(
+            rate=self.rate * 1000,
+            burst=burst,
+            whole_burst=int(burst),
+            limit=int(self.burst) + 1,
+            clamp=self.clamp,
+            keep=_keep_seconds(self.idle, drain_seconds),
+            keep_units=math.inf if self.idle is None else self.idle * self.rate * 1000,
+        )
 
     def set_rate(self, rate: float) -> None:
         """Change the rate, in requests per second. Existing requests in buckets drain at the new rate."""
@@ -96,7 +108,7 @@ class LeakyBucket(Limiter[leaky_bucket.Numbers]):
         return descriptions.leaky_bucket(self.rate, self.burst)
 
 
-class Window(Limiter[fixed_window.Numbers]):
+class Window(Limiter):
     """A limit of requests per window; a subclass says when windows begin."""
 
     def __init__(self, limit: int, window: float, **options: Unpack[LimiterOptions]) -> None:
@@ -104,8 +116,8 @@ class Window(Limiter[fixed_window.Numbers]):
         self.window = window
         super().__init__(**options)
 
-    def _numbers(self) -> fixed_window.Numbers:
-        return fixed_window.Numbers(whole_limit(self.limit), window_ms(self.window))
+    def _make_config(self) -> fixed_window.WindowConfig:
+        return fixed_window.WindowConfig(whole_limit(self.limit), window_ms(self.window))
 
     def set_limit(self, limit: int) -> None:
         """Change the limit, including windows that have begun."""
@@ -120,13 +132,11 @@ class FixedWindow(Window):
     """
 
     algorithm: ClassVar = Algorithm(
-        "fixed_window",
-        fixed_window.incoming,
-        fixed_window.decide,
-        fixed_window.SENT.pack,
-        fixed_window.MEASURED.unpack,
-        fixed_window.passable,
-        Operation(fixed_window.uncommit, "uncommit"),
+        lua="fixed_window",
+        incoming=fixed_window.incoming,
+        decide=fixed_window.decide,
+        can_pass=fixed_window.can_pass,
+        uncommit=StateOperation(fixed_window.uncommit, "uncommit"),
     )
 
     def set_window(self, window: float) -> None:
@@ -145,13 +155,11 @@ class SlidingWindow(Window):
     """
 
     algorithm: ClassVar = Algorithm(
-        "sliding_window",
-        sliding_window.incoming,
-        sliding_window.decide,
-        sliding_window.SENT.pack,
-        sliding_window.MEASURED.unpack,
-        fixed_window.passable,
-        Operation(sliding_window.uncommit, "uncommit"),
+        lua="sliding_window",
+        incoming=sliding_window.incoming,
+        decide=sliding_window.decide,
+        can_pass=sliding_window.can_pass,
+        uncommit=StateOperation(sliding_window.uncommit, "uncommit"),
     )
 
     def set_window(self, window: float) -> None:
@@ -165,7 +173,7 @@ class SlidingWindow(Window):
         return descriptions.sliding_window(self.limit, self.window)
 
 
-class TokenBucket(Limiter[token_bucket.Numbers]):
+class TokenBucket(Limiter):
     """A bucket of `capacity` tokens, refilled at `rate`; a request takes one token.
 
     `rate`: a string such as "10/s", or requests per second. `capacity`: None: the number of requests in `rate`. If no
@@ -181,15 +189,13 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
     """
 
     algorithm: ClassVar = Algorithm(
-        "token_bucket",
-        token_bucket.incoming,
-        token_bucket.decide,
-        token_bucket.SENT.pack,
-        token_bucket.MEASURED.unpack,
-        token_bucket.passable,
-        Operation(token_bucket.uncommit, "uncommit", True),
+        lua="token_bucket",
+        incoming=token_bucket.incoming,
+        decide=token_bucket.decide,
+        can_pass=token_bucket.can_pass,
+        uncommit=StateOperation(token_bucket.uncommit, "uncommit", flag=True),
     )
-    _take_available: ClassVar = Operation(token_bucket.take_available, "take_available")
+    _take_available: ClassVar = StateOperation(token_bucket.take_available, "take_available")
 
     def __init__(
         self,
@@ -234,7 +240,7 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         self.interval_ms = interval_ms
         self.capacity = capacity
         self.quantum = quantum
-        self.max_wait_ms: float | str | None = 0 if max_wait_ms == SITE else max_wait_ms
+        self.max_wait_ms: float | str | None = 0 if max_wait_ms == "site" else max_wait_ms
         self.clamp = clamp
         self.idle = idle
         super().__init__(**options)
@@ -242,19 +248,15 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
             rate = quantum * 1000 / interval_ms
             title = f"TokenBucket({rate:g}, capacity={capacity!r}, max_wait=0)"
             _warn_if_slower(title, rate, 1000 * capacity if interval_ms < 1 else rate, "capacity", 4)
-        if max_wait_ms == SITE:  # the settings are read on the first call
-            self.max_wait_ms = SITE
-            del self.numbers
+        if max_wait_ms == "site":  # the settings are read on the first call
+            self.max_wait_ms = "site"
+            del self.config
             _reading_settings.add(self)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Compute `numbers` if they depend on a setting that was not read yet."""
-            if name != "numbers":
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            numbers = self.numbers = self._numbers()
-            return numbers
+    @cached_property
+    def config(self) -> token_bucket.TokenBucketConfig:  # type: ignore[override]
+        """The numbers for the algorithm; with `max_wait="site"`, they are computed when they are first needed."""
+        return self._make_config()
 
     @property
     def max_wait(self) -> float | str | None:
@@ -268,26 +270,31 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
             return math.inf
         return conf.limits.max_wait * 1000 if isinstance(self.max_wait_ms, str) else self.max_wait_ms
 
-    def _numbers(self) -> token_bucket.Numbers:
+    def _make_config(self) -> token_bucket.TokenBucketConfig:
         positive("interval_ms", self.interval_ms)
         not_negative("capacity", self.capacity)
         positive("quantum", self.quantum)
-        if self.max_wait_ms not in (None, SITE, math.inf):
+        if self.max_wait_ms not in (None, "site", math.inf):
             not_negative("max_wait", self.max_wait_ms)
         if self.idle is not None:
             not_negative("idle", self.idle)
         max_wait = self.longest_wait
-        interval = math.ceil(self.interval_ms * token_bucket.PARTS) / token_bucket.PARTS
-        full = math.ceil(self.capacity / self.quantum) * interval
-        fill_time = max(full, interval)
-        least = max(token_bucket.least_tokens(interval, self.quantum, max_wait), -1000 * MOST)
-        low = -math.inf
+        interval = math.ceil(self.interval_ms * token_bucket.PARTS_PER_MS) / token_bucket.PARTS_PER_MS
+        fill_time = math.ceil(self.capacity / self.quantum) * interval
+        keep_tokens = -math.inf
         if self.idle is not None:
-            low = self.capacity - self.idle * 1000 // interval * self.quantum
-        keep = LONGEST if self.idle is None else self.idle + (token_bucket.SLOT + full) / 1000
-        keep = math.ceil(keep) if keep < LONGEST else 0
-        numbers = interval, self.capacity, self.quantum, max_wait, self.clamp, keep, least, fill_time, low
-        return token_bucket.Numbers(*numbers)
+            keep_tokens = self.capacity - self.idle * 1000 // interval * self.quantum
+        return token_bucket.TokenBucketConfig(
+            interval=interval,
+            capacity=self.capacity,
+            quantum=self.quantum,
+            max_wait=max_wait,
+            clamp=self.clamp,
+            keep=_keep_seconds(self.idle, fill_time / 1000),
+            min_tokens=max(token_bucket.min_tokens(interval, self.quantum, max_wait), -1000 * MAX_AMOUNT),
+            fill_time=max(fill_time, interval),
+            keep_tokens=keep_tokens,
+        )
 
     def take(self, key: object, count: int, commit: bool = False) -> Decision:
         """Take `count` tokens, like `incoming` with that cost. Raise `ValueError` if `count` is not above 0."""
@@ -305,29 +312,25 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         """
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = self._change(self._take_available, key, self.numbers, min(count, MOST))
-        return tokens
+        return self._change(self._take_available, key, self.config, min(count, MAX_AMOUNT)) or 0
 
     async def atake_available(self, key: object, count: int) -> float:
         """Run `take_available` without blocking the event loop."""
         if count <= 0 or not isinstance(key, str):
             return 0
-        tokens: float = await self._achange(self._take_available, key, self.numbers, min(count, MOST))
-        return tokens
+        return await self._achange(self._take_available, key, self.config, min(count, MAX_AMOUNT)) or 0
 
-    def _change_without_store(
-        self, operation: Operation, key: object, numbers: token_bucket.Numbers, cost: float
-    ) -> Any:
+    def _change_without_store(self, operation: StateOperation, key: object, config: Struct, cost: int) -> float | None:
         if operation is not self._take_available:
             return 0
         self.store.breaker.calls += 1
         if self.on_error == "local":
-            return self.local.change(self, operation, self.key(key), numbers, cost)
+            return self.local.change(self, operation, self.key(key), config, cost)
         return cost if self.on_error == "open" else 0
 
     def with_numbers(self, **numbers: Any) -> Self:
         other = super().with_numbers(**numbers)
-        if other.max_wait_ms == SITE:
+        if other.max_wait_ms == "site":
             _reading_settings.add(other)
         return other
 
@@ -342,6 +345,14 @@ class TokenBucket(Limiter[token_bucket.Numbers]):
         )
 
 
+def _keep_seconds(idle: float | None, seconds: float) -> int:
+    """Return the seconds for which the state of a bucket is kept that is initial again after `seconds`; 0: forever."""
+    if idle is None:
+        return 0
+    keep = idle + KEEP_SLOT_MS / 1000 + seconds
+    return math.ceil(keep) if keep < MAX_SECONDS else 0
+
+
 def _warn_if_slower(title: str, rate: float, passing: float, option: str, stacklevel: int) -> None:
     if slower(rate, passing):
         warnings.warn(
@@ -354,12 +365,12 @@ def _warn_if_slower(title: str, rate: float, passing: float, option: str, stackl
 
 def _wait_ms(max_wait: str | float | timedelta | None) -> float | str | None:
     """Return a `max_wait` in milliseconds. Raise `TypeError` or `ValueError`."""
-    if max_wait is None or max_wait == SITE:
-        return None if max_wait is None else SITE
+    if max_wait is None or max_wait == "site":
+        return None if max_wait is None else "site"
     if isinstance(max_wait, str | timedelta):
         return round(parse_duration(max_wait) * 1000, 6)
     if max_wait != math.inf:
-        not_negative("max_wait", max_wait, LONGEST)
+        not_negative("max_wait", max_wait, MAX_SECONDS)
     return round(max_wait * 1000, 6)
 
 
@@ -369,7 +380,7 @@ _reading_settings: Final[weakref.WeakSet[TokenBucket]] = weakref.WeakSet()
 
 def _forget() -> None:
     for bucket in list(_reading_settings):
-        vars(bucket).pop("numbers", None)
+        vars(bucket).pop("config", None)
 
 
 on_change(_forget, SETTING)

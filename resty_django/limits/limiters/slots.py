@@ -17,7 +17,7 @@ import asyncio
 import time
 from math import inf
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeGuard, cast
 
 from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
@@ -26,24 +26,35 @@ from ..decision import Decision
 from ..errors import Limited, LimitError
 from .waiting import waiting_calls
 
+if TYPE_CHECKING:
+    from .concurrency import Concurrency
+
 log = logger("resty_django.limits")
 
-SHORTEST: Final = 0.002
-LONGEST: Final = 0.25
-"""The minimum and maximum seconds between two attempts to get a slot that another holder must release; doubled each
-time."""
+MIN_PAUSE_SECONDS: Final = 0.002
+"""The minimum time between two attempts."""
+
+
+class AnyLimiter(Protocol):
+    """The calls of a limiter, or of several together, that slots need."""
+
+    def check(self, cost: int) -> None: ...
+    def hit(self, key: object, cost: int = 1) -> Decision: ...
+    async def ahit(self, key: object, cost: int = 1) -> Decision: ...
+    def uncommit(self, key: object, cost: int = 1) -> float | None: ...
+    async def auncommit(self, key: object, cost: int = 1) -> float | None: ...
 
 
 class _Deadline:
     """The remaining time for which a call may wait."""
 
-    def __init__(self, limiter: Any, wait: float | None, cost: int) -> None:
+    def __init__(self, limiter: AnyLimiter, wait: float | None, cost: int) -> None:
         if wait is not None and not wait >= 0:
             raise ValueError(f"wait for a limit must be at least 0, or None, not {wait!r}.")
         limiter.check(cost)
         self._end = inf if wait is None else time.monotonic() + wait
         self._polls = hasattr(limiter, "leaving")
-        self._pause = SHORTEST
+        self._pause = MIN_PAUSE_SECONDS
 
     def allows(self, decision: Decision) -> bool:
         """Return whether the delay of a decision ends before the deadline."""
@@ -54,16 +65,16 @@ class _Deadline:
         remaining = self._remaining()
         pause = decision.retry_after
         if self._polls:
-            pause, self._pause = min(self._pause, remaining), min(self._pause * 2, LONGEST)
+            pause, self._pause = min(self._pause, remaining), min(self._pause * 2, 0.25)
         if pause > remaining or remaining <= 0:
             raise Limited(decision)
-        return max(pause, SHORTEST)
+        return max(pause, MIN_PAUSE_SECONDS)
 
     def _remaining(self) -> float:
         return max(0.0, self._end - time.monotonic())
 
 
-def acquire(limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+def acquire(limiter: AnyLimiter, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
     """Hit, and wait up to `wait` seconds until the request may continue (None: indefinitely).
 
     Raise `Limited`, or `CostTooHigh` if waiting cannot help. Release the slot of a concurrency limiter with
@@ -72,12 +83,12 @@ def acquire(limiter: Any, key: object, wait: float | None = 0, cost: int = 1) ->
     return run(_acquiring(limiter, key, wait, cost))
 
 
-async def aacquire(limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
+async def aacquire(limiter: AnyLimiter, key: object, wait: float | None = 0, cost: int = 1) -> Decision:
     """Run `acquire` without blocking the event loop."""
     return await arun(_acquiring(limiter, key, wait, cost))
 
 
-def _acquiring(limiter: Any, key: object, wait: float | None, cost: int) -> Steps[Decision]:
+def _acquiring(limiter: AnyLimiter, key: object, wait: float | None, cost: int) -> Steps[Decision]:
     deadline = _Deadline(limiter, wait, cost)
     with waiting_calls.wait() as waiting:
         while True:
@@ -103,13 +114,13 @@ def _acquiring(limiter: Any, key: object, wait: float | None, cost: int) -> Step
 
 def _refused(decision: Decision) -> Decision:
     """Return a decision that refuses what would have had to wait for too long."""
-    return decision._replace(allowed=False, delay=0.0, state=None, retry_after=decision.delay)
+    return decision.replace(allowed=False, delay=0.0, state=None, retry_after=decision.delay)
 
 
 class Slot:
     """A slot for a `with` or `async with` block, which receives the decision. For one block at a time."""
 
-    def __init__(self, limiter: Any, key: object, wait: float | None = 0, cost: int = 1) -> None:
+    def __init__(self, limiter: AnyLimiter, key: object, wait: float | None = 0, cost: int = 1) -> None:
         self._limiter = limiter
         self._key = key
         self._wait = wait
@@ -121,7 +132,7 @@ class Slot:
         return self._start(acquire(self._limiter, self._key, self._wait, self._cost))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if _holds_slot(self._limiter, self._decision):
+        if _must_leave(self._limiter, self._decision):
             run(self._leaving())
 
     async def __aenter__(self) -> Decision:
@@ -130,7 +141,7 @@ class Slot:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if _holds_slot(self._limiter, self._decision):
+        if _must_leave(self._limiter, self._decision):
             await asyncio.shield(asyncio.ensure_future(arun(self._leaving())))
 
     def _start(self, decision: Decision) -> Decision:
@@ -139,24 +150,28 @@ class Slot:
         return decision
 
     def _leaving(self) -> Steps[None]:
+        limiter = cast("Concurrency", self._limiter)
         latency = time.monotonic() - self._started
         try:
-            arguments = (self._key, latency, self._decision.token, self._cost)
-            yield Step(self._limiter.leaving, self._limiter.aleaving, arguments)
+            yield Step(limiter.leaving, limiter.aleaving, (self._key, latency, self._decision.token, self._cost))
         except LimitError as error:
             log.warning("A slot of %s could not be released: %s", self._key, error)
 
 
-def _holds_slot(limiter: Any, decision: Decision) -> bool:
-    """Return whether the decision took a slot that must be released after use."""
-    return hasattr(limiter, "leaving") and bool(decision.token or not decision.failed)
+def holds_slot(decision: Decision) -> bool:
+    """Return whether a recorded request holds a slot: it does not if it passed because the store was down."""
+    return decision.allowed and (not decision.failed or decision.token != "")
 
 
-def _hit(limiter: Any, key: object, cost: int) -> Decision:
-    return limiter.hit(key, cost)  # type: ignore[no-any-return]
+def _must_leave(limiter: AnyLimiter, decision: Decision) -> TypeGuard[Concurrency]:
+    return hasattr(limiter, "leaving") and holds_slot(decision)
 
 
-async def _ahit(limiter: Any, key: object, cost: int) -> Decision:
+def _hit(limiter: AnyLimiter, key: object, cost: int) -> Decision:
+    return limiter.hit(key, cost)
+
+
+async def _ahit(limiter: AnyLimiter, key: object, cost: int) -> Decision:
     """Hit; if the task is cancelled in the meantime, undo the decision."""
     hitting: asyncio.Future[Decision] = asyncio.ensure_future(limiter.ahit(key, cost))
     try:
@@ -166,23 +181,23 @@ async def _ahit(limiter: Any, key: object, cost: int) -> Decision:
         raise
 
 
-async def _undo(hitting: asyncio.Future[Decision], limiter: Any, key: object, cost: int) -> None:
+async def _undo(hitting: asyncio.Future[Decision], limiter: AnyLimiter, key: object, cost: int) -> None:
     await asyncio.wait([hitting])
     if not hitting.cancelled() and hitting.exception() is None and hitting.result().allowed:
         await _agive_back(limiter, key, cost, hitting.result())
 
 
-def _give_back(limiter: Any, key: object, cost: int, decision: Decision) -> None:
+def _give_back(limiter: AnyLimiter, key: object, cost: int, decision: Decision) -> None:
     run(_giving_back(limiter, key, cost, decision))
 
 
-async def _agive_back(limiter: Any, key: object, cost: int, decision: Decision) -> None:
+async def _agive_back(limiter: AnyLimiter, key: object, cost: int, decision: Decision) -> None:
     await asyncio.shield(asyncio.ensure_future(arun(_giving_back(limiter, key, cost, decision))))
 
 
-def _giving_back(limiter: Any, key: object, cost: int, decision: Decision) -> Steps[None]:
+def _giving_back(limiter: AnyLimiter, key: object, cost: int, decision: Decision) -> Steps[None]:
     try:
-        if _holds_slot(limiter, decision):
+        if _must_leave(limiter, decision):
             yield Step(limiter.leaving, limiter.aleaving, (key, None, decision.token, cost))
         elif not decision.failed:
             yield Step(limiter.uncommit, limiter.auncommit, (key, cost))

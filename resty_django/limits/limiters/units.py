@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
 
-from resty_django.text.durations import LONGEST_TEXT, BadText, gettext_noop, split_rate
+from resty_django.text.durations import MAX_TEXT_CHARS, BadText, gettext_noop, split_rate
 
-from .validation import MOST, positive
-
-SEPARATOR: Final = ";"
-"""Separates several rates in one text."""
-
-_AMOUNT: Final = re.compile(r"(.*?)\s+(burst|capacity)=([0-9]{1,15})\s*")
+from .validation import MAX_AMOUNT, positive
 
 
 def parse_rate(rate: str | float) -> float:
     """Return the requests per second of "200/s", "30r/m", "5 per hour", "10/30s", or a number of requests per second.
 
-    Raise `ValueError` if it is not a rate above 0 and up to `MOST`, and `TypeError` if it is neither a string nor a
+    Raise `ValueError` if it is not a rate above 0 and up to `MAX_AMOUNT`, `TypeError` if it is neither a string nor a
     number.
     """
     if isinstance(rate, str):
@@ -27,7 +21,7 @@ def parse_rate(rate: str | float) -> float:
         return count / seconds
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise TypeError(f'A rate must be a string such as "200/s" or a number of requests per second, not {rate!r}.')
-    if not 0 < rate <= MOST:
+    if not 0 < rate <= MAX_AMOUNT:
         message = gettext_noop("A rate must be greater than 0 and at most 10^15 per second, not %(rate)r.")
         raise BadText(message, rate=rate)
     return float(rate)
@@ -35,12 +29,12 @@ def parse_rate(rate: str | float) -> float:
 
 def split_rates(rate: str | float) -> list[str | float]:
     """Return the rates of a text such as "10/s;1000/h". Raise `ValueError` if one of them is empty."""
-    if not isinstance(rate, str) or SEPARATOR not in rate:
+    if not isinstance(rate, str) or ";" not in rate:
         return [rate]
-    rates: list[str | float] = [piece.strip() for piece in rate.split(SEPARATOR)]
+    rates: list[str | float] = [piece.strip() for piece in rate.split(";")]
     if not all(rates):
         message = gettext_noop('%(rate)r contains an empty rate. Write "10/s;1000/h".')
-        raise BadText(message, rate=rate[:LONGEST_TEXT])
+        raise BadText(message, rate=rate[:MAX_TEXT_CHARS])
     return rates
 
 
@@ -49,7 +43,9 @@ def split_amount(rate: str | float, name: str) -> tuple[str | float, int | None]
 
     `name`: the word that the rate may contain; empty: none. Raise `ValueError` for another one.
     """
-    match = _AMOUNT.fullmatch(rate) if isinstance(rate, str) else None
+    if not isinstance(rate, str):
+        return rate, None
+    match = re.fullmatch(r"(.*?)\s+(burst|capacity)=([0-9]{1,15})\s*", rate)
     if match is None:
         return rate, None
     if match[2] != name:

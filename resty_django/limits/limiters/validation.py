@@ -4,66 +4,72 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from resty_django.text.suggestions import did_you_mean
 
 from ..errors import CostTooHigh
 
-LEAST: Final = 1e-9
+MIN_NUMBER: Final = 1e-9
 """The minimum of rates, intervals and other numbers above 0, in their unit."""
-MOST: Final = 10**15
+MAX_AMOUNT: Final = 10**15
 """The maximum of requests, tokens, rates and milliseconds."""
-LONGEST: Final = 10**9
-"""The maximum of times, in seconds."""
-_UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+MAX_SECONDS: Final = 10**9
+"""The maximum of times."""
 
 
-def unknown_option(title: str, name: str, call: Callable[..., Any], options: Iterable[str]) -> str:
+def unknown_option(title: str, name: str, call: Callable[..., object], options: Iterable[str]) -> str:
     """Return the message for a keyword argument that `call` does not accept, with the most similar accepted name.
 
     `title`: the call as users write it. `options`: the accepted names in addition to the parameters of `call`.
     """
     parameters = inspect.signature(call).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind not in _UNNAMED] + sorted(options)
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = [parameter.name for parameter in parameters if parameter.kind in by_name] + sorted(options)
     hint = did_you_mean(name, names, f"Use {', '.join(names)}.")
     return f"{title} has no option {name!r}. {hint}"
 
 
 def check_cost(cost: int) -> int:
-    """Return the cost. Raise `ValueError` if it is not a whole number of at least 1, `CostTooHigh` if above `MOST`."""
+    """Return the cost. Raise `ValueError` for one below 1 or with a fraction, `CostTooHigh` above `MAX_AMOUNT`."""
     if type(cost) is not int or cost < 1:
         raise ValueError(f"cost must be a whole number of at least 1, not {cost!r}.")
-    if cost > MOST:
-        raise CostTooHigh(f"cost must be at most {MOST:,}, not {cost!r}. Lower the cost.")
+    if cost > MAX_AMOUNT:
+        raise CostTooHigh(f"cost must be at most {MAX_AMOUNT:,}, not {cost!r}. Lower the cost.")
     return cost
 
 
-def positive(name: str, value: Any, most: int = MOST) -> None:
-    """Raise `TypeError` or `ValueError` if the argument `name` is not a number from `LEAST` to `most`."""
-    _number(name, value)
-    if not LEAST <= value <= most:
-        raise ValueError(f"{name} must be greater than 0, from {LEAST:g} to {most:,}, not {value!r}.")
+def check_on_error(on_error: str | None) -> None:
+    """Raise `ValueError` if this is not a value of the option `on_error`."""
+    if on_error not in (None, "open", "closed", "local", "raise"):
+        raise ValueError(f"on_error must be one of open, closed, local, raise, not {on_error!r}.")
 
 
-def not_negative(name: str, value: Any, most: int = MOST) -> None:
+def positive(name: str, value: object, most: int = MAX_AMOUNT) -> None:
+    """Raise `TypeError` or `ValueError` if the argument `name` is not a number from `MIN_NUMBER` to `most`."""
+    if not MIN_NUMBER <= _number(name, value) <= most:
+        raise ValueError(f"{name} must be greater than 0, from {MIN_NUMBER:g} to {most:,}, not {value!r}.")
+
+
+def not_negative(name: str, value: object, most: int = MAX_AMOUNT) -> None:
     """Raise `TypeError` or `ValueError` if the argument `name` is not a number from 0 to `most`."""
-    _number(name, value)
-    if value > most:
+    number = _number(name, value)
+    if number > most:
         raise ValueError(f"{name} must be at most {most:,}, not {value!r}.")
-    if not value >= 0:  # NaN, too
+    if not number >= 0:  # NaN, too
         raise ValueError(f"{name} must be at least 0, not {value!r}.")
 
 
-def whole(name: str, value: Any) -> None:
+def whole(name: str, value: object) -> None:
     """Raise `TypeError` if the argument `name` is not a whole number."""
     if type(value) is not int:
         raise TypeError(f"{name} must be a whole number, not {value!r}.")
 
 
-def _number(name: str, value: Any) -> None:
+def _number(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, not {value!r}.")
+    return value
 
 
 def whole_limit(limit: int) -> int:
@@ -80,7 +86,7 @@ def window_ms(window: float) -> int:
 
 def milliseconds(name: str, seconds: float) -> int:
     """Return the argument `name` in whole milliseconds, at least one. Raise `TypeError` or `ValueError`."""
-    positive(name, seconds, LONGEST)
+    positive(name, seconds, MAX_SECONDS)
     if round(seconds * 1000) < 1:
         raise ValueError(f"{name} must be at least 0.001 seconds, not {seconds!r}.")
     return round(seconds * 1000)

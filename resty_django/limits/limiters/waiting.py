@@ -13,14 +13,11 @@ from resty_django.conf import conf
 from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
-from ..decision import CombinedDecision, Decision
+from ..decision import Decision
 from ..errors import TooManyWaiting
 from .validation import whole
 
 log = logger("resty_django.limits")
-
-LOG_PAUSE: Final = 60.0
-"""Seconds between two log lines about a reached maximum."""
 
 _counters: Final[WeakSet[WaitingCounter]] = WeakSet()
 
@@ -64,7 +61,7 @@ class WaitingCounter:
                 return True
             logs = time.monotonic() >= self._log_after
             if logs:
-                self._log_after = time.monotonic() + LOG_PAUSE
+                self._log_after = time.monotonic() + 60
         if logs:
             log.warning("%d %s of this process wait; further ones are refused: see %s", most, self.what, self.option)
         return False
@@ -100,7 +97,7 @@ class Wait:
             self._waits = False
             self.counter.remove(self)
 
-    def refusal(self, decision: Decision | CombinedDecision) -> TooManyWaiting:
+    def refusal(self, decision: Decision) -> TooManyWaiting:
         """Return the error of a call that may not wait; `decision`: the one that refuses it for now."""
         return TooManyWaiting(decision, self.counter.most, self.counter.option)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from django.contrib.auth import get_user_model
 from django.http import HttpRequest
@@ -24,8 +24,6 @@ from ..refusals import Refusal
 from ..specs.ban import BanRule
 from ..specs.override import LOGIN_SERIES
 
-LABEL: Final = "login"
-
 
 class Scope(NamedTuple):
     """One way to count failed log-ins, with its bans."""
@@ -39,7 +37,7 @@ class Scope(NamedTuple):
 def scopes() -> dict[str, Scope]:
     """Return the scopes that the settings do not turn off."""
     section = conf.limits.login
-    found = {}
+    active = {}
     for setting, name in LOGIN_BANS.items():
         text = getattr(section, setting)
         if text is not None:
@@ -49,19 +47,19 @@ def scopes() -> dict[str, Scope]:
             )
             banning = Banning(rule, name, prefix=f"{name}:")
             banning.list_in_catalog(LOGIN_GUARD)
-            found[setting] = Scope(banning, failures, text)
-    return found
+            active[setting] = Scope(banning, failures, text)
+    return active
 
 
 on_change(scopes.cache_clear, SETTING)
 
 
-def plain_request(request: Any) -> HttpRequest | None:
+def plain_request(request: HttpRequest | None) -> HttpRequest | None:
     """Return Django's request; a request of Django REST framework wraps it."""
     return cast("HttpRequest | None", getattr(request, "_request", request))
 
 
-def name_in(credentials: Mapping[str, Any]) -> str:
+def name_in(credentials: Mapping[str, object]) -> str:
     """Return the name in the credentials, or "" if they contain none."""
     for field in (get_user_model().USERNAME_FIELD, "username", "email"):
         value = credentials.get(field)
@@ -79,7 +77,7 @@ def keys_of(request: HttpRequest | None, name: str, form: Callable[[str], str] =
     name = form(name)
     address = ""
     if request is not None:
-        settings = request_settings.current
+        settings = request_settings.current()
         if settings.exempt is not None and settings.clients.address(request.META) in settings.exempt:
             return {}
         address = settings.clients.name(request.META)
@@ -108,7 +106,7 @@ def refusing(keys: Mapping[str, str], counted: bool = False) -> Steps[Refusal | 
         if counted:
             banning.record(key, decision)
         if decision is not None:
-            return Refusal(banning.name, LABEL, Banning, key, decision, banned=True)
+            return Refusal(banning.name, "login", Banning, key, decision, banned=True)
     return None
 
 

@@ -12,7 +12,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
 
 from ..requests.response import response_to
-from .backend import REFUSAL
+from .backend import REFUSAL_ATTRIBUTE
 
 
 class LoginGuardMiddleware:
@@ -37,5 +37,5 @@ class LoginGuardMiddleware:
 
 
 def _replaced(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    refusal = getattr(request, REFUSAL, None)
+    refusal = getattr(request, REFUSAL_ATTRIBUTE, None)
     return response if refusal is None else response_to(request, refusal)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from time import time_ns
-from typing import Any, Final
+from typing import Final
 
 from resty_django.conf import conf
 from resty_django.processes.forks import after_fork
@@ -20,12 +20,12 @@ from resty_django.text import logger
 
 from ..specs.override import EVERYWHERE
 from . import readers
-from .override_set import Override, OverrideSet, override_of
+from .override_set import Override, OverrideRow, OverrideSet, override_of
 
 log = logger("resty_django.limits")
 
 COLUMNS: Final = ("pk", "kind", "key", "limit", "rate", "starts_at", "ends_at")
-FAULTS: Final = (ValueError, TypeError, AttributeError, OverflowError)
+ROW_ERRORS: Final = (ValueError, TypeError, AttributeError, OverflowError)
 """Errors of rows that somebody has edited by SQL."""
 
 
@@ -51,8 +51,8 @@ class Current:
         self.active: OverrideSet | None = UNREAD
         self._last: OverrideSet | None = None
         self._lock = threading.Lock()
-        self._faulty: frozenset[Any] = frozenset()
-        self._rows: Sequence[Any] | None = None
+        self._faulty: frozenset[int] = frozenset()
+        self._rows: Sequence[OverrideRow] | None = None
 
     def find(self, series: str, key: str, roles: Sequence[str]) -> Override | None:
         """Return the override in force for a key of a limit, or None. See `OverrideSet.find`."""
@@ -79,17 +79,17 @@ class Current:
             await aread()
         return self.get()
 
-    def take(self, rows: Sequence[Any]) -> None:
+    def take(self, rows: Sequence[OverrideRow]) -> None:
         """Replace all overrides by these rows of the database. Rows that are not valid are left out, and logged."""
         if rows == self._rows:
             with self._lock:
                 self.active = self._last
             return
         policies_only = conf.limits.overrides != EVERYWHERE
-        faulty: frozenset[Any] = frozenset()
+        faulty: frozenset[int] = frozenset()
         try:
             overrides = OverrideSet(map(override_of, rows), policies_only)
-        except FAULTS:
+        except ROW_ERRORS:
             valid = [row for row in rows if self._is_valid(row)]
             faulty = frozenset(row[0] for row in rows) - {row[0] for row in valid}
             overrides = OverrideSet(map(override_of, valid), policies_only)
@@ -97,11 +97,11 @@ class Current:
             self._faulty, self._rows = faulty, rows
             self.active = self._last = overrides if overrides.size else None
 
-    def _is_valid(self, row: Sequence[Any]) -> bool:
-        """Return whether a row can be used. One that cannot is logged once."""
+    def _is_valid(self, row: OverrideRow) -> bool:
+        """Return whether a row is valid. Log an invalid row once."""
         try:
             OverrideSet([override_of(row)], False)
-        except FAULTS as error:
+        except ROW_ERRORS as error:
             if row[0] not in self._faulty:
                 log.error("The override with the ID %s is not valid and does not apply: %s", row[0], error)
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from resty_django.text import logger
 
@@ -17,12 +17,9 @@ from .current import current, now
 
 log = logger("resty_django.limits")
 
-KEPT: Final = 1024
-"""The number of limits with another rate that are kept ready."""
 
-
-@functools.lru_cache(KEPT)
-def overridden_limiter(limiter: Limiter[Any], rate: str) -> Limiter[Any]:
+@functools.lru_cache(1024)
+def overridden_limiter(limiter: Limiter, rate: str) -> Limiter:
     """Return a limiter with another rate, or `limiter` itself if it cannot have this rate."""
     try:
         return limiter_with_rate(limiter, rate)
@@ -35,14 +32,12 @@ def overridden_limiter(limiter: Limiter[Any], rate: str) -> Limiter[Any]:
 class OverriddenCalls(NamedTuple):
     """The limiters of a call with the rates of overrides, and their counters. `blocked`: the refusal, or None."""
 
-    limiters: list[Limiter[Any]]
+    limiters: list[Limiter]
     counters: list[DecisionCounter]
     blocked: CombinedDecision | None = None
 
 
-def overridden_calls(
-    limiters: Sequence[Limiter[Any]], counters: Sequence[DecisionCounter], key: str
-) -> OverriddenCalls:
+def overridden_calls(limiters: Sequence[Limiter], counters: Sequence[DecisionCounter], key: str) -> OverriddenCalls:
     """Return what decides on a call with this key: all limiters for which there is no override "none"."""
     calls = OverriddenCalls([], [])
     for position, (limiter, counter) in enumerate(zip(limiters, counters, strict=True)):

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from ipaddress import ip_interface
 from math import inf
 from time import time_ns
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ..callers import request_settings
 from ..callers.client_address import parse_address, parse_network
 from ..callers.keys import MISSING, plain
 from ..callers.names import counted_key
 from ..decision import Decision
-from ..specs.override import ALL_LIMITS, KINDS, LOGIN_SERIES
+from ..specs.override import ALL_LIMITS, LOGIN_SERIES, OVERRIDE_KINDS
 from ..specs.rates import BLOCKED, NONE
 from ..statistics import catalog
 
-REMEMBERED: Final = 4096
-"""The maximum number of cached parsed addresses."""
 _BITS: Final = {4: 32, 6: 128}
-_USER, _ADDRESS, _NETWORK, _KEY = KINDS
+_USER, _ADDRESS, _NETWORK, _KEY = OVERRIDE_KINDS
 
 
 class Override(NamedTuple):
@@ -57,6 +56,9 @@ class Override(NamedTuple):
 
 ByLimit = dict[str, Override]
 
+OverrideRow: TypeAlias = tuple[int, str, str, str, str, datetime | None, datetime | None]
+"""The values of a row, as `current.COLUMNS` lists them."""
+
 
 class OverrideSet:
     """All overrides that may apply now or later. `policies_only`: they apply only to policies."""
@@ -81,7 +83,7 @@ class OverrideSet:
                 for form in _forms(override):
                     self._exact.setdefault((override.kind, form), {})[override.limit] = override
         self._networks = {
-            version: [(shift, networks[version, shift]) for own, shift in sorted(networks) if own == version]
+            version: [(shift, networks[version, shift]) for other, shift in sorted(networks) if other == version]
             for version in _BITS
         }
 
@@ -95,7 +97,7 @@ class OverrideSet:
     def find(self, series: str, key: str, roles: Sequence[str], at: float) -> Override | None:
         """Return the override in force for a key of a limit at a time in epoch seconds, or None.
 
-        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.callers.keys.Key`. An
+        `series`: the limit's name in the statistics. `roles`: see `resty_django.limits.callers.keys.RequestKey`. An
         override of this limit comes before one of all limits, then an override of a key before one of a user, an
         address, and a network, of which the smallest comes first.
         """
@@ -103,7 +105,7 @@ class OverrideSet:
 
     def find_for(self, series: str, key: str, parts: Iterable[tuple[str, str]], at: float) -> Override | None:
         """Run `find` for a key whose parts are known. `parts`: the kinds and values of those that identify a client."""
-        if self._policies_only and catalog.kind_and_name(series)[0] != catalog.POLICY:
+        if self._policies_only and catalog.kind_and_name(series)[0] != catalog.LimitKind.POLICY:
             return None
         candidates = list(self._candidates(key, parts))
         for limit in (series, ALL_LIMITS) if candidates else ():
@@ -131,11 +133,11 @@ class OverrideSet:
             yield by_limit
         parts = [(kind, value) for kind, value in identifying if value != MISSING]
         for kind in (_KEY, _USER, _ADDRESS):
-            for own, value in parts:
-                if own == kind and (by_limit := exact.get((kind, value))) is not None:
+            for part_kind, value in parts:
+                if part_kind == kind and (by_limit := exact.get((kind, value))) is not None:
                     yield by_limit
-        for own, value in parts:
-            if own == _ADDRESS:
+        for part_kind, value in parts:
+            if part_kind == _ADDRESS:
                 yield from self._containing(value)
 
     def _containing(self, name: str) -> Iterator[ByLimit]:
@@ -151,7 +153,7 @@ class OverrideSet:
 def _forms(override: Override) -> Iterable[str]:
     """Return the forms in which keys of limits contain the key of an override."""
     if override.kind == _ADDRESS:
-        return (request_settings.current.clients.name_of(parse_address(override.key)),)
+        return (request_settings.current().clients.name_of(parse_address(override.key)),)
     if override.kind == _USER:
         return (plain(override.key),)
     if override.limit in LOGIN_SERIES.values():
@@ -181,7 +183,7 @@ def _single(role: str, value: str) -> Iterator[tuple[str, str]]:
         yield _KEY, value
 
 
-@functools.lru_cache(REMEMBERED)
+@functools.lru_cache(4096)
 def _parsed(name: str) -> tuple[int, int] | None:
     """Return the version and the number of the first address of a client's name, as `ClientResolver` makes it."""
     if ":" in name and "/" not in name:  # IPv6 clients are named by their network
@@ -193,12 +195,9 @@ def _parsed(name: str) -> tuple[int, int] | None:
     return address.version, int(address)
 
 
-def override_of(row: Sequence[object]) -> Override:
-    """Return the override of the values of a row, as `current.COLUMNS` lists them."""
+def override_of(row: OverrideRow) -> Override:
+    """Return the override of a row."""
     pk, kind, key, limit, rate, starts_at, ends_at = row
-    starts, ends = (_seconds(moment, default) for moment, default in ((starts_at, -inf), (ends_at, inf)))
-    return Override(pk, kind, key, limit, rate, starts, ends)  # type: ignore[arg-type]
-
-
-def _seconds(moment: object, default: float) -> float:
-    return default if moment is None else moment.timestamp()  # type: ignore[attr-defined]
+    starts = -inf if starts_at is None else starts_at.timestamp()
+    ends = inf if ends_at is None else ends_at.timestamp()
+    return Override(pk, kind, key, limit, rate, starts, ends)

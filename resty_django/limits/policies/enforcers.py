@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from resty_django.sansio import Steps, arun, run
+from django.http import HttpRequest
+
+from resty_django.sansio import Steps
 from resty_django.text import logger
 from resty_django.text.suggestions import did_you_mean
 
 from ..limiters.base import Limiter
-from ..requests.check import LimitCheck
-from ..requests.chosen_rates import MISSING_FUNCTION, asking, tier_function
+from ..requests.chosen_rates import MISSING_FUNCTION, RequestEnforcer, asking, tier_function
 from ..requests.enforcer import Enforcer
-from ..requests.request_limit import RequestLimit
+from ..requests.request_limit import LimitOptions, RequestLimit
 from . import registry
 from .policy_set import Policy
 
@@ -57,36 +57,30 @@ def active_policy(name: str) -> Policy | None:
     return None
 
 
-class TieredEnforcer(Enforcer):
+class TieredEnforcer(RequestEnforcer):
     """Enforces the limits of the tier of each request, which the setting TIER names.
 
     A policy without a rate for the tier limits the request by its own rates.
     """
 
     def __init__(self, sources: tuple[Policy | RequestLimit, ...]) -> None:
-        super().__init__(_limits(sources, ""))
-        self.plain = None  # the tier decides, too
+        super().__init__()
         self._sources = sources
         self._tiers = frozenset(tier for source in sources if isinstance(source, Policy) for tier in source.tiers)
-        self._of_tier = {"": Enforcer(self._limits)}
+        self._without_tier = Enforcer(_limits(sources, ""))
+        self._of_tier: dict[str, Enforcer] = {}
 
-    def check(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
-        return run(self._chosen(request)).check(request, kwargs) if self._applicable(request) else None
-
-    async def acheck(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
-        if not self._applicable(request):
+    def choosing(self, request: HttpRequest) -> Steps[Enforcer | None]:
+        if not self._without_tier.applicable(request):
             return None
-        return await (await arun(self._chosen(request))).acheck(request, kwargs)
-
-    def _chosen(self, request: Any) -> Steps[Enforcer]:
         function = tier_function()
         if function is None:
             _log_missing_function()
-            return self._of_tier[""]
+            return self._without_tier
         answer = yield asking(function, request)
         tier = answer if isinstance(answer, str) else str(answer)
         if tier not in self._tiers:
-            return self._of_tier[""]
+            return self._without_tier
         if tier not in self._of_tier:
             self._of_tier[tier] = Enforcer(_limits(self._sources, tier))
         return self._of_tier[tier]
@@ -107,7 +101,7 @@ def enforcer_for(sources: tuple[Policy | RequestLimit, ...]) -> Enforcer:
 
 
 def _limits(sources: Iterable[Policy | RequestLimit], tier: str) -> list[RequestLimit]:
-    """Return the limits for requests of a tier ("": of none that has a rate)."""
+    """Return the limits for requests of a tier ("": of a tier without rates)."""
     limits: list[RequestLimit] = []
     for source in sources:
         if isinstance(source, RequestLimit):
@@ -119,18 +113,16 @@ def _limits(sources: Iterable[Policy | RequestLimit], tier: str) -> list[Request
 
 
 @functools.lru_cache(256)
-def _limit(policy: Policy, limiter: Limiter[Any], first: bool) -> RequestLimit:
+def _limit(policy: Policy, limiter: Limiter, first: bool) -> RequestLimit:
     """Return the limit of one rate of a policy; a request that passes is counted by the `first` one."""
-    return RequestLimit(
-        policy.name,
-        limiter,
-        policy.key,
+    options = LimitOptions(
+        key=policy.key,
         cost=policy.cost,
         methods=policy.methods,
         exemption=policy.exemption,
         shadow=policy.mode == "shadow",
         ban=policy.ban,
         status=policy.status,
-        record=policy.record if first else policy.record_refusal,
-        series=policy.name,
     )
+    record = policy.record if first else policy.record_refusal
+    return RequestLimit(policy.name, limiter, options, record=record, series=policy.name)

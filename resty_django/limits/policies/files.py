@@ -45,7 +45,7 @@ class BadFile(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RowChange:
     """A row of a file, or one that is deleted.
 
     `kind`: created, changed, unchanged or deleted. `lines`: the fields that are set or changed, as text.
@@ -65,7 +65,7 @@ def dump(rows: Iterable[Editable]) -> str:
     return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
-def load(text: str, *, prune: bool = False, dry_run: bool = False) -> list[Change]:
+def load(text: str, *, prune: bool = False, dry_run: bool = False) -> list[RowChange]:
     """Store the rows of a file, all or none, and return the changes. Raise `BadFile` with all problems.
 
     `prune`: delete the other rows of the models in the file. `dry_run`: change nothing.
@@ -80,7 +80,7 @@ def load(text: str, *, prune: bool = False, dry_run: bool = False) -> list[Chang
         }
         changes = [_change(row, stored.pop((type(row), row.natural_key()), None)) for row in rows]
         if prune:
-            changes += [Change(row, "deleted", []) for row in stored.values()]
+            changes += [RowChange(row, "deleted", []) for row in stored.values()]
         if not dry_run:
             with changed_together(using):
                 for change in changes:
@@ -91,7 +91,7 @@ def load(text: str, *, prune: bool = False, dry_run: bool = False) -> list[Chang
     return changes
 
 
-def _change(row: Editable, stored: Editable | None) -> Change:
+def _change(row: Editable, stored: Editable | None) -> RowChange:
     """Return the change that makes a stored row equal to the row of a file."""
     target, lines = stored or type(row)(), []
     for name in _fields(type(row)):
@@ -99,7 +99,7 @@ def _change(row: Editable, stored: Editable | None) -> Change:
         if old != new:
             lines.append(f"{name}: {_shown(new)}" if stored is None else f"{name}: {_shown(old)} → {_shown(new)}")
             setattr(target, name, new)
-    return Change(target, "created" if stored is None else "changed" if lines else "unchanged", lines)
+    return RowChange(target, "created" if stored is None else "changed" if lines else "unchanged", lines)
 
 
 def _shown(value: object) -> str:
@@ -129,7 +129,7 @@ def _read(text: str) -> list[Editable]:
         except ValidationError as error:
             errors[number] = error
     numbers: dict[tuple[type[Editable], tuple[str, ...]], int] = {}
-    limiters: dict[str, list[Limiter[Any]]] = {}
+    limiters: dict[str, list[Limiter]] = {}
     for number, row in sorted(rows.items(), key=lambda item: isinstance(item[1], LimitOverride)):
         first = numbers.setdefault((type(row), row.natural_key()), number)
         try:
@@ -166,7 +166,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _row(entry: object) -> Editable:
     """Return the row of an entry. Its values have the types of their fields, but may be invalid."""
     match entry:
-        case {"model": str(label), "fields": dict(given), **others} if label.lower() in MODELS and {*others} <= {"pk"}:
+        case {"model": str(label), "fields": dict(items), **others} if label.lower() in MODELS and {*others} <= {"pk"}:
             model = MODELS[label.lower()]
         case _:
             names = " or ".join(MODELS)
@@ -176,7 +176,7 @@ def _row(entry: object) -> Editable:
     fields = _fields(model)
     values: dict[str, Any] = {}
     errors: dict[str, ValidationError] = {}
-    for name, value in given.items():
+    for name, value in items.items():
         try:
             if name in fields:
                 values[name] = _typed(fields[name], value)

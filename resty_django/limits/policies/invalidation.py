@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 from django.db.models import Model
@@ -31,7 +31,7 @@ _of_thread = threading.local()
 """`changed`: a dict with the names that the thread has changed in `changed_together`; None outside of it."""
 
 
-def _changed(sender: type[Model], instance: Model, using: str, **kwargs: Any) -> None:
+def _changed(sender: type[Model], instance: Model, using: str, **kwargs: object) -> None:
     name = instance.name if isinstance(instance, LimitPolicy) else OVERRIDES
     changed: dict[str, None] | None = getattr(_of_thread, "changed", None)
     if changed is None:
@@ -77,7 +77,7 @@ def announce(name: str) -> None:
 
 
 @on_event(names.source, names.policy_changed)
-def _on_policy_changed(data: Any, event: str, source: str, pid: int | None) -> None:
+def _on_policy_changed(data: object, event: str, source: str, pid: int | None) -> None:
     registry.refresh_soon()
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from django.http import HttpRequest
 from django.urls import ResolverMatch
 
 from ..callers.exemptions import limited_methods
+
+TextTest: TypeAlias = Callable[[str], re.Match[str] | None]
+"""Tests whether a text matches a pattern."""
 
 
 class Match:
@@ -36,18 +39,18 @@ class Match:
         return self._view is None or (match is not None and self._view(dotted(match.func)) is not None)
 
 
-def any_pattern(texts: Sequence[str]) -> Any:
+def any_pattern(texts: Sequence[str]) -> TextTest | None:
     """Return a function that tests strings against all patterns at once; None for a single pattern, or if one is ""."""
     return combined_pattern(texts) if len(texts) > 1 and all(texts) else None
 
 
-def combined_pattern(texts: Sequence[str]) -> Any:
+def combined_pattern(texts: Sequence[str]) -> TextTest | None:
     """Return a function that tests strings against all patterns at once, or None if there are none."""
     return re.compile("|".join(_expression(text) for text in texts)).match if texts else None
 
 
 @functools.lru_cache(maxsize=1024)
-def pattern(text: str) -> Any:
+def pattern(text: str) -> TextTest | None:
     """Return a function that tests strings against a pattern, or None for "". * matches any characters.
 
     It runs in linear time, so that a client cannot slow it down with a path.
@@ -59,7 +62,7 @@ def _expression(text: str) -> str:
     return fnmatch.translate(re.sub(r"[?[]", lambda special: f"[{special[0]}]", text))
 
 
-def dotted(view: Any) -> str:
+def dotted(view: object) -> str:
     """Return the dotted import path of a view; of a class-based view, the path of its class."""
     while isinstance(view, functools.partial):
         view = view.func

@@ -16,17 +16,16 @@ from ..decision import Decision
 from ..limiters.base import Limiter
 from ..limiters.combined import CombinedLimiter, together
 from ..specs.ban import BanRule, ban_rule
-from ..specs.policy import FIELDS, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs
+from ..specs.policy import POLICY_FIELDS, PolicySpec, build, describe, rate_specs, state_prefix, tier_specs
 from ..specs.policy_validation import BadPolicy, validate
 from ..statistics.reporter import stats
 from .exemptions import PolicyExemption, exemption_of
-from .matching import Match, any_pattern
+from .matching import Match, TextTest, any_pattern
 
 log = logger("resty_django.limits")
 
-MOST_REMEMBERED: Final = 1024
-LONGEST_PATH: Final = 200
-"""The maximum number of requests whose policies are remembered, and of characters of their paths."""
+MAX_REMEMBERED: Final = 1024
+"""The maximum number of requests whose policies are remembered."""
 
 Matched: TypeAlias = tuple[str, str | None, str | None]
 
@@ -41,15 +40,15 @@ class Policy:
     """
 
     spec: PolicySpec
-    rates: tuple[Limiter[Any], ...]
-    key: keys.Key
+    rates: tuple[Limiter, ...]
+    key: keys.RequestKey
     match: Match
     stored: bool
     """Whether the policy is from the database, not declared in code."""
-    tiers: Mapping[str, tuple[Limiter[Any], ...]] = field(default_factory=dict)
+    tiers: Mapping[str, tuple[Limiter, ...]] = field(default_factory=dict)
     exemption: PolicyExemption | None = None
     ban: BanRule | None = None
-    limiter: Limiter[Any] | CombinedLimiter = field(init=False)
+    limiter: Limiter | CombinedLimiter = field(init=False)
     """Decides by all of the policy's own rates."""
     name: str = field(init=False)
     mode: str = field(init=False)
@@ -67,7 +66,7 @@ class Policy:
         return self.match.methods
 
     @property
-    def limiters(self) -> list[Limiter[Any]]:
+    def limiters(self) -> list[Limiter]:
         """All limiters: of the policy's own rates, and of its tiers."""
         return [*self.rates, *(limiter for limiters in self.tiers.values() for limiter in limiters)]
 
@@ -75,11 +74,11 @@ class Policy:
         """Return the limit in words, with the limits of its tiers."""
         return describe(self.spec)
 
-    def record(self, key: str, decision: Decision, request: Any = None) -> None:
+    def record(self, key: str, decision: Decision, request: HttpRequest | None = None) -> None:
         """Count a decision in the statistics of this policy."""
         stats.record(self.name, key, decision, self.mode == "shadow", request)
 
-    def record_refusal(self, key: str, decision: Decision, request: Any = None) -> None:
+    def record_refusal(self, key: str, decision: Decision, request: HttpRequest | None = None) -> None:
         """Count a decision only if it is a refusal."""
         if not decision.allowed:
             self.record(key, decision, request)
@@ -92,7 +91,7 @@ class PolicySet:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     matching: tuple[Policy, ...] = ()
     rows: tuple[Any, ...] | None = None
-    paths: Any = None
+    paths: TextTest | None = None
     """Returns whether a path fits any policy in `matching`; None: test each of them instead."""
     faults: Mapping[str, str] = field(default_factory=dict)
     """Invalid policies in the database, with their problems."""
@@ -110,8 +109,8 @@ class PolicySet:
             policies: tuple[Policy, ...] = ()
         else:
             policies = tuple(policy for policy in self.matching if policy.match.fits(request, match))
-        if len(request.path_info) <= LONGEST_PATH and not self.by_function:
-            if len(self.remembered) >= MOST_REMEMBERED:
+        if len(request.path_info) <= 200 and not self.by_function:
+            if len(self.remembered) >= MAX_REMEMBERED:
                 self.remembered.clear()
             self.remembered[matched] = policies
         return policies
@@ -124,7 +123,7 @@ def build_policy_set(old: PolicySet, rows: tuple[Any, ...] | None, declared: Map
     policies: dict[str, Policy] = {}
     faults: dict[str, str] = {}
     for row in rows or ():
-        spec = PolicySpec(**dict(zip(FIELDS, row, strict=True)))
+        spec = PolicySpec(**dict(zip(POLICY_FIELDS, row, strict=True)))
         try:
             if (previous := old.policies.get(spec.name)) is None or previous.spec != spec:
                 validate(spec)
@@ -165,17 +164,17 @@ def _policy(before: Policy | None, spec: PolicySpec, stored: bool) -> Policy:
     )
 
 
-def limiters_of(spec: PolicySpec) -> tuple[Limiter[Any], ...]:
+def limiters_of(spec: PolicySpec) -> tuple[Limiter, ...]:
     """Return the limiters of the policy's own rates, for its states in the store."""
     return _limiters(rate_specs(spec))
 
 
-def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter[Any], ...]]:
+def limiters_of_tiers(spec: PolicySpec) -> dict[str, tuple[Limiter, ...]]:
     """Return the limiters of the tiers of a policy. Each tier has separate states."""
     return {tier: _limiters(specs, tier) for tier, specs in tier_specs(spec).items()}
 
 
-def _limiters(specs: Iterable[PolicySpec], tier: str = "") -> tuple[Limiter[Any], ...]:
+def _limiters(specs: Iterable[PolicySpec], tier: str = "") -> tuple[Limiter, ...]:
     return tuple(
         build(spec, prefix=state_prefix(spec, tier, position), name=spec.name, on_error=spec.on_error or None)
         for position, spec in enumerate(specs)

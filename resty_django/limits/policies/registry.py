@@ -32,18 +32,15 @@ from resty_django.processes.forks import after_fork
 from resty_django.text import logger
 
 from ..overrides.current import COLUMNS, current
-from ..specs.policy import FIELDS, PolicySpec
+from ..specs.policy import POLICY_FIELDS, PolicySpec
 from ..specs.policy_validation import from_values
-from ..statistics.catalog import POLICY, register_finder
+from ..statistics.catalog import LimitKind, register_finder
 from .policy_set import Policy, PolicySet, build_policy_set
 
 log = logger("resty_django.limits")
 
 DATABASE_TIMEOUT: Final = 3.0
 """Seconds after which the background threads abandon a database operation."""
-FIRST_WAIT: Final = 1.0
-"""Seconds for which the first use in an event loop waits for the database."""
-REFRESH_WAIT: Final = 2.0
 
 
 declarations: dict[str, PolicySpec] = {}
@@ -130,7 +127,7 @@ def withdraw_policy(name: str) -> None:
 def refresh_policies() -> bool:
     """Read changes now, on the caller's connection. Return False if the database does not answer."""
     global _policies, _failing
-    if not refresh_lock.acquire(timeout=REFRESH_WAIT):
+    if not refresh_lock.acquire(timeout=2.0):
         refresh_soon()
         return False
     try:
@@ -173,7 +170,7 @@ def forget_policies() -> None:
 def _rows() -> tuple[Any, ...]:
     from ..models import LimitPolicy
 
-    return tuple(LimitPolicy.objects.newest().order_by("order", "name").values_list(*FIELDS))
+    return tuple(LimitPolicy.objects.newest().order_by("order", "name").values_list(*POLICY_FIELDS))
 
 
 def _override_rows() -> tuple[Any, ...]:
@@ -198,7 +195,7 @@ def _start() -> PolicySet:
     elif _in_loop():
         reading = threading.Thread(target=_load_in_thread, name="resty-limits-first", daemon=True)
         reading.start()
-        reading.join(FIRST_WAIT)
+        reading.join(1.0)  # seconds for which the first use blocks the event loop
     else:
         refresh_policies()
     background.run_soon(_task, conf.limits.refresh)
@@ -264,4 +261,4 @@ def _after_fork() -> None:
 _task = background.add(_work)
 after_fork(_after_fork)
 on_change(forget_policies, SETTING)
-register_finder(POLICY, _limiters)
+register_finder(LimitKind.POLICY, _limiters)

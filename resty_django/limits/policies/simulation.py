@@ -12,13 +12,11 @@ from ..limiters.concurrency import Concurrency
 from ..specs.policy import PolicySpec, build, rate_specs, state_prefix
 from ..stores.local import LocalStore
 
-MOST: Final = 200
+MAX_REQUESTS: Final = 200
 """The maximum number of requests in a simulation."""
-_START: Final = 1_000_000_000_000
-"""Milliseconds."""
 
 
-class Step(NamedTuple):
+class SimulatedRequest(NamedTuple):
     """One request: seconds since the first one, the decision, and the number in progress (concurrency, else None)."""
 
     number: int
@@ -34,42 +32,44 @@ class Step(NamedTuple):
 
 
 class _Clock:
-    """A manual clock, in the middle of a millisecond, so that rounding does not matter."""
+    """A manual clock. Its time since the start is in the middle of a millisecond, so that rounding does not matter."""
 
     def __init__(self) -> None:
         self.milliseconds = 0
 
     def __call__(self) -> float:
-        return (_START + self.milliseconds + 0.5) / 1000
+        return (1e12 + self.milliseconds + 0.5) / 1000
 
 
-def run(spec: PolicySpec, arrivals: int, interval: float, lasts: float = 0.0, key: str = "key") -> Iterator[Step]:
-    """Simulate up to `MOST` requests of one key, `interval` seconds apart; each lasts `lasts` seconds after its delay.
+def run(
+    spec: PolicySpec, arrivals: int, interval: float, lasts: float = 0.0, key: str = "key"
+) -> Iterator[SimulatedRequest]:
+    """Simulate up to `MAX_REQUESTS` requests of one key.
 
-    The policy's own rates decide together; its tiers are ignored.
-    Raise `BadPolicy` if the policy is not valid.
+    `interval`: the seconds between two requests. `lasts`: the seconds for which each runs after its delay. The policy's
+    own rates decide together; its tiers are ignored. Raise `BadPolicy` if the policy is not valid.
     """
     clock = _Clock()
     store = LocalStore(clock=clock)
     limiter = together(
         [
-            build(one, store=store, clock=clock, prefix=state_prefix(one, "", position))
-            for position, one in enumerate(rate_specs(spec))
+            build(rate_spec, store=store, clock=clock, prefix=state_prefix(rate_spec, "", position))
+            for position, rate_spec in enumerate(rate_specs(spec))
         ]
     )
     under_way: list[tuple[int, int, str]] = []
-    for number in range(1, min(arrivals, MOST) + 1):
+    for number in range(1, min(arrivals, MAX_REQUESTS) + 1):
         now = round((number - 1) * interval * 1000)
         while under_way and under_way[0][0] <= now:
             clock.milliseconds, _, token = heapq.heappop(under_way)
             if isinstance(limiter, Concurrency):
-                limiter.leaving(key, lasts, token)
+                limiter.leaving("key", lasts, token)
         clock.milliseconds = now
-        decision = limiter.hit(key, spec.cost)
+        decision = limiter.hit("key", spec.cost)
         running = None
         if isinstance(limiter, Concurrency):
             if decision.allowed:
                 end = now + round((decision.delay + lasts) * 1000)
                 heapq.heappush(under_way, (end, number, decision.token))
             running = sum(1 for _ in under_way) * spec.cost
-        yield Step(number, now / 1000, decision, running)
+        yield SimulatedRequest(number, now / 1000, decision, running)

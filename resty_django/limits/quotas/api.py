@@ -23,15 +23,15 @@ class UsageView(APIView):
     """Returns the usage of the caller in each quota. Authentication and permissions are the defaults of the site."""
 
     def get(self, request: Request) -> Response:
-        return Response([_shown(each) for each in usage(request)])
+        return Response([_shown(quota_usage) for quota_usage in usage(request)])
 
 
-def _shown(each: Usage) -> dict[str, Any]:
+def _shown(quota_usage: Usage) -> dict[str, Any]:
     return {
-        "quota": each.quota,
-        "limit": each.limit,
-        "used": each.used,
-        "remaining": each.remaining,
-        "starts_at": each.starts_at.isoformat(),
-        "resets_at": each.resets_at.isoformat(),
+        "quota": quota_usage.quota,
+        "limit": quota_usage.limit,
+        "used": quota_usage.used,
+        "remaining": quota_usage.remaining,
+        "starts_at": quota_usage.starts_at.isoformat(),
+        "resets_at": quota_usage.resets_at.isoformat(),
     }

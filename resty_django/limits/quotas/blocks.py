@@ -6,24 +6,17 @@ A block is reserved in the database and consumed here. Times are in milliseconds
 from __future__ import annotations
 
 from math import inf
-from struct import Struct, error
+from struct import Struct
 from typing import Final, NamedTuple
 
 from ..decision import Decision
 from ..errors import ForeignData
 from .periods import Period
 
-REFILL: Final = 5_000
-"""Milliseconds for which one caller may reserve the next block; until then, others reserve only what they use."""
-RECHECK: Final = 10_000
+REFUSAL_MS: Final = 10_000
 """Milliseconds for which a refusal of the database is remembered, unless units are returned or granted."""
-CHECK: Final = 60_000
+CHECK_MS: Final = 60_000
 """Milliseconds after which a block in use is compared with its row, which another machine may have reset."""
-SHARE: Final = 100
-"""A block has at most this fraction of the limit: 1/100."""
-LEFT: Final = 10
-"""A block has at most this fraction of the units that are left: 1/10. So blocks shrink to 1 near the limit."""
-FOREIGN: Final = "shdict abused by other users: the key holds no block of a quota."
 
 _LAYOUT: Final = Struct("<4s9q")
 _MARK: Final = b"quo2"
@@ -47,10 +40,25 @@ class Block(NamedTuple):
     checked_until: int = 0
 
 
+class RowCounts(NamedTuple):
+    """The counts in the row of a key: used and granted units, and how often the row was reset."""
+
+    used: int = 0
+    granted: int = 0
+    resets: int = 0
+
+
+class Reservation(NamedTuple):
+    """The units that a call has reserved (None: the limit does not allow them), and the counts of the row after it."""
+
+    units: int | None
+    row: RowCounts
+
+
 class Taken(NamedTuple):
     """The result of `take`. `allowed`: True, False, or None if the database has to decide, with `held` units taken
     from the block. `refill`: whether the caller reserves the next block. `check`: whether the caller reads the row,
-    and passes its numbers to `sync`.
+    and passes its counts to `sync`.
     """
 
     block: Block
@@ -61,8 +69,11 @@ class Taken(NamedTuple):
 
 
 def block_size(limit: int, left: int, most: int) -> int:
-    """Return the units to reserve: at most `most`, 1/100 of the limit and 1/10 of the units left; at least 1."""
-    return max(1, min(most, limit // SHARE, left // LEFT))
+    """Return the units to reserve: at most `most`, 1/100 of the limit and 1/10 of the units left; at least 1.
+
+    So blocks shrink to 1 near the limit.
+    """
+    return max(1, min(most, limit // 100, left // 10))
 
 
 def pack(block: Block) -> bytes:
@@ -73,13 +84,11 @@ def unpack(state: object) -> Block:
     """Return the block. Raise `ForeignData`."""
     if state is None:
         return Block()
-    try:
-        mark, *numbers = _LAYOUT.unpack(state)  # type: ignore[arg-type]
-    except (error, TypeError):
-        raise ForeignData(FOREIGN) from None
-    if mark != _MARK:
-        raise ForeignData(FOREIGN)
-    return Block(*numbers)
+    if isinstance(state, bytes | memoryview) and len(state) == _LAYOUT.size:
+        mark, *numbers = _LAYOUT.unpack(state)
+        if mark == _MARK:
+            return Block(*numbers)
+    raise ForeignData("shdict abused by other users: the key holds no block of a quota.")
 
 
 def take(block: Block, now: int, cost: int, limit: int) -> Taken:
@@ -87,7 +96,7 @@ def take(block: Block, now: int, cost: int, limit: int) -> Taken:
     left = limit + block.granted - (block.used - block.available)
     if cost <= block.available and cost <= left:
         check = now >= block.checked_until
-        until = now + CHECK if check else block.checked_until
+        until = now + CHECK_MS if check else block.checked_until
         after = block._replace(available=block.available - cost, checked_until=until)
         return Taken(after, True, check=check)
     if now < block.refused_until and cost >= block.refused_cost and limit <= block.refused_limit:
@@ -96,8 +105,8 @@ def take(block: Block, now: int, cost: int, limit: int) -> Taken:
     refill = now >= block.refill_until
     after = block._replace(
         available=block.available - held,
-        refill_until=now + REFILL if refill else block.refill_until,
-        checked_until=now + CHECK,
+        refill_until=now + 5_000 if refill else block.refill_until,  # until then, others reserve only what they use
+        checked_until=now + CHECK_MS,
     )
     return Taken(after, None, held, refill)
 
@@ -107,53 +116,53 @@ def reserved(block: Block, resets: int) -> int:
     return block.available if block.resets == resets else 0
 
 
-def sync(block: Block, used: int, granted: int, resets: int) -> Block:
-    """Take over the numbers of the row. Drop the units that were reserved before it was reset.
+def sync(block: Block, row: RowCounts) -> Block:
+    """Take over the counts of the row. Drop the units that were reserved before it was reset.
 
-    Numbers that are older than the last reset are ignored.
+    Counts that are older than the last reset are ignored.
     """
-    if resets < block.resets:
+    if row.resets < block.resets:
         return block
-    if resets > block.resets:
-        return Block(0, used, granted, resets=resets, checked_until=block.checked_until)
-    refused_until = block.refused_until if (used, granted) == (block.used, block.granted) else 0
-    return block._replace(used=used, granted=granted, refused_until=refused_until)
+    if row.resets > block.resets:
+        return Block(0, row.used, row.granted, resets=row.resets, checked_until=block.checked_until)
+    unchanged = (row.used, row.granted) == (block.used, block.granted)
+    return block._replace(used=row.used, granted=row.granted, refused_until=block.refused_until if unchanged else 0)
 
 
-def deposit(block: Block, units: int, used: int, granted: int, resets: int, refill: bool) -> Block:
-    """Add reserved units, and what the row counts. `refill`: whether the caller was to reserve the next block.
+def deposit(block: Block, units: int, row: RowCounts, refill: bool) -> Block:
+    """Add reserved units, and the counts of the row. `refill`: whether the caller was to reserve the next block.
 
     Units that were reserved before the row was reset are dropped, because the row no longer counts them.
     """
     refill_until = 0 if refill else block.refill_until
-    if resets < block.resets:
+    if row.resets < block.resets:
         return block._replace(refill_until=refill_until)
-    if resets > block.resets:
-        block = sync(block, used, granted, resets)
+    if row.resets > block.resets:
+        block = sync(block, row)
     available = block.available + units
     return block._replace(
         available=available,
-        used=used if refill else max(used, block.used),
-        granted=granted,
+        used=row.used if refill else max(row.used, block.used),
+        granted=row.granted,
         refill_until=refill_until,
         refused_until=0 if available >= block.refused_cost else block.refused_until,
     )
 
 
-def refuse(block: Block, now: int, cost: int, limit: int, taken: Taken, used: int, granted: int, resets: int) -> Block:
+def refuse(block: Block, now: int, cost: int, limit: int, taken: Taken, row: RowCounts) -> Block:
     """Return the units held, and remember that the database has refused `cost` more."""
     refill_until = 0 if taken.refill else block.refill_until
-    if resets < block.resets:
+    if row.resets < block.resets:
         return block._replace(refill_until=refill_until)
-    if resets > block.resets:
-        block = sync(block, used, granted, resets)
-    available = block.available + (taken.held if taken.block.resets == resets else 0)
+    if row.resets > block.resets:
+        block = sync(block, row)
+    available = block.available + (taken.held if taken.block.resets == row.resets else 0)
     return block._replace(
         available=available,
-        used=used,
-        granted=granted,
+        used=row.used,
+        granted=row.granted,
         refill_until=refill_until,
-        refused_until=now + RECHECK if available < cost else 0,
+        refused_until=now + REFUSAL_MS if available < cost else 0,
         refused_cost=cost,
         refused_limit=limit,
     )

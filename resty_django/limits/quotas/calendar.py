@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime, tzinfo
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.conf import settings
@@ -16,9 +16,6 @@ from .periods import PERIODS, Period, period_at
 
 Anchor: TypeAlias = Callable[[str], "date | datetime | None"]
 """Receives a key, and returns the date on which its periods start, or None for calendar periods."""
-
-KEPT: Final = 10_000
-"""The number of keys whose anchor a process keeps."""
 
 
 class Calendar:
@@ -61,7 +58,7 @@ class Calendar:
         try:
             anchor = self._anchors[key]
         except KeyError:
-            if len(self._anchors) >= KEPT:
+            if len(self._anchors) >= 10_000:  # keys
                 self._anchors.clear()
             anchor = _date(self._quota, (yield Step(call, acall, (self._anchor, key))), zone)
             self._anchors[key] = anchor

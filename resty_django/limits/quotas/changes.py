@@ -1,7 +1,7 @@
 """Changes of rows by operators and by the site's code: additional units, and resets.
 
 The row is changed first, and then, after the commit, the block in the shared store of this process. Processes with
-another store notice the change when they next reserve units, and otherwise after `blocks.CHECK`.
+another store notice the change when they next reserve units, and otherwise after a minute (`blocks.CHECK_MS`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _spread(quota: Quota | str, key: str, period: Period) -> None:
 
 
 def _update_block(quota: Quota | str, key: str, period: Period) -> None:
-    _changed(quota, key, period, syncing(rows.read(_name(quota), key, period).numbers))
+    _changed(quota, key, period, syncing(rows.read(_name(quota), key, period)))
 
 
 def _changed(quota: Quota | str, key: str, period: Period, change: BlockChange) -> Any:

@@ -7,81 +7,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import tzinfo
 from functools import partial
 from typing import Any, Unpack, cast
 
-from ..decorators import RequestOptions, _need_brackets, _request_limit, _validated
+from ..decorators import RequestOptions, need_brackets, note_user, options_of
+from ..limiters.validation import unknown_option
 from ..requests.chosen_rates import ChosenRates, RateFunction
 from ..requests.enforcer import Enforcer
+from ..requests.request_limit import LimitOptions, RequestLimit
 from ..requests.wrapper import ViewDecorator
-from .calendar import Anchor
-from .quota import MAX_BLOCK, Quota
+from .quota import Quota, QuotaOptions, QuotaSettings
+
+
+class QuotaDecoratorOptions(RequestOptions, QuotaSettings, total=False):
+    """Options of `quota`: the options of a `Quota` and of the other decorators."""
 
 
 def quota(
     source: str | Quota,
     limit: int | RateFunction | None = None,
     /,
-    *,
-    per: str = "",
-    timezone: str | tzinfo | None = None,
-    anchor: Anchor | None = None,
-    tiers: Mapping[str, int | None] | None = None,
-    tier: RateFunction | str | None = None,
-    max_block: int = MAX_BLOCK,
-    store: Any = None,
-    on_error: str | None = None,
-    clock: Callable[[], float] | None = None,
-    **options: Unpack[RequestOptions],
+    **options: Unpack[QuotaDecoratorOptions],
 ) -> ViewDecorator:
     """Limit a view to the units of a quota per calendar period; a refused request gets a 429 until the period's end.
 
     Pass a `Quota`, or its name with the arguments of `Quota`: views with the same name are counted together. `limit`
-    may be a function of the request that returns the units, or None for no limit. It has the options of the other
-    decorators; `key` is "user" by default, and belongs to the quota.
+    may be a function of the request that returns the units, or None for no limit. `options`: `QuotaOptions`, and the
+    `RequestOptions` of the other decorators; `key` is "user" by default, and belongs to the quota.
+
+    Raise `TypeError` or `ValueError` for wrong arguments.
     """
-    _need_brackets(quota, source, '"exports", 1000, per="month"')
-    if isinstance(source, Quota):
-        settings = (limit, per or None, timezone, anchor, tiers, tier, store, on_error, clock, options.get("key"))
-        if any(setting is not None for setting in settings) or max_block != MAX_BLOCK:
-            raise TypeError("@quota() was given a Quota, which defines limit, period and key. Set them there.")
+    need_brackets(quota, source, '"exports", 1000, per="month"')
+    for name in options:
+        if name not in QuotaDecoratorOptions.__annotations__:
+            raise TypeError(unknown_option("@quota()", name, quota, QuotaDecoratorOptions.__annotations__))
+    of_quota = {name: value for name, value in options.items() if name in QuotaOptions.__annotations__}
+    if not isinstance(source, Quota):
+        counted = Quota(source, limit, **cast("QuotaOptions", {"per": "", **of_quota}))
+    elif limit is None and all(value is None for value in of_quota.values()):
         counted = source
     else:
-        counted = Quota(
-            source,
-            limit,
-            per=per,
-            timezone=timezone,
-            anchor=anchor,
-            key=options.get("key", "user"),
-            tiers=tiers,
-            tier=tier,
-            max_block=max_block,
-            store=store,
-            on_error=on_error,
-            clock=clock,
-        )
-    valid = cast("RequestOptions", _validated({**options, "key": counted.key}, quota, RequestOptions.__annotations__))
-    enforcer_of(counted, valid)  # raises errors of the options now instead of with the first view
-    return ViewDecorator(lambda view: enforcer_of(counted, valid, view), valid.get("max_delay"))
+        raise TypeError("@quota() was given a Quota, which defines limit, period and key. Set them there.")
+    of_requests = {name: value for name, value in options.items() if name in RequestOptions.__annotations__}
+    limit_options = options_of(quota, cast("RequestOptions", {**of_requests, "key": counted.key}))
+    enforcer_of(counted, limit_options)  # raises errors of the options now instead of with the first view
+    return ViewDecorator(lambda view: enforcer_of(counted, limit_options, view), options.get("max_delay"))
 
 
-def enforcer_of(counted: Quota, options: RequestOptions, location: str = "") -> Enforcer:
-    """Return the enforcer of a quota, with valid options of a decorator. `location`: its dotted name in the code."""
+def enforcer_of(counted: Quota, options: LimitOptions, location: str = "") -> Enforcer:
+    """Return the enforcer of a quota. `location`: its dotted name in the code, if its decisions are counted."""
     if location:
         counted.list_in_catalog(location)
-    shadow = options.get("dry_run", False) or not options.get("block", True)
+        note_user(options, location)
+    record = partial(counted.record, shadow=options.shadow or not options.block)
 
     def limited(limit: int) -> Enforcer:
         chosen: Any = counted if limit == counted.limit else counted.with_limit(limit)
-        request_limit = _request_limit(counted.name, counted.name, chosen, options, location=location)
-        request_limit.record = partial(counted.record, shadow=shadow)
-        request_limit.series = counted.series
+        request_limit = RequestLimit(counted.name, chosen, options, record=record, series=counted.series)
+        if location and request_limit.ban is not None:
+            request_limit.ban.list_in_catalog(location)
         return Enforcer([request_limit])
 
     if counted.choice is None:
-        return limited(counted._limit(None))
-    model: Any = counted.with_limit(0)
-    return ChosenRates(counted.choice, limited, _request_limit(counted.name, counted.name, model, options))
+        return limited(counted.shown_limit)
+    return ChosenRates(counted.choice, limited, options.apply_to)

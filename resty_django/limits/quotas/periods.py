@@ -11,7 +11,6 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
 PERIODS: Final = ("hour", "day", "week", "month")
-_HOUR: Final = timedelta(hours=1)
 
 
 class Period(NamedTuple):
@@ -81,7 +80,7 @@ def _midnight(day: date, zone: tzinfo) -> datetime:
 def _hour(moment: datetime, zone: tzinfo) -> Period:
     local = moment.astimezone(zone)
     start = moment - timedelta(minutes=local.minute, seconds=local.second)
-    end = start + _HOUR
+    end = start + timedelta(hours=1)
     if start.astimezone(zone).utcoffset() != local.utcoffset():
         start = _change_between(start, moment, zone)
     if (end - timedelta(seconds=1)).astimezone(zone).utcoffset() != local.utcoffset():

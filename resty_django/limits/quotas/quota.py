@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from functools import partial
 from time import time_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
 
 from asgiref.sync import sync_to_async
 from django.db import Error as DatabaseError
 from django.db import transaction
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from resty_django.callables import caller
 from resty_django.conf import conf
@@ -29,19 +29,18 @@ from resty_django.text.localized import grouped
 from ..callers import keys
 from ..decision import Decision
 from ..errors import StoreFailed
-from ..limiters.base import ON_ERROR
-from ..limiters.validation import check_cost, positive, whole
+from ..limiters.validation import check_cost, check_on_error, positive, unknown_option, whole
 from ..overrides.current import current, now
 from ..overrides.limits import overridden_limiter
 from ..overrides.override_set import Override
 from ..requests.chosen_rates import RateFunction, Tiers
-from ..requests.headers import LARGEST
-from ..statistics.catalog import QUOTA, add_limit, series_name
+from ..requests.headers import MAX_FIELD_INTEGER
+from ..statistics.catalog import LimitKind, add_limit, series_name
 from ..statistics.reporter import stats
 from ..stores import LocalStore
-from ..stores.circuit_breaker import PAUSE, CircuitBreaker
+from ..stores.circuit_breaker import BYPASS_SECONDS, CircuitBreaker
 from . import blocks, registry
-from .blocks import Block, Taken, decision_of
+from .blocks import Block, Reservation, RowCounts, Taken, decision_of
 from .calendar import Anchor, Calendar
 from .periods import Period
 from .store import (
@@ -61,15 +60,8 @@ from .validation import checked_limit, checked_name, checked_units, choice_of
 
 log = logger("resty_django.limits")
 
-MAX_BLOCK: Final = 100
 DATABASE: Final = CircuitBreaker("database of quotas")
 """Whether the database with the rows answers."""
-_PERIOD_LABELS: Final = {
-    "hour": gettext_lazy("hour"),
-    "day": gettext_lazy("day"),
-    "week": gettext_lazy("week"),
-    "month": gettext_lazy("month"),
-}
 
 
 class Usage(NamedTuple):
@@ -88,53 +80,66 @@ class Usage(NamedTuple):
     resets_at: datetime
 
 
+class QuotaSettings(TypedDict, total=False):
+    """Options of a quota; `QuotaOptions` has one more."""
+
+    per: str
+    """The period: "hour", "day", "week" or "month" (required)."""
+    timezone: str | tzinfo | None
+    """The time zone of the periods, or its name (default: the setting TIME_ZONE)."""
+    anchor: Anchor | None
+    """Returns the date on which the weeks or months of a key start, such as the sign-up date; a process keeps it."""
+    tiers: Mapping[str, int | None] | None
+    """In place of a limit, the units of each tier (None: unlimited)."""
+    tier: RateFunction | str | None
+    """A function of the request, or its dotted path, that returns its tier (default: the setting TIER)."""
+    max_block: int | None
+    """The maximum number of units that are reserved together (default: 100)."""
+    store: str | SharedDict | LocalStore | None
+    """As in the limiters. Without the store, each use writes its row."""
+    on_error: str | None
+    """As in the limiters, while the database does not answer."""
+    clock: Callable[[], float] | None
+    """As in the limiters."""
+
+
+class QuotaOptions(QuotaSettings, total=False):
+    """Options of a quota."""
+
+    key: keys.KeySpec
+    """How requests are grouped (default: "user")."""
+
+
 class Quota:
     """A number of units per calendar period for each key. Safe in threads, tasks and processes.
 
     `name`: 1 to 64 characters; rows of the same name are counted together. `limit`: the units per period, or a function
-    of the request that returns them (None: unlimited). `tiers`: instead, the units of each tier (None: unlimited).
-    `tier`: a function of the request, or its dotted path, that returns its tier (None: the setting TIER). `per`:
-    "hour", "day", "week" or "month". `timezone`: its name, or a `tzinfo` (None: the setting TIME_ZONE). `anchor`: a
-    function of the key that returns the date on which its weeks or months start, for example the sign-up date; a
-    process keeps the dates. `key`: how requests are grouped. `max_block`: the maximum number of units that are reserved
-    together. `store`, `on_error`, `clock`: as in the limiters; `on_error` decides while the database does not answer.
-    Without the store, each use writes its row.
+    of the request that returns them (None: unlimited). `options`: see `QuotaOptions`.
 
     Raise `TypeError` or `ValueError` for wrong arguments, also if another quota with this name exists.
     """
 
-    def __init__(
-        self,
-        name: str,
-        limit: int | RateFunction | None = None,
-        *,
-        per: str,
-        timezone: str | tzinfo | None = None,
-        anchor: Anchor | None = None,
-        key: keys.KeySpec = "user",
-        tiers: Mapping[str, int | None] | None = None,
-        tier: RateFunction | str | None = None,
-        max_block: int = MAX_BLOCK,
-        store: str | SharedDict | LocalStore | None = None,
-        on_error: str | None = None,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, name: str, limit: int | RateFunction | None = None, **options: Unpack[QuotaOptions]) -> None:
+        for option in options:
+            if option not in QuotaOptions.__annotations__:
+                raise TypeError(unknown_option("Quota()", option, Quota, QuotaOptions.__annotations__))
         self.name = checked_name(name)
-        self.choice = choice_of(limit, tiers, tier)
-        self.limit: int | None = None if self.choice else checked_limit(limit)
-        self._calendar = Calendar(name, per, timezone, anchor)
-        if on_error is not None and on_error not in ON_ERROR:
-            raise ValueError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
-        whole("max_block", max_block)
-        positive("max_block", max_block)
-        self.per = per
-        self.key = keys.make(key)
-        self.max_block = max_block
-        self.clock = clock
+        self.choice = choice_of(limit, options.get("tiers"), options.get("tier"))
+        self.limit: int | None = None if self.choice else checked_limit(cast("int", limit))
+        self.per = options.get("per", "")
+        self._calendar = Calendar(name, self.per, options.get("timezone"), options.get("anchor"))
+        on_error = options.get("on_error")
+        check_on_error(on_error)
+        max_block = options.get("max_block")
+        self.max_block = 100 if max_block is None else max_block
+        whole("max_block", self.max_block)
+        positive("max_block", self.max_block)
+        self.key = keys.make(options.get("key", "user"))
+        self.clock = options.get("clock")
         self._on_error = on_error
-        self._store = store
-        self.blocks = BlockStore(name, store, self._now, owner=self)
-        self.series = series_name(QUOTA, name)
+        self._store = options.get("store")
+        self.blocks = BlockStore(name, self._store, self._now, owner=self)
+        self.series = series_name(LimitKind.QUOTA, name)
         """The name in the statistics, which overrides use."""
         registry.register(self)
         self.list_in_catalog(caller())
@@ -144,7 +149,7 @@ class Quota:
 
     def describe(self) -> str:
         """Return the quota in words."""
-        period = _PERIOD_LABELS[self.per]
+        period = {"hour": _("hour"), "day": _("day"), "week": _("week"), "month": _("month")}[self.per]
         if self.limit is not None:
             return _("%(units)s per %(period)s") % {"units": grouped(self.limit), "period": period}
         if isinstance(self.choice, Tiers):
@@ -219,13 +224,13 @@ class Quota:
 
     # --- statistics ---
 
-    def record(self, key: object, decision: Decision, shadow: bool = False, request: Any = None) -> None:
+    def record(self, key: object, decision: Decision, shadow: bool = False, request: HttpRequest | None = None) -> None:
         """Count a decision in the statistics; `shadow`: it was not enforced."""
         stats.record(self.series, row_key(key), decision, shadow, request)
 
     def list_in_catalog(self, location: str) -> None:
         """List the quota in the catalog. `location`: a dotted name in the code."""
-        add_limit(QUOTA, self.name, self, location)
+        add_limit(LimitKind.QUOTA, self.name, self, location)
 
     # --- the interface of limiters, for decorators and throttles, which count the decisions ---
 
@@ -256,14 +261,14 @@ class Quota:
         return self._limit(None)
 
     @property
-    def numbers(self) -> tuple[int | None]:
+    def config(self) -> tuple[int | None]:
         """The numbers that header fields depend on."""
         return (self.limit,)
 
     def policy_parameters(self) -> str:
         """Return `q` for the field `RateLimit-Policy`, and `w` for periods that usually have the same length."""
         seconds = {"hour": 3600, "day": 86_400, "week": 604_800}.get(self.per)
-        return f";q={min(self._limit(None), LARGEST)}" + (f";w={seconds}" if seconds else "")
+        return f";q={min(self._limit(None), MAX_FIELD_INTEGER)}" + (f";w={seconds}" if seconds else "")
 
     def with_limit(self, limit: int) -> Quota:
         """Return this quota with another limit: the same rows and blocks. Raise `TypeError` or `ValueError`."""
@@ -332,81 +337,82 @@ class Quota:
         return decision
 
     def _use(self, key: object, cost: int, limit: int) -> Steps[Decision]:
+        """Use units of the key's block in the shared store. If it has too few, reserve units in the database."""
         text = row_key(key)
         period = yield from self._calendar.period(text, self._now())
-        now = int(self._now() * 1000)
-        taken = yield from self.blocks.changing(text, period, taking(now, cost, limit))
+        now_ms = int(self._now() * 1000)
+        taken: Taken | None = yield from self.blocks.changing(text, period, taking(now_ms, cost, limit))
         if taken is not None and taken.allowed is not None:
             if taken.check:
                 yield from self._check(text, period)
-            return decision_of(taken.allowed, taken.block, cost, limit, period, now)
-        if taken is None:
+            return decision_of(taken.allowed, taken.block, cost, limit, period, now_ms)
+        if taken is None:  # the store cannot be used
             taken = Taken(Block(), None)
         if DATABASE.down and self.on_error != "raise" and DATABASE.is_open():
-            counted = None
+            reservation = None
         else:
-            counted = yield from self._counted(text, period, cost - taken.held, limit, taken.refill)
-        if counted is None:
+            reservation = yield from self._reserving(text, period, cost - taken.held, limit, taken.refill)
+        if reservation is None:
             if taken.held or taken.refill:
                 yield from self.blocks.changing(text, period, returning(taken))
-            return self._decide_without_database(text, period, cost, limit, now)
-        if counted.reserved is None:
-            change = refusing(now, cost, limit, taken, counted.numbers)
+            return self._decide_without_database(text, period, cost, limit, now_ms)
+        if reservation.units is None:
+            change = refusing(now_ms, cost, limit, taken, reservation.row)
         else:
-            units = counted.reserved + taken.held - cost
-            change = depositing(units, counted.numbers, taken.refill)
+            units = reservation.units + taken.held - cost
+            change = depositing(units, reservation.row, taken.refill)
         block = yield from self.blocks.changing(text, period, change)
-        if block is None:
-            block = Block(0, counted.used, counted.granted)
-        return decision_of(counted.reserved is not None, block, cost, limit, period, now)
+        if block is None:  # the store cannot be used
+            block = Block(0, reservation.row.used, reservation.row.granted)
+        return decision_of(reservation.units is not None, block, cost, limit, period, now_ms)
 
-    def _counted(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Any]:
+    def _reserving(self, key: str, period: Period, need: int, limit: int, refill: bool) -> Steps[Reservation | None]:
         """Reserve units in the row. Return None if the database does not answer."""
         args = (key, period, need, limit, self.max_block if refill else 0)
         try:
-            counted = yield Step(self._reserve, sync_to_async(self._reserve), args)
+            reservation: Reservation = yield Step(self._reserve, sync_to_async(self._reserve), args)
         except DatabaseError as error:
             DATABASE.record_failure(error)
             if self.on_error == "raise":
                 raise StoreFailed(f"The quota {self.name!r} cannot be counted: {error}") from error
             return None
         DATABASE.reset()
-        return counted
+        return reservation
 
-    def _reserve(self, key: str, period: Period, need: int, limit: int, most: int) -> Any:
+    def _reserve(self, key: str, period: Period, need: int, limit: int, most: int) -> Reservation:
         from . import rows  # imports the models, which are not ready when views are imported
 
-        counted = rows.reserve(self.name, key, period, limit, need, most, conf.limits.quota_keep)
+        reservation = rows.reserve(self.name, key, period, limit, need, most, conf.limits.quota_keep)
         if most and rows.in_transaction():
             alias = rows.database()
             if transaction.get_connection(alias).in_atomic_block:  # else the caller manages transactions itself
                 transaction.on_commit(lambda: self._refill(key, period, limit, most), using=alias)
-        return counted
+        return reservation
 
     def _refill(self, key: str, period: Period, limit: int, most: int) -> None:
         """Reserve the next block, after the transaction in which its first unit was used."""
         from . import rows
 
         try:
-            counted = rows.reserve(self.name, key, period, limit, 0, most, conf.limits.quota_keep)
+            reservation = rows.reserve(self.name, key, period, limit, 0, most, conf.limits.quota_keep)
         except DatabaseError as error:
             log.warning("The next block of the quota %r was not reserved: %s", self.name, error)
             return
-        units = counted.reserved or 0
-        run(self.blocks.changing(key, period, depositing(units, counted.numbers, True)))
+        units = reservation.units or 0
+        run(self.blocks.changing(key, period, depositing(units, reservation.row, True)))
 
     def _check(self, key: str, period: Period) -> Steps[None]:
         """Compare a block in use with its row, which may have been changed where this store cannot be reached."""
         if DATABASE.down and DATABASE.is_open(reading=True):
             return
         try:
-            counted = yield Step(self._read, sync_to_async(self._read), (key, period))
+            row: RowCounts = yield Step(self._read, sync_to_async(self._read), (key, period))
         except DatabaseError as error:
             DATABASE.record_failure(error, reading=True)
             return
         if DATABASE.down:
             DATABASE.reset(reading=True)
-        yield from self.blocks.changing(key, period, syncing(counted.numbers))
+        yield from self.blocks.changing(key, period, syncing(row))
 
     def _grant(self, key: object, units: int) -> Steps[int]:
         from . import changes
@@ -456,26 +462,26 @@ class Quota:
         text = row_key(key)
         override, limit = yield from self._overridden(text, limit)
         period = yield from self._calendar.period(text, self._now())
-        counted = yield Step(self._read, sync_to_async(self._read), (text, period))
+        row: RowCounts = yield Step(self._read, sync_to_async(self._read), (text, period))
         block = (yield from self.blocks.changing(text, period, looking)) or Block()
-        used = max(counted.used - blocks.reserved(block, counted.resets), 0)
-        total = limit + counted.granted
+        used = max(row.used - blocks.reserved(block, row.resets), 0)
+        total = limit + row.granted
         starts_at, resets_at = (datetime.fromtimestamp(second, self._calendar.zone) for second in period)
         remaining = 0 if override is not None and override.blocks else max(total - used, 0)
         return Usage(self.name, text, total, used, remaining, starts_at, resets_at)
 
-    def _read(self, key: str, period: Period) -> Any:
+    def _read(self, key: str, period: Period) -> RowCounts:
         from . import rows
 
         return rows.read(self.name, key, period)
 
     # --- the database does not answer ---
 
-    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now: int) -> Decision:
+    def _decide_without_database(self, key: str, period: Period, cost: int, limit: int, now_ms: int) -> Decision:
         DATABASE.calls += 1
         if self.on_error == "closed":
-            return Decision.refused(limit=limit, retry_after=PAUSE, failed=True)
+            return Decision.refused(limit=limit, retry_after=BYPASS_SECONDS, failed=True)
         if self.on_error == "local":
-            taken = self.blocks.change_locally(key, period, taking_locally(now, cost, limit), now)
-            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now)._replace(failed=True)
+            taken = self.blocks.change_locally(key, period, taking_locally(now_ms, cost, limit), now_ms)
+            return decision_of(bool(taken.allowed), taken.block, cost, limit, period, now_ms).replace(failed=True)
         return Decision.passed(limit=limit, remaining=limit, failed=True)

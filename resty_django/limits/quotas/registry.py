@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..statistics.catalog import QUOTA, register_finder
+from ..statistics.catalog import LimitKind, register_finder
 
 if TYPE_CHECKING:
     from .quota import Quota
@@ -43,4 +43,4 @@ def _limiters(name: str) -> tuple[Quota, ...]:
     return () if quota is None else (quota,)
 
 
-register_finder(QUOTA, _limiters)
+register_finder(LimitKind.QUOTA, _limiters)

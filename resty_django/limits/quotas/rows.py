@@ -22,22 +22,12 @@ from django.utils.translation import gettext
 from resty_django.text.localized import grouped
 
 from ..models import QuotaUsage
-from .blocks import block_size
+from .blocks import Reservation, RowCounts, block_size
 from .periods import Period
 
-PRUNED: Final = 2
-"""The maximum number of old rows that are deleted for each new row, so that their number does not grow."""
-NUMBERS: Final = ("used", "granted", "resets")
 T = TypeVar("T")
 
-TRIES: Final = 3
-"""Attempts of a statement that failed because of another one, for example in a deadlock, outside of transactions."""
-
-
-TRIES_OF_CHANGES: Final = 100
-"""Attempts to change a row whose number is reported, while others change it."""
-BUSY: Final = "the row of the quota is changing too often. Try again."
-MOST_GRANTED: Final = 10**15
+MAX_GRANTED_UNITS: Final = 10**15
 """The maximum number of units that can be granted in addition to the limit, and subtracted from it."""
 
 
@@ -46,23 +36,6 @@ class Granted(NamedTuple):
 
     before: int
     after: int
-
-
-class Counted(NamedTuple):
-    """The numbers of a row. `reserved`: units that this call has reserved; None: the limit does not allow them.
-
-    `resets`: how often an operator or the site's code has reset the row.
-    """
-
-    reserved: int | None
-    used: int
-    granted: int
-    resets: int
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        """The used and granted units, and the number of resets."""
-        return self.used, self.granted, self.resets
 
 
 def database() -> str:
@@ -85,12 +58,17 @@ def rows_of(quota: str, key: str, period: Period) -> QuerySet[QuotaUsage]:
     return QuotaUsage.objects.using(database()).filter(quota=quota, key=key, starts_at=period.start)
 
 
-def read(quota: str, key: str, period: Period) -> Counted:
-    """Return the numbers of the row; 0 if there is none."""
-    return Counted(None, *(rows_of(quota, key, period).values_list(*NUMBERS).first() or (0, 0, 0)))
+def read(quota: str, key: str, period: Period) -> RowCounts:
+    """Return the counts of the row; 0 if there is none."""
+    return _counts(rows_of(quota, key, period)) or RowCounts()
 
 
-def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
+def _counts(rows: QuerySet[QuotaUsage]) -> RowCounts | None:
+    counts = rows.values_list(*RowCounts._fields).first()
+    return None if counts is None else RowCounts(*counts)
+
+
+def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Reservation:
     """Reserve at least `need` units, and a block outside of a transaction if `most`, its maximum size, is not 0.
 
     With `need=0`, only a block. `keep`: seconds for which rows are kept after their period. Raise `django.db.Error`.
@@ -105,25 +83,24 @@ def reserve(quota: str, key: str, period: Period, limit: int, need: int, most: i
     return _again(lambda: _reserve(quota, key, period, limit, need, most, keep))
 
 
-def _reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Counted:
+def _reserve(quota: str, key: str, period: Period, limit: int, need: int, most: int, keep: float) -> Reservation:
     rows = rows_of(quota, key, period)
-    numbers = rows.values_list(*NUMBERS).first()
-    if numbers is None:
+    row = _counts(rows)
+    if row is None:
         insert(quota, key, period, limit, keep)
-        numbers = 0, 0, 0
-    used, granted, resets = numbers
-    left = limit + granted - used
+        row = RowCounts()
+    left = limit + row.granted - row.used
     sizes = [need]
     if most and left > need:
         sizes.insert(0, min(left, max(need, block_size(limit, left, most))))
     for units in dict.fromkeys(size for size in sizes if size):
         room = rows.filter(used__lte=F("granted") + (limit - units))
         if units > need:  # the rest goes to a block, which is marked with the number of resets
-            room = room.filter(resets=resets)
+            room = room.filter(resets=row.resets)
         if room.update(used=F("used") + units, limit=limit, updated_at=timezone.now()):
-            now = Counted(units, *rows.values_list(*NUMBERS).get())
-            return now._replace(resets=resets) if units > need else now
-    return Counted(None if need else 0, *(rows.values_list(*NUMBERS).first() or (0, 0, 0)))
+            now = RowCounts(*rows.values_list(*RowCounts._fields).get())
+            return Reservation(units, now._replace(resets=row.resets) if units > need else now)
+    return Reservation(None if need else 0, _counts(rows) or RowCounts())
 
 
 def give_back(quota: str, key: str, period: Period, units: int) -> bool:
@@ -136,13 +113,13 @@ def give_back(quota: str, key: str, period: Period, units: int) -> bool:
 def grant(quota: str, key: str, period: Period, units: int) -> Granted | None:
     """Add `units`, which may be negative, to the limit of a row. Return None if there is no such row.
 
-    Raise `ValueError` if more than `MOST_GRANTED` units would be granted, and `django.db.Error`.
+    Raise `ValueError` if more than `MAX_GRANTED_UNITS` units would be granted, and `django.db.Error`.
     """
 
     def added(before: int) -> dict[str, Any]:
-        if abs(before + units) > MOST_GRANTED:
+        if abs(before + units) > MAX_GRANTED_UNITS:
             text = gettext("At most %(max)s units can be granted; %(granted)s are granted already.")
-            raise ValueError(text % {"max": grouped(MOST_GRANTED), "granted": grouped(before)})
+            raise ValueError(text % {"max": grouped(MAX_GRANTED_UNITS), "granted": grouped(before)})
         return {"granted": before + units}
 
     before = _change(rows_of(quota, key, period), "granted", added)
@@ -164,13 +141,13 @@ def _change(rows: QuerySet[QuotaUsage], field: str, values_of: Callable[[int], d
     """
 
     def change() -> int | None:
-        for _ in range(TRIES_OF_CHANGES):
+        for _ in range(100):
             before: int | None = rows.values_list(field, flat=True).first()
             if before is None:
                 return None
             if rows.filter(**{field: before}).update(**values_of(before), updated_at=timezone.now()):
                 return before
-        raise OperationalError(BUSY)
+        raise OperationalError("The row of the quota changes too often. Try again.")
 
     return change() if in_transaction() else _again(change)
 
@@ -187,16 +164,16 @@ def insert(quota: str, key: str, period: Period, limit: int, keep: float) -> Non
     row = QuotaUsage(quota=quota, key=key, starts_at=period.start, ends_at=period.end, limit=limit)
     QuotaUsage.objects.using(database()).bulk_create([row], ignore_conflicts=True)
     if not in_transaction():
-        prune(int(time.time() - keep), PRUNED)
+        prune(int(time.time() - keep), most=2)  # for each new one, so that their number does not grow
 
 
 def _again(change: Callable[[], T]) -> T:
-    """Repeat a change that failed because of another transaction."""
-    for attempt in range(TRIES):
+    """Make up to three attempts at a change that fails because of another transaction, for example in a deadlock."""
+    for attempt in range(3):
         try:
             return change()
         except OperationalError:
-            if attempt == TRIES - 1 or not connections[database()].is_usable():
+            if attempt == 2 or not connections[database()].is_usable():
                 raise
             time.sleep(0.01 * (attempt + 1))
     raise AssertionError

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from resty_django.sansio import Step, Steps
-from resty_django.shdict import Change, Keep, SharedDict
+from resty_django.shdict import Keep, SharedDict, Update
 from resty_django.shdict.codec import decode_key
 from resty_django.text import logger
 
 from ..algorithms import FRAME
 from ..callers.keys import hashed
-from ..limiters.base import FAULTS, is_foreign
+from ..limiters.base import STORE_ERRORS, is_foreign
 from ..stores import STORES, LocalStore, Store, store_of
 from . import blocks
-from .blocks import Block, Taken
+from .blocks import Block, RowCounts, Taken
 from .periods import Period
 
 log = logger("resty_django.limits")
-
-BLANK: Final = bytes(FRAME)
-LONGEST_KEY: Final = 200
-SPARE: Final = 60.0
-"""Seconds for which the store keeps a block after the end of its period."""
-
-Numbers: TypeAlias = tuple[int, int, int]
-"""The numbers of a row: used and granted units, and the number of resets."""
 
 BlockChange: TypeAlias = Callable[[Block], tuple[Block, Any]]
 """Takes a block, and returns the new one and the result. It may be called again, so it has no side effects."""
@@ -40,7 +32,7 @@ def row_key(key: object) -> str:
     if key is None:
         raise ValueError("key of a quota must not be None. Pass a string.")
     text = decode_key(key) if isinstance(key, bytes) else str(key)
-    if text and len(text) <= LONGEST_KEY and text.isprintable():
+    if text and len(text) <= 200 and text.isprintable():
         return text
     return hashed(text)
 
@@ -65,7 +57,7 @@ class BlockStore:
         owner: object,
     ) -> None:
         self._quota = quota
-        self._store = store
+        self._store_name = store if store is None or isinstance(store, str) else ""
         self._own_store = None if store is None or isinstance(store, str) else store_of(store)
         self._now = now
         self._owner = owner
@@ -75,17 +67,17 @@ class BlockStore:
     @property
     def store(self) -> Store:
         """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
-        return STORES[self._store] if self._own_store is None else self._own_store  # type: ignore[index]
+        return STORES[self._store_name] if self._own_store is None else self._own_store
 
     def changing(self, key: str, period: Period, change_of: BlockChange) -> Steps[Any]:
         """Change the block of a key in the store. Return the result; None if the store cannot be used."""
         store = self.store
         if store.breaker.down and store.breaker.is_open():
             return None
-        ttl = max(period.end - self._now(), 0) + SPARE
+        ttl = max(period.end - self._now(), 0) + 60.0  # kept for a minute after its period
         try:
             result = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
-        except FAULTS as error:
+        except STORE_ERRORS as error:
             if not is_foreign(error):
                 store.breaker.record_failure(error)
             elif not self._foreign:
@@ -127,17 +119,17 @@ def _revision(function: BlockChange, ttl: float) -> Callable[[Any], tuple[bytes 
         after, result = function(before)
         if after == before:
             return None, None, result
-        frame = bytes(state[:FRAME]) if framed else BLANK
+        frame = bytes(state[:FRAME]) if framed else bytes(FRAME)
         return frame + blocks.pack(after), None if framed else ttl, result
 
     return revise
 
 
-def _update(function: BlockChange, ttl: float) -> Callable[[Any], Change | Keep]:
-    def update(state: Any) -> Change | Keep:
+def _update(function: BlockChange, ttl: float) -> Callable[[Any], Update | Keep]:
+    def update(state: Any) -> Update | Keep:
         before = blocks.unpack(state)
         after, result = function(before)
-        return Keep(result) if after == before else Change(blocks.pack(after), ttl if state is None else None, result)
+        return Keep(result) if after == before else Update(blocks.pack(after), ttl if state is None else None, result)
 
     return update
 
@@ -168,14 +160,14 @@ def taking_locally(now: int, cost: int, limit: int) -> BlockChange:
     return function
 
 
-def depositing(units: int, numbers: Numbers, refill: bool) -> BlockChange:
+def depositing(units: int, row: RowCounts, refill: bool) -> BlockChange:
     """Add reserved units; the result is the block."""
-    return _returned(lambda block: blocks.deposit(block, units, *numbers, refill))
+    return _returned(lambda block: blocks.deposit(block, units, row, refill))
 
 
-def refusing(now: int, cost: int, limit: int, taken: Taken, numbers: Numbers) -> BlockChange:
+def refusing(now: int, cost: int, limit: int, taken: Taken, row: RowCounts) -> BlockChange:
     """Remember a refusal of the database, and return the units held; the result is the block."""
-    return _returned(lambda block: blocks.refuse(block, now, cost, limit, taken, *numbers))
+    return _returned(lambda block: blocks.refuse(block, now, cost, limit, taken, row))
 
 
 def returning(taken: Taken) -> BlockChange:
@@ -189,9 +181,9 @@ def returning(taken: Taken) -> BlockChange:
     return function
 
 
-def syncing(numbers: Numbers) -> BlockChange:
-    """Take over the numbers of the row; the result is the block."""
-    return _returned(lambda block: blocks.sync(block, *numbers))
+def syncing(row: RowCounts) -> BlockChange:
+    """Take over the counts of the row; the result is the block."""
+    return _returned(lambda block: blocks.sync(block, row))
 
 
 def _returned(change: Callable[[Block], Block]) -> BlockChange:

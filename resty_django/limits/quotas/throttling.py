@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.exceptions import ImproperlyConfigured
 
-from ..decorators import RequestOptions
 from ..requests.enforcer import Enforcer
+from ..requests.request_limit import LimitOptions
 from ..throttling import LimitThrottle
 from .decorators import enforcer_of
 from .quota import Quota
@@ -43,6 +43,6 @@ class QuotaThrottle(LimitThrottle):
         enforcer = self._enforcers.get(known)
         if enforcer is None:
             location = f"{cls.__module__}.{cls.__qualname__}"
-            options: RequestOptions = {"key": counted.key, "cost": self.cost}
+            options = LimitOptions(key=counted.key, cost=self.cost)
             enforcer = self._enforcers[known] = enforcer_of(counted, options, location)
         return enforcer

@@ -9,7 +9,6 @@ for usage in limits.usage(request):
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -23,29 +22,24 @@ from ..requests.chosen_rates import Tiers, asking
 from . import registry
 from .quota import Quota, Usage
 
-TEMPLATE: Final = "resty_limits/usage.html"
-SHARED: Final = frozenset({"all", "path", "view"})
-"""Parts of keys that do not identify a customer."""
 
-
-def usage(request: Any) -> list[Usage]:
+def usage(request: HttpRequest) -> list[Usage]:
     """Return the usage of the request's customer in all quotas that limit the customer, by name.
 
-    Quotas of modules that were not imported yet are missing. Left out are quotas whose key does not identify the
-    customer of this request: without a logged-in user those with the key "user", and those that count all customers, a
-    path or a view together. Raise `django.db.Error`.
+    The list excludes quotas of modules that were not imported yet, and quotas whose key does not identify the customer:
+    "user" without a logged-in user, "all", "path" and "view". Raise `django.db.Error`.
     """
     return run(_usage(request))
 
 
-async def ausage(request: Any) -> list[Usage]:
+async def ausage(request: HttpRequest) -> list[Usage]:
     """Run `usage` without blocking the event loop."""
     for quota in registry.all_quotas():
         await keys.load(request, quota.key.needs_user, quota.key.needs_session)
     return await arun(_usage(request))
 
 
-def _usage(request: Any) -> Steps[list[Usage]]:
+def _usage(request: HttpRequest) -> Steps[list[Usage]]:
     usages = []
     for quota in registry.all_quotas():
         key = own_key(quota, request)
@@ -58,25 +52,28 @@ def _usage(request: Any) -> Steps[list[Usage]]:
     return usages
 
 
-def own_key(quota: Quota, request: Any) -> str | None:
+def own_key(quota: Quota, request: HttpRequest) -> str | None:
     """Return the key of the request's customer, or None if the quota's key does not identify one."""
-    if SHARED.intersection(quota.key.text.replace("|", "+").split("+")):
+    parts = quota.key.text.replace("|", "+").split("+")
+    if not {"all", "path", "view"}.isdisjoint(parts):
         return None
     key = quota.key.of(request, {})
     return None if key is None or keys.MISSING in key.split("|") else key
 
 
-def _limit(quota: Quota, request: Any) -> Steps[int | None]:
+def _limit(quota: Quota, request: HttpRequest) -> Steps[int | None]:
     choice = quota.choice
     if choice is None:
         return quota.limit
     if isinstance(choice, Tiers):
-        return choice.rate_of((yield asking(choice.resolver(), request)))  # type: ignore[no-any-return]
-    return (yield asking(choice, request))  # type: ignore[no-any-return]
+        limit: int | None = yield from choice.choosing(request)
+    else:
+        limit = yield asking(choice, request)
+    return limit
 
 
 @never_cache
 @require_safe
 def usage_page(request: HttpRequest) -> HttpResponse:
     """Show the usage of the request's customer, with the template `resty_limits/usage.html`."""
-    return render(request, TEMPLATE, {"usages": usage(request)})
+    return render(request, "resty_limits/usage.html", {"usages": usage(request)})

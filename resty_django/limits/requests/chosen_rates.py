@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from django.http import HttpRequest
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext, gettext_noop
 
@@ -21,22 +22,22 @@ from resty_django.sansio import Step, Steps, arun, run
 from resty_django.text import logger
 from resty_django.text.suggestions import did_you_mean
 
+from ..callers.keys import RequestFunction
 from .check import LimitCheck
 from .enforcer import Enforcer
-from .request_limit import RequestLimit
 
 log = logger("resty_django.limits")
 
 Rate: TypeAlias = "str | float"
-RateFunction: TypeAlias = Callable[[Any], Any]
-"""Receives the request, and returns a rate, or None for no limit. May be a coroutine function."""
+RateFunction: TypeAlias = RequestFunction[Any]
+"""A function of the request that returns a rate, or None for no limit. May be a coroutine function."""
 
 MISSING_FUNCTION: Final = gettext_noop(
     'Nothing names the tier of a request. Set RESTY_DJANGO["LIMITS"]["TIER"] to the dotted path of a function of the '
     "request, or remove the tiers."
 )
-KEPT: Final = 256
-"""Number of rates of a limit that are kept ready."""
+MAX_RATES: Final = 256
+"""The number of rates of a limit that are kept ready, and of unknown tiers that are logged."""
 
 
 class Tiers:
@@ -53,24 +54,24 @@ class Tiers:
         self._tier = tier
         self._unknown: set[str] = set()
 
-    def resolver(self) -> RateFunction:
-        """Return the function that names the tier. Raise `TypeError` if there is none."""
+    def choosing(self, request: HttpRequest) -> Steps[Any]:
+        """Return the rate of the request's tier. Raise `TypeError` if no function names the tier."""
         tier = tier_function() if self._tier is None else self._tier
         if not tier:
             raise TypeError(
                 "tiers= needs a function that returns the tier of a request. "
                 'Pass tier=, or set RESTY_DJANGO["LIMITS"]["TIER"] to its dotted path.'
             )
-        return _imported(tier) if isinstance(tier, str) else tier
+        return self._rate_of((yield asking(_imported(tier) if isinstance(tier, str) else tier, request)))
 
-    def rate_of(self, tier: object) -> Any:
-        """Return the rate of a tier. One without a rate is logged, once in a process."""
+    def _rate_of(self, tier: object) -> Any:
+        """Return the rate of a tier. Log a tier without a rate, once per process."""
         try:
             return self.rates[tier]  # type: ignore[index]
         except (KeyError, TypeError):
             first = next(iter(self.rates))
             text = repr(tier)[:60]
-            if text not in self._unknown and len(self._unknown) < KEPT:
+            if text not in self._unknown and len(self._unknown) < MAX_RATES:
                 self._unknown.add(text)
                 tiers = ", ".join(map(str, self.rates))
                 hint = did_you_mean(str(tier), self.rates, f"Tiers are {tiers}.")
@@ -78,41 +79,54 @@ class Tiers:
             return self.rates[first]
 
 
-class ChosenRates(Enforcer):
+class RequestEnforcer(Enforcer):
+    """Enforces the limits that are chosen for each request."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def choosing(self, request: HttpRequest) -> Steps[Enforcer | None]:
+        """Return the enforcer for a request, or None if no limit applies."""
+        raise NotImplementedError
+
+    def check(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
+        enforcer = run(self.choosing(request))
+        return None if enforcer is None else enforcer.check(request, kwargs)
+
+    async def acheck(self, request: HttpRequest, kwargs: Mapping[str, object]) -> LimitCheck | None:
+        enforcer = await arun(self.choosing(request))
+        return None if enforcer is None else await enforcer.acheck(request, kwargs)
+
+
+class ChosenRates(RequestEnforcer):
     """Enforces the limits of the rate that is chosen for each request.
 
     `choice`: a function of the request that returns a rate, or `Tiers`. `build`: returns the enforcer of a rate; it
-    raises `ValueError` or `TypeError`. `model`: a limit with the `methods` and `when` that all of them have (None: they
-    have none): `choice` is not called for requests to which it does not apply.
+    raises `ValueError` or `TypeError`. `applies_to`: returns whether the limits apply to a request; if not, `choice` is
+    not called.
     """
 
     def __init__(
-        self, choice: RateFunction | Tiers, build: Callable[[Any], Enforcer], model: RequestLimit | None = None
+        self,
+        choice: RateFunction | Tiers,
+        build: Callable[[Any], Enforcer],
+        applies_to: Callable[[HttpRequest], bool] = lambda request: True,
     ) -> None:
-        super().__init__(())
+        super().__init__()
         self._choice = choice
-        self._model = model
-        self._build = functools.lru_cache(KEPT)(build)
+        self._applies_to = applies_to
+        self._build = functools.lru_cache(MAX_RATES)(build)
         if isinstance(choice, Tiers):
             for rate in choice.rates.values():
                 if rate is not None:
                     self._build(rate)
 
-    def check(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
-        enforcer = run(self._chosen(request)) if self._may_apply(request) else None
-        return None if enforcer is None else enforcer.check(request, kwargs)
-
-    async def acheck(self, request: Any, kwargs: Mapping[str, Any]) -> LimitCheck | None:
-        enforcer = await arun(self._chosen(request)) if self._may_apply(request) else None
-        return None if enforcer is None else await enforcer.acheck(request, kwargs)
-
-    def _may_apply(self, request: Any) -> bool:
-        return self._model is None or self._model.applies_to(request)
-
-    def _chosen(self, request: Any) -> Steps[Enforcer | None]:
+    def choosing(self, request: HttpRequest) -> Steps[Enforcer | None]:
         choice = self._choice
+        if not self._applies_to(request):
+            return None
         if isinstance(choice, Tiers):
-            rate = choice.rate_of((yield asking(choice.resolver(), request)))
+            rate = yield from choice.choosing(request)
             return None if rate is None else self._build(rate)
         rate = yield asking(choice, request)
         if rate is None:
@@ -141,11 +155,12 @@ def tier_problem() -> str:
     return gettext(MISSING_FUNCTION) if missing else ""
 
 
-def asking(function: RateFunction, request: Any) -> Step:
+def asking(function: RateFunction, request: HttpRequest) -> Step:
     """Return the step that calls a function of the request, which may be a coroutine function."""
     return Step(call, acall, (function, request))
 
 
 @functools.cache
 def _imported(path: str) -> RateFunction:
-    return import_string(path)  # type: ignore[no-any-return]
+    function: RateFunction = import_string(path)
+    return function

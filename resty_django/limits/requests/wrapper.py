@@ -1,18 +1,23 @@
-"""The view decorator that enforces limits before the view runs."""
+"""The view decorator: it asks the enforcer, then runs the view or returns the refusal."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction
-from django.http import HttpResponseBase
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from resty_django.callables import caller
 
+from ..callers import request_settings
 from ..callers.keys import digest
-from .check import acall, call, fast_path
+from .check import LimitCheck
 from .enforcer import Enforcer
 
 V = TypeVar("V", bound=Callable[..., Any])
@@ -26,7 +31,7 @@ class EnforcerSource(Protocol):
 
 
 class ViewDecorator:
-    """A decorator for views.
+    """A decorator for views: the result of `@limit_req("10/s")` and the other decorators.
 
     `build`: creates the enforcer, or its source, from the name of a view. `max_delay`: the maximum number of seconds
     that a view sleeps (None: the setting MAX_DELAY in sync views, no limit in async views).
@@ -50,7 +55,6 @@ class ViewDecorator:
         enforcer = self._enforcers.get(name)
         if enforcer is None:
             enforcer = self._enforcers[name] = self._build(name)
-        longest = self._max_delay
         wrapped: Callable[..., Any]
 
         if iscoroutinefunction(view) or getattr(owner, "view_is_async", False):
@@ -58,17 +62,64 @@ class ViewDecorator:
             @functools.wraps(view)
             async def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else await enforcer.aget()
-                return await acall(in_force.acheck, view, args, kwargs, longest)
-        elif isinstance(enforcer, Enforcer) and enforcer.plain is not None:
-            wrapped = functools.wraps(view)(fast_path(enforcer.check, enforcer.plain, view, longest))
+                check = await in_force.acheck(_request(args), kwargs)
+                return await self._arespond(check, partial(view, *args, **kwargs))
         else:
 
             @functools.wraps(view)
-            def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase:
+            def wrapped(*args: Any, **kwargs: Any) -> HttpResponseBase | None:
                 in_force = enforcer if isinstance(enforcer, Enforcer) else enforcer.get()
-                return call(in_force.check, view, args, kwargs, longest)
+                check = in_force.check(_request(args), kwargs)
+                return self._respond(check, partial(view, *args, **kwargs))
 
         return cast("V", wrapped)
+
+    def _respond(
+        self, check: LimitCheck | None, view: Callable[[], HttpResponseBase | None]
+    ) -> HttpResponseBase | None:
+        """Return the response of the view, after the delay of the request, or the refusal."""
+        if check is None:
+            return view()
+        if check.refused is not None:
+            return check.refuse()
+        try:
+            if check.delay:
+                longest = request_settings.current().max_delay if self._max_delay is None else self._max_delay
+                if not check.wait_turn(longest):
+                    return check.refuse()
+            response = view()
+        except BaseException:
+            check.abandon()
+            raise
+        if response is None:  # a mistake that Django explains
+            check.abandon()
+            return None
+        return check.finish(response)
+
+    async def _arespond(self, check: LimitCheck | None, view: Callable[[], Any]) -> HttpResponseBase:
+        """Run `_respond` for an async view, or for `dispatch` of an async class, which is a plain function."""
+        if check is None:
+            return await _awaited(view())
+        if check.refused is not None:
+            return await check.arefuse()
+        try:
+            if check.delay and not await check.await_turn(inf if self._max_delay is None else self._max_delay):
+                return await check.arefuse()
+            response = await _awaited(view())
+        except BaseException:
+            await check.aabandon()
+            raise
+        return await check.afinish(response)
+
+
+def _request(args: tuple[Any, ...]) -> HttpRequest:
+    """Return the request from the arguments of a view: the first, or for a method the second."""
+    request: HttpRequest = args[0] if hasattr(args[0], "META") else args[1]
+    return request
+
+
+async def _awaited(response: HttpResponseBase | Awaitable[HttpResponseBase]) -> HttpResponseBase:
+    return await response if inspect.isawaitable(response) else response
 
 
 def view_name(view: Any, owner: Any = None) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from resty_django.text.durations import Duration, parse_duration
 
-DAY: Final = 86_400.0
-MOST_DOUBLINGS: Final = 60
-"""A ban is doubled at most this many times, so that its length stays a finite number."""
+DAY_SECONDS: Final = 86_400.0
 
 
 class BanOptions(TypedDict, total=False):
@@ -41,15 +40,16 @@ class BanRule:
     ban: float
     after: int = 1
     within: float
-    longest: float = DAY
-    memory: float = DAY
+    longest: float = DAY_SECONDS
+    memory: float = DAY_SECONDS
 
     def length(self, number: int) -> float:
         """Return the seconds of the ban with this number, from 1: `ban` * 2**(number - 1), at most `longest`."""
-        return min(self.ban * 2.0 ** min(number - 1, MOST_DOUBLINGS), self.longest)
+        doublings = min(number - 1, 60)  # keeps the number finite
+        return min(self.ban * 2.0**doublings, self.longest)
 
 
-def ban_rule(options: BanOptions | dict[str, Any], title: str) -> BanRule | None:
+def ban_rule(options: Mapping[str, Any], title: str) -> BanRule | None:
     """Return the rule in the options of a limit, or None if it bans no key.
 
     `title`: the limit in error messages. Raise `TypeError` or `ValueError` for options that are not valid.
@@ -68,7 +68,7 @@ def ban_rule(options: BanOptions | dict[str, Any], title: str) -> BanRule | None
     if type(after) is not int or after < 1:
         raise ValueError(f"{title}: ban_after must be a whole number of at least 1, not {after!r}.")
     ban = seconds["ban"]
-    longest = seconds.get("max_ban", max(DAY, ban))
+    longest = seconds.get("max_ban", max(DAY_SECONDS, ban))
     if longest < ban:
         raise ValueError(f"{title}: max_ban must not be shorter than ban.")
     return BanRule(
@@ -76,7 +76,7 @@ def ban_rule(options: BanOptions | dict[str, Any], title: str) -> BanRule | None
         after=after,
         within=seconds.get("ban_within", ban),
         longest=longest,
-        memory=seconds.get("ban_memory", DAY),
+        memory=seconds.get("ban_memory", DAY_SECONDS),
     )
 
 

@@ -9,7 +9,7 @@ In code and in settings, tiers are also a dict (`{"pro": "600/m", "staff": None}
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -18,16 +18,15 @@ from resty_django.text.localized import grouped
 
 NO_LIMIT: Final = "none"
 """The rate of a tier without a limit."""
-TIERS: Final = "tiers"
-EXEMPTIONS: Final = ("exempt_networks", "exempt_users", "exempt_groups", "exempt_paths")
-LINE_FIELDS: Final = (TIERS, *EXEMPTIONS)
-USER: Final = "user:"
+EXEMPTION_FIELDS: Final = ("exempt_networks", "exempt_users", "exempt_groups", "exempt_paths")
+LINE_FIELDS: Final = ("tiers", *EXEMPTION_FIELDS)
+USER_PREFIX: Final = "user:"
 """The start of an exempt user's primary key, as in keys; other users are exempt by name."""
-MOST_LINES: Final = 200
+MAX_LINES: Final = 200
 """The maximum number of lines of a field."""
-LONGEST_LINE: Final = 200
-LONGEST_TIER: Final = 64
-SHOWN_PROBLEMS: Final = 5
+MAX_LINE_CHARS: Final = 200
+MAX_TIER_CHARS: Final = 64
+MAX_SHOWN_PROBLEMS: Final = 5
 """The maximum number of wrong lines that a message lists."""
 
 
@@ -46,7 +45,7 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
 def normalized_lines(field: str, text: str) -> str:
     """Return the text without empty lines and superfluous spaces."""
     entries = lines_of(text)
-    if field == TIERS:
+    if field == "tiers":
         entries = tuple(": ".join(split_tier(entry)) if ":" in entry else entry for entry in entries)
     return "\n".join(entries)
 
@@ -62,11 +61,11 @@ def tiers_of(text: str) -> dict[str, str]:
     return dict(split_tier(entry) for entry in lines_of(text))
 
 
-def text_of(field: str, value: Any) -> str | None:
+def text_of(field: str, value: object) -> str | None:
     """Return the text for a dict of tiers or a list of exemptions, or None if it is neither."""
-    if field == TIERS and isinstance(value, Mapping):
+    if field == "tiers" and isinstance(value, Mapping):
         value = [f"{tier}: {NO_LIMIT if rate is None else rate}" for tier, rate in value.items()]
-    elif field not in EXEMPTIONS or not isinstance(value, list | tuple):
+    elif field not in EXEMPTION_FIELDS or not isinstance(value, list | tuple):
         return None
     if not all(isinstance(entry, str) and "\n" not in entry for entry in value):
         return None
@@ -76,23 +75,23 @@ def text_of(field: str, value: Any) -> str | None:
 def count_problem(text: str) -> str:
     """Return a message if the text has too many lines, or too long ones, else ""."""
     entries = list(numbered_lines(text))
-    if len(entries) > MOST_LINES:
+    if len(entries) > MAX_LINES:
         text = _("This has %(count)s lines. Use at most %(max)s.")
-        return text % {"count": grouped(len(entries)), "max": MOST_LINES}
+        return text % {"count": grouped(len(entries)), "max": MAX_LINES}
     too_long = _("Line %(number)s is too long. Use at most %(max)s characters.")
     return first_problems(
-        too_long % {"number": number, "max": LONGEST_LINE} for number, entry in entries if len(entry) > LONGEST_LINE
+        too_long % {"number": number, "max": MAX_LINE_CHARS} for number, entry in entries if len(entry) > MAX_LINE_CHARS
     )
 
 
 def first_problems(problems: Iterable[str]) -> str:
     """Return the first problems as one message, or ""."""
     listed = list(problems)
-    hidden = len(listed) - SHOWN_PROBLEMS
+    hidden = len(listed) - MAX_SHOWN_PROBLEMS
     if hidden <= 0:
         return " ".join(listed)
     text = ngettext("%(count)s more line is wrong.", "%(count)s more lines are wrong.", hidden)
-    return " ".join([*listed[:SHOWN_PROBLEMS], text % {"count": hidden}])
+    return " ".join([*listed[:MAX_SHOWN_PROBLEMS], text % {"count": hidden}])
 
 
 def line_problem(number: int, entry: str, problem: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,33 +20,23 @@ from ..callers.client_address import parse_address, parse_network
 from ..callers.names import LOGIN_BANS
 from ..statistics import catalog
 from ..statistics.reporter import stats
-from .rates import ADVICE, BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate, units_of
+from .rates import BLOCKED, NONE, check_any_rate, check_general_rate, limiter_with_rate, units_of
 
-KINDS: Final[Mapping[str, str | Promise]] = {
+OVERRIDE_KINDS: Final[Mapping[str, str | Promise]] = {
     "user": gettext_lazy("User"),
     "address": gettext_lazy("IP address"),
     "network": gettext_lazy("Network"),
     "key": gettext_lazy("Key or API key"),
 }
-_SUBJECTS: Final[Mapping[str, str | Promise]] = {
-    "user": gettext_lazy("user"),
-    "address": gettext_lazy("address"),
-    "network": gettext_lazy("network"),
-    "key": gettext_lazy("key"),
-}
-"""The kinds in the middle of a text."""
 ALL_LIMITS: Final = ""
 """The `limit` of an override of all limits."""
-LONGEST_KEY: Final = 200
-LONGEST_RATE: Final = 64
-LONGEST_REASON: Final = 200
-SHOWN: Final = 90
-"""The maximum number of characters of a key or limit in a title."""
+MAX_KEY_CHARS: Final = 200
+MAX_RATE_CHARS: Final = 64
 EVERYWHERE: Final = "all"
 """The value of the setting OVERRIDES with which overrides apply to all limits, not only to policies."""
 
 LOGIN_SERIES: Final[Mapping[str, str]] = {
-    setting: catalog.series_name(catalog.BAN, name) for setting, name in LOGIN_BANS.items()
+    setting: catalog.series_name(catalog.LimitKind.BAN, name) for setting, name in LOGIN_BANS.items()
 }
 """The names of the login guard's limits in the statistics, by setting."""
 
@@ -69,22 +59,25 @@ class OverrideSpec:
     @property
     def title(self) -> str:
         """The key and the limit, as text."""
+        kinds = {
+            "user": gettext("user"),
+            "address": gettext("address"),
+            "network": gettext("network"),
+            "key": gettext("key"),
+        }
         values = {
-            "kind": _SUBJECTS.get(self.kind, self.kind),
-            "key": printable(self.key, SHOWN),
-            "limit": printable(self.limit, SHOWN),
+            "kind": kinds.get(self.kind, self.kind),
+            "key": printable(self.key, 90),
+            "limit": printable(self.limit, 90),
         }
         if not self.limit:
             return gettext("%(kind)s %(key)s in all limits") % values
         return gettext("%(kind)s %(key)s in %(limit)s") % values
 
 
-FIELDS: Final = tuple(field.name for field in fields(OverrideSpec))
-
-
 def is_missing_policy(series: str) -> bool:
     """Return whether this is the name of a policy that does not exist."""
-    is_policy = series != ALL_LIMITS and catalog.kind_and_name(series)[0] == catalog.POLICY
+    is_policy = series != ALL_LIMITS and catalog.kind_and_name(series)[0] == catalog.LimitKind.POLICY
     return is_policy and not tuple(catalog.known_limiters(series))
 
 
@@ -105,18 +98,18 @@ def find_problems(spec: OverrideSpec, limiters: Limiters = catalog.known_limiter
 
 def _problems(spec: OverrideSpec, limiters: Limiters) -> Iterator[tuple[str, str]]:
     """Yield fields with a message for each, which is "" for some that are valid."""
-    if spec.kind not in KINDS:
-        all_kinds = gettext("Use one of %(names)s.") % {"names": ", ".join(KINDS)}
-        values = {"kind": repr(spec.kind), "hint": did_you_mean(spec.kind, KINDS, all_kinds, quote='"')}
+    if spec.kind not in OVERRIDE_KINDS:
+        all_kinds = gettext("Use one of %(names)s.") % {"names": ", ".join(OVERRIDE_KINDS)}
+        values = {"kind": repr(spec.kind), "hint": did_you_mean(spec.kind, OVERRIDE_KINDS, all_kinds, quote='"')}
         yield "kind", gettext("%(kind)s is not a kind of override. %(hint)s") % values
     elif spec.kind == "user" and spec.limit in LOGIN_SERIES.values():
         text = gettext("A log-in has a name, and no user yet. Choose the kind “key”, and enter the name of the user.")
         yield "kind", text
     yield "key", _key_problem(spec.kind, spec.key)
     kind = catalog.kind_and_name(spec.limit)[0]
-    if kind == catalog.BAN and spec.limit not in LOGIN_SERIES.values():
+    if kind == catalog.LimitKind.BAN and spec.limit not in LOGIN_SERIES.values():
         yield "limit", gettext("Of all bans, only the login guard has overrides. Enter the name of another limit.")
-    elif spec.limit and conf.limits.overrides != EVERYWHERE and kind != catalog.POLICY:
+    elif spec.limit and conf.limits.overrides != EVERYWHERE and kind != catalog.LimitKind.POLICY:
         text = gettext(
             "This limit is not a policy, and overrides apply only to policies. Enter the name of a policy, or set "
             '%(setting)s to "%(value)s".'
@@ -154,15 +147,15 @@ def _rate_problem(spec: OverrideSpec, limiters: Limiters) -> str:
     rate = spec.rate
     if rate in (NONE, BLOCKED):
         return ""
-    if not rate or len(rate) > LONGEST_RATE:
-        return gettext(ADVICE)
+    if not rate or len(rate) > MAX_RATE_CHARS:
+        return gettext("Enter a rate such as 60/m, none or blocked.")
     try:
         if spec.limit == ALL_LIMITS:
             check_general_rate(rate)
             return ""
         if spec.limit in LOGIN_SERIES.values():
             return gettext("The login guard has no rate that can be replaced. Enter none or blocked.")
-        if catalog.kind_and_name(spec.limit)[0] == catalog.QUOTA:
+        if catalog.kind_and_name(spec.limit)[0] == catalog.LimitKind.QUOTA:
             units_of(rate)
             return ""
         by_class = {type(limiter): limiter for limiter in limiters(spec.limit)}

@@ -20,9 +20,9 @@ from resty_django.text.localized import grouped
 from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..limiters.descriptions import joined
-from ..limiters.rate import IDLE, SITE, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
+from ..limiters.rate import IDLE_SECONDS, FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from ..limiters.units import parse_rate, refill_of, split_amount, split_rates
-from .lines import NO_LIMIT, TIERS, tiers_of
+from .lines import NO_LIMIT, tiers_of
 
 ALGORITHMS: Final[Mapping[str, str | Promise]] = {
     "leaky_bucket": gettext_lazy("Leaky bucket"),
@@ -31,15 +31,15 @@ ALGORITHMS: Final[Mapping[str, str | Promise]] = {
     "token_bucket": gettext_lazy("Token bucket"),
     "concurrency": gettext_lazy("Concurrency"),
 }
-NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "leaky_bucket": ("rate", "burst", TIERS),
-    "fixed_window": ("rate", "limit", "window", TIERS),
-    "sliding_window": ("rate", "limit", "window", TIERS),
-    "token_bucket": ("rate", "interval", "capacity", "quantum", "max_wait", TIERS),
+NUMBER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "leaky_bucket": ("rate", "burst", "tiers"),
+    "fixed_window": ("rate", "limit", "window", "tiers"),
+    "sliding_window": ("rate", "limit", "window", "tiers"),
+    "token_bucket": ("rate", "interval", "capacity", "quantum", "max_wait", "tiers"),
     "concurrency": ("limit", "burst", "default_delay", "lease"),
 }
 """The number fields of each algorithm."""
-ALL_NUMBERS: Final = tuple(dict.fromkeys(name for names in NUMBERS.values() for name in names))
+ALL_NUMBER_FIELDS: Final = tuple(dict.fromkeys(name for names in NUMBER_FIELDS.values() for name in names))
 MODES: Final[Mapping[str, str | Promise]] = {
     "enforce": gettext_lazy("Enforce"),
     "shadow": gettext_lazy("Shadow: decide and count, but let pass"),
@@ -50,14 +50,12 @@ ON_ERROR: Final[Mapping[str, str | Promise]] = {
     "closed": gettext_lazy("Refuse"),
     "local": gettext_lazy("Limit in each process separately"),
 }
-LONGEST_NAME: Final = 64
-LONGEST_KEY: Final = 200
-LONGEST_PATTERN: Final = 200
-LONGEST_RATE: Final = 200
-"""The maximum number of characters of a policy's rates."""
-LONGEST_SPAN: Final = 366 * 86_400
-"""The maximum window, interval or wait, in seconds."""
-MOST: Final = 1_000_000_000
+MAX_NAME_CHARS: Final = 64
+MAX_FIELD_CHARS: Final = 200
+"""The maximum length of a key, of a pattern, and of a policy's rates."""
+MAX_SPAN_SECONDS: Final = 366 * 86_400
+"""The maximum window, interval or wait."""
+MAX_REQUESTS: Final = 1_000_000_000
 """The maximum number of requests in any field."""
 NO_LEASE: Final = "none"
 """The lease of a policy whose slots are held until they are released."""
@@ -108,7 +106,7 @@ class PolicySpec:
         return bool(self.path or self.route or self.view)
 
 
-FIELDS: Final = tuple(field.name for field in fields(PolicySpec))
+POLICY_FIELDS: Final = tuple(field.name for field in fields(PolicySpec))
 
 
 def is_set(value: object) -> bool:
@@ -165,7 +163,7 @@ def state_prefix(spec: PolicySpec, tier: str = "", position: int = 0) -> str:
     return "/".join(segment for segment in parts if segment) + ":"
 
 
-def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
+def build(spec: PolicySpec, **options: Any) -> Limiter:
     """Return the limiter of a valid policy with one rate; `options` are passed to the limiter."""
     burst = spec.burst or 0
     match spec.algorithm:
@@ -176,12 +174,12 @@ def build(spec: PolicySpec, **options: Any) -> Limiter[Any]:
         case "sliding_window":
             return SlidingWindow(spec.limit or 0, parse_duration(spec.window), **options)
         case "token_bucket":
-            max_wait: float | Literal["site"] = _milliseconds(spec.max_wait) if spec.max_wait else SITE
+            max_wait: float | Literal["site"] = _milliseconds(spec.max_wait) if spec.max_wait else "site"
             if spec.rate:
                 numbers: tuple[float, int, int] = refill_of(spec.rate, spec.capacity)
             else:
                 numbers = _milliseconds(spec.interval), spec.capacity or 0, spec.quantum or 1
-            return TokenBucket.from_interval(*numbers, max_wait, idle=IDLE, **options)
+            return TokenBucket.from_interval(*numbers, max_wait, idle=IDLE_SECONDS, **options)
         case _:
             if spec.default_delay:
                 options["default_delay"] = parse_duration(spec.default_delay)

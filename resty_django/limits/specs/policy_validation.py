@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -19,11 +19,10 @@ from ..callers.exemptions import METHODS
 from ..errors import CostTooHigh
 from ..limiters.units import parse_rate, split_rates
 from .lines import (
-    EXEMPTIONS,
+    EXEMPTION_FIELDS,
     LINE_FIELDS,
-    LONGEST_TIER,
-    TIERS,
-    USER,
+    MAX_TIER_CHARS,
+    USER_PREFIX,
     count_problem,
     first_problems,
     line_problem,
@@ -34,18 +33,16 @@ from .lines import (
 )
 from .policy import (
     ALGORITHMS,
-    ALL_NUMBERS,
-    FIELDS,
-    LONGEST_KEY,
-    LONGEST_NAME,
-    LONGEST_PATTERN,
-    LONGEST_RATE,
-    LONGEST_SPAN,
+    ALL_NUMBER_FIELDS,
+    MAX_FIELD_CHARS,
+    MAX_NAME_CHARS,
+    MAX_REQUESTS,
+    MAX_SPAN_SECONDS,
     MODES,
-    MOST,
     NO_LEASE,
-    NUMBERS,
+    NUMBER_FIELDS,
     ON_ERROR,
+    POLICY_FIELDS,
     PolicySpec,
     build,
     is_set,
@@ -53,22 +50,7 @@ from .policy import (
     specs_of_rate,
 )
 
-NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "leaky_bucket": ("rate",),
-    "concurrency": ("limit",),
-}
-NEEDED_WITHOUT_RATE: Final[Mapping[str, tuple[str, ...]]] = {
-    "fixed_window": ("limit", "window"),
-    "sliding_window": ("limit", "window"),
-    "token_bucket": ("interval", "capacity"),
-}
-DEFINED_BY_RATE: Final[Mapping[str, tuple[str, ...]]] = {
-    "fixed_window": ("limit", "window"),
-    "sliding_window": ("limit", "window"),
-    "token_bucket": ("interval", "quantum"),
-}
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-TYPES: Final[Mapping[str, str]] = {field.name: str(field.type) for field in fields(PolicySpec)}
+FIELD_TYPES: Final[Mapping[str, str]] = {field.name: str(field.type) for field in fields(PolicySpec)}
 
 
 class BadPolicy(ValueError):
@@ -83,13 +65,13 @@ class BadPolicy(ValueError):
 def from_values(values: Mapping[str, object]) -> PolicySpec:
     """Return a policy from values of any type, from code or settings. Raise `BadPolicy` if it is not valid."""
     name = values.get("name", "")
-    problems = {str(field): unknown_field(str(field)) for field in values if field not in FIELDS}
+    problems = {str(field): unknown_field(str(field)) for field in values if field not in POLICY_FIELDS}
     for field in ("name", "algorithm"):
         if field not in values:
             problems[field] = gettext("This field is required.")
     cleaned: dict[str, Any] = {}
     for field, value in values.items():
-        if field in FIELDS:
+        if field in POLICY_FIELDS:
             cleaned[field], problem = _typed(field, value)
             if problem:
                 problems[field] = problem
@@ -101,13 +83,13 @@ def from_values(values: Mapping[str, object]) -> PolicySpec:
 
 
 def unknown_field(name: str) -> str:
-    hint = did_you_mean(name, FIELDS, gettext("Use %(names)s.") % {"names": ", ".join(FIELDS)}, quote='"')
+    hint = did_you_mean(name, POLICY_FIELDS, gettext("Use %(names)s.") % {"names": ", ".join(POLICY_FIELDS)}, quote='"')
     return gettext("A policy has no such field. %(hint)s") % {"hint": hint}
 
 
 def _typed(field: str, value: object) -> tuple[object, str]:
     """Return the value in the type of its field, and a message if it is wrong, or ""."""
-    kind = TYPES[field]
+    kind = FIELD_TYPES[field]
     if kind == "str":
         if isinstance(value, str):
             return (normalized_lines(field, value) if field in LINE_FIELDS else value), ""
@@ -115,7 +97,7 @@ def _typed(field: str, value: object) -> tuple[object, str]:
             text = text_of(field, value)
             if text is not None:
                 return text, ""
-            is_tiers = field == TIERS
+            is_tiers = field == "tiers"
             expected = gettext('an object such as {"pro": "600/m"}') if is_tiers else gettext("a list of strings")
             return text, _wrong_type(expected, value)
         if field == "methods" and isinstance(value, list | tuple) and all(isinstance(method, str) for method in value):
@@ -159,8 +141,8 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
         return problems
     problems |= dict(_number_problems(spec))
     problem = count_problem(spec.tiers) or first_problems(_tier_problems(spec, bool(problems)))
-    if problem and TIERS in NUMBERS[spec.algorithm]:
-        problems[TIERS] = problem
+    if problem and "tiers" in NUMBER_FIELDS[spec.algorithm]:
+        problems["tiers"] = problem
     if not problems:
         try:
             for rate_spec in rate_specs(spec):
@@ -174,36 +156,54 @@ def find_problems(spec: PolicySpec) -> dict[str, str]:
 
 def _number_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     """Yield the wrong number fields, except tiers, with a message for each."""
-    numbers = NUMBERS[spec.algorithm]
+    numbers = NUMBER_FIELDS[spec.algorithm]
     title = ALGORITHMS[spec.algorithm]
     yield from _replaced_rate_problems(spec)
-    for field in ALL_NUMBERS:
+    for field in ALL_NUMBER_FIELDS:
         value = getattr(spec, field)
-        if field == TIERS and field in numbers:
+        if field == "tiers" and field in numbers:
             continue
         if field not in numbers:
             if is_set(value):
                 text = gettext("%(algorithm)s does not use this field. Clear it, or choose another algorithm.")
                 yield field, text % {"algorithm": title}
         elif not is_set(value):
-            if field in NEEDED.get(spec.algorithm, ()):
+            if (spec.algorithm, field) in (("leaky_bucket", "rate"), ("concurrency", "limit")):
                 yield field, gettext("%(algorithm)s requires this field.") % {"algorithm": title}
         else:
-            problem = _rates_problem(spec) if field == "rate" else _CHECKS[field](value)
+            problem = _rates_problem(spec) if field == "rate" else _number_problem(field, value)
             if not problem and field == "burst" and spec.algorithm == "concurrency" and value != int(value):
                 problem = gettext("This must be a whole number of requests.")
             if problem:
                 yield field, problem
 
 
+def _number_problem(field: str, value: Any) -> str:
+    """Return what is wrong with a number field other than the rate, or ""."""
+    match field:
+        case "limit" | "quantum":
+            return _count(1, value)
+        case "burst" | "capacity":
+            return _count(0, value)
+        case "max_wait":
+            return _wait(value)
+        case "lease" if value == NO_LEASE:
+            return ""
+        case _:
+            return _span(value)
+
+
 def _replaced_rate_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     """Yield the fields that are set although the rate defines them, or missing although there is no rate."""
+    is_window = spec.algorithm in ("fixed_window", "sliding_window")
+    if not is_window and spec.algorithm != "token_bucket":
+        return
     if spec.rate:
-        for field in DEFINED_BY_RATE.get(spec.algorithm, ()):
+        for field in ("limit", "window") if is_window else ("interval", "quantum"):
             if is_set(getattr(spec, field)):
                 yield field, gettext("The rate already defines this. Clear this field, or the rate.")
         return
-    for field in NEEDED_WITHOUT_RATE.get(spec.algorithm, ()):
+    for field in ("limit", "window") if is_window else ("interval", "capacity"):
         if not is_set(getattr(spec, field)):
             text = gettext("%(algorithm)s requires this field, or a rate.")
             yield field, text % {"algorithm": ALGORITHMS[spec.algorithm]}
@@ -211,8 +211,8 @@ def _replaced_rate_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
 
 def _rates_problem(spec: PolicySpec) -> str:
     """Return what is wrong with the rates of a policy, or ""."""
-    if len(spec.rate) > LONGEST_RATE:
-        return _too_long(LONGEST_RATE)
+    if len(spec.rate) > MAX_FIELD_CHARS:
+        return _too_long(MAX_FIELD_CHARS)
     try:
         specs = rate_specs(spec)
     except ValueError as error:
@@ -232,9 +232,9 @@ def _tier_problems(spec: PolicySpec, only_rates: bool) -> Iterator[str]:
         tier, rate = split_tier(entry)
         if not tier or not rate:
             problem = gettext("Write a tier, a colon and its rate: pro: 600/m, or pro: none.")
-        elif len(tier) > LONGEST_TIER:
+        elif len(tier) > MAX_TIER_CHARS:
             problem = gettext("The name of the tier is too long. Use at most %(max)s characters.") % {
-                "max": LONGEST_TIER
+                "max": MAX_TIER_CHARS
             }
         elif tier in tiers_before:
             problem = gettext("An earlier line is for the same tier. Remove one of them.")
@@ -257,36 +257,36 @@ def _tier_problem(spec: PolicySpec, rate: str, only_rates: bool) -> str:
 
 def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
     """Yield the fields except numbers with a message for each, which is "" for some that are valid."""
-    if not _NAME.fullmatch(spec.name) or len(spec.name) > LONGEST_NAME:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", spec.name) or len(spec.name) > MAX_NAME_CHARS:
         text = gettext(
             "A name must begin with a letter or digit, contain only letters, digits and . _ -, and have at most "
             "%(max)s characters."
         )
-        yield "name", text % {"max": LONGEST_NAME}
+        yield "name", text % {"max": MAX_NAME_CHARS}
     if len(spec.description) > 200:
         yield "description", _too_long(200)
     try:
         keys.parse(spec.key)
     except ValueError as error:
         yield "key", str(error)
-    if len(spec.key) > LONGEST_KEY:
-        yield "key", _too_long(LONGEST_KEY)
+    if len(spec.key) > MAX_FIELD_CHARS:
+        yield "key", _too_long(MAX_FIELD_CHARS)
     for field in ("path", "route", "view"):
         yield field, _pattern(field, getattr(spec, field))
-    for field in EXEMPTIONS:
+    for field in EXEMPTION_FIELDS:
         yield field, exemption_problem(field, getattr(spec, field))
     names = spec.methods.split()
     wrong = [word for word in names if word not in METHODS]
     if wrong:
         text = gettext("“%(word)s” is not a method. Write methods in capitals, separated by spaces: GET POST.")
         yield "methods", text % {"word": wrong[0]}
-    if not 1 <= spec.cost <= MOST:
-        yield "cost", _from_to(1, MOST)
+    if not 1 <= spec.cost <= MAX_REQUESTS:
+        yield "cost", _from_to(1, MAX_REQUESTS)
     if spec.ban:
         yield "ban", _span(spec.ban)
     if spec.ban_after is not None:
         text = gettext("This needs a length of the ban. Set it, or clear this field.")
-        yield "ban_after", _count(1)(spec.ban_after) if spec.ban else text
+        yield "ban_after", _count(1, spec.ban_after) if spec.ban else text
     if spec.mode not in MODES:
         yield "mode", _choices(MODES)
     if spec.on_error and spec.on_error not in ON_ERROR:
@@ -298,8 +298,8 @@ def _general_problems(spec: PolicySpec) -> Iterator[tuple[str, str]]:
 
 
 def _pattern(field: str, text: str) -> str:
-    if len(text) > LONGEST_PATTERN:
-        return _too_long(LONGEST_PATTERN)
+    if len(text) > MAX_FIELD_CHARS:
+        return _too_long(MAX_FIELD_CHARS)
     if any(char.isspace() for char in text):
         return gettext("This must not contain spaces.")
     if field == "path" and text and not text.startswith(("/", "*")):
@@ -324,7 +324,7 @@ def _entry_problem(field: str, entry: str) -> str:
             return gettext("This is not a network. Write 10.0.0.0/8, 2001:db8::/32 or 192.0.2.7.")
     if field == "exempt_paths":
         return _pattern("path", entry)
-    if entry == USER and field == "exempt_users":
+    if entry == USER_PREFIX and field == "exempt_users":
         return gettext("The primary key is missing. Write user:7.")
     return ""
 
@@ -334,7 +334,7 @@ def _span(text: str) -> str:
         seconds = parse_duration(text)
     except ValueError as error:
         return translated(error)
-    return "" if 0.001 <= seconds <= LONGEST_SPAN else gettext("This must be from 1ms to 366d.")
+    return "" if 0.001 <= seconds <= MAX_SPAN_SECONDS else gettext("This must be from 1ms to 366d.")
 
 
 def _wait(text: str) -> str:
@@ -345,7 +345,7 @@ def _wait(text: str) -> str:
             "%(error)s The wait of a policy must have a limit. Leave this empty to use the setting MAX_WAIT."
         )
         return text % {"error": translated(error)}
-    return "" if 0 <= seconds <= LONGEST_SPAN else gettext("This must be from 0s to 366d.")
+    return "" if 0 <= seconds <= MAX_SPAN_SECONDS else gettext("This must be from 0s to 366d.")
 
 
 def _rate(text: str) -> str:
@@ -353,13 +353,13 @@ def _rate(text: str) -> str:
         rate = parse_rate(text)
     except ValueError as error:
         return translated(error)
-    if 0 < rate <= MOST:
+    if 0 < rate <= MAX_REQUESTS:
         return ""
-    return gettext("This must be more than 0 and at most %(max)s requests per second.") % {"max": grouped(MOST)}
+    return gettext("This must be more than 0 and at most %(max)s requests per second.") % {"max": grouped(MAX_REQUESTS)}
 
 
-def _count(low: int) -> Callable[[float], str]:
-    return lambda value: "" if low <= value <= MOST else _from_to(low, MOST)
+def _count(low: int, value: float) -> str:
+    return "" if low <= value <= MAX_REQUESTS else _from_to(low, MAX_REQUESTS)
 
 
 def _from_to(low: int, high: int) -> str:
@@ -372,17 +372,3 @@ def _too_long(most: int) -> str:
 
 def _choices(names: Iterable[str]) -> str:
     return gettext("Choose one of %(names)s.") % {"names": ", ".join(names)}
-
-
-_CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "rate": _rate,
-    "burst": _count(0),
-    "limit": _count(1),
-    "window": _span,
-    "interval": _span,
-    "capacity": _count(0),
-    "quantum": _count(1),
-    "max_wait": _wait,
-    "default_delay": _span,
-    "lease": lambda text: "" if text == NO_LEASE else _span(text),
-}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 
 from resty_django.text.durations import split_rate, whole_rate
 from resty_django.text.localized import grouped, translated
@@ -14,26 +13,23 @@ from ..limiters.base import Limiter
 from ..limiters.concurrency import Concurrency
 from ..limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
 from ..limiters.units import parse_rate, refill_of, split_amount
-from .policy import LONGEST_SPAN, MOST
+from .policy import MAX_REQUESTS, MAX_SPAN_SECONDS
 
 NONE: Final = "none"
 """The rate of an override without a limit."""
 BLOCKED: Final = "blocked"
 """The rate of an override that refuses all requests."""
-MOST_UNITS: Final = 10**15
-"""The maximum number of units of a quota."""
-ADVICE: Final = gettext_noop("Enter a rate such as 60/m, none or blocked.")
 
 
 @runtime_checkable
 class CountsUnits(Protocol):
     """A quota: it has a number of units per period instead of a rate."""
 
-    def with_limit(self, limit: int) -> Any:
+    def with_limit(self, limit: int) -> Self:
         """Return the quota with another number of units."""
 
 
-def limiter_with_rate(limiter: Limiter[Any], text: str) -> Limiter[Any]:
+def limiter_with_rate(limiter: Limiter, text: str) -> Limiter:
     """Return a limiter with another rate that shares the states of `limiter`.
 
     A leaky bucket keeps its burst, unless the text contains another one, as in "60/m burst=20". The capacity of a token
@@ -41,7 +37,7 @@ def limiter_with_rate(limiter: Limiter[Any], text: str) -> Limiter[Any]:
     number of slots, for a quota a number of units. Raise `ValueError` if the limiter cannot have this rate.
     """
     if isinstance(limiter, CountsUnits):
-        return limiter.with_limit(units_of(text))  # type: ignore[no-any-return]
+        return limiter.with_limit(units_of(text))
     if isinstance(limiter, Concurrency):
         return limiter.with_numbers(max=_slots(text))
     if isinstance(limiter, LeakyBucket):
@@ -82,7 +78,7 @@ def check_any_rate(text: str) -> None:
 
 def units_of(text: str) -> int:
     """Return the units per period in the rate of an override of a quota. Raise `ValueError`."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= 16 and 1 <= int(text) <= MOST_UNITS):
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16 and 1 <= int(text) <= 10**15):
         message = _(
             "%(text)s is not a number of units, which quotas count. Enter a whole number from 1, none or blocked."
         )
@@ -91,7 +87,7 @@ def units_of(text: str) -> int:
 
 
 def _slots(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:12]) <= MOST):
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:12]) <= MAX_REQUESTS):
         message = _(
             "%(text)s is not a number of concurrent requests, which this limit counts. Enter a whole number from 1, "
             "none or blocked."
@@ -102,6 +98,6 @@ def _slots(text: str) -> int:
 
 def _check_size(rate: str) -> None:
     count, seconds = split_rate(rate)
-    if not (count / seconds <= MOST and seconds <= LONGEST_SPAN):
+    if not (count / seconds <= MAX_REQUESTS and seconds <= MAX_SPAN_SECONDS):
         text = _("%(rate)s is out of range. Use at most %(max)s requests per second, and at most 366 days.")
-        raise ValueError(text % {"rate": repr(rate), "max": grouped(MOST)})
+        raise ValueError(text % {"rate": repr(rate), "max": grouped(MAX_REQUESTS)})

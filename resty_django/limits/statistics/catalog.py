@@ -9,23 +9,38 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-POLICY: Final = "policy"
-DECORATOR: Final = "decorator"
-THROTTLE: Final = "throttle"
-FUNCTION: Final = "function"
-JOB: Final = "job"
-QUOTA: Final = "quota"
-BAN: Final = "ban"
-KINDS: Final = (POLICY, DECORATOR, THROTTLE, FUNCTION, JOB, QUOTA, BAN)
+from ..limiters.base import Limiter
 
-MOST_LIMITS: Final = 500
-"""The maximum number of limits in the catalog."""
-MOST_PARTS: Final = 8
+V = TypeVar("V")
+
+MAX_PARTS: Final = 8
 """The maximum number of locations of a limit, and of limiters with different states, for example one for each tier."""
-LONGEST_SERIES: Final = 150
-LONGEST_TEXT: Final = 200
+MAX_SERIES_CHARS: Final = 150
+MAX_PART_CHARS: Final = 200
+"""The maximum length of a location, and of the description of a rate."""
+
+
+class LimitKind(StrEnum):
+    """The kinds of limits whose decisions are counted."""
+
+    POLICY = "policy"
+    DECORATOR = "decorator"
+    THROTTLE = "throttle"
+    FUNCTION = "function"
+    JOB = "job"
+    QUOTA = "quota"
+    BAN = "ban"
+
+
+class DescribedLimit(Protocol):
+    """A limiter, a quota or a rule of bans."""
+
+    @property
+    def prefix(self) -> str: ...
+    def describe(self) -> str: ...
 
 
 class Description(NamedTuple):
@@ -35,20 +50,20 @@ class Description(NamedTuple):
     locations: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, stored: Any) -> Description:
+    def read(cls, stored: object) -> Description:
         """Return a stored description; malformed parts are left out."""
         parts = stored if isinstance(stored, list) and len(stored) == 2 else ((), ())
         rates, locations = (
             tuple(text for text in part if isinstance(text, str)) if isinstance(part, list) else () for part in parts
         )
-        return cls(rates[:MOST_PARTS], locations[:MOST_PARTS])
+        return cls(rates[:MAX_PARTS], locations[:MAX_PARTS])
 
 
 class CountedLimit:
     """A limit in the catalog. `series`: the name under which it is counted. `locations`: dotted names in the code.
 
     `described`: its limiters, or the quota or the rule of bans, by prefix. `limiters`: only the limiters, whose states
-    can be read. `roles`: of the parts of its keys, see `resty_django.limits.callers.keys.Key`; empty if its keys
+    can be read. `roles`: of the parts of its keys, see `resty_django.limits.callers.keys.RequestKey`; empty if its keys
     are any texts. `enforced`: whether it refuses requests anywhere.
     """
 
@@ -59,20 +74,20 @@ class CountedLimit:
         self.enforced = False
         self.series = series
         self.locations: dict[str, None] = {}
-        self.described: dict[str, Any] = {}
-        self.limiters: dict[str, Any] = {}
+        self.described: dict[str, DescribedLimit] = {}
+        self.limiters: dict[str, Limiter] = {}
 
-    def add(self, limiter: Any, location: str) -> None:
+    def add(self, limiter: DescribedLimit, location: str) -> None:
         """Add a limiter, quota or rule that is used at `location`; the oldest ones are dropped."""
         if location:
-            self.locations = _with(self.locations, location[:LONGEST_TEXT], None)
+            self.locations = _with(self.locations, location[:MAX_PART_CHARS], None)
         self.described = _with(self.described, limiter.prefix, limiter)
-        if self.series.partition(":")[0] not in (QUOTA, BAN):
+        if isinstance(limiter, Limiter):
             self.limiters = _with(self.limiters, limiter.prefix, limiter)
 
     def describe(self) -> Description:
         """Return the rates in words, and the locations."""
-        rates = dict.fromkeys(limiter.describe()[:LONGEST_TEXT] for limiter in self.described.values())
+        rates = dict.fromkeys(limiter.describe()[:MAX_PART_CHARS] for limiter in self.described.values())
         return Description(tuple(rates), tuple(self.locations))
 
 
@@ -84,22 +99,24 @@ _lock: Final = threading.Lock()
 
 
 def series_name(kind: str, name: str) -> str:
-    """Return the name of a series, of at most `LONGEST_SERIES` characters; the end of a longer one is hashed."""
-    series = name if kind == POLICY else f"{kind}:{name}"
-    if len(series) <= LONGEST_SERIES:
+    """Return the name of a series, of at most `MAX_SERIES_CHARS` characters; the end of a longer one is hashed."""
+    series = name if kind == LimitKind.POLICY else f"{kind}:{name}"
+    if len(series) <= MAX_SERIES_CHARS:
         return series
     digest = hashlib.blake2b(series.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return f"{series[: LONGEST_SERIES - 14]}…:{digest}"
+    return f"{series[: MAX_SERIES_CHARS - 14]}…:{digest}"
 
 
-def kind_and_name(series: str) -> tuple[str, str]:
+def kind_and_name(series: str) -> tuple[LimitKind, str]:
     """Return the kind and the name of the limit that is counted under `series`."""
     kind, colon, name = series.partition(":")
-    return (kind, name) if colon and kind in KINDS else (POLICY, series)
+    if colon and kind in list(LimitKind):
+        return LimitKind(kind), name
+    return LimitKind.POLICY, series
 
 
 def add_limit(
-    kind: str, name: str, limiter: Any, location: str, roles: tuple[str, ...] = (), enforced: bool = True
+    kind: str, name: str, limiter: DescribedLimit, location: str, roles: tuple[str, ...] = (), enforced: bool = True
 ) -> str:
     """Add a limiter, a quota or a rule of bans to the catalog. Return the name of its series.
 
@@ -109,7 +126,7 @@ def add_limit(
     series = series_name(kind, name)
     with _lock:
         limit = _limits.get(series)
-        if limit is None and len(_limits) < MOST_LIMITS:
+        if limit is None and len(_limits) < 500:  # names that views make up must not fill the memory
             limit = _limits[series] = CountedLimit(series)
         if limit is not None:
             limit.add(limiter, location)
@@ -142,9 +159,9 @@ def known_limiters(series: str) -> Iterable[Any]:
     return () if limit is None else tuple(limit.limiters.values())
 
 
-def _with(parts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+def _with(parts: dict[str, V], key: str, value: V) -> dict[str, V]:
     """Return the parts with another one, without the oldest if there are too many. Readers keep the former dict."""
     added = {**parts, key: value}
-    while len(added) > MOST_PARTS:
+    while len(added) > MAX_PARTS:
         del added[next(iter(added))]
     return added

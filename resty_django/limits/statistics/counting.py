@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+
+from django.http import HttpRequest
 
 from ..decision import Decision
-from .catalog import add_limit
+from .catalog import DescribedLimit, add_limit
 from .reporter import stats
 
 
@@ -24,7 +25,7 @@ class DecisionCounter:
         self,
         kind: str,
         name: str,
-        limiter: Any,
+        limiter: DescribedLimit,
         location: str,
         *,
         shadow: bool = False,
@@ -38,5 +39,5 @@ class DecisionCounter:
         self.record: Callable[..., None] = self._record_without_delay if nodelay else self._record
         """Counts a decision for a key; `request`: see `StatsReporter.record`."""
 
-    def _record_without_delay(self, key: str, decision: Decision, request: Any = None) -> None:
-        self._record(key, decision._replace(delay=0.0) if decision.delay else decision, request=request)
+    def _record_without_delay(self, key: str, decision: Decision, request: HttpRequest | None = None) -> None:
+        self._record(key, decision.replace(delay=0.0) if decision.delay else decision, request=request)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from enum import IntEnum
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 
-class Event(NamedTuple):
+class EventOutcome(IntEnum):
+    """The outcomes of refused requests. `SHADOWED`: it passed, but an enforced limit would have refused it."""
+
+    REFUSED = 0
+    SHADOWED = 1
+
+
+class RefusalEvent(NamedTuple):
     """An event of a key, `time` milliseconds since the epoch. `txid`, `request`: see `StatsReporter.record`."""
 
     time: int
@@ -20,14 +28,6 @@ class Event(NamedTuple):
     txid: str = ""
     request: str = ""
 
-
-REFUSED: Final = 0
-SHADOWED: Final = 1
-"""Outcomes. `SHADOWED`: the request passed, but an enforced limit would have refused it."""
-MOST_BLOCKS: Final = 32
-"""The maximum number of blocks of a log."""
-FULL: Final = 0.75
-"""The share of the maximum number of bytes above which merged blocks count as too many."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _UNREADABLE: Final = (msgspec.MsgspecError, zlib.error, TypeError, ValueError, IndexError)
@@ -44,7 +44,7 @@ class EventLog(NamedTuple):
         """The number of bytes of the blocks."""
         return sum(map(len, self.blocks))
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[RefusalEvent]:
         """Return the events, in the order of the blocks. Unreadable blocks have none."""
         return [event for block in self.blocks for event in _unpacked(block)]
 
@@ -53,7 +53,7 @@ class EventLog(NamedTuple):
         return _encode(self)
 
 
-def read_log(packed: Any) -> EventLog:
+def read_log(packed: object) -> EventLog:
     """Return the log that `packed` wrote; an empty one for None and for foreign data."""
     if not isinstance(packed, bytes):
         return EventLog()
@@ -63,9 +63,9 @@ def read_log(packed: Any) -> EventLog:
         return EventLog()
 
 
-def newest_of(events: Iterable[Event], *, oldest: int, most: int, each: int) -> list[Event]:
+def newest_of(events: Iterable[RefusalEvent], *, oldest: int, most: int, each: int) -> list[RefusalEvent]:
     """Return events from the time `oldest` on, in their order: the newest `each` of every key, and `most` in all."""
-    kept: list[Event] = []
+    kept: list[RefusalEvent] = []
     counts: dict[str, int] = {}
     for event in sorted(events, key=itemgetter(0), reverse=True):
         if event[0] < oldest or len(kept) >= most:
@@ -78,7 +78,7 @@ def newest_of(events: Iterable[Event], *, oldest: int, most: int, each: int) -> 
 
 
 def with_newest(
-    events: Iterable[Event], log: EventLog, *, oldest: int, most: int, each: int, most_bytes: int
+    events: Iterable[RefusalEvent], log: EventLog, *, oldest: int, most: int, each: int, most_bytes: int
 ) -> EventLog:
     """Return a log with more events, without those that `newest_of` drops, and of at most `most_bytes` bytes.
 
@@ -88,18 +88,18 @@ def with_newest(
     if not added:
         return log
     log = EventLog(log.total + len(added), (*log.blocks, _packed(added)))
-    if log.total <= 2 * most and len(log.blocks) <= MOST_BLOCKS and log.size <= most_bytes:
+    if log.total <= 2 * most and len(log.blocks) <= 32 and log.size <= most_bytes:
         return log
     kept = newest_of(log.events(), oldest=oldest, most=most, each=each)
     while kept:
         block = _packed(kept)
-        if len(block) <= FULL * most_bytes:
+        if len(block) <= 0.75 * most_bytes:  # the rest is room for the next blocks
             return EventLog(len(kept), (block,))
         kept = kept[len(kept) // 4 + 1 :]
     return EventLog()
 
 
-def _packed(events: Iterable[Event]) -> bytes:
+def _packed(events: Iterable[RefusalEvent]) -> bytes:
     """Return events by time, in columns that compress well: differences of times, and positions of keys."""
     times, keys, outcomes, txids, requests = zip(*sorted(events, key=itemgetter(0)), strict=True)
     columns = _Columns(
@@ -136,7 +136,7 @@ class _Columns(msgspec.Struct, array_like=True):
 _decode: Final = msgspec.msgpack.Decoder(_Columns).decode
 
 
-def _unpacked(block: bytes) -> list[Event]:
+def _unpacked(block: bytes) -> list[RefusalEvent]:
     """Return the events of a block."""
     try:
         columns = _decode(zlib.decompress(block))
@@ -147,7 +147,7 @@ def _unpacked(block: bytes) -> list[Event]:
         ]
         if columns.txids is not None:
             parts += [columns.txids, _texts(columns.requests, columns.request_places)]
-        return [Event(*values) for values in zip(*parts, strict=True)]
+        return [RefusalEvent(*values) for values in zip(*parts, strict=True)]
     except _UNREADABLE:
         return []
 

@@ -16,52 +16,44 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from django.http import HttpRequest
 from django.utils import translation
 
 from resty_django.conf import conf
 from resty_django.minute_series import records
-from resty_django.minute_series.records import History
-from resty_django.minute_series.series import PERIOD, MinuteSeries, Pause
+from resty_django.minute_series.records import CountHistory
+from resty_django.minute_series.series import FLUSH_SECONDS, FlushPause, MinuteSeries
 from resty_django.minute_series.top_keys import FrequentKey, TopKeys, merged
 from resty_django.processes.background import background
 from resty_django.processes.forks import after_fork
 from resty_django.sansio import run
 from resty_django.shdict import SharedDict, SharedDictError, shdicts
-from resty_django.shdict.base import Change
+from resty_django.shdict.base import Update
 from resty_django.text import logger
 from resty_django.txid.context import current as current_txid
 
 from ..callers.keys import plain
 from ..decision import Decision
 from .catalog import Description, counted_limit
-from .events import REFUSED, SHADOWED, Event
-from .refusals import MOST as MOST_REFUSALS
+from .events import EventOutcome, RefusalEvent
+from .refusals import MAX_REFUSALS as MOST_REFUSALS
 from .refusals import RecentRefusals, put_back
 
 log = logger("resty_django.limits")
 
-LONGEST_PAUSE: Final = 5.0
-"""The maximum number of seconds between two attempts while the store does not answer."""
-SLICE: Final = 600
-"""The length in seconds of the parts of an hour with separate lists of keys."""
-SIZE: Final = 32
-"""The number of keys in a list of the most refused keys."""
-LONGEST_KEY: Final = 200
-LONGEST_REQUEST: Final = 100
-"""The maximum number of characters of a method and a path that are kept with a refusal."""
-MOST_NAMES: Final = 500
+KEY_PREFIX: Final = "resty:stats:"
+KEEP_SECONDS: Final = 7 * 86_400.0
+MAX_SERIES: Final = 500
 """The maximum number of names with separate counts; further names are counted together."""
-OTHERS: Final = "(others)"
-LIFE: Final = 7 * 86_400.0
-SHORTEST_DELAY: Final = 0.001
-"""Seconds; shorter delays are ignored."""
-OWN: Final = "resty:stats:"
-"""The prefix of the keys of statistics."""
-NAMES: Final = f"{OWN}names"
-DESCRIPTION_PERIOD: Final = 600.0
-"""Seconds after which a process writes an unchanged description of a limit again."""
-KEYS_LIFE: Final = 2 * 3600
-"""Seconds for which a list of the most refused keys is kept."""
+OTHER_LIMITS: Final = "(others)"
+MAX_KEY_CHARS: Final = 200
+MIN_DELAY_SECONDS: Final = 0.001
+"""Shorter delays are ignored."""
+TOP_KEYS: Final = 32
+"""The number of keys in a list of the most refused keys."""
+TOP_KEYS_SECONDS: Final = 600
+"""The length of the parts of an hour with separate lists of keys."""
+TOP_KEYS_KEEP_SECONDS: Final = 2 * 3600
 
 
 class Totals(NamedTuple):
@@ -93,8 +85,8 @@ class Tally:
         self._takes = 0
         self.counts = [0, 0, 0, 0, 0]
         """All other decisions, by the fields of `Totals`."""
-        self.top = TopKeys(SIZE, LONGEST_KEY)
-        self.recent: deque[Event] = deque(maxlen=MOST_REFUSALS)
+        self.top = TopKeys(TOP_KEYS, MAX_KEY_CHARS)
+        self.recent: deque[RefusalEvent] = deque(maxlen=MOST_REFUSALS)
         """The most recent refusals that are not flushed yet."""
         self.unsent: list[FrequentKey] = []
         """Keys taken from `top` that are not flushed yet."""
@@ -105,8 +97,8 @@ class Tally:
             passed = next(self.passes) - self._takes
             self._takes += 1
             totals = Totals(passed + self.counts[0], *self.counts[1:])
-            top, self.top = self.top, TopKeys(SIZE, LONGEST_KEY)
-        self.unsent = merged(self.unsent, top.most(), SIZE)
+            top, self.top = self.top, TopKeys(TOP_KEYS, MAX_KEY_CHARS)
+        self.unsent = merged(self.unsent, top.most(), TOP_KEYS)
         return totals
 
 
@@ -123,20 +115,28 @@ class StatsReporter:
         self._dictionary = dictionary
         self._clock = clock
         self.tallies: dict[str, Tally] = {}
-        self._refusals = RecentRefusals(f"{OWN}refusals:", dictionary)
+        self._refusals = RecentRefusals(f"{KEY_PREFIX}refusals:", dictionary)
         self._series = MinuteSeries(
-            f"{OWN}counts", dictionary, clock, life=LIFE, names_key=NAMES, most_names=MOST_NAMES, others=OTHERS
+            f"{KEY_PREFIX}counts",
+            dictionary,
+            clock,
+            life=KEEP_SECONDS,
+            names_key=f"{KEY_PREFIX}names",
+            most_names=MAX_SERIES,
+            others=OTHER_LIMITS,
         )
         self._described: dict[str, tuple[float, Description]] = {}
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._failing = False
-        self._pause = Pause(LONGEST_PAUSE)
+        self._pause = FlushPause(5.0)
         self._task = background.add(self._work) if automatic else None
 
     # --- counting ---------------------------------------------------------------------------------------------------
 
-    def record(self, name: str, key: str, decision: Decision, shadow: bool = False, request: Any = None) -> None:
+    def record(
+        self, name: str, key: str, decision: Decision, shadow: bool = False, request: HttpRequest | None = None
+    ) -> None:
         """Count a decision under a name; `shadow`: it was not enforced. Takes about half a microsecond.
 
         A refusal is also kept with the current txid, and with the method and the path of the `request`.
@@ -144,31 +144,33 @@ class StatsReporter:
         tally = self.tallies.get(name)
         if tally is None:
             tally = self._start(name)
-        allowed, delay, _, _, _, _, _, failed, _ = decision
-        if allowed and not failed and delay < SHORTEST_DELAY:
+        allowed, delay, failed = decision.allowed, decision.delay, decision.failed
+        if allowed and not failed and delay < MIN_DELAY_SECONDS:
             next(tally.passes)
             return
         with tally.lock:
             if allowed:
-                tally.counts[1 if delay >= SHORTEST_DELAY else 0] += 1
+                tally.counts[1 if delay >= MIN_DELAY_SECONDS else 0] += 1
             else:
                 tally.counts[3 if shadow else 2] += 1
                 tally.top.add(key)
-                recent_key = key if len(key) <= LONGEST_KEY else plain(key)
-                outcome = SHADOWED if shadow else REFUSED
-                shown_request = "" if request is None else f"{request.method} {request.path}"[:LONGEST_REQUEST]
-                event = Event(int(self._clock() * 1000), recent_key, outcome, current_txid() or "", shown_request)
+                recent_key = key if len(key) <= MAX_KEY_CHARS else plain(key)
+                outcome = EventOutcome.SHADOWED if shadow else EventOutcome.REFUSED
+                shown_request = "" if request is None else f"{request.method} {request.path}"[:100]
+                event = RefusalEvent(
+                    int(self._clock() * 1000), recent_key, outcome, current_txid() or "", shown_request
+                )
                 tally.recent.append(event)
             if failed:
                 tally.counts[4] += 1
 
     def _start(self, name: str) -> Tally:
         with self._lock:
-            if name not in self.tallies and len(self.tallies) >= MOST_NAMES:
-                name = OTHERS
+            if name not in self.tallies and len(self.tallies) >= MAX_SERIES:
+                name = OTHER_LIMITS
             tally = self.tallies.setdefault(name, Tally())
         if self._task is not None:
-            background.run_soon(self._task, PERIOD)
+            background.run_soon(self._task, FLUSH_SECONDS)
         return tally
 
     # --- flushing -------------------------------------------------------------------------------------------------
@@ -218,9 +220,9 @@ class StatsReporter:
         with translation.override(None):  # all readers share it
             description = limit.describe()
         written, former = self._described.get(name, (0.0, None))
-        if description != former or abs(now - written) >= DESCRIPTION_PERIOD:
+        if description != former or abs(now - written) >= 600:
             if run(self._series.listed_as(name)) == name:
-                self._dictionary().set(_description_key(name), [list(part) for part in description], LIFE)
+                self._dictionary().set(_description_key(name), [list(part) for part in description], KEEP_SECONDS)
             self._described[name] = now, description
 
     def _work(self) -> float:
@@ -236,9 +238,9 @@ class StatsReporter:
         """Return the decisions by name since the store was created; a name restarts at 0 after a week without any."""
         return {name: self.history(name).total for name in self.names()}
 
-    def history(self, name: str) -> History[Totals]:
+    def history(self, name: str) -> CountHistory[Totals]:
         """Return the decisions under a name, in total and in the last hour and two days."""
-        return History(run(self._series.load(name)), Totals(), self._clock())
+        return CountHistory(run(self._series.load(name)), Totals(), self._clock())
 
     def description(self, name: str) -> Description:
         """Return the rates and locations of a limit, as the processes that use it have described it."""
@@ -251,11 +253,11 @@ class StatsReporter:
         """Return the most refused keys of the last hour, the most frequent first. Long keys are shortened."""
         dictionary, now = self._dictionary(), self._clock()
         top: list[FrequentKey] = []
-        for back in range(3600 // SLICE):
-            top = merged(top, _frequent(dictionary.get(_top_key(name, now - back * SLICE))), SIZE)
+        for back in range(3600 // TOP_KEYS_SECONDS):
+            top = merged(top, _frequent(dictionary.get(_top_key(name, now - back * TOP_KEYS_SECONDS))), TOP_KEYS)
         return top
 
-    def refusals(self, name: str) -> list[Event]:
+    def refusals(self, name: str) -> list[RefusalEvent]:
         """Return the most recent refusals of a limit in the last two days, the oldest first.
 
         A limit has at most the newest 1000, and the newest 50 of a key. Keys of more than 200 characters are replaced
@@ -278,15 +280,15 @@ class StatsReporter:
 
 
 def _top_key(name: str, now: float) -> str:
-    return f"{OWN}top:{int(now // SLICE)}:{name}"
+    return f"{KEY_PREFIX}top:{int(now // TOP_KEYS_SECONDS)}:{name}"
 
 
 def _description_key(name: str) -> str:
-    return f"{OWN}limit:{name}"
+    return f"{KEY_PREFIX}limit:{name}"
 
 
-def _with_keys(stored: Any, top: list[FrequentKey]) -> Change:
-    return Change([list(entry) for entry in merged(_frequent(stored), top, SIZE)], KEYS_LIFE)
+def _with_keys(stored: Any, top: list[FrequentKey]) -> Update:
+    return Update([list(entry) for entry in merged(_frequent(stored), top, TOP_KEYS)], TOP_KEYS_KEEP_SECONDS)
 
 
 def _frequent(stored: Any) -> list[FrequentKey]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
 
 from resty_django.conf import conf, on_change
@@ -13,11 +13,15 @@ from .direct import DirectStore
 from .interface import Store
 from .local import LocalStore
 
+if TYPE_CHECKING:
+    from resty_django.shdict.lmdb import LmdbDict
+    from resty_django.shdict.redis import RedisDict
+
 _store_by_id: WeakValueDictionary[int, Store] = WeakValueDictionary()
 """Stores by the `id` of their dictionary, which lives as long as its store."""
 
 
-def store_of(dictionary: Any) -> Store:
+def store_of(dictionary: object) -> Store:
     """Return the store for a shared dictionary or a `LocalStore`, one for each. Raise `TypeError` for other types."""
     if not isinstance(dictionary, SharedDict | LocalStore):
         raise TypeError(
@@ -27,12 +31,12 @@ def store_of(dictionary: Any) -> Store:
     return _store_by_id.setdefault(id(dictionary), _make(dictionary)) if store is None else store
 
 
-def _make(dictionary: Any) -> Store:
+def _make(dictionary: SharedDict | LocalStore) -> Store:
     if isinstance(dictionary, SharedDict) and dictionary.engine == "redis":
         from .redis import RedisStore
 
-        return RedisStore(dictionary)  # type: ignore[arg-type]
-    return DirectStore(dictionary)
+        return RedisStore(cast("RedisDict", dictionary))
+    return DirectStore(cast("LmdbDict | LocalStore", dictionary))
 
 
 class Stores(dict[str | None, Store]):

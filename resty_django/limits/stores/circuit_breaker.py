@@ -9,7 +9,7 @@ for outage in current_outages():
 from __future__ import annotations
 
 from resty_django import circuit_breaker
-from resty_django.circuit_breaker import PAUSE, Outage, breakers_of
+from resty_django.circuit_breaker import BYPASS_SECONDS, Outage, breakers_of
 from resty_django.text import logger
 
 log = logger("resty_django.limits")
@@ -33,4 +33,4 @@ def current_outages() -> list[Outage]:
     return sorted(outage for breaker in breakers_of(CircuitBreaker) if (outage := breaker.outage()))
 
 
-__all__ = ["PAUSE", "CircuitBreaker", "Outage", "current_outages"]
+__all__ = ["BYPASS_SECONDS", "CircuitBreaker", "Outage", "current_outages"]

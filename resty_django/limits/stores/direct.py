@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Protocol, TypeVar
 
-from ..algorithms import Operation, Outcome
+from msgspec import Struct
+
+from ..algorithms import Outcome, StateOperation
 from ..algorithms.protocol import Answers, two_phases
 from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
-from .interface import LimiterParts
+from .interface import LimiterParts, Revise
 
-Revisions = tuple[Sequence[Outcome[Any]], Answers]
-NOTHING: Final = (None, None, None)
-"""The revision of a key that does not change."""
+R = TypeVar("R")
 
 
-class Updating(Protocol):
+class RevisedDict(Protocol):
     """The dictionary methods that this store needs."""
 
     name: str
 
-    def revise(self, key: object, function: Callable[[Any], Outcome[Any]]) -> Any: ...
+    def revise(self, key: object, function: Callable[[bytes | None], Outcome[R]], /) -> R: ...
 
-    def revise_many(self, keys: Sequence[object], function: Callable[..., Revisions], *args: Any) -> Any: ...
+    def revise_many(
+        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Outcome[object]], R]], *args: object
+    ) -> R: ...
 
     def delete(self, key: object) -> bool: ...
 
@@ -34,26 +36,26 @@ class DirectStore:
 
     waits = False
 
-    def __init__(self, dictionary: Updating) -> None:
+    def __init__(self, dictionary: RevisedDict) -> None:
         self.dictionary = dictionary
         self.breaker = CircuitBreaker(dictionary.name)
-        self.revise: Callable[..., Any] = dictionary.revise
+        self.revise: Revise = dictionary.revise
 
     def decide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision:
-        if commit and cost == 1:
-            return self.revise(key, limiter.decide_hit)  # type: ignore[no-any-return]
-        return self.revise(key, partial(limiter.step, commit, cost))  # type: ignore[no-any-return]
+        return self.revise(key, partial(limiter.step, commit, cost))
 
-    def change(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any:
-        return self.revise(key, lambda old: operation.pure(old, limiter.now(), numbers, cost))
+    def change(
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None:
+        return self.revise(key, lambda data: operation.pure(data, limiter.now(), config, cost))
 
     def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers:
         """Decide with all limiters atomically."""
         if len(set(keys)) == len(keys):
-            return self.dictionary.revise_many(keys, _apart, limiters)  # type: ignore[no-any-return]
+            return self.dictionary.revise_many(keys, _decide_apart, limiters)
         names = list(dict.fromkeys(keys))
         positions = [names.index(key) for key in keys]
-        return self.dictionary.revise_many(names, _overlapping, limiters, positions)  # type: ignore[no-any-return]
+        return self.dictionary.revise_many(names, _decide_overlapping, limiters, positions)
 
     def forget(self, key: object) -> bool:
         return self.dictionary.delete(key)
@@ -61,8 +63,10 @@ class DirectStore:
     async def adecide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision:
         return self.decide(limiter, key, commit, cost)
 
-    async def achange(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any:
-        return self.change(limiter, operation, key, numbers, cost)
+    async def achange(
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None:
+        return self.change(limiter, operation, key, config, cost)
 
     async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers:
         return self.together(limiters, keys)
@@ -71,29 +75,33 @@ class DirectStore:
         return self.forget(key)
 
 
-def _apart(states: Sequence[Any], limiters: Sequence[LimiterParts]) -> Revisions:
+def _decide_apart(
+    states: Sequence[bytes | None], limiters: Sequence[LimiterParts]
+) -> tuple[list[Outcome[object]], Answers]:
     """Run the protocol for different keys: the second phase would only repeat the decisions of the first."""
     now = limiters[0].now()
+    last = len(limiters) - 1
     decisions: list[Decision | None] = [None] * len(limiters)
-    outcomes = []
-    for index, old in enumerate(states):
-        limiter = limiters[index]
-        outcome = limiter.pure(old, now, limiter.call_numbers(), 1, True)
+    outcomes: list[Outcome[object]] = []
+    for index, (limiter, data) in enumerate(zip(limiters, states, strict=True)):
+        outcome = limiter.algorithm.incoming(data, now, limiter.call_config(), 1, True)
         outcomes.append(outcome)
         decision = decisions[index] = outcome[2]
-        if not decision[0]:
+        if not decision.allowed:
             decisions[:index] = [None] * index
-            last = len(limiters) - 1
-            return [*[NOTHING] * last, outcome if index == last else NOTHING], (index, decisions)
+            unchanged = (None, None, None)
+            return [*[unchanged] * last, outcome if index == last else unchanged], (index, decisions)
     return outcomes, (None, decisions)
 
 
-def _overlapping(old: Sequence[Any], limiters: Sequence[LimiterParts], positions: Sequence[int]) -> Revisions:
+def _decide_overlapping(
+    stored: Sequence[bytes | None], limiters: Sequence[LimiterParts], positions: Sequence[int]
+) -> tuple[list[Outcome[object]], Answers]:
     """Run the protocol for limiters that share a key: each sees the records of the ones before it."""
     now = limiters[0].now()
-    numbers = [limiter.call_numbers() for limiter in limiters]
-    states = list(old)
-    revisions: list[Outcome[Any]] = [NOTHING] * len(states)
+    configs = [limiter.call_config() for limiter in limiters]
+    states = list(stored)
+    revisions: list[Outcome[object]] = [(None, None, None)] * len(states)
     phases = two_phases(len(limiters))
     answer: Decision | None = None
     while True:
@@ -103,9 +111,9 @@ def _overlapping(old: Sequence[Any], limiters: Sequence[LimiterParts], positions
             return revisions, done.value
         algorithm, position = limiters[index].algorithm, positions[index]
         if commit is None:
-            state, ttl, _ = algorithm.uncommit.pure(states[position], now, numbers[index], 1)
+            data, ttl, _ = algorithm.uncommit.pure(states[position], now, configs[index], 1)
         else:
-            state, ttl, answer = algorithm.incoming(states[position], now, numbers[index], 1, commit)
-        if state is not None:
-            states[position] = state
-            revisions[position] = state, revisions[position][1] if ttl is None else ttl, None
+            data, ttl, answer = algorithm.incoming(states[position], now, configs[index], 1, commit)
+        if data is not None:
+            states[position] = data
+            revisions[position] = data, revisions[position][1] if ttl is None else ttl, None

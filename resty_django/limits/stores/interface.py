@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
-from ..algorithms import Algorithm, Decided, Operation
+from msgspec import Struct
+
+from ..algorithms import Algorithm, Outcome, StateOperation
 from ..algorithms.protocol import Answers
 from ..decision import Decision
 from .circuit_breaker import CircuitBreaker
+
+R = TypeVar("R")
 
 
 class LimiterParts(Protocol):
     """The parts of a limiter that stores need; see `resty_django.limits.limiters.base`."""
 
     algorithm: ClassVar[Algorithm]
-    give_back: ClassVar[Operation | None]
+    give_back: ClassVar[StateOperation | None]
     clock: Callable[[], float] | None
-    pure: Callable[..., Decided]
-    decide_hit: Callable[[Any], Decided]
 
     def now(self) -> int: ...
-    def call_numbers(self) -> Any: ...
-    def step(self, commit: bool, cost: int, state: Any) -> Decided: ...
+    def call_config(self) -> Struct: ...
+    def step(self, commit: bool, cost: int, data: bytes | None) -> Outcome[Decision]: ...
+
+
+class Revise(Protocol):
+    """The method of a dictionary that changes the state of a key by a function, atomically, and returns its result."""
+
+    def __call__(self, key: object, function: Callable[[bytes | None], Outcome[R]], /) -> R: ...
 
 
 class Store(Protocol):
@@ -36,15 +44,17 @@ class Store(Protocol):
     breaker: CircuitBreaker
 
     @property
-    def revise(self) -> Callable[..., Any] | None: ...
+    def revise(self) -> Revise | None: ...
 
     def decide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision: ...
-    def change(self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float) -> Any: ...
+    def change(
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None: ...
     def together(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None: ...
     def forget(self, key: object) -> bool: ...
     async def adecide(self, limiter: LimiterParts, key: object, commit: bool, cost: int) -> Decision: ...
     async def achange(
-        self, limiter: LimiterParts, operation: Operation, key: object, numbers: Any, cost: float
-    ) -> Any: ...
+        self, limiter: LimiterParts, operation: StateOperation, key: object, config: Struct, cost: int
+    ) -> float | None: ...
     async def atogether(self, limiters: Sequence[LimiterParts], keys: Sequence[object]) -> Answers | None: ...
     async def aforget(self, key: object) -> bool: ...

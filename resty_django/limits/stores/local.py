@@ -7,17 +7,18 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from resty_django.processes.forks import after_fork
 from resty_django.shdict.codec import milliseconds
 
+from ..algorithms import Outcome
+
 _all: Final[weakref.WeakSet[LocalStore]] = weakref.WeakSet()
 
-State = tuple[Any, int]
+R = TypeVar("R")
+State = tuple[bytes | None, float]
 """A value and the millisecond at which it expires (0: never)."""
-Revision = tuple[Any, float | None, Any]
-"""New state (None: change nothing), seconds to live (0: indefinitely, None: as before), and the result."""
 
 
 class LocalStore:
@@ -33,56 +34,64 @@ class LocalStore:
         self.name = name
         self._size = size
         self._clock = clock
-        self._states: OrderedDict[Any, State] = OrderedDict()
+        self._states: OrderedDict[object, State] = OrderedDict()
         self._lock = threading.Lock()
         _all.add(self)
 
     def __repr__(self) -> str:
         return f"<LocalStore {self.name!r}>"
 
-    def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
+    def revise(self, key: object, function: Callable[[bytes | None], Outcome[R]]) -> R:
         """Behave like a shared dictionary in LMDB."""
+        states = self._states
         with self._lock:
             now = int(self._clock() * 1000)
-            new, ttl, result = function(self._get(key, now))
+            value, expires = states.get(key, (None, 0))
+            if 0 < expires <= now:
+                value, expires = None, 0
+            new, ttl, result = function(value)
             if new is not None:
-                self._put(key, new, ttl, now)
+                if ttl is not None:
+                    expires = now + milliseconds(ttl) if ttl else 0
+                states[key] = new, expires
+                if len(states) > self._size:
+                    states.popitem(last=False)
+            if new is not None or value is not None:
+                states.move_to_end(key)
             return result
 
     def revise_many(
-        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Revision], Any]], *args: Any
-    ) -> Any:
+        self, keys: Sequence[object], function: Callable[..., tuple[Sequence[Outcome[object]], R]], *args: object
+    ) -> R:
         """Behave like a shared dictionary in LMDB."""
         with self._lock:
             now = int(self._clock() * 1000)
-            revisions, result = function([self._get(key, now) for key in keys], *args)
-            for key, (new, ttl, _) in zip(keys, revisions, strict=True):
+            found = [self._find(key, now) for key in keys]
+            outcomes, result = function([value for value, _ in found], *args)
+            for key, (_, expires), (new, ttl, _) in zip(keys, found, outcomes, strict=True):
                 if new is not None:
-                    self._put(key, new, ttl, now)
+                    self._put(key, new, expires if ttl is None else ttl and now + milliseconds(ttl))
             return result
 
     def delete(self, key: object) -> bool:
         """Delete a key. Return whether it existed."""
         with self._lock:
-            existed = self._get(key, int(self._clock() * 1000)) is not None
+            existed = self._find(key, int(self._clock() * 1000))[0] is not None
             self._states.pop(key, None)
             return existed
 
-    def _get(self, key: object, now: int) -> Any:
-        state = self._states.get(key)
-        if state is None or 0 < state[1] <= now:
-            return None
-        self._states.move_to_end(key)
-        return state[0]
+    def _find(self, key: object, now: int) -> State:
+        """Return the state of a key, which is now the most recently used one."""
+        value, expires = self._states.get(key, (None, 0))
+        if 0 < expires <= now:
+            del self._states[key]
+            return None, 0
+        if value is not None:
+            self._states.move_to_end(key)
+        return value, expires
 
-    def _put(self, key: object, value: Any, ttl: float | None, now: int) -> None:
-        if ttl is None:
-            _, expires = self._states.get(key, (None, 0))
-            expires = 0 if expires <= now else expires
-        else:
-            expires = now + milliseconds(ttl) if ttl else 0
+    def _put(self, key: object, value: bytes, expires: float) -> None:
         self._states[key] = value, expires
-        self._states.move_to_end(key)
         if len(self._states) > self._size:
             self._states.popitem(last=False)
 

@@ -43,7 +43,7 @@ def assert_not_limited(
 
 def _refusal(call: Callable[..., Any], args: Any, kwargs: Any, status: int | None) -> Any:
     """Return the response or the exception of a refused call, else None."""
-    refused = request_settings.current.section.status if status is None else status
+    refused = request_settings.current().section.status if status is None else status
     try:
         response = call(*args, **kwargs)
     except Limited as error:

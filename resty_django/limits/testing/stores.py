@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest import mock
 
 from resty_django.sansio import Steps
-from resty_django.shdict import Outcome
+from resty_django.shdict import StoreOutcome
 
 from .. import stores
 from ..bans import registry as bans
@@ -96,9 +96,9 @@ class _Bans:
     def get_many(self, keys: Sequence[str], on_error: Any = None) -> dict[str, Any]:
         return {key: value for key in keys if (value := self.get(key)) is not None}
 
-    def safe_set(self, key: str, value: Any, ttl: float) -> Outcome:
+    def safe_set(self, key: str, value: Any, ttl: float) -> StoreOutcome:
         self._items[key] = value, self._clock() + ttl
-        return Outcome.STORED
+        return StoreOutcome.STORED
 
     def delete(self, key: str) -> bool:
         known = self.get(key) is not None
@@ -114,7 +114,7 @@ class _Bans:
     async def aget_many(self, keys: Sequence[str], on_error: Any = None) -> dict[str, Any]:
         return self.get_many(keys)
 
-    async def asafe_set(self, key: str, value: Any, ttl: float) -> Outcome:
+    async def asafe_set(self, key: str, value: Any, ttl: float) -> StoreOutcome:
         return self.safe_set(key, value, ttl)
 
 
@@ -134,8 +134,8 @@ class _NoLimits(DirectStore):
         limit = limiter.shown_limit
         return Decision.passed(limit=limit, remaining=limit)
 
-    def change(self, limiter: Any, operation: Any, key: object, numbers: Any, cost: float) -> Any:
-        return operation.pure(None, limiter.now(), numbers, cost)[2] or 0
+    def change(self, limiter: Any, operation: Any, key: object, config: Any, cost: int) -> Any:
+        return operation.pure(None, limiter.now(), config, cost)[2] or 0
 
     def together(self, limiters: Any, keys: Any) -> Any:
         return None, [self.decide(limiter, key, True, 1) for limiter, key in zip(limiters, keys, strict=True)]

@@ -11,7 +11,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from resty_django import health
 from resty_django.text import one_line
 
-EXIT_WARNING: Final = 1
 EXIT_ERROR: Final = 2
 
 
@@ -32,7 +31,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--only", action="append", metavar="PROBE", help="Run only this probe; may be repeated.")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         only: list[str] | None = options["only"]
         unknown = sorted(set(only or ()) - set(health.names()))
         if unknown:
@@ -50,9 +49,7 @@ class Command(BaseCommand):
         else:
             self._table(findings)
         if errors or (warnings and options["fail_on"] == "warning"):
-            raise CommandError(
-                f"{errors} in error, {warnings} with a warning.", returncode=EXIT_ERROR if errors else EXIT_WARNING
-            )
+            raise CommandError(f"{errors} in error, {warnings} with a warning.", returncode=EXIT_ERROR if errors else 1)
 
     def _table(self, findings: list[tuple[str, health.Finding]]) -> None:
         paint = {"ok": self.style.SUCCESS, "warning": self.style.WARNING, "error": self.style.ERROR}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from resty_django import metrics
 from resty_django.extras import MissingExtra
-
-FILES: Final = {"rules": "rules.yml", "dashboard": "dashboard.json"}
-"""The files of `resty_django.metrics.monitoring` by option."""
 
 
 class Command(BaseCommand):
@@ -23,8 +20,8 @@ class Command(BaseCommand):
         group.add_argument("--rules", action="store_true", help="Print alerting and recording rules for Prometheus.")
         group.add_argument("--dashboard", action="store_true", help="Print a dashboard for Grafana as JSON.")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        name = next((name for option, name in FILES.items() if options[option]), None)
+    def handle(self, *args: object, **options: Any) -> None:
+        name = "rules.yml" if options["rules"] else "dashboard.json" if options["dashboard"] else None
         if name is not None:
             folder = files(metrics) / "monitoring"
             self.stdout.write((folder / name).read_text(encoding="utf-8"), ending="")

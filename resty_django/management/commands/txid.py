@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
@@ -13,9 +13,6 @@ from django.utils import timezone
 from resty_django.text import one_line
 from resty_django.txid import InvalidTxid, parse, txid, txid_max, txid_min
 from resty_django.txid.codec import milliseconds
-
-BLOCK: Final = 1000
-"""Number of lines that `batch` writes at a time."""
 
 
 class Command(BaseCommand):
@@ -34,7 +31,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="parse: print one JSON object per ID.")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         action, values = options["action"], options["values"]
         if options["json"] and action != "parse":
             raise CommandError(f"--json is only supported by parse; {action} prints IDs. Remove --json.")
@@ -56,10 +53,10 @@ class Command(BaseCommand):
     def _batch(self, values: list[str]) -> None:
         if len(values) != 1 or not values[0].isdecimal():
             raise CommandError("txid batch needs one whole number, the count of IDs.")
-        remaining = int(values[0])
+        remaining, max_lines = int(values[0]), 1000  # written at a time
         while remaining > 0:
-            self._print(txid() for _ in range(min(remaining, BLOCK)))
-            remaining -= BLOCK
+            self._print(txid() for _ in range(min(remaining, max_lines)))
+            remaining -= max_lines
 
     def _parse(self, values: list[str], as_json: bool) -> None:
         for value in values:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from django.contrib import admin
@@ -12,31 +11,8 @@ from resty_django.admin.deferred import DeferredAdmin
 
 from ..models import ArchivedJob, FailureGroup, Job, JobClass, JobGroup, Named, Option, Queue, RecurringJob, Tag, Worker
 
-CLASSES: Final[Mapping[type[Named], tuple[str, tuple[str, ...]]]] = {
-    Queue: ("queues.admin.QueueAdmin", ("bulk", "pause", "unpause", "forget")),
-    Job: (
-        "jobs.admin.JobAdmin",
-        (
-            *("start", "stuck", "bulk"),
-            *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "release"),
-            *("cancel", "retry_graph", "cancel_graph", "undepend", "clone"),
-        ),
-    ),
-    FailureGroup: ("failures.FailureGroupAdmin", ("bulk", "pace", "stop_pace")),
-    Worker: ("workers.admin.WorkerAdmin", ("bulk", "quiet", "resume", "stop", "scale", "stacks", "deregister")),
-    RecurringJob: (
-        "recurring.admin.RecurringJobAdmin",
-        ("bulk", "run_now", "pause", "resume", "cancel", "tag", "untag", "edit"),
-    ),
-    JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
-    JobClass: ("classes.JobClassAdmin", ()),
-    Tag: ("tags.TagAdmin", ()),
-    Option: ("options.OptionAdmin", ("bulk", "unset")),
-}
-"""The admin class of each model, and its additional pages besides list, history and object page."""
 LISTED: Final = (Queue, Job, FailureGroup, Worker, RecurringJob)
 """The models in the admin's list; tabs of their pages lead to the others."""
-LISTS: Final = ("changelist", "bulk", "stuck", "start")
 PERMISSION: Final = "resty_qless.view_job"
 
 
@@ -45,7 +21,29 @@ def register(site: admin.AdminSite) -> None:
     if not extras.is_installed("redis"):
         _register(site, Queue, "missing.MissingRedisAdmin", ("changelist",))
         return
-    for model, (name, pages) in CLASSES.items():
+    # the admin class of each model, and its pages besides list, history and object page
+    classes: dict[type[Named], tuple[str, tuple[str, ...]]] = {
+        Queue: ("queues.admin.QueueAdmin", ("bulk", "pause", "unpause", "forget")),
+        Job: (
+            "jobs.admin.JobAdmin",
+            (
+                *("start", "stuck", "bulk"),
+                *("retry", "run_now", "move", "timeout", "priority", "tag", "untag", "track", "untrack", "release"),
+                *("cancel", "retry_graph", "cancel_graph", "undepend", "clone"),
+            ),
+        ),
+        FailureGroup: ("failures.FailureGroupAdmin", ("bulk", "pace", "stop_pace")),
+        Worker: ("workers.admin.WorkerAdmin", ("bulk", "quiet", "resume", "stop", "scale", "stacks", "deregister")),
+        RecurringJob: (
+            "recurring.admin.RecurringJobAdmin",
+            ("bulk", "run_now", "pause", "resume", "cancel", "tag", "untag", "edit"),
+        ),
+        JobGroup: ("groups.JobGroupAdmin", ("retry", "cancel")),
+        JobClass: ("classes.JobClassAdmin", ()),
+        Tag: ("tags.TagAdmin", ()),
+        Option: ("options.OptionAdmin", ("bulk", "unset")),
+    }
+    for model, (name, pages) in classes.items():
         _register(site, model, name, ("changelist", *pages, "history", "change"))
     _register(site, ArchivedJob, "archived.ArchivedJobAdmin", ("changelist", "history", "change"))
 
@@ -56,7 +54,7 @@ def _register(site: admin.AdminSite, model: type[Named | ArchivedJob], name: str
         DeferredAdmin,
         full_class=f"{__name__}.{name}",
         pages=pages,
-        lists=LISTS,
+        lists=("changelist", "bulk", "stuck", "start"),
         view_permission=PERMISSION,
         listed=model in LISTED,
     )

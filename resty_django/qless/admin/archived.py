@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -25,22 +25,21 @@ from ..redaction import redacted_arguments
 from . import formatting
 from .arguments import display_json
 
-MAX_VALUES: Final = 100
-"""Maximum number of classes and queues that a filter offers."""
-
 
 class ValuesFilter(admin.SimpleListFilter):
-    """Filters by the values of a column. Each of them takes one step in the column's index."""
+    """Filters by the values of a column. Each value costs one step in the column's index."""
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Iterator[tuple[str, str]]:
+    max_values = 100
+
+    def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin[ArchivedJob]) -> Iterator[tuple[str, str]]:
         column = str(self.parameter_name)
         values = model_admin.get_queryset(request).order_by(column).values_list(column, flat=True)
         value: str | None = ""
-        for _value in range(MAX_VALUES):
+        for _value in range(self.max_values):
             value = values.filter(**{f"{column}__gt": value}).first()
             if value is None:
                 return
-            yield value, printable(value, formatting.LONGEST_NAME)
+            yield value, formatting.name(value)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[ArchivedJob]) -> QuerySet[ArchivedJob]:
         value = self.value()
@@ -59,11 +58,11 @@ class QueueFilter(ValuesFilter):
     parameter_name = "queue"
 
 
-def _column(label: Any, text: Callable[[ArchivedJob], str]) -> Callable[[Any, ArchivedJob], str]:
-    """Return a column that shows a text of the job as a name."""
+def _column(label: Any, text: Callable[[ArchivedJob], str]) -> Callable[[object, ArchivedJob], str]:
+    """Return a column of the list that shows a text of the job."""
 
     @admin.display(description=label)
-    def column(self: Any, row: ArchivedJob) -> str:
+    def column(self: object, row: ArchivedJob) -> str:
         return formatting.breakable(text(row))
 
     return column
@@ -89,10 +88,10 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
         (_("Failure"), {"fields": ["group_name", "message"]}),
     ]
 
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+    def has_view_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return request.user.has_perm("resty_qless.view_job")
 
-    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[Any], Any]]:
+    def export_columns(self, request: HttpRequest) -> dict[str, Callable[[ArchivedJob], Any]]:
         return {
             "jid": lambda row: row.name,
             "class": lambda row: row.klass,
@@ -137,7 +136,7 @@ class ArchivedJobAdmin(ReadOnlyAdmin[ArchivedJob]):
         return _text("\n".join(map(_step, history_of(row))))
 
 
-def _exported_arguments(row: ArchivedJob) -> Any:
+def _exported_arguments(row: ArchivedJob) -> object:
     is_cut = row.arguments_are == row.Arguments.CUT
     return row.arguments if is_cut else redacted_arguments(row.klass, arguments_of(row))
 

@@ -14,25 +14,26 @@ from ..errors import InvalidArgument, QlessError
 from ..redaction import HIDDEN, MARKS, redacted, redacted_arguments
 from ..tasks.calls import check_data, has_mark, signature_text
 
-LONGEST: Final = 20_000
-"""Maximum characters of arguments that a page shows."""
+MAX_ARGUMENTS_CHARS: Final = 20_000
+"""Maximum length of arguments on a page."""
 ABSENT: Final = object()
 """Marks a position that the original arguments do not have."""
 
 
 def display_json(raw: str, klass: str | None = None) -> tuple[str, bool]:
-    """Return the arguments of a job of class `klass`, or a result if `klass` is None, as indented JSON, redacted and
-    bounded in length; empty if `raw` is not JSON. The second value: whether the text is complete."""
+    """Return arguments or a result as indented JSON, redacted and bounded in length, and whether the text is complete.
+
+    The text is empty if `raw` is not JSON. `klass`: the class of the job with these arguments; None for a result."""
     try:
         value = decode(raw)
     except QlessError:
         return "", False
     shown = redacted(value) if klass is None else redacted_arguments(klass, value)
     text = json.dumps(shown, indent=2, ensure_ascii=False, default=str)
-    return printable(text, LONGEST), len(text) <= LONGEST
+    return printable(text, MAX_ARGUMENTS_CHARS), len(text) <= MAX_ARGUMENTS_CHARS
 
 
-def editable_json(value: Any, klass: str) -> str:
+def editable_json(value: object, klass: str) -> str:
     """Return the arguments of a job of class `klass`, redacted, as JSON for a form."""
     return json.dumps(redacted_arguments(klass, value), indent=2, ensure_ascii=True, default=str)
 
@@ -100,6 +101,6 @@ def _restore(edited: Any, original: Any) -> Any:
     return edited
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     """Return JSON to compare two values by: unlike `==`, it distinguishes True from 1."""
     return json.dumps(value, sort_keys=True, default=str)

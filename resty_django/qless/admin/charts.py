@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from django.http import HttpRequest
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.chart_axes import DAY, HOUR, MINUTE, Axis, Unit, time_axis
-from resty_django.admin.charts import LINE, TABLE, Chart, Series
+from resty_django.admin.chart_axes import Axis, TimeUnit, Unit, time_axis
+from resty_django.admin.charts import Chart, Series
 from resty_django.admin.formatting import duration, number
+from resty_django.admin.lists import Tab
 
-from ..clients.figures import UNITS, Durations, Span, Totals
+from ..clients.client import Client
+from ..clients.figures import Durations, JobTotals, TimeSpan
 from .formatting import job_count
 
-PERIODS: Final[dict[str, str | Promise]] = {
-    "hour": gettext_lazy("Last hour"),
-    "day": gettext_lazy("Last day"),
-    "week": gettext_lazy("Last week"),
-    "month": gettext_lazy("Last 30 days"),
-}
-SPANS: Final = {"hour": ("minute", 60), "day": ("hour", 24), "week": ("day", 7), "month": ("day", 30)}
-"""Unit and number of the spans of a period."""
-_PER: Final[dict[int, str | Promise]] = {
-    MINUTE: gettext_lazy("jobs per minute"),
-    HOUR: gettext_lazy("jobs per hour"),
-    DAY: gettext_lazy("jobs per day"),
+
+@dataclass(frozen=True, slots=True)
+class ChartPeriod:
+    """A period of the charts, of `count` minutes, hours or days."""
+
+    label: Promise
+    unit: TimeUnit
+    count: int
+
+
+PERIODS: Final = {
+    "hour": ChartPeriod(gettext_lazy("Last hour"), "minute", 60),
+    "day": ChartPeriod(gettext_lazy("Last day"), "hour", 24),
+    "week": ChartPeriod(gettext_lazy("Last week"), "day", 7),
+    "month": ChartPeriod(gettext_lazy("Last 30 days"), "day", 30),
 }
 
 
@@ -38,34 +44,34 @@ def period_of(request: HttpRequest, default: str = "hour") -> str:
     return period if period in PERIODS else default
 
 
-def period_links(period: str, query: str = "") -> list[tuple[str, Any, bool]]:
-    """Return links to all periods: URL, text, and whether it is `period`. `query`: other parameters, such as "q=x&"."""
-    return [(f"?{query}period={key}", str(label), key == period) for key, label in PERIODS.items()]
+def period_tabs(period: str, query: str = "") -> list[Tab]:
+    """Return links to all periods. `period`: the current one; `query`: other parameters, such as "q=x&"."""
+    return [Tab(f"?{query}period={key}", entry.label, key == period) for key, entry in PERIODS.items()]
 
 
-def spans_of(client: Any, period: str, *, queue: str = "", klass: str = "") -> list[Span]:
-    """Return the figures of a period by minute, hour or day; of one queue, or of one class."""
-    unit, count = SPANS[period]
-    return client.figures.spans(unit, count, queue=queue, klass=klass)  # type: ignore[no-any-return]
+def spans_of(client: Client, period: str, *, queue: str = "", klass: str = "") -> list[TimeSpan]:
+    """Return the figures of a period by minute, hour or day, for all jobs, a queue or a class."""
+    return client.figures.spans(PERIODS[period].unit, PERIODS[period].count, queue=queue, klass=klass)
 
 
-def figures_charts(spans: Sequence[Span], period: str) -> list[Chart]:
+def figures_charts(spans: Sequence[TimeSpan], period: str) -> list[Chart]:
     """Return the charts of a period: jobs completed and failed, and percentiles of their waiting and running times."""
     totals = [span.totals for span in spans]
-    axis = time_axis([span.start for span in spans], UNITS[SPANS[period][0]])
+    unit = PERIODS[period].unit
+    axis = time_axis([span.start for span in spans], unit)
     return [
-        _outcomes_chart(totals, axis, period),
+        _outcomes_chart(totals, axis, unit),
         _times_chart([total.waits for total in totals], [total.runs for total in totals], axis),
     ]
 
 
-def _outcomes_chart(totals: Sequence[Totals], axis: Axis, period: str) -> Chart:
+def _outcomes_chart(totals: Sequence[JobTotals], axis: Axis, unit: TimeUnit) -> Chart:
     completed, failed = [total.completed for total in totals], [total.failed for total in totals]
     return Chart(
         _("Completed and failed"),
         [Series("failed", _("Failed"), failed), Series("completed", _("Completed"), completed)],
         axis,
-        y_label=str(_PER[UNITS[SPANS[period][0]]]),
+        y_label={"minute": _("jobs per minute"), "hour": _("jobs per hour"), "day": _("jobs per day")}[unit],
         summary=_("%(jobs)s completed, %(failed)s failed; most completed: %(maximum)s")
         % {
             "jobs": job_count(sum(completed)),
@@ -89,10 +95,10 @@ def _times_chart(waits: Sequence[Durations], runs: Sequence[Durations], axis: Ax
     return Chart(
         _("Waiting and running time"),
         [
-            Series("waits", _("Waiting time, p95"), percentiles(waits, 0.95), LINE),
-            Series("runs", _("Running time, p95"), percentiles(runs, 0.95), LINE),
-            Series("waits-p50", _("Waiting time, p50"), percentiles(waits, 0.5), TABLE),
-            Series("runs-p50", _("Running time, p50"), percentiles(runs, 0.5), TABLE),
+            Series("waits", _("Waiting time, p95"), percentiles(waits, 0.95), "line"),
+            Series("runs", _("Running time, p95"), percentiles(runs, 0.95), "line"),
+            Series("waits-p50", _("Waiting time, p50"), percentiles(waits, 0.5), "table"),
+            Series("runs-p50", _("Running time, p50"), percentiles(runs, 0.5), "table"),
         ],
         axis,
         y_label=_("duration"),

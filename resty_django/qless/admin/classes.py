@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import object_page, viewer_page
+from resty_django.admin.lists import FigureTile
 from resty_django.admin.tables import Column, Row, Table, table
 
-from ..clients.figures import Totals, by_class, latest_failures, summed
+from ..clients.client import Client
+from ..clients.figures import JobTotals, by_class, latest_failures, summed
 from ..models import JobClass
 from . import charts, formatting
 from .base import JobsAdmin
@@ -26,14 +28,6 @@ COLUMNS: Final = (
     Column("ran_p50", gettext_lazy("Running time, p50"), number=True),
     Column("ran_p95", gettext_lazy("p95"), number=True),
 )
-GROUP_COLUMNS: Final = (
-    Column("group", gettext_lazy("Failure group")),
-    Column("count", gettext_lazy("Failed jobs"), number=True),
-)
-MAX_GROUPS: Final = 50
-"""Maximum number of failure groups, the largest first, whose latest jobs are examined for their class."""
-EXAMINED: Final = 2
-"""Number of latest jobs of a failure group that are examined."""
 
 
 class JobClassAdmin(JobsAdmin[JobClass]):
@@ -59,7 +53,7 @@ class JobClassAdmin(JobsAdmin[JobClass]):
             classes_table,
             form=NameForm(request.GET),
             hidden_filters=[("period", period)],
-            periods=charts.period_links(period),
+            periods=charts.period_tabs(period),
             charts=charts.figures_charts(spans, period),
         )
 
@@ -78,12 +72,12 @@ class JobClassAdmin(JobsAdmin[JobClass]):
             object=row,
             on_object=True,
             tiles=[
-                {"label": _("Completed"), "value": formatting.number(totals.completed)},
-                {"label": _("Failed"), "value": formatting.number(totals.failed), "alarm": totals.failed},
-                {"label": _("Waiting time, p50"), "value": formatting.age(totals.waits.percentile(0.5))},
-                {"label": _("Waiting time, p95"), "value": formatting.age(totals.waits.percentile(0.95))},
-                {"label": _("Running time, p50"), "value": formatting.age(totals.runs.percentile(0.5))},
-                {"label": _("Running time, p95"), "value": formatting.age(totals.runs.percentile(0.95))},
+                FigureTile(_("Completed"), formatting.number(totals.completed)),
+                FigureTile(_("Failed"), formatting.number(totals.failed), alarm=totals.failed > 0),
+                FigureTile(_("Waiting time, p50"), formatting.age(totals.waits.percentile(0.5))),
+                FigureTile(_("Waiting time, p95"), formatting.age(totals.waits.percentile(0.95))),
+                FigureTile(_("Running time, p50"), formatting.age(totals.runs.percentile(0.5))),
+                FigureTile(_("Running time, p95"), formatting.age(totals.runs.percentile(0.95))),
             ],
             shortcuts=[
                 (formatting.list_url("job", klass=row.name), _("All jobs")),
@@ -92,12 +86,12 @@ class JobClassAdmin(JobsAdmin[JobClass]):
                     for state in states
                 ),
             ],
-            periods=charts.period_links(period),
+            periods=charts.period_tabs(period),
             charts=charts.figures_charts(spans, period),
         )
 
 
-def _row(klass: str, totals: Totals) -> Row:
+def _row(klass: str, totals: JobTotals) -> Row:
     durations = {
         "waited_p50": totals.waits.percentile(0.5),
         "waited_p95": totals.waits.percentile(0.95),
@@ -115,10 +109,11 @@ def _row(klass: str, totals: Totals) -> Row:
     )
 
 
-def _failure_groups(request: HttpRequest, client: Any, klass: str) -> Table:
-    counts: dict[str, int] = client.jobs.failed()
-    largest = sorted(counts, key=lambda group: (-counts[group], group))[:MAX_GROUPS]
-    latest = latest_failures(client, largest, EXAMINED)
+def _failure_groups(request: HttpRequest, client: Client, klass: str) -> Table:
+    """Return the failure groups whose two latest jobs have this class, of the 50 largest groups."""
+    counts = client.jobs.failed()
+    largest = sorted(counts, key=lambda group: (-counts[group], group))[:50]
+    latest = latest_failures(client, largest, 2)
     rows = [
         Row(
             {"group": formatting.link("failuregroup", group), "count": formatting.number(counts[group])},
@@ -129,7 +124,7 @@ def _failure_groups(request: HttpRequest, client: Any, klass: str) -> Table:
     ]
     return table(
         request,
-        GROUP_COLUMNS,
+        [Column("group", _("Failure group")), Column("count", _("Failed jobs"), number=True)],
         rows,
         caption=_("Failure groups whose latest jobs have this class"),
         empty=_("None of the latest failed jobs has this class."),

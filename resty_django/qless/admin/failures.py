@@ -16,10 +16,11 @@ from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.bulk import Selection
 from resty_django.admin.charts import Series, sparkline
 from resty_django.admin.formatting import NONE
-from resty_django.admin.lists import ListContext
-from resty_django.admin.operations import Change, Operation, Refused
-from resty_django.admin.tables import MAX_SORTED, Column, Row, Table, order_of, pager, sheet_of, sort, table
+from resty_django.admin.lists import FigureTile, ListContext
+from resty_django.admin.operations import Operation, OperationResult, Refused
+from resty_django.admin.tables import MAX_SORTED, Column, Row, SortOrder, Table, order_of, pager, sheet_of, sort, table
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.figures import LatestFailures, latest_failures
 from ..clients.serialization import text
@@ -27,10 +28,9 @@ from ..models import FailureGroup, token
 from . import formatting
 from .base import TEMPLATES, JobsAdmin
 from .forms import NameForm, PaceForm
-from .job_lists.export import with_export
 from .job_lists.filters import JobFilter
 from .job_lists.lists import JobList
-from .job_lists.rows import jobs_table
+from .job_lists.table import job_list_table
 from .jobs.bulk import JobLists
 from .jobs.failure_report import FailureContext, failure_context
 from .jobs.operations import OPERATIONS
@@ -44,8 +44,6 @@ COLUMNS: Final = (
     Column("spark", gettext_lazy("Latest 25"), sorts=False),
     Column("says", gettext_lazy("Latest error"), sorts=False),
 )
-EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "spark")
-SPARKLINE_BARS: Final = 24
 
 
 class GroupContext(ListContext):
@@ -53,20 +51,22 @@ class GroupContext(ListContext):
 
     failure: FailureContext | None
     table: Table
-    paced: Mapping[str, Any] | None
+    paced: Mapping[str, object] | None
 
 
-def _pace(group: str, data: dict[str, Any]) -> Change:
+def _pace(group: str, data: dict[str, Any]) -> OperationResult:
     if not (count := default_client().call("pace", group, data["rate"])):
         raise Refused(_("This group has no failed jobs any more."))
     entry = _("Started the paced retry of %(jobs)s: %(rate)s per second.")
-    return Change(entry % {"jobs": formatting.job_count(count), "rate": formatting.number(data["rate"])})
+    return OperationResult(entry % {"jobs": formatting.job_count(count), "rate": formatting.number(data["rate"])})
 
 
-def _stop_pace(group: str, data: dict[str, Any]) -> Change:
+def _stop_pace(group: str, data: dict[str, Any]) -> OperationResult:
     if not (count := default_client().call("pace", group, 0)):
         raise Refused(_("The paced retry has ended already."))
-    return Change(_("Stopped the paced retry. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(count)})
+    return OperationResult(
+        _("Stopped the paced retry. Still failed: %(jobs)s.") % {"jobs": formatting.job_count(count)}
+    )
 
 
 PACE: Final = Operation(
@@ -84,20 +84,20 @@ PACE: Final = Operation(
     },
     form=lambda data, group: PaceForm(data),
 )
-STOP_PACE: Final = Operation(
-    "stop_pace",
-    gettext_lazy("Stop the paced retry"),
-    "retry_job",
-    _stop_pace,
-    gettext_lazy("The jobs that are left stay failed."),
-)
 
 
 class FailureGroupAdmin(JobsAdmin[FailureGroup]):
     operations = (OPERATIONS["retry"], PACE, OPERATIONS["move"], OPERATIONS["cancel"])
 
     def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("bulk", self.bulk_view, "bulk/"), *self.operation_urls(PACE, STOP_PACE)]
+        stop_pace = Operation(
+            "stop_pace",
+            gettext_lazy("Stop the paced retry"),
+            "retry_job",
+            _stop_pace,
+            gettext_lazy("The jobs that are left stay failed."),
+        )
+        return [self.page_url("bulk", self.bulk_view, "bulk/"), *self.operation_urls(PACE, stop_pace)]
 
     def target(self, obj: FailureGroup) -> str:
         return obj.name
@@ -117,14 +117,15 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         client = self.client()
         groups: dict[str, int] = client.jobs.failed()
         rows = [Row({}, {"group": group, "count": groups[group]}) for group in self.filter_names(request, groups)]
-        key, descending = order_of(request, COLUMNS)
+        order = order_of(request, COLUMNS)
         page = pager(request, len(rows))
-        if key in ("first", "last") and len(rows) <= MAX_SORTED:
-            rows = sort(_rows(client, rows), key, descending)
-            shown_rows = rows[max(0, page.first - 1) : page.last]
+        if order.key in ("first", "last") and len(rows) <= MAX_SORTED:
+            rows = sort(_rows(client, rows), order)
+            shown_rows = page.rows_of(rows)
         else:
-            rows = sort(rows, key if key in ("group", "count") else "count", descending if key else True)
-            shown_rows = _rows(client, rows[max(0, page.first - 1) : page.last])
+            column = order.key if order.key in ("group", "count") else "count"
+            rows = sort(rows, SortOrder(column, order.descending if order else True))
+            shown_rows = _rows(client, page.rows_of(rows))
         failures_table = table(
             request,
             COLUMNS,
@@ -133,7 +134,9 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             empty=_("No matching groups. Remove the filter.") if groups else _("No failed jobs."),
             position=page,
             picks=True,
-            export=sheet_of("failure-groups", EXPORTED, lambda: _rows(client, rows)),
+            export=sheet_of(
+                "failure-groups", [column for column in COLUMNS if column.key != "spark"], lambda: _rows(client, rows)
+            ),
         )
         summary = _("%(jobs)s failed") % {"jobs": formatting.job_count(sum(groups.values()))}
         return self.list_page(
@@ -154,12 +157,12 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         client = self.client()
         return self.page(request, f"{TEMPLATES}/group.html", self._group_context(request, client, row))
 
-    def _group_context(self, request: HttpRequest, client: Any, row: FailureGroup) -> GroupContext:
+    def _group_context(self, request: HttpRequest, client: Client, row: FailureGroup) -> GroupContext:
         group, now = row.name, client.clock()
-        jobs_of_group, job_list = jobs_table(
+        job_list = JobList(client, JobFilter(group=group))
+        failed_jobs = job_list_table(
             request,
-            client,
-            JobFilter(group=group),
+            job_list,
             caption=_("Failed jobs of the group"),
             empty=_("This group has no failed jobs any more."),
         )
@@ -171,14 +174,14 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             "object": row,
             "on_object": True,
             "tiles": [
-                {"label": _("Failed jobs"), "value": formatting.number(count), "alarm": count},
-                {"label": _("First seen"), "value": formatting.relative_time(latest.first or None, now)},
-                {"label": _("Last seen"), "value": formatting.relative_time(_last(latest), now)},
-                {"label": COLUMNS[4].label, "value": _sparkline(latest.times, now) or NONE},
+                FigureTile(_("Failed jobs"), formatting.number(count), alarm=count > 0),
+                FigureTile(_("First seen"), formatting.relative_time(latest.first or None, now)),
+                FigureTile(_("Last seen"), formatting.relative_time(_last(latest), now)),
+                FigureTile(COLUMNS[4].label, _sparkline(latest.times, now) or NONE),
             ],
             "paced": _paced_context(client, group, count),
             "failure": failure_context(newest, now, names_job=True),
-            "table": with_export(jobs_of_group, job_list),
+            "table": failed_jobs,
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"group": token(group)}),
             "operations": self.offered(request, [*OPERATIONS.values()]),
             "select_all": count,
@@ -201,8 +204,8 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
         ]
 
 
-def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | None:
-    """Return the progress of a group's paced retry, until a day after its end. `failed`: the number of its jobs."""
+def _paced_context(client: Client, group: str, failed: int) -> dict[str, object] | None:
+    """Return the progress of a group's paced retry; None a day after its end. `failed`: the number of failed jobs."""
     values = redis_command(client, "HMGET", f"paced:{group}", "id", "queue", "rate", "left", "stopped")
     id, queue, rate, left_text, stopped = (text(value) if isinstance(value, bytes) else value or "" for value in values)
     jobs = client.groups.get(id) if id else None
@@ -210,7 +213,7 @@ def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | Non
         return None
     left = min(int(left_text or 0), failed)
     first = redis_command(client, "ZRANGE", f"q:{queue}-paced", 0, 0) if left else []
-    note: Any
+    note: str
     if left and any(counts.paused for counts in queue_counts(client, [queue])):
         note = format_html(_("Waits: the queue {} is paused."), formatting.link("queue", queue))
     elif first and first[0] != group:
@@ -234,14 +237,14 @@ def _paced_context(client: Any, group: str, failed: int) -> dict[str, Any] | Non
         "url": formatting.url("jobgroup", id),
         "stop": left and formatting.url("failuregroup", group, "stop_pace"),
         "tiles": [
-            *({"label": label, "value": formatting.number(number)} for label, number in counts),
-            {"label": _("Failed again"), "value": formatting.number(jobs.failed), "alarm": jobs.failed},
-            {"label": _("Time left"), "value": time_left},
+            *(FigureTile(label, formatting.number(number)) for label, number in counts),
+            FigureTile(_("Failed again"), formatting.number(jobs.failed), alarm=jobs.failed > 0),
+            FigureTile(_("Time left"), time_left),
         ],
     }
 
 
-def _rows(client: Any, rows: Sequence[Row]) -> list[Row]:
+def _rows(client: Client, rows: Sequence[Row]) -> list[Row]:
     """Return the rows of groups with all columns. `rows`: their names and counts."""
     now = client.clock()
     latest = latest_failures(client, [row.values["group"] for row in rows])
@@ -270,16 +273,15 @@ def _last(latest: LatestFailures) -> float | None:
     return next(iter(latest.times), 0) or None
 
 
-def _sparkline(failed_at: Sequence[float], now: float) -> Any:
+def _sparkline(failed_at: Sequence[float], now: float) -> str:
     """Draw the times of the newest failures, from the earliest of them until now."""
     times = [timestamp for timestamp in failed_at if timestamp]
     if not times:
         return ""
-    first = min(times)
-    width = max(1.0, now - first) / SPARKLINE_BARS
-    counts = [0] * SPARKLINE_BARS
+    first, counts = min(times), [0] * 24
+    width = max(1.0, now - first) / len(counts)
     for timestamp in times:
-        counts[max(0, min(SPARKLINE_BARS - 1, int((timestamp - first) / width)))] += 1
+        counts[max(0, min(len(counts) - 1, int((timestamp - first) / width)))] += 1
     label = _("Latest %(count)s failures, the first %(time)s ago") % {
         "count": len(times),
         "time": formatting.duration(now - first),

@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
@@ -26,10 +27,9 @@ from resty_django.text import printable
 
 from ..models import token
 
-LONGEST_NAME: Final = 200
-STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "failed", "complete")
-QUEUE_STATES: Final = ("running", "waiting", "scheduled", "stalled", "depends")
-STATE_NAMES: Final[Mapping[str, Any]] = {
+TAB_STATES: Final = ("running", "waiting", "scheduled", "stalled", "depends")
+"""The states of jobs in a queue, in the order of columns and tabs."""
+STATE_NAMES: Final = {
     "waiting": pgettext_lazy("state", "waiting"),
     "running": pgettext_lazy("state", "running"),
     "stalled": pgettext_lazy("state", "stalled"),
@@ -43,12 +43,7 @@ STATE_NAMES: Final[Mapping[str, Any]] = {
     "open": pgettext_lazy("state", "open"),
     "gone": pgettext_lazy("state", "gone"),
 }
-"""The names of the states of jobs, groups and queues for people; searches, exports and URLs have the keys."""
-
-UNBROKEN: Final = 16
-LONGEST_WORD: Final = 24
-_BREAKS: Final = re.compile(r"(?<=[-._:/@])(?=\w)|(?<=[a-z0-9])(?=[A-Z])")
-_LINE_BREAK: Final = mark_safe("<wbr>")
+"""The states of jobs, groups and queues in words. Searches, exports and URLs use the keys."""
 
 _SHAPES: Final = {
     "waiting": "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2Zm0 2a4 4 0 1 1 0 8 4 4 0 0 1 0-8Z",
@@ -62,32 +57,31 @@ _SHAPES: Final = {
     "paused": "M3 2h4v12H3Zm6 0h4v12H9Z",
     "recurring": "M8 2a6 6 0 1 0 6 6h-2a4 4 0 1 1-4-4v3l5-4-5-4Z",
 }
-_OTHER: Final = "M2 6h12v4H2Z"
 
 
-def name(text: str, longest: int = LONGEST_NAME) -> str:
-    """Return an external string on one line, bounded in length."""
+def name(text: str, longest: int = 200) -> str:
+    """Return an external string on one line, of at most `longest` characters."""
     return printable(text, longest).replace("\n", " ") or NONE
 
 
-def breakable(text: str, longest: int = LONGEST_NAME) -> SafeString | str:
+def breakable(text: str, longest: int = 200) -> SafeString | str:
     """Return an external string like `name`, with places for line breaks between its words.
 
     Without them, a class name such as `shop.notifications.SendInvoiceReminder` is as wide as a table. Texts of at most
-    `UNBROKEN` characters are not broken; words of more than `LONGEST_WORD` characters are broken anywhere.
+    16 characters are not broken; words of more than 24 characters are broken anywhere.
     """
     shown = name(text, longest)
-    if len(shown) <= UNBROKEN:
+    if len(shown) <= 16:
         return shown
-    words = (word for part in _BREAKS.split(shown) for word in _pieces(part))
-    return format_html_join(_LINE_BREAK, "{}", ((word,) for word in words))
+    parts = re.split(r"(?<=[-._:/@])(?=\w)|(?<=[a-z0-9])(?=[A-Z])", shown)
+    return format_html_join(mark_safe("<wbr>"), "{}", ((piece,) for part in parts for piece in _pieces(part)))
 
 
-def _pieces(word: str) -> Iterator[str]:
-    """Yield a word in pieces, if it is longer than any word."""
-    longest = max(map(len, word.split()), default=0)
-    step = LONGEST_WORD if longest > LONGEST_WORD else len(word)
-    yield from (word[start : start + step] for start in range(0, len(word), step))
+def _pieces(part: str) -> Iterator[str]:
+    """Yield a part of a text; in pieces of 24 characters if one of its words is longer."""
+    longest_word = max(map(len, part.split()), default=0)
+    step = 24 if longest_word > 24 else len(part)
+    yield from (part[start : start + step] for start in range(0, len(part), step))
 
 
 def job_count(count: float) -> str:
@@ -100,10 +94,10 @@ def age(seconds: float | None) -> str:
     return NONE if seconds is None else duration(seconds)
 
 
-def seconds(value: Any) -> str:
-    """Return an option in seconds as a duration; as it is if it is not a number."""
+def seconds(value: object) -> str:
+    """Return an option in seconds as a duration. A value that is not a number is returned as text."""
     try:
-        return duration(float(value))
+        return duration(float(str(value)))
     except (TypeError, ValueError, OverflowError):
         return name(str(value))
 
@@ -136,38 +130,37 @@ def state_name(word: str) -> str:
     return str(STATE_NAMES[word]) if word in STATE_NAMES else name(word, 40)
 
 
-def state_title(word: str) -> str:
-    """Return the name of a state as a heading; a lazy one outside of a request."""
-    return capfirst(STATE_NAMES[word])  # type: ignore[no-any-return]
+def state_title(word: str) -> str | Promise:
+    """Return the name of a state as a heading, translated when it is rendered."""
+    return capfirst(STATE_NAMES[word])
 
 
 def states_text(counts: Counter[str]) -> str:
-    """Return how many jobs are in each state, the most frequent first: "12 failed, 3 waiting"."""
+    """Return the number of jobs in each state, the most frequent state first: "12 failed, 3 waiting"."""
     return ", ".join(f"{number(count)} {state_name(word)}" for word, count in counts.most_common())
 
 
 def state(word: str, *, named: bool = True) -> SafeString:
-    """Return a state as an icon and its name; the colour is in the style sheet. `named`: False for an icon alone, for
-    links that have a label."""
+    """Return a state as an icon and its name. `named`: False for an icon alone, in links with a label."""
     return format_html(
         '<span class="resty-state resty-is-{}"><svg viewBox="0 0 16 16" width="12" height="12" aria-hidden="true">'
         '<path d="{}"/></svg>{}</span>',
         word if word in _SHAPES else "other",
-        _SHAPES.get(word, _OTHER),
+        _SHAPES.get(word, "M2 6h12v4H2Z"),
         f" {state_name(word)}" if named else "",
     )
 
 
-def url(model: str, name: str, page: str = "change", **query: Any) -> str:
+def url(model: str, name: str, page: str = "change", **query: object) -> str:
     """Return the URL of an object's page."""
     return reverse(f"admin:resty_qless_{model}_{page}", args=[quote(token(name))]) + query_of(query)
 
 
-def list_url(model: str, **query: Any) -> str:
+def list_url(model: str, **query: object) -> str:
     return reverse(f"admin:resty_qless_{model}_changelist") + query_of(query)
 
 
-def query_of(values: dict[str, Any]) -> str:
+def query_of(values: Mapping[str, object]) -> str:
     query = {key: value for key, value in values.items() if value not in ("", None, False)}
     return f"?{urlencode(query, errors='backslashreplace')}" if query else ""
 
@@ -199,7 +192,7 @@ def _id_link(model: str, key: str) -> SafeString:
 
 
 def short(jid: str) -> str:
-    """Return a jid on one line; a long one without its middle: many jobs of a program begin alike."""
+    """Return a jid on one line. A long jid loses its middle, since jids of one program often begin alike."""
     return name(jid) if len(jid) <= 20 else f"{name(jid[:9])}…{name(jid[-8:])}"
 
 
@@ -208,7 +201,7 @@ def tag_links(values: Iterable[str]) -> SafeString | str:
     return format_html_join(" ", '<a class="resty-tag" href="{}">{}</a>', links) or NONE
 
 
-def joined(links: Iterable[tuple[str, str]]) -> SafeString | str:
+def joined(links: Iterable[tuple[str, str | Promise]]) -> SafeString | str:
     """Return links, each given as URL and text."""
     return format_html_join(" · ", '<a href="{}">{}</a>', links) or NONE
 

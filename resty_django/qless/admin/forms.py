@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final
+from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from resty_django.admin.operations import UserForm
 from resty_django.database.history import username
 from resty_django.text import printable
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..models import name_of, token
 from .formatting import name
 from .redis_reads import redis_command
 
-LONGEST: Final = 80
-"""Maximum characters of a value in a message."""
-
-CHANGED: Final = _(
-    "This was changed since you opened it, so nothing was saved. To overwrite those changes with your values, save "
-    "again."
-)
-
 
 class QueueField(forms.ChoiceField):
-    """A choice of one of `queues`; cleans to its name."""
+    """A choice of a queue; its value is the name."""
 
     def __init__(self, queues: list[str]) -> None:
         super().__init__(label=_("Queue"), choices=[(token(queue), name(queue)) for queue in queues])
@@ -37,12 +31,12 @@ class QueueField(forms.ChoiceField):
         return name_of(super().clean(value))
 
 
-def queues_of(client: Any) -> list[str]:
+def queues_of(client: Client) -> list[str]:
     return list(redis_command(client, "ZRANGE", "queues", 0, -1))
 
 
 class PriorityField(forms.FloatField):
-    """A number; an `int` if it has no fraction."""
+    """A number; its value is an `int` if it has no fraction."""
 
     def clean(self, value: Any) -> Any:
         priority = super().clean(value)
@@ -73,7 +67,7 @@ class OperationForm(forms.Form):
 
 
 class JsonField(forms.CharField):
-    """JSON in a text area; cleans to the decoded value."""
+    """JSON in a text area; its value is decoded."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -119,8 +113,8 @@ class TaskForm(forms.Form):
 class SeenForm(forms.Form):
     """A form that is invalid if the object was changed after the form was shown; it then shows the differences.
 
-    When submitted again, it is valid, since the user has seen the differences. `initial` contains the current values.
-    Data without `seen`, for example from a script, are not checked.
+    When submitted again, it is valid, since the user has seen the differences. `initial`: the current values. Data
+    without `seen`, such as data from a script, are not checked.
     """
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)
@@ -133,7 +127,11 @@ class SeenForm(forms.Form):
         cleaned = super().clean() or {}
         seen = cleaned.pop("seen", "")
         if seen and seen != self._present and (differences := self._differences(cleaned)):
-            self.add_error(None, ValidationError([CHANGED, *differences]))
+            message = _(
+                "This was changed since you opened it, so nothing was saved. To overwrite those changes with your "
+                "values, save again."
+            )
+            self.add_error(None, ValidationError([message, *differences]))
             data = self.data.copy()  # type: ignore[attr-defined]
             data[self.add_prefix("seen")] = self._present
             self.data = data
@@ -144,7 +142,7 @@ class SeenForm(forms.Form):
         for field in self.changed_data:
             theirs, ours = str(self.initial[field]), str(self.data.get(self.add_prefix(field), ""))
             if field != "seen" and theirs != ours and cleaned.get(field) != self.initial[field]:
-                shown = {"theirs": printable(theirs, LONGEST), "ours": printable(ours, LONGEST)}
+                shown = {"theirs": printable(theirs, 80), "ours": printable(ours, 80)}
                 lines.append(
                     _("%(label)s: the stored value is “%(theirs)s”, yours is “%(ours)s”.")
                     % {"label": self[field].label, **shown}
@@ -179,7 +177,7 @@ class PaceForm(forms.Form):
     rate = forms.FloatField(label=_("Jobs per second"), min_value=0.01, max_value=500)
 
 
-class PauseForm(forms.Form):
+class PauseForm(UserForm):
     reason = forms.CharField(
         label=_("Reason"), required=False, max_length=200, help_text=_("Shown next to the queue while it is paused.")
     )
@@ -187,7 +185,7 @@ class PauseForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         """Add the name of the user who pauses as `by`."""
-        return {**self.cleaned_data, "by": username(self.user)}  # type: ignore[attr-defined]
+        return {**self.cleaned_data, "by": username(self.user)}
 
 
 class NameForm(forms.Form):

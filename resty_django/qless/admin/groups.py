@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.admin.base import object_page, viewer_page
-from resty_django.admin.operations import Change, Operation, Refused
-from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE, Column, Row, Table, order_of, pager, sheet_of, sort, table
+from resty_django.admin.lists import FigureTile
+from resty_django.admin.operations import Operation, OperationResult, Refused
+from resty_django.admin.tables import (
+    MAX_SORTED,
+    PAGE_SIZE,
+    Column,
+    Row,
+    SortOrder,
+    Table,
+    order_of,
+    pager,
+    sheet_of,
+    sort,
+    table,
+)
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.job import Job
 from ..clients.replies import Group
@@ -36,24 +51,18 @@ COLUMNS: Final = (
     Column("left", gettext_lazy("Left"), number=True, sorts=False),
     Column("created", gettext_lazy("Created"), time=True),
 )
-GROUP_STATE_HELP: Final[Mapping[str, Any]] = {
-    "open": gettext_lazy("Members are still being added."),
-    "running": gettext_lazy("Not all members have ended."),
-    "complete": gettext_lazy("All members are complete or were skipped."),
-    "failed": gettext_lazy("All members have ended. At least one of them has failed or was canceled."),
-}
 MAX_MEMBERS: Final = 10_000
 """Maximum number of members of a group that a request cancels or retries."""
 
 
-def _retry(group: Group, data: dict[str, Any]) -> Change:
+def _retry(group: Group, data: dict[str, Any]) -> OperationResult:
     count = default_client().groups.retry(group.id)
-    return Change(_("Retried %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+    return OperationResult(_("Retried %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
 
 
-def _cancel(group: Group, data: dict[str, Any]) -> Change:
+def _cancel(group: Group, data: dict[str, Any]) -> OperationResult:
     count = default_client().groups.cancel(group.id)
-    return Change(_("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
+    return OperationResult(_("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
 
 
 OPERATIONS_ON_GROUPS: Final = (
@@ -98,11 +107,11 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         def listed(start: int, count: int) -> list[Group]:
             return list(client.groups.list(start, count).groups)
 
-        position, oldest_first = pager(request, total), order_of(request, COLUMNS) == ("created", False)
-        first, length = position.span
+        position, oldest_first = pager(request, total), order_of(request, COLUMNS) == SortOrder("created")
+        start = position.start
         if oldest_first:  # the server lists the newest first
-            first = total - first - length
-        groups = listed(first, length) if length else []
+            start = total - position.start - position.count
+        groups = listed(start, position.count) if position.count else []
         now = client.clock()
         groups_table = table(
             request,
@@ -111,7 +120,7 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
             caption=_("Job groups"),
             empty=_("No groups. Groups and chords of tasks appear here, and groups from client.groups.open()."),
             position=position,
-            order=("created", not oldest_first),
+            order=SortOrder("created", descending=not oldest_first),
             export=sheet_of("groups", COLUMNS, lambda: (_row(group, now) for group in paged(listed))),
         )
         summary = ngettext("%(count)s group", "%(count)s groups", total) % {"count": formatting.number(total)}
@@ -154,7 +163,7 @@ class JobGroupAdmin(JobsAdmin[JobGroup]):
         return groups
 
 
-def progress_bar(group: Group) -> Any:
+def progress_bar(group: Group) -> SafeString:
     """Return a bar with the share of members that have ended."""
     ended = group.total - group.left
     return format_html(
@@ -189,21 +198,27 @@ def _row(group: Group, now: float) -> Row:
     )
 
 
-def _tiles(group: Group) -> list[dict[str, Any]]:
+def _tiles(group: Group) -> list[FigureTile]:
     return [
-        {"label": _("Members"), "value": formatting.number(group.total)},
-        {"label": _("Left"), "value": formatting.number(group.left)},
-        {"label": _("Complete"), "value": formatting.number(group.done)},
-        {"label": _("Failed"), "value": formatting.number(group.failed), "alarm": group.failed},
-        {"label": _("Skipped"), "value": formatting.number(group.skipped)},
-        {"label": _("Canceled"), "value": formatting.number(group.canceled)},
+        FigureTile(_("Members"), formatting.number(group.total)),
+        FigureTile(_("Left"), formatting.number(group.left)),
+        FigureTile(_("Complete"), formatting.number(group.done)),
+        FigureTile(_("Failed"), formatting.number(group.failed), alarm=group.failed > 0),
+        FigureTile(_("Skipped"), formatting.number(group.skipped)),
+        FigureTile(_("Canceled"), formatting.number(group.canceled)),
     ]
 
 
-def _facts(group: Group, now: float) -> list[tuple[Any, Any]]:
-    facts: list[tuple[Any, Any]] = [
+def _facts(group: Group, now: float) -> list[tuple[str, object]]:
+    state_help = {
+        "open": _("Members are still being added."),
+        "running": _("Not all members have ended."),
+        "complete": _("All members are complete or were skipped."),
+        "failed": _("All members have ended. At least one of them has failed or was canceled."),
+    }
+    facts: list[tuple[str, object]] = [
         (_("ID"), formatting.name(group.id)),
-        (_("State"), format_html("{} {}", formatting.state(group.state), GROUP_STATE_HELP.get(group.state, ""))),
+        (_("State"), format_html("{} {}", formatting.state(group.state), state_help.get(group.state, ""))),
         (_("Ended"), progress_bar(group)),
         (_("Created"), formatting.relative_time(group.created_at, now)),
     ]
@@ -216,31 +231,30 @@ def _facts(group: Group, now: float) -> list[tuple[Any, Any]]:
     return facts
 
 
-def _members_table(request: HttpRequest, client: Any, group: Group) -> Table:
+def _members_table(request: HttpRequest, client: Client, group: Group) -> Table:
     """Return the members in the order in which they were put; a small group can be sorted by all columns."""
     position = pager(request, group.total)
-    order = order_of(request, JOB_COLUMNS) if group.total <= MAX_SORTED else ("", False)
-    first, length = (0, group.total) if order[0] else position.span
-    members = client.groups.jobs(group.id, first, length) if length else []
+    order = order_of(request, JOB_COLUMNS) if group.total <= MAX_SORTED else SortOrder()
+    start, count = (0, group.total) if order else (position.start, position.count)
+    members = client.groups.jobs(group.id, start, count) if count else []
     jobs, _gone = fetch_jobs(client, [jid for jid, _state in members])
     rows_by_jid = {row.values["job"]: row for row in job_rows(client, jobs, client.clock())}
     rows = [rows_by_jid.get(jid) or gone_row(jid) for jid, _state in members]
-    if order[0]:
-        first, length = position.span
-        rows = sort(rows, *order)[first : first + length]
+    if order:
+        rows = list(position.rows_of(sort(rows, order)))
     members_table = table_of_jobs(
         request,
         rows,
         caption=_("Members"),
         empty=_("The group has no members."),
         position=position,
-        sortable=group.total <= MAX_SORTED,
+        sorts=None if group.total <= MAX_SORTED else (),
         export=jobs_sheet(client, lambda: _members(client, group)),
     )
     return replace(members_table, summary=formatting.job_count(group.total))
 
 
-def _members(client: Any, group: Group) -> Iterator[Job]:
+def _members(client: Client, group: Group) -> Iterator[Job]:
     """Yield the members of a group that exist."""
     for start in range(0, group.total, PAGE_SIZE):
         yield from fetch_jobs(client, [jid for jid, _state in client.groups.jobs(group.id, start, PAGE_SIZE)])[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from django.apps import apps
 from django.contrib import admin as contrib
@@ -24,18 +24,13 @@ from ..clients.job import Job
 from ..errors import QlessError
 from . import formatting
 
-MOST: Final = 20
-"""Maximum number of links on a page."""
-_NAMED: Final = re.compile(r"([a-z_][a-z0-9_]*\.[A-Za-z_]\w*):([^\s:]{1,100})", re.ASCII)
-_SAFE: Final = re.compile(r"(https?://|/(?!/)|\?|#)", re.IGNORECASE)
-
 
 def links(request: HttpRequest, site: AdminSite, job: Job) -> list[tuple[str, str]]:
-    """Return pairs of text and URL: from the function in the setting LINKS, else for objects that the user may view.
+    """Return at most 20 pairs of text and URL: from the function in the setting LINKS, else for objects in the data.
 
     Objects are named by `{"model": "shop.Order", "pk": 7}` or by strings such as `shop.order:7`.
     """
-    labelled_urls: Sequence[tuple[Any, Any]]
+    labelled_urls: Sequence[tuple[object, object]]
     if conf.qless.links:
         labelled_urls = import_string(conf.qless.links)(job)
     else:
@@ -43,8 +38,9 @@ def links(request: HttpRequest, site: AdminSite, job: Job) -> list[tuple[str, st
             labelled_urls = list(_found(request, site, job.data))
         except QlessError:
             labelled_urls = []
-    safe = [(formatting.name(str(text)), str(url)) for text, url in labelled_urls if _SAFE.match(str(url))]
-    return list(dict.fromkeys(safe))[:MOST]
+    is_safe = re.compile(r"https?://|/(?!/)|\?|#", re.IGNORECASE).match
+    safe = [(formatting.name(str(text)), str(url)) for text, url in labelled_urls if is_safe(str(url))]
+    return list(dict.fromkeys(safe))[:20]
 
 
 def show_jobs(field: str, description: str = "") -> Any:
@@ -54,7 +50,7 @@ def show_jobs(field: str, description: str = "") -> Any:
     """
 
     @contrib.display(description=description or gettext_lazy("Jobs"))
-    def shown_jobs(obj: Any) -> Any:
+    def shown_jobs(obj: object) -> str:
         txid = getattr(obj, field)
         if not txid:
             return NONE
@@ -63,7 +59,7 @@ def show_jobs(field: str, description: str = "") -> Any:
     return shown_jobs
 
 
-def _found(request: HttpRequest, site: AdminSite, data: Any) -> Iterator[tuple[str, str]]:
+def _found(request: HttpRequest, site: AdminSite, data: object) -> Iterator[tuple[str, str]]:
     for label, pk in _named(data, 0):
         try:
             opts = apps.get_model(label)._meta
@@ -75,11 +71,11 @@ def _found(request: HttpRequest, site: AdminSite, data: Any) -> Iterator[tuple[s
             yield f"{opts.verbose_name} {pk}", url
 
 
-def _named(value: Any, depth: int) -> Iterator[tuple[str, str]]:
+def _named(value: object, depth: int) -> Iterator[tuple[str, str]]:
     if depth > 8:
         return
     if isinstance(value, str):
-        match = _NAMED.fullmatch(value)
+        match = re.fullmatch(r"([a-z_][a-z0-9_]*\.[A-Za-z_]\w*):([^\s:]{1,100})", value, re.ASCII)
         if match:
             yield match[1], match[2]
     elif isinstance(value, dict):

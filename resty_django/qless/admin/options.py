@@ -11,6 +11,7 @@ from django import forms
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -18,12 +19,13 @@ from django.utils.translation import gettext_lazy, ngettext
 import resty_django
 from resty_django.admin.base import viewer_page
 from resty_django.admin.formatting import NONE
-from resty_django.admin.operations import Change, Operation, changed_text
+from resty_django.admin.operations import Operation, OperationResult, changed_text
 from resty_django.admin.tables import Column, Row, table
 from resty_django.conf import conf
 from resty_django.redis.errors import StoreDown, StoreError
 from resty_django.text import printable
 
+from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.serialization import text
 from ..core import sha1
@@ -34,8 +36,6 @@ from .base import JobsAdmin
 from .forms import NameForm, PriorityField, SeenForm
 from .redis_reads import redis_command
 
-MAX_NUMBER: Final = 10**15
-
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
@@ -45,7 +45,7 @@ class OptionSpec:
     """
 
     default: str
-    meaning: Any
+    meaning: str | Promise
     low: int | None = None
     high: int | None = None
     integer: bool = True
@@ -60,7 +60,7 @@ class OptionSpec:
         if self.low is None:
             return forms.CharField(max_length=2000, **described)
         number = forms.IntegerField if self.integer else PriorityField
-        return number(min_value=self.low, max_value=self.high or MAX_NUMBER, **described)
+        return number(min_value=self.low, max_value=self.high or 10**15, **described)
 
 
 CORE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
@@ -117,8 +117,6 @@ QUEUE_OPTIONS: Final[Mapping[str, OptionSpec]] = {
     "-paused-by": OptionSpec("", gettext_lazy("The user who paused this queue.")),
     "-paused-since": OptionSpec("", gettext_lazy("When this queue was paused (seconds since the epoch).")),
 }
-CRON_OPTION: Final = OptionSpec("", gettext_lazy("The cron task is paused since this time (seconds since the epoch)."))
-CUSTOM_OPTION: Final = OptionSpec("", gettext_lazy("An option that the core does not know."))
 COLUMNS: Final = (
     Column("option", gettext_lazy("Option")),
     Column("value", gettext_lazy("Value")),
@@ -128,16 +126,16 @@ COLUMNS: Final = (
 
 
 def option_spec(option: str) -> OptionSpec:
+    """Return the default and the meaning of an option: of the core, of a queue, of a cron task, or a custom one."""
     if option in CORE_OPTIONS:
         return CORE_OPTIONS[option]
     if option.endswith(CRON_PAUSED):
-        return CRON_OPTION
-    return next(
-        (spec for suffix, spec in QUEUE_OPTIONS.items() if option.endswith(suffix) and option != suffix), CUSTOM_OPTION
-    )
+        return OptionSpec("", _("The cron task is paused since this time (seconds since the epoch)."))
+    specs = (spec for suffix, spec in QUEUE_OPTIONS.items() if option.endswith(suffix) and option != suffix)
+    return next(specs, OptionSpec("", _("An option that the core does not know.")))
 
 
-def _server_facts(client: Any) -> Iterator[tuple[Any, Any]]:
+def _server_facts(client: Client) -> Iterator[tuple[str, object]]:
     """Yield facts about the server, without passwords, and about the versions."""
     from resty_django.redis.servers import address, server_info
 
@@ -196,16 +194,20 @@ class StoredOption:
     value: str | None
 
 
-def _set(option: StoredOption, data: dict[str, Any]) -> Change:
+def _set(option: StoredOption, data: dict[str, Any]) -> OperationResult:
     value, old_value = data["value"], option.value
     default_client().config.set(option.name, value)
     message = _("Option saved. It applies to all clients.")
-    return Change(f"Changed {changed_text('Value', 'default' if old_value is None else old_value, value)}.", message)
+    return OperationResult(
+        f"Changed {changed_text('Value', 'default' if old_value is None else old_value, value)}.", message
+    )
 
 
-def _unset(option: StoredOption, data: dict[str, Any]) -> Change:
+def _unset(option: StoredOption, data: dict[str, Any]) -> OperationResult:
     default_client().config.unset(option.name)
-    return Change(f"Unset; it was {printable(str(option.value), 200)}.", _("Option reset to its default."), gone=True)
+    return OperationResult(
+        f"Unset; it was {printable(str(option.value), 200)}.", _("Option reset to its default."), gone=True
+    )
 
 
 UNSET: Final = Operation(
@@ -278,7 +280,7 @@ class OptionAdmin(JobsAdmin[Option]):
         return Row(cells, values, pick=pick, title=formatting.name(option))
 
     def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: object = None
     ) -> HttpResponse:
         """Show an option; users with the permission `configure_jobs` get a form."""
         if not self.has_view_permission(request):

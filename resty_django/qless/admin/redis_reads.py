@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from resty_django.admin.tables import PAGE_SIZE
 
+from ..clients.client import Client
 from ..clients.job import Job, job_list
 from ..clients.replies import QueueCounts
-from ..clients.serialization import as_list, decode, read, reader, scores, text
+from ..clients.serialization import as_list, decode, read, scores, text
 from ..clients.transport import RedisCommand, checked
 
 T = TypeVar("T")
-_COUNTS: Final = reader(QueueCounts)
 
 
-def fetch_jobs(client: Any, jids: Sequence[str]) -> tuple[list[Job], list[str]]:
+def fetch_jobs(client: Client, jids: Sequence[str]) -> tuple[list[Job], list[str]]:
     """Return the jobs with these jids in the same order, fetched in pages, and the jids of jobs that do not exist."""
     if len(jids) <= PAGE_SIZE:
         jobs = job_list(client, client.call("multiget", *jids)) if jids else []
@@ -39,19 +39,19 @@ def paged(part: Callable[[int, int], Sequence[T]]) -> Iterator[T]:
             return
 
 
-def failed_jids(client: Any, group: str, start: int, count: int) -> tuple[int, list[str]]:
+def failed_jids(client: Client, group: str, start: int, count: int) -> tuple[int, list[str]]:
     """Return the length of a failure group, and `count` (at least 1) of its jids from `start`, newest first."""
     reply = decode(text(client.call("failed", group, start, count)))
     return reply["total"], as_list(reply["jobs"])
 
 
-def queue_counts(client: Any, names: Sequence[str]) -> list[QueueCounts]:
+def queue_counts(client: Client, names: Sequence[str]) -> list[QueueCounts]:
     """Return the job counts by state of these queues."""
     replies = client.call_many([("queues", name) for name in names]) if names else []
-    return [read(reply, _COUNTS) for reply in replies if not isinstance(reply, Exception)]
+    return [read(reply, QueueCounts) for reply in replies if not isinstance(reply, Exception)]
 
 
-def redis_command(client: Any, command: str, key: str, *args: Any) -> Any:
+def redis_command(client: Client, command: str, key: str, *args: Any) -> Any:
     """Run a Redis command on a key of the job queue and return its reply, with lists of bytes decoded."""
 
     reply = _run(client, command, key, *args)
@@ -59,10 +59,10 @@ def redis_command(client: Any, command: str, key: str, *args: Any) -> Any:
     return [text(member) for member in reply] if flat else reply
 
 
-def sorted_set(client: Any, command: str, key: str, start: int, end: int) -> dict[str, float]:
+def sorted_set(client: Client, command: str, key: str, start: int, end: int) -> dict[str, float]:
     """Return the members of a sorted set with their scores, in order."""
     return scores(_run(client, command, key, start, end, "WITHSCORES"))
 
 
-def _run(client: Any, command: str, key: str, *args: Any) -> Any:
+def _run(client: Client, command: str, key: str, *args: Any) -> Any:
     return client.perform(RedisCommand((command, client.prefix + key, *args)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
@@ -16,6 +16,7 @@ from resty_django.admin.tables import (
     Column,
     Pager,
     Row,
+    SortOrder,
     filter_of,
     order_of,
     pager,
@@ -23,6 +24,7 @@ from resty_django.admin.tables import (
     table,
 )
 
+from ..clients.client import Client
 from ..models import Tag, token
 from . import formatting
 from .base import JobsAdmin
@@ -32,7 +34,7 @@ from .redis_reads import paged, redis_command
 COLUMNS: Final = (Column("name", gettext_lazy("Tag")), Column("count", gettext_lazy("Jobs"), number=True))
 
 
-def _tag_rows(client: Any, start: int, count_wanted: int) -> list[Row]:
+def _tag_rows(client: Client, start: int, count_wanted: int) -> list[Row]:
     """Return a part of the list of tags, the most used first."""
     tags = [str(tag) for tag in client.tags(start, count_wanted)]
     return [
@@ -54,15 +56,15 @@ class TagAdmin(JobsAdmin[Tag]):
         tag_rows = partial(_tag_rows, client)
         total = redis_command(client, "ZCOUNT", "tags", 2, "+inf")
         order, text = order_of(request, COLUMNS), filter_of(request, "name").casefold()
-        sorts_all = bool(text) or (total <= MAX_SORTED and bool(order[0]))
+        sorts_all = bool(text) or (total <= MAX_SORTED and bool(order))
         position: Pager | None = None
         if sorts_all:
             rows = [row for row in tag_rows(0, MAX_SORTED) if _contains(row, text)]
         else:
             position = pager(request, total)
-            start, length = position.span
-            fewest_first = order == ("count", False)
-            rows = tag_rows(total - start - length if fewest_first else start, length)
+            fewest_first = order == SortOrder("count")
+            start = total - position.start - position.count if fewest_first else position.start
+            rows = tag_rows(start, position.count)
             rows = rows[::-1] if fewest_first else rows
         tags_table = table(
             request,
@@ -74,7 +76,7 @@ class TagAdmin(JobsAdmin[Tag]):
             else _("No tag is used by two jobs. Add tags when you enqueue a job or on its page."),
             position=position,
             sorts=None if sorts_all or total <= MAX_SORTED else ("count",),
-            order=order if order[0] and (sorts_all or order[0] == "count") else ("count", True),
+            order=order if order and (sorts_all or order.key == "count") else SortOrder("count", descending=True),
             export=sheet_of("tags", COLUMNS, lambda: (row for row in paged(tag_rows) if _contains(row, text))),
         )
         summary = ngettext("%(count)s tag", "%(count)s tags", total) % {"count": formatting.number(total)}

@@ -11,12 +11,12 @@ from resty_django.api.errors import sendable
 
 from ..clients.job import Job
 from ..clients.recurring import RecurringJob
-from ..clients.replies import Result
+from ..clients.replies import JobResult
 from ..errors import UnreadableReply
 from ..redaction import redacted_job, without_secrets
 
 
-def job_summary(job: Job) -> dict[str, Any]:
+def job_summary(job: Job) -> dict[str, object]:
     """Return a job for a list, without arguments, history, result and failure message."""
     failure = job.failure
     return {
@@ -36,11 +36,11 @@ def job_summary(job: Job) -> dict[str, Any]:
     }
 
 
-def job_summaries(jobs: Iterable[Job]) -> list[dict[str, Any]]:
+def job_summaries(jobs: Iterable[Job]) -> list[object]:
     return [to_json(job_summary(job)) for job in jobs]
 
 
-def job_detail(job: Job, result: Result | None) -> Any:
+def job_detail(job: Job, result: JobResult | None) -> object:
     """Return a job with all of its fields."""
     return to_json(
         {
@@ -58,7 +58,7 @@ def job_detail(job: Job, result: Result | None) -> Any:
     )
 
 
-def recurring_job(job: RecurringJob) -> Any:
+def recurring_job(job: RecurringJob) -> object:
     """Return a recurring job."""
     return to_json(
         {
@@ -77,7 +77,7 @@ def recurring_job(job: RecurringJob) -> Any:
     )
 
 
-def _data(job: Job | RecurringJob) -> Any:
+def _data(job: Job | RecurringJob) -> object:
     """Return the redacted arguments; None if another program wrote something that is not JSON."""
     try:
         return redacted_job(job)
@@ -85,6 +85,6 @@ def _data(job: Job | RecurringJob) -> Any:
         return None
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Return a value from the core as JSON types, with strings that can be encoded as UTF-8."""
     return sendable(msgspec.to_builtins(value))

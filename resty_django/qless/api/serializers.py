@@ -8,17 +8,16 @@ from rest_framework import serializers
 
 from resty_django.api.fields import KnownFieldsOnly, StrictBooleanField, StrictCharField, StrictIntegerField
 
-MOST: Final = 100
-"""Maximum number of jobs on a page."""
-LARGEST: Final = 10**9
+from ..clients.replies import QUEUE_STATES
+
+MAX_JOBS_PER_PAGE: Final = 100
+MAX_NUMBER: Final = 10**9
 """The largest offset, delay (seconds, 31 years) and priority. The server uses floating-point numbers, which represent
 whole numbers up to a limit only."""
-QUEUE_STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends")
-STATES: Final = (*QUEUE_STATES, "recurring", "failed", "complete")
 
 
 def _seconds(help_text: str) -> StrictIntegerField:
-    return StrictIntegerField(required=False, default=0, min_value=0, max_value=LARGEST, help_text=help_text)
+    return StrictIntegerField(required=False, default=0, min_value=0, max_value=MAX_NUMBER, help_text=help_text)
 
 
 def _filter(help_text: str | None = None) -> serializers.CharField:
@@ -28,25 +27,27 @@ def _filter(help_text: str | None = None) -> serializers.CharField:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-class RecurringQuerySerializer(serializers.Serializer[Any]):
+class RecurringQuerySerializer(serializers.Serializer[object]):
     queue = _filter("Only recurring jobs of this queue.")
     offset = serializers.IntegerField(
-        required=False, default=0, min_value=0, max_value=LARGEST, help_text="Number of jobs to skip."
+        required=False, default=0, min_value=0, max_value=MAX_NUMBER, help_text="Number of jobs to skip."
     )
-    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
+    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MAX_JOBS_PER_PAGE)
 
 
-class DateQuerySerializer(serializers.Serializer[Any]):
+class DateQuerySerializer(serializers.Serializer[object]):
     date = serializers.DateField(required=False, help_text="A day (UTC), such as 2026-11-21. Default: today.")
 
 
-class JobsQuerySerializer(serializers.Serializer[Any]):
-    state = serializers.ChoiceField(choices=STATES, required=False, help_text="`stalled` needs a queue.")
+class JobsQuerySerializer(serializers.Serializer[object]):
+    state = serializers.ChoiceField(
+        choices=(*QUEUE_STATES, "failed", "complete"), required=False, help_text="`stalled` needs a queue."
+    )
     klass = _filter()
     queue = _filter()
     tag = _filter("Jobs with this tag. Other filters are ignored.")
     group = _filter("Failed jobs of this failure group. Other filters are ignored.")
-    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MOST)
+    count = serializers.IntegerField(required=False, default=25, min_value=1, max_value=MAX_JOBS_PER_PAGE)
     cursor = serializers.CharField(
         required=False,
         default="",
@@ -57,7 +58,8 @@ class JobsQuerySerializer(serializers.Serializer[Any]):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Add `offset` to the filters of a list, whose cursor is an offset; a search has other cursors."""
-        in_queue = "queue" in attrs and attrs.get("state") in QUEUE_STATES and "klass" not in attrs
+        lists_queue = attrs.get("state") in QUEUE_STATES and attrs["state"] != "recurring"
+        in_queue = "queue" in attrs and lists_queue and "klass" not in attrs
         if attrs.get("state") == "stalled" and not in_queue:
             raise serializers.ValidationError({"state": ["Pass a queue, and no class, with the state stalled."]})
         if "tag" in attrs or "group" in attrs or in_queue:
@@ -83,7 +85,7 @@ class NewJobSerializer(KnownFieldsOnly):
     data = ArgumentsField(  # type: ignore[assignment]
         required=False, default=dict, help_text='The arguments; for a task, {"args": [...], "kwargs": {...}}.'
     )
-    priority = StrictIntegerField(required=False, min_value=-LARGEST, max_value=LARGEST)
+    priority = StrictIntegerField(required=False, min_value=-MAX_NUMBER, max_value=MAX_NUMBER)
     retries = StrictIntegerField(required=False, min_value=0, max_value=1_000_000)
     delay = _seconds("Seconds before the job can run.")
     tags = serializers.ListField(required=False, child=StrictCharField(max_length=200), max_length=100)
@@ -116,7 +118,7 @@ class RetrySerializer(KnownFieldsOnly):
 class RetryGroupSerializer(KnownFieldsOnly):
     """Options for retrying the jobs of a group."""
 
-    count = StrictIntegerField(required=False, default=MOST, min_value=1, max_value=500)
+    count = StrictIntegerField(required=False, default=MAX_JOBS_PER_PAGE, min_value=1, max_value=500)
     delay = _seconds("Seconds before the first job can run.")
     spread = _seconds("Seconds between two jobs.")
 
@@ -124,7 +126,7 @@ class RetryGroupSerializer(KnownFieldsOnly):
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-class QueueSerializer(serializers.Serializer[Any]):
+class QueueSerializer(serializers.Serializer[object]):
     """The jobs of a queue by state."""
 
     name = serializers.CharField()
@@ -137,11 +139,11 @@ class QueueSerializer(serializers.Serializer[Any]):
     paused = serializers.BooleanField()
 
 
-class QueuesSerializer(serializers.Serializer[Any]):
+class QueuesSerializer(serializers.Serializer[object]):
     queues = QueueSerializer(many=True)
 
 
-class SeriesSerializer(serializers.Serializer[Any]):
+class SeriesSerializer(serializers.Serializer[object]):
     """Durations in seconds."""
 
     count = serializers.IntegerField()
@@ -152,7 +154,7 @@ class SeriesSerializer(serializers.Serializer[Any]):
     )
 
 
-class ThroughputSerializer(serializers.Serializer[Any]):
+class ThroughputSerializer(serializers.Serializer[object]):
     """Jobs completed; the current minute, hour and day come last."""
 
     minutes = serializers.ListField(child=serializers.IntegerField(), help_text="The last 60 minutes.")
@@ -160,7 +162,7 @@ class ThroughputSerializer(serializers.Serializer[Any]):
     days = serializers.ListField(child=serializers.IntegerField(), help_text="The last 30 days.")
 
 
-class QueueStatsSerializer(serializers.Serializer[Any]):
+class QueueStatsSerializer(serializers.Serializer[object]):
     """A queue on one day (UTC), and its throughput until now."""
 
     retries = serializers.IntegerField()
@@ -171,7 +173,7 @@ class QueueStatsSerializer(serializers.Serializer[Any]):
     throughput = ThroughputSerializer()
 
 
-class JobSerializer(serializers.Serializer[Any]):
+class JobSerializer(serializers.Serializer[object]):
     """A job in a list. Times are seconds since the epoch."""
 
     jid = serializers.CharField()
@@ -204,35 +206,35 @@ class WholeJobSerializer(JobSerializer):
     progress_message = serializers.CharField(allow_blank=True)
 
 
-class JobsSerializer(serializers.Serializer[Any]):
+class JobsSerializer(serializers.Serializer[object]):
     """A page of jobs."""
 
     jobs = JobSerializer(many=True)
     cursor = serializers.CharField(allow_blank=True, help_text="For the next request; empty at the end.")
 
 
-class GroupSerializer(serializers.Serializer[Any]):
+class GroupSerializer(serializers.Serializer[object]):
     group = serializers.CharField()
     count = serializers.IntegerField()
 
 
-class GroupsSerializer(serializers.Serializer[Any]):
+class GroupsSerializer(serializers.Serializer[object]):
     """Failed jobs by group, the largest first."""
 
     groups = GroupSerializer(many=True)
 
 
-class WorkerSerializer(serializers.Serializer[Any]):
+class WorkerSerializer(serializers.Serializer[object]):
     name = serializers.CharField()
     jobs = serializers.IntegerField(help_text="Number of jobs that it runs.")
     stalled = serializers.IntegerField()
 
 
-class WorkersSerializer(serializers.Serializer[Any]):
+class WorkersSerializer(serializers.Serializer[object]):
     workers = WorkerSerializer(many=True)
 
 
-class RecurringJobSerializer(serializers.Serializer[Any]):
+class RecurringJobSerializer(serializers.Serializer[object]):
     """A recurring job."""
 
     jid = serializers.CharField()
@@ -248,14 +250,14 @@ class RecurringJobSerializer(serializers.Serializer[Any]):
     data = serializers.JSONField()  # type: ignore[assignment]
 
 
-class RecurringJobsSerializer(serializers.Serializer[Any]):
+class RecurringJobsSerializer(serializers.Serializer[object]):
     """Recurring jobs, sorted by queue, then by due time."""
 
     total = serializers.IntegerField()
     jobs = RecurringJobSerializer(many=True)
 
 
-class JidsSerializer(serializers.Serializer[Any]):
+class JidsSerializer(serializers.Serializer[object]):
     """The jids of the new or changed jobs."""
 
     jids = serializers.ListField(child=serializers.CharField())

@@ -22,8 +22,8 @@ from ..tasks import calls
 from . import representations, serializers
 from .base import QlessView
 
-VIEW, PAUSE, START = "resty_qless.view_job", "resty_qless.pause_queue", "resty_qless.start_job"
-CANCEL, RETRY = "resty_qless.cancel_job", "resty_qless.retry_job"
+VIEW, PAUSE_QUEUE, RETRY = "resty_qless.view_job", "resty_qless.pause_queue", "resty_qless.retry_job"
+"""Permissions."""
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class RecurringView(QlessView):
 class JobsView(QlessView):
     """List and enqueue jobs."""
 
-    permissions: ClassVar = {"GET": VIEW, "POST": START}
+    permissions: ClassVar = {"GET": VIEW, "POST": "resty_qless.start_job"}
 
     @Endpoint(serializers.JobsSerializer, query=serializers.JobsQuerySerializer)
     def get(self, request: Request, query: dict[str, Any]) -> Response:
@@ -157,7 +157,7 @@ class JobsView(QlessView):
 class JobView(QlessView):
     """Show or cancel one job."""
 
-    permissions: ClassVar = {"GET": VIEW, "DELETE": CANCEL}
+    permissions: ClassVar = {"GET": VIEW, "DELETE": "resty_qless.cancel_job"}
 
     @Endpoint(serializers.WholeJobSerializer)
     def get(self, request: Request, jid: str) -> Response:
@@ -220,7 +220,7 @@ class RetryGroupView(QlessView):
 class PauseView(QlessView):
     """Pause a queue."""
 
-    permissions: ClassVar = {"POST": PAUSE}
+    permissions: ClassVar = {"POST": PAUSE_QUEUE}
 
     @Endpoint(serializers.QueueSerializer, body=serializers.PauseSerializer)
     def post(self, request: Request, name: str, body: dict[str, Any]) -> Response:
@@ -235,7 +235,7 @@ class PauseView(QlessView):
 class UnpauseView(QlessView):
     """Unpause a queue."""
 
-    permissions: ClassVar = {"POST": PAUSE}
+    permissions: ClassVar = {"POST": PAUSE_QUEUE}
 
     @Endpoint(serializers.QueueSerializer)
     def post(self, request: Request, name: str) -> Response:

@@ -23,17 +23,8 @@ from ..clients.client import Client
 from ..clients.serialization import scores, text, texts
 from ..clients.transport import RedisCommand
 
-KEY: Final = "archive"
 CANCELED: Final = "canceled"
 COMPLETED: Final = "completed"
-LIFE: Final = 30 * 86_400
-"""Seconds after which the marks of an archive that was switched off expire."""
-SILENT: Final = 600.0
-"""Seconds without a pass after which the archive counts as stopped."""
-LOSS_SHOWN: Final = 86_400.0
-"""Seconds for which a loss is reported as a problem."""
-BEHIND_SHARE: Final = 0.5
-"""The share of what Redis keeps (of time or jobs) at which the archive counts as late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,8 @@ class ArchiveStatus:
     - `behind`: the number of complete jobs in Redis that are not archived yet; `lag`: the age of the oldest one in
       seconds.
     - `canceled`: the number of canceled jobs to be archived.
-    - `loses`: whether jobs were lost in the last day.
+    - `lost`: the number of jobs that Redis deleted before they were archived; `loses`: whether any
+      were in the last day.
     - `keeps`, `kept`: for how many seconds Redis keeps complete jobs, and how many.
     """
 
@@ -63,33 +55,37 @@ class ArchiveStatus:
 
     @property
     def stopped(self) -> bool:
-        return self.enabled and (self.at is None or self.silent > SILENT)
+        """Whether no pass has taken place for ten minutes."""
+        return self.enabled and (self.at is None or self.silent > 600)
 
     @property
     def late(self) -> bool:
-        """Whether Redis may soon delete jobs that are not archived."""
-        return self.enabled and (self.lag > BEHIND_SHARE * self.keeps or self.behind > max(BEHIND_SHARE * self.kept, 1))
+        """Whether Redis may soon delete jobs that are not archived: half of its time or of its places are used up."""
+        return self.enabled and (self.lag > 0.5 * self.keeps or self.behind > max(0.5 * self.kept, 1))
 
 
-def command(client: Client, name: str, key: str, *args: Any) -> Any:
+def command(client: Client, name: str, key: str, *args: object) -> Any:
     """Run a Redis command on a key of the job queue."""
     return client.perform(RedisCommand((name, client.prefix + key, *args)))
 
 
 def read_marks(client: Client) -> dict[str, float]:
-    reply = command(client, "HGETALL", KEY)
+    reply = command(client, "HGETALL", "archive")
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {text(name): float(value) for name, value in pairs}
 
 
 def set_marks(client: Client, **marks: float) -> None:
-    command(client, "HSET", KEY, *(part for name, value in marks.items() for part in (name, repr(value))))
+    """Write marks. They expire 30 days after the last pass."""
+    command(client, "HSET", "archive", *(part for name, value in marks.items() for part in (name, repr(value))))
+    command(client, "EXPIRE", "archive", 30 * 86_400)
 
 
 def add(client: Client, **numbers: int) -> None:
+    """Add to marks that are counts."""
     for name, number in numbers.items():
         if number:
-            command(client, "HINCRBY", KEY, name, number)
+            command(client, "HINCRBY", "archive", name, number)
 
 
 def redis_limits(client: Client) -> tuple[float, int]:
@@ -98,6 +94,7 @@ def redis_limits(client: Client) -> tuple[float, int]:
 
 
 def status(client: Client) -> ArchiveStatus:
+    """Return how far the archive has come. Raises `QlessError`, `StoreError`."""
     marks: Mapping[str, float] = read_marks(client)
     now, until = client.clock(), marks.get("until")
     after = "-inf" if until is None else f"({until!r}"
@@ -113,12 +110,12 @@ def status(client: Client) -> ArchiveStatus:
         written=int(marks.get("written", 0)),
         skipped=int(marks.get("skipped", 0)),
         lost=int(marks.get("lost", 0)),
-        loses="lost-at" in marks and now - marks["lost-at"] < LOSS_SHOWN,
+        loses="lost-at" in marks and now - marks["lost-at"] < 86_400,
         keeps=keeps,
         kept=kept,
     )
 
 
-def members(client: Client, name: str, key: str, *args: Any) -> list[str]:
+def members(client: Client, name: str, key: str, *args: object) -> list[str]:
     """Return the texts of a list or set."""
     return texts(list(command(client, name, key, *args)))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.conf import settings
 
@@ -19,21 +18,16 @@ from ..models import ArchivedJob, token
 from ..redaction import redacted_arguments, without_secrets
 
 log = logger("resty_django.qless.archive")
+T = TypeVar("T")
 
-MAX_KEY: Final = 255
-"""Maximum length of a jid's token; longer jids are not archived."""
-MAX_NAME: Final = 200
-MAX_ARGUMENTS: Final = 20_000
-"""Maximum length of the redacted arguments as JSON; longer ones are cut."""
-MAX_MESSAGE: Final = 10_000
-"""Maximum length of an error message; the end of a longer one is kept."""
-MAX_HISTORY: Final = 100
+MAX_NAME_LENGTH: Final = 200
+"""Maximum characters of the names of classes, queues and so on."""
+MAX_ARGUMENTS_LENGTH: Final = 20_000
+"""Maximum characters of the redacted arguments as JSON; longer ones are cut."""
+MAX_HISTORY_ENTRIES: Final = 100
 """Maximum number of entries of the history: the first one and the latest ones."""
-MAX_DETAILS: Final = 500
-"""Maximum length of each text in the history."""
-
-FIELDS: Final = tuple(field.name for field in ArchivedJob._meta.concrete_fields if not field.primary_key)
-_NUL: Final = re.compile("\x00")
+MAX_DETAIL_LENGTH: Final = 500
+"""Maximum characters of each text in the history."""
 
 
 def to_db(timestamp: float) -> datetime:
@@ -53,27 +47,28 @@ def row_of(job: Job, state: str, finished: float) -> ArchivedJob | None:
     If the arguments cannot be read or redacted, the row has none.
     """
     key = token(job.jid)
-    if len(key) > MAX_KEY:
+    if len(key) > 255:  # what the column holds
         return None
     history = _history(job, state, finished)
     put = _timestamp(history[0] if history else {}, finished)
-    started, worker = _latest_run(history)
+    run = _latest_run(history)
+    started = None if run is None else _timestamp(run, None)
     failure = job.failure if state != ArchivedJob.State.COMPLETE else {}
     arguments, arguments_are = _arguments(job)
     tags = [_clean(str(tag)) for tag in job.tags]
     return ArchivedJob(
         key=key,
-        klass=_clean(job.klass, MAX_NAME),
-        queue=_clean(_queue(job, history), MAX_NAME),
+        klass=_clean(job.klass, MAX_NAME_LENGTH),
+        queue=_clean(_queue(job, history), MAX_NAME_LENGTH),
         state=state,
         priority=job.priority,
         tags=json.dumps(tags, ensure_ascii=False),
-        txid=_clean(job.txid or "", MAX_NAME),
+        txid=_clean(job.txid or "", MAX_NAME_LENGTH),
         arguments=arguments,
         arguments_are=arguments_are,
-        error_group=_clean(str(failure.get("group") or ""), MAX_NAME),
-        error_message=_clean(str(failure.get("message") or "")[-MAX_MESSAGE:]),
-        worker=_clean(worker, MAX_NAME),
+        error_group=_clean(str(failure.get("group") or ""), MAX_NAME_LENGTH),
+        error_message=_clean(str(failure.get("message") or "")[-10_000:]),
+        worker=_clean(str((run or {}).get("worker") or ""), MAX_NAME_LENGTH),
         retries=_small(job.original_retries),
         retries_left=_small(max(0, job.retries_left)),
         put_at=_moment(put, finished),
@@ -91,10 +86,12 @@ def arguments_of(row: ArchivedJob) -> Any:
 
 
 def tags_of(row: ArchivedJob) -> list[str]:
+    """Return the tags of an archived job."""
     return [str(tag) for tag in _loaded(row.tags, [])]
 
 
 def history_of(row: ArchivedJob) -> list[dict[str, Any]]:
+    """Return the history of an archived job, oldest entry first."""
     return [entry for entry in _loaded(row.history, []) if isinstance(entry, dict)]
 
 
@@ -107,37 +104,35 @@ def _arguments(job: Job) -> tuple[str, str]:
     except Exception as error:  # data of a shape that nobody expects
         log.warning("job %s is archived without its arguments: %s", readable(job.jid, 100), described(error))
         return "null", ArchivedJob.Arguments.CUT
-    if len(text) > MAX_ARGUMENTS:
-        return text[:MAX_ARGUMENTS], ArchivedJob.Arguments.CUT
+    if len(text) > MAX_ARGUMENTS_LENGTH:
+        return text[:MAX_ARGUMENTS_LENGTH], ArchivedJob.Arguments.CUT
     return text, ArchivedJob.Arguments.REDACTED if redacted else ArchivedJob.Arguments.COMPLETE
 
 
 def _history(job: Job, state: str, finished: float) -> list[dict[str, Any]]:
     """Return the history without secrets; with an entry for a cancellation, for which the core has none."""
     entries = [entry for entry in job.raw_queue_history if isinstance(entry, dict)]
-    if len(entries) > MAX_HISTORY:
-        entries = [entries[0], *entries[1 - MAX_HISTORY :]]
+    if len(entries) > MAX_HISTORY_ENTRIES:
+        entries = [entries[0], *entries[1 - MAX_HISTORY_ENTRIES :]]
     if state == ArchivedJob.State.CANCELED:
         entries.append({"what": "canceled", "when": int(finished)})
     return [
-        {_clean(str(key), MAX_DETAILS): _detail(value) for key, value in without_secrets(e).items()} for e in entries
+        {_clean(str(key), MAX_DETAIL_LENGTH): _detail(value) for key, value in without_secrets(e).items()}
+        for e in entries
     ]
 
 
-def _detail(value: Any) -> Any:
+def _detail(value: object) -> str | float | None:
     """Return a value of the history; one that is not a plain value as bounded JSON."""
     if isinstance(value, int | float) or value is None:
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return _clean(text, MAX_DETAILS)
+    return _clean(text, MAX_DETAIL_LENGTH)
 
 
-def _latest_run(history: Sequence[Mapping[str, Any]]) -> tuple[float | None, str]:
-    """Return when a worker took the job for the last time, and which one."""
-    for entry in reversed(history):
-        if entry.get("what") in ("popped", "taken"):
-            return _timestamp(entry, None), str(entry.get("worker") or "")
-    return None, ""
+def _latest_run(history: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the entry of the last time that a worker took the job."""
+    return next((entry for entry in reversed(history) if entry.get("what") in ("popped", "taken")), None)
 
 
 def _queue(job: Job, history: Sequence[Mapping[str, Any]]) -> str:
@@ -147,7 +142,7 @@ def _queue(job: Job, history: Sequence[Mapping[str, Any]]) -> str:
     return next((str(entry["q"]) for entry in reversed(history) if entry.get("what") == "put" and entry.get("q")), "")
 
 
-def _timestamp(entry: Mapping[str, Any], default: Any) -> Any:
+def _timestamp(entry: Mapping[str, Any], default: T) -> float | T:
     when = entry.get("when")
     return float(when) if isinstance(when, int | float) and not isinstance(when, bool) else default
 
@@ -165,10 +160,10 @@ def _small(number: float) -> int:
 
 
 def _clean(text: str, longest: int | None = None) -> str:
-    return _NUL.sub("\ufffd", readable(text, longest))
+    return readable(text, longest).replace("\x00", "\ufffd")
 
 
-def _loaded(text: str, default: Any) -> Any:
+def _loaded(text: str, default: object) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

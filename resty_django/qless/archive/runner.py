@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final
 
 from django.db import connections, router
 
@@ -16,35 +15,28 @@ from resty_django.text import logger
 from ..clients.client import Client
 from ..models import ArchivedJob
 from .marks import redis_limits
-from .writer import Writer
+from .writer import ArchiveWriter
 
 log = logger("resty_django.qless.archive")
 
-MIN_INTERVAL: Final = 2.0
-MAX_INTERVAL: Final = 60.0
-"""Seconds between two passes at most; canceled jobs wait in Redis until then."""
-SAFETY: Final = 0.1
-"""The share of the time for which Redis keeps a complete job after which the next pass begins."""
-PAUSES: Final = 1.0
-"""The thread pauses this many times as long as it works, so that it slows down jobs little."""
-DATABASE_SECONDS: Final = 10.0
-JOIN_TIMEOUT: Final = 5.0
+MIN_PASS_SECONDS, MAX_PASS_SECONDS = 2.0, 60.0
+"""Minimum and maximum time between two passes. Canceled jobs wait in Redis until the next one."""
 
 
 def next_interval(keeps: float, kept: int, per_second: float) -> float:
-    """Return the seconds until the next pass: well before Redis deletes the jobs that end now.
+    """Return the seconds until the next pass: a tenth of the time after which Redis deletes the jobs that end now.
 
     Redis keeps complete jobs for `keeps` seconds and at most `kept` of them; `per_second`: how many complete now.
     """
     horizon = max(0.0, keeps)
     if per_second > 0 and kept >= 0:
         horizon = min(horizon, kept / per_second)
-    return max(MIN_INTERVAL, min(MAX_INTERVAL, SAFETY * horizon))
+    return max(MIN_PASS_SECONDS, min(MAX_PASS_SECONDS, 0.1 * horizon))
 
 
 def retry_interval(failures: int) -> float:
     """Return the seconds until the next attempt after a number of failed ones."""
-    return min(MAX_INTERVAL, MIN_INTERVAL * 2.0 ** (min(failures, 10) - 1))
+    return min(MAX_PASS_SECONDS, MIN_PASS_SECONDS * 2.0 ** (min(failures, 10) - 1))
 
 
 class Archiver:
@@ -62,18 +54,19 @@ class Archiver:
     def stop(self) -> None:
         self._stopped.set()
         if self._thread.ident is not None:
-            self._thread.join(JOIN_TIMEOUT)
+            self._thread.join(5)
 
     def _pause(self) -> bool:
-        self._stopped.wait(min(MIN_INTERVAL, PAUSES * (time.monotonic() - self._batch_start)))
+        # pauses as long as it works, so that it slows down jobs little
+        self._stopped.wait(min(MIN_PASS_SECONDS, time.monotonic() - self._batch_start))
         self._batch_start = time.monotonic()
         return not self._stopped.is_set()
 
     def _run(self) -> None:
-        writer, failures, last = Writer(self._client, self._pause), 0, time.monotonic()
+        writer, failures, last = ArchiveWriter(self._client, self._pause), 0, time.monotonic()
         while not self._stopped.is_set():
             try:
-                limit_connection(router.db_for_write(ArchivedJob), DATABASE_SECONDS)
+                limit_connection(router.db_for_write(ArchivedJob), seconds=10)
                 start = self._batch_start = time.monotonic()
                 outcome = writer.run()
                 rate = outcome.new_complete / max(1.0, start - last)

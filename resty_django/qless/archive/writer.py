@@ -10,7 +10,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from django.db import DataError, IntegrityError, connections, router, transaction
@@ -23,29 +23,25 @@ from resty_django.text import logger
 from ..clients.client import Client
 from ..clients.job import Job, job_list
 from ..clients.replies import JobRecord
-from ..clients.serialization import read, reader, scores
+from ..clients.serialization import read, scores
 from ..clients.transport import batches, checked
 from ..errors import QlessError
 from ..models import ArchivedJob, token
 from . import marks
 from .marks import CANCELED, COMPLETED, command, members
-from .rows import FIELDS, from_db, row_of, to_db
+from .rows import from_db, row_of, to_db
 
 log = logger("resty_django.qless.archive")
 
-OVERLAP: Final = 60.0
-"""Seconds before the mark that a pass reads again, for clients whose clocks are slow."""
-SWEEP_INTERVAL: Final = 3600.0
-"""Seconds between two passes over all complete jobs, for clients whose clocks are slower, and after a restore."""
-PRUNE_INTERVAL: Final = 600.0
-PRUNE_BATCH: Final = 1000
-JOBS_PER_CALL: Final = 100
-FIRST_FAILED: Final = 10
-"""The number of a group's newest failed jobs that a pass reads first."""
+OVERLAP_SECONDS: Final = 60.0
+"""Time before the mark that a pass reads again, for clients whose clocks are slow."""
+SWEEP_SECONDS: Final = 3600.0
+"""Interval of the passes over all complete jobs, for clients whose clocks are slower, and after a restore."""
+MAX_ROWS_PER_DELETE: Final = 1000
+JOBS_PER_READ: Final = 100
 LOCK_SECONDS: Final = 60
-SAME: Final = 0.001
+TIME_TOLERANCE: Final = 0.001
 """Seconds by which the times of the same end may differ in Redis and the database."""
-STATE: Final = ArchivedJob.State
 
 
 class CanceledRecord(msgspec.Struct):
@@ -55,7 +51,12 @@ class CanceledRecord(msgspec.Struct):
     job: JobRecord
 
 
-_CANCELED: Final = reader(CanceledRecord)
+class EndedJob(NamedTuple):
+    """A finished job. `finished`: when it ended, in epoch seconds."""
+
+    job: Job
+    state: ArchivedJob.State
+    finished: float
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class Pass:
 
 
 @dataclass(slots=True)
-class Writer:
+class ArchiveWriter:
     """Writes the archive of a job queue.
 
     `paced` is called after each batch, so that a thread of a worker can give way to its jobs; it returns False to stop.
@@ -98,10 +99,9 @@ class Writer:
     def _pass(self, outcome: Pass, again: bool) -> None:
         now, known = self.client.clock(), marks.read_marks(self.client)
         marks.set_marks(self.client, at=now)
-        command(self.client, "EXPIRE", marks.KEY, marks.LIFE)
         if not self._canceled(outcome):
             return
-        sweeps = again or now - known.get("swept", 0.0) > SWEEP_INTERVAL
+        sweeps = again or now - known.get("swept", 0.0) > SWEEP_SECONDS
         if not self._complete(outcome, known.get("until", 0.0), sweeps):
             return
         if sweeps:
@@ -109,7 +109,7 @@ class Writer:
         if not self._failed(outcome, 0.0 if sweeps else known.get("failed", 0.0)):
             return
         marks.set_marks(self.client, failed=now)
-        if now - known.get("pruned", 0.0) > PRUNE_INTERVAL and self._prune(outcome, now):
+        if now - known.get("pruned", 0.0) > 600 and self._prune(outcome, now):
             marks.set_marks(self.client, pruned=now)
 
     def _next(self) -> bool:
@@ -125,8 +125,8 @@ class Writer:
             rows = []
             for line in lines:
                 try:
-                    record = read(line, _CANCELED)
-                    rows.append((Job(self.client, record.job), STATE.CANCELED, record.at))
+                    record = read(line, CanceledRecord)
+                    rows.append(EndedJob(Job(self.client, record.job), ArchivedJob.State.CANCELED, record.at))
                 except QlessError as error:
                     outcome.counts["skipped"] += 1
                     log.warning("A canceled job cannot be read: %s", error)
@@ -137,13 +137,12 @@ class Writer:
         return True
 
     def _complete(self, outcome: Pass, until: float, sweeps: bool) -> bool:
-        score, ties = (0.0, 0) if sweeps else (max(0.0, until - OVERLAP), 0)
+        score, ties = (0.0, 0) if sweeps else (max(0.0, until - OVERLAP_SECONDS), 0)
         batch = conf.qless.archive.batch
         while page := self._page(score, ties, batch):
             ends = [*page.values()]
-            missing = self._missing(page)
-            jobs = self._fetch(missing)
-            self._store(outcome, [(job, STATE.COMPLETE, page[job.jid]) for job in jobs if job.state == "complete"])
+            complete = [job for job in self._fetch(self._missing(page)) if job.state == "complete"]
+            self._store(outcome, [EndedJob(job, ArchivedJob.State.COMPLETE, page[job.jid]) for job in complete])
             outcome.new_complete += sum(end > until for end in ends)
             at_last = sum(end == ends[-1] for end in ends)
             ties = at_last + (ties if ends[-1] == score else 0)
@@ -158,7 +157,7 @@ class Writer:
         return True
 
     def _page(self, score: float, skipped: int, count: int) -> dict[str, float]:
-        """Return jids of complete jobs with their times, from a time on, after the first ones with this time."""
+        """Return the next jids of complete jobs with their times: from `score` on, without the first `skipped`."""
         reply = command(
             self.client, "ZRANGEBYSCORE", COMPLETED, repr(score), "+inf", "WITHSCORES", "LIMIT", skipped, count
         )
@@ -167,21 +166,25 @@ class Writer:
     def _failed(self, outcome: Pass, until: float) -> bool:
         """Write failed jobs: each group's newest ones, until all of a page failed before the last pass."""
         for group in members(self.client, "SMEMBERS", "failures"):
-            start, size = 0, FIRST_FAILED
+            start, size = 0, 10  # most groups have few new jobs
             while jids := members(self.client, "LRANGE", f"f:{group}", start, start + size - 1):
-                jobs = [(job, when) for job in self._fetch(jids) if (when := _failed_at(job)) is not None]
-                ends = {job.jid: when for job, when in jobs}
+                failed = [
+                    EndedJob(job, ArchivedJob.State.FAILED, when)
+                    for job in self._fetch(jids)
+                    if (when := _failed_at(job)) is not None
+                ]
+                ends = {ended.job.jid: ended.finished for ended in failed}
                 missing = set(self._missing(ends))
-                self._store(outcome, [(job, STATE.FAILED, when) for job, when in jobs if job.jid in missing])
-                start, size = start + size, JOBS_PER_CALL
+                self._store(outcome, [ended for ended in failed if ended.job.jid in missing])
+                start, size = start + size, JOBS_PER_READ
                 if not self._next():
                     return False
-                if jobs and max(ends.values()) < until - OVERLAP:
+                if ends and max(ends.values()) < until - OVERLAP_SECONDS:
                     break
         return True
 
     def _fetch(self, jids: Sequence[str]) -> list[Job]:
-        chunks = [("multiget", *batch) for batch in batches(jids, JOBS_PER_CALL)]
+        chunks = [("multiget", *batch) for batch in batches(jids, JOBS_PER_READ)]
         jobs: list[Job] = []
         for reply in self.client.call_many(chunks) if chunks else ():
             jobs += job_list(self.client, checked(reply))
@@ -192,13 +195,13 @@ class Writer:
     def _missing(self, ends: dict[str, float]) -> list[str]:
         """Return the jids that have no row with this end, or a later one."""
         stored = _stored_ends(token(jid) for jid in ends)
-        return [jid for jid, end in ends.items() if stored.get(token(jid), 0.0) < end - SAME]
+        return [jid for jid, end in ends.items() if stored.get(token(jid), 0.0) < end - TIME_TOLERANCE]
 
-    def _store(self, outcome: Pass, jobs: Sequence[tuple[Job, str, float]]) -> None:
+    def _store(self, outcome: Pass, jobs: Sequence[EndedJob]) -> None:
         rows: dict[str, ArchivedJob] = {}
         skipped = 0
-        for job, state, finished in jobs:
-            row = row_of(job, state, finished)
+        for job in jobs:
+            row = row_of(*job)
             if row is None:
                 skipped += 1
             elif row.key not in rows or rows[row.key].finished_at <= row.finished_at:
@@ -252,12 +255,14 @@ def _store(rows: Sequence[ArchivedJob]) -> int:
     has_target = connections[database].features.supports_update_conflicts_with_target
     with transaction.atomic(using=database):
         stored = _stored_ends(row.key for row in rows)
-        newer = [row for row in rows if stored.get(row.key, 0.0) < from_db(row.finished_at) - SAME]
+        newer = [row for row in rows if stored.get(row.key, 0.0) < from_db(row.finished_at) - TIME_TOLERANCE]
         ArchivedJob.objects.using(database).bulk_create(
             newer,
             update_conflicts=True,
             unique_fields=["key"] if has_target else None,
-            update_fields=[name for name in FIELDS if name != "key"],
+            update_fields=[
+                field.name for field in ArchivedJob._meta.concrete_fields if field.name not in ("id", "key")
+            ],
         )
     return len(newer)
 
@@ -269,7 +274,7 @@ def prune(before: float) -> Iterator[int]:
         ids = list(
             rows.filter(finished_at__lt=to_db(max(0.0, before)))
             .order_by("finished_at")
-            .values_list("pk", flat=True)[:PRUNE_BATCH]
+            .values_list("pk", flat=True)[:MAX_ROWS_PER_DELETE]
         )
         if not ids:
             return

@@ -16,43 +16,27 @@ from ..core import PREFIX
 from ..errors import DependencyError, InvalidArgument
 from . import worker_reports
 from .events import Events
-from .figures import Figures
-from .graph import LIMIT, cancel_all, dependents_first, retry_all
+from .figures import JobFigures
+from .graph import MAX_GRAPH_JOBS, cancel_all, dependents_first, retry_all
 from .groups import Groups
 from .jobs import Jobs
 from .queue import Queue
 from .replies import Page, QueueCounts, StuckJob, WorkerCounts, WorkerJobs, WorkerLife
-from .serialization import as_list, read, reader, text
+from .serialization import LuaList, as_list, read, read_list, text
 from .transport import ScriptClient, Steps, batches, pages, sync_and_async
 from .worker_reports import WorkerReport, WorkerStacks
 
 if TYPE_CHECKING:
     from resty_django.redis import Origin
 
-JOBS_PER_CALL: Final = 100
-"""Maximum number of jobs in one call, so that no call blocks the server for long. Larger requests are split."""
 CHANGES_PER_CALL: Final = 50
-"""Maximum number of jobs that one call deletes or unfails. Lower, because groups and dependents may follow each of
-them, and deleted jobs are searched for in their failure group's list."""
-
-TEXT_OPTIONS: Final = frozenset(("application", "fixes"))
-"""Options that are never numbers."""
-
-_JSON: Final = reader(object)
-_OPTIONS: Final = reader(dict[str, Any])
-_INTEGER: Final = re.compile(r"-?(0|[1-9]\d{0,17})")
-_FRACTION: Final = re.compile(r"-?(0|[1-9]\d*)\.\d+")
-_QUEUES: Final = reader(Page[list[QueueCounts] | dict[str, int]])
-_WORKERS: Final = reader(Page[list[WorkerCounts] | dict[str, int]])
-_SIGNS_OF_LIFE: Final = reader(list[WorkerLife] | dict[str, int])  # type: ignore[arg-type]
+"""Maximum number of jobs that one call deletes or unfails: groups and dependents may follow each of them, and deleted
+jobs are searched for in their failure group's list."""
 
 
 class _WorkerJobs(msgspec.Struct):
-    jobs: list[str] | dict[str, str]
-    stalled: list[str] | dict[str, str]
-
-
-_WORKER_JOBS: Final = reader(_WorkerJobs)
+    jobs: LuaList[str]
+    stalled: LuaList[str]
 
 
 class Queues:
@@ -66,7 +50,8 @@ class Queues:
 
     def _counts(self) -> Steps[list[QueueCounts]]:
         """Return the job counts of all queues by state, in the order in which the queues were first used."""
-        return [counts for page in (yield from pages(_QUEUES, "queues")) for counts in as_list(page)]
+        queues = yield from pages(Page[LuaList[QueueCounts]], "queues")
+        return [counts for page in queues for counts in as_list(page)]
 
     counts, acounts = sync_and_async(_counts)
 
@@ -82,7 +67,7 @@ class Workers:
 
     def _get(self, name: str) -> Steps[WorkerJobs]:
         """Return the jobs of a worker; an unknown worker has none."""
-        lists = read((yield "workers", name), _WORKER_JOBS)
+        lists = read((yield "workers", name), _WorkerJobs)
         return WorkerJobs(jobs=as_list(lists.jobs), stalled=as_list(lists.stalled))
 
     get, aget = sync_and_async(_get)
@@ -92,13 +77,14 @@ class Workers:
 
     def _counts(self) -> Steps[list[WorkerCounts]]:
         """Return all workers, most recently seen first. Forgets those not seen for `max-worker-age` seconds."""
-        return [counts for page in (yield from pages(_WORKERS, "workers")) for counts in as_list(page)]
+        workers = yield from pages(Page[LuaList[WorkerCounts]], "workers")
+        return [counts for page in workers for counts in as_list(page)]
 
     counts, acounts = sync_and_async(_counts)
 
     def _alive(self) -> Steps[list[WorkerLife]]:
         """Return the workers that report in (`manage.py runqless` does), latest report first."""
-        return as_list(read((yield ("workers.alive",)), _SIGNS_OF_LIFE))
+        return read_list((yield ("workers.alive",)), WorkerLife)
 
     alive, aalive = sync_and_async(_alive)
 
@@ -169,7 +155,11 @@ class Workers:
 
 
 class Config:
-    """The options of the job queue. The server stores strings; those that look like numbers are returned as numbers."""
+    """The options of the job queue.
+
+    The server stores strings. `get` and `all` return those that look like numbers as numbers, except `application` and
+    `fixes`.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -177,7 +167,7 @@ class Config:
     def _get(self, option: str, default: Any = None) -> Steps[Any]:
         """Return the value of an option, else the core's default, else `default`."""
         reply = yield "config.get", option
-        return default if reply is None else _value(option, reply)
+        return default if reply is None else _value(option, text(reply) if isinstance(reply, bytes) else reply)
 
     get, aget = sync_and_async(_get)
 
@@ -189,7 +179,7 @@ class Config:
 
     def _all(self) -> Steps[dict[str, Any]]:
         """Return all options that are set or have a default in the core."""
-        options = read((yield ("config.get",)), _OPTIONS)
+        options = read((yield ("config.get",)), dict[str, Any])
         return {option: _value(option, value) for option, value in options.items()}
 
     all, aall = sync_and_async(_all)
@@ -229,7 +219,7 @@ class Client(ScriptClient):
         self.queues = Queues(self)
         self.jobs = Jobs(self)
         self.groups = Groups(self)
-        self.figures = Figures(self)
+        self.figures = JobFigures(self)
         self.workers = Workers(self)
         self.config = Config(self)
 
@@ -278,7 +268,7 @@ class Client(ScriptClient):
 
     def _tags(self, offset: int = 0, count: int = 100) -> Steps[list[str]]:
         """Return the tags that at least two jobs have, most used first."""
-        return as_list(read((yield "tag", "top", offset, count), _JSON))
+        return read_list((yield "tag", "top", offset, count), str)
 
     tags, atags = sync_and_async(_tags)
 
@@ -305,7 +295,7 @@ class Client(ScriptClient):
 
     bulk_cancel, abulk_cancel = sync_and_async(_bulk_cancel)
 
-    def _cancel_graph(self, jid: str, limit: int = LIMIT) -> Steps[int]:
+    def _cancel_graph(self, jid: str, limit: int = MAX_GRAPH_JOBS) -> Steps[int]:
         """Cancel all jobs that are connected with a job (or a group) and not complete, also running ones; return how
         many.
 
@@ -317,7 +307,7 @@ class Client(ScriptClient):
 
     cancel_graph, acancel_graph = sync_and_async(_cancel_graph)
 
-    def _retry_graph(self, jid: str, limit: int = LIMIT) -> Steps[int]:
+    def _retry_graph(self, jid: str, limit: int = MAX_GRAPH_JOBS) -> Steps[int]:
         """Requeue all jobs that are connected with a job (or a group) and failed in a run; return how many.
 
         Each returns to its own queue. Jobs that failed because of them wait for them again. Raises `GraphTooLarge` and
@@ -380,7 +370,7 @@ class Client(ScriptClient):
 
     def _deregister_workers(self, names: Iterable[str]) -> Steps[None]:
         """Remove workers from the list. They keep their jobs until the locks expire."""
-        for batch in batches(tuple(names), JOBS_PER_CALL):
+        for batch in batches(tuple(names), 100):
             yield "worker.deregister", *batch
 
     deregister_workers, aderegister_workers = sync_and_async(_deregister_workers)
@@ -425,11 +415,9 @@ class Client(ScriptClient):
         self.source.close()
 
 
-def _value(option: str, value: Any) -> Any:
-    if isinstance(value, bytes):
-        value = text(value)
-    if not isinstance(value, str) or option in TEXT_OPTIONS:
+def _value(option: str, value: object) -> Any:
+    if not isinstance(value, str) or option in ("application", "fixes"):
         return value
-    if _INTEGER.fullmatch(value):
+    if re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
         return int(value)
-    return float(value) if _FRACTION.fullmatch(value) else value
+    return float(value) if re.fullmatch(r"-?(0|[1-9]\d*)\.\d+", value) else value

@@ -15,7 +15,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, overload
 
 from resty_django.redis.errors import StoreDown
 from resty_django.text import logger
@@ -30,15 +30,20 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless")
 
 Handler: TypeAlias = Callable[[str], Awaitable[None] | None]
-Callback: TypeAlias = Callable[[str, str], Awaitable[None] | None]
-Message: TypeAlias = tuple[str, str]
-"""The channel without its prefix, and the payload."""
+"""Takes the payload of a message."""
+ChannelHandler: TypeAlias = Callable[[str, str], Awaitable[None] | None]
+"""Takes the channel of a message, and its payload."""
 
-TICK: Final = 0.25
+
+class ChannelMessage(NamedTuple):
+    """A message. `channel`: its name without the prefix."""
+
+    channel: str
+    payload: str
+
+
+POLL_SECONDS: Final = 0.25
 """Seconds between two checks whether to stop, or to listen to other channels."""
-
-LONGEST_WAIT: Final = 2.0
-"""Maximum seconds between two attempts to reconnect."""
 
 
 class Events:
@@ -83,7 +88,7 @@ class Events:
     def stopped(self) -> bool:
         return self._stopped.is_set()
 
-    def listen(self, names: Sequence[str] = (), callback: Callback | None = None) -> None:
+    def listen(self, names: Sequence[str] = (), callback: ChannelHandler | None = None) -> None:
         """Listen to these channels and to the channels of `on`, and call the functions, until stopped. Errors of
         functions are logged."""
         for channel, message in self.messages(*names):
@@ -93,7 +98,7 @@ class Events:
                         outcome.close()
                         raise TypeError(f"{handler} is a coroutine function. Use alisten().")
 
-    async def alisten(self, names: Sequence[str] = (), callback: Callback | None = None) -> None:
+    async def alisten(self, names: Sequence[str] = (), callback: ChannelHandler | None = None) -> None:
         """Do the same for asyncio; the functions may be coroutine functions."""
         async for channel, message in self.amessages(*names):
             for handler, args in self._calls_for(channel, message, names, callback):
@@ -101,7 +106,7 @@ class Events:
                     if inspect.isawaitable(outcome := handler(*args)):
                         await outcome
 
-    def messages(self, *names: str) -> Iterator[Message]:
+    def messages(self, *names: str) -> Iterator[ChannelMessage]:
         """Yield the messages of these channels and of the channels of `on`, until stopped."""
         from resty_django.redis.pubsub import Subscription
 
@@ -115,16 +120,16 @@ class Events:
                         added, removed = channels.changes()
                         subscription.change(added, removed)
                         if not channels.any:
-                            self._stopped.wait(TICK)
+                            self._stopped.wait(POLL_SECONDS)
                             continue
-                        message = channels.message_of(subscription.get(TICK))
+                        message = channels.message_of(subscription.get(POLL_SECONDS))
                         outage.end()
                         if message is not None:
                             yield message
             except StoreDown as error:
                 self._stopped.wait(outage.wait(error))
 
-    async def amessages(self, *names: str) -> AsyncIterator[Message]:
+    async def amessages(self, *names: str) -> AsyncIterator[ChannelMessage]:
         """Do the same for asyncio."""
         from resty_django.redis.pubsub import AsyncSubscription
 
@@ -138,23 +143,23 @@ class Events:
                         added, removed = channels.changes()
                         await subscription.change(added, removed)
                         if not channels.any:
-                            await asyncio.sleep(TICK)
+                            await asyncio.sleep(POLL_SECONDS)
                             continue
-                        message = channels.message_of(await subscription.get(TICK))
+                        message = channels.message_of(await subscription.get(POLL_SECONDS))
                         outage.end()
                         if message is not None:
                             yield message
             except StoreDown as error:
                 await asyncio.sleep(outage.wait(error))
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[ChannelMessage]:
         return self.messages()
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[ChannelMessage]:
         return self.amessages()
 
     def _calls_for(
-        self, channel: str, message: str, names: Sequence[str], callback: Callback | None
+        self, channel: str, message: str, names: Sequence[str], callback: ChannelHandler | None
     ) -> Iterator[tuple[Callable[..., Any], tuple[str, ...]]]:
         for handler in self._handlers.get(channel, ()):
             yield handler, (message,)
@@ -183,7 +188,7 @@ class _Channels:
         self._unconfirmed = (self._unconfirmed | added) & channels
         return added, removed
 
-    def message_of(self, heard: Heard | None) -> Message | None:
+    def message_of(self, heard: Heard | None) -> ChannelMessage | None:
         """Return the message; None for a confirmation of a subscription."""
         if heard is None or heard.kind == "unsubscribe":
             return None
@@ -194,7 +199,7 @@ class _Channels:
                     with _logged("ready"):
                         function()
             return None
-        return text(heard.channel.removeprefix(self._prefix)), text(heard.payload)
+        return ChannelMessage(text(heard.channel.removeprefix(self._prefix)), text(heard.payload))
 
 
 class _Outage:
@@ -202,18 +207,19 @@ class _Outage:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._tries = 0
+        self._attempts = 0
 
     def wait(self, error: StoreDown) -> float:
-        if not self._tries:
+        """Return the seconds until the next attempt to reconnect."""
+        if not self._attempts:
             log.warning("%r receives no events, because its server is down: %s", self._client, error)
-        self._tries += 1
-        return min(LONGEST_WAIT, 0.05 * 2.0 ** min(self._tries, 10))
+        self._attempts += 1
+        return min(2.0, 0.05 * 2.0 ** min(self._attempts, 10))
 
     def end(self) -> None:
-        if self._tries:
+        if self._attempts:
             log.info("%r receives events again", self._client)
-            self._tries = 0
+            self._attempts = 0
 
 
 @contextlib.contextmanager

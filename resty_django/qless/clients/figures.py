@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .serialization import read, reader, texts
+from .serialization import LuaList, read_list, texts
 from .transport import Steps, batches, checked, sync_and_async
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ UNITS: Final = {"minute": 60, "hour": 3600, "day": 86_400}
 """Lengths of spans in seconds. Days are UTC days."""
 KEPT_SPANS: Final = {"minute": 60, "hour": 48, "day": 30}
 """Number of the last spans that the core keeps."""
-SPANS_PER_CALL: Final = 15
-"""Number of spans in one call, so that no call blocks the server for long."""
+FAILURE_GROUPS_PER_CALL: Final = 25
+"""Maximum number of failure groups in one call, so that no call blocks the server for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Durations:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class JobTotals:
     """Jobs completed and failed, and the durations of runs that completed and of waiting until jobs were popped."""
 
     completed: int = 0
@@ -65,16 +65,16 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A minute, an hour or a day. `start`: in epoch seconds. `by_name`: the totals by queue and class; the class is
     empty for events that the core counts without it, because there were too many combinations, and so is the queue if
     there were too many of these."""
 
     start: float
-    by_name: Mapping[tuple[str, str], Totals]
+    by_name: Mapping[tuple[str, str], JobTotals]
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> JobTotals:
         return summed(self.by_name.values())
 
 
@@ -87,7 +87,7 @@ class Throughput:
     days: list[int]
 
 
-class Figures:
+class JobFigures:
     """`client.figures`."""
 
     __slots__ = ("client",)
@@ -95,7 +95,7 @@ class Figures:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def _spans(self, unit: str, count: int, *, queue: str = "", klass: str = "") -> Steps[list[Span]]:
+    def _spans(self, unit: str, count: int, *, queue: str = "", klass: str = "") -> Steps[list[TimeSpan]]:
         """Return the last `count` spans of a unit of `UNITS`, the current one last; of one queue, or of one class.
 
         Raises `QlessError`, `StoreError`.
@@ -103,28 +103,28 @@ class Figures:
         seconds = UNITS[unit]
         present = int(self.client.clock() // seconds)
         numbers = range(present - count + 1, present + 1)
-        chunks = batches(numbers, SPANS_PER_CALL)
+        chunks = batches(numbers, 15)  # so that no call blocks the server for long
         replies = yield [("figures", unit[0], chunk[0], queue, klass, len(chunk)) for chunk in chunks]
         fields = [fields for reply in replies for fields in checked(reply)]
         return [
-            Span(number * seconds, read_fields(texts(fields_of_span)))
+            TimeSpan(number * seconds, read_fields(texts(fields_of_span)))
             for number, fields_of_span in zip(numbers, fields, strict=True)
         ]
 
     spans, aspans = sync_and_async(_spans)
 
 
-def summed(totals: Iterable[Totals]) -> Totals:
+def summed(totals: Iterable[JobTotals]) -> JobTotals:
     completed = failed = 0
     runs, waits = Counter[int](), Counter[int]()
     for each in totals:
         completed, failed = completed + each.completed, failed + each.failed
         runs.update(each.runs.bins)
         waits.update(each.waits.bins)
-    return Totals(completed, failed, Durations(runs), Durations(waits))
+    return JobTotals(completed, failed, Durations(runs), Durations(waits))
 
 
-def read_fields(fields: Sequence[str]) -> dict[tuple[str, str], Totals]:
+def read_fields(fields: Sequence[str]) -> dict[tuple[str, str], JobTotals]:
     """Return the totals by queue and class in a reply of the core, fields and values in turn.
 
     Skip unreadable fields, which another program wrote.
@@ -141,7 +141,7 @@ def read_fields(fields: Sequence[str]) -> dict[tuple[str, str], Totals]:
     runs, waits = durations["r"], durations["w"]
     empty: Counter[int] = Counter()
     return {
-        key: Totals(
+        key: JobTotals(
             runs.get(key, empty).total(), failed[key], Durations(runs.get(key, empty)), Durations(waits.get(key, empty))
         )
         for key in sorted({*failed, *runs, *waits})
@@ -161,16 +161,16 @@ def _events(fields: Sequence[str]) -> Iterator[tuple[str, tuple[str, str], str]]
             yield event, (queue, klass), text
 
 
-def by_class(spans: Iterable[Span]) -> dict[str, Totals]:
+def by_class(spans: Iterable[TimeSpan]) -> dict[str, JobTotals]:
     """Return the totals of all spans by class."""
-    parts: dict[str, list[Totals]] = {}
+    parts: dict[str, list[JobTotals]] = {}
     for span in spans:
         for (_queue, klass), totals in span.by_name.items():
             parts.setdefault(klass, []).append(totals)
     return {klass: summed(totals) for klass, totals in parts.items()}
 
 
-def completed_by_queue(spans: Sequence[Span], names: Iterable[str]) -> dict[str, list[int]]:
+def completed_by_queue(spans: Sequence[TimeSpan], names: Iterable[str]) -> dict[str, list[int]]:
     """Return the jobs completed in each span, by queue, for the queues with these names."""
     counts = {name: [0] * len(spans) for name in names}
     for number, span in enumerate(spans):
@@ -185,10 +185,6 @@ def _lower_bound(number: int) -> float:
     return float(2 ** (number / 2) / 1000) if number > 0 else 0.0
 
 
-GROUPS_PER_CALL: Final = 25
-"""Number of groups in one call, so that no call blocks the server for long."""
-
-
 class LatestFailures(msgspec.Struct, frozen=True, kw_only=True):
     """The latest jobs of a failure group. Times are in epoch seconds, 0 if they are not known.
 
@@ -200,7 +196,7 @@ class LatestFailures(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     times: list[float]
-    classes: list[str] | dict[str, Any]
+    classes: LuaList[str]
     message: str
     first: float
 
@@ -213,15 +209,11 @@ class FailuresBetween(msgspec.Struct, frozen=True, array_like=True):
     last: float
 
 
-_LATEST: Final = reader(list[LatestFailures])
-_BETWEEN: Final = reader(list[FailuresBetween])
-
-
 def latest_failures(client: Client, groups: Sequence[str], count: int = 25) -> dict[str, LatestFailures]:
     """Return the latest `count` (at most 25) jobs of each group. Raises `QlessError`, `StoreError`."""
-    chunks = batches(groups, GROUPS_PER_CALL)
+    chunks = batches(groups, FAILURE_GROUPS_PER_CALL)
     replies = client.call_many([("failures.latest", count, *chunk) for chunk in chunks]) if chunks else []
-    records = [record for reply in replies for record in read(checked(reply), _LATEST)]
+    records = [record for reply in replies for record in read_list(checked(reply), LatestFailures)]
     return dict(zip(groups, records, strict=True))
 
 
@@ -230,12 +222,12 @@ def failures_between(
 ) -> dict[str, FailuresBetween]:
     """Return the failures from `start` until before `end` (epoch seconds) by group, for the groups that have some.
 
-    When it has found `most` of these, it does not read further groups. One call reads half of `most`, so few groups too
-    many are read. Only jobs that are still in the group count. Raises `QlessError`, `StoreError`.
+    Stops after `most` groups. One call reads half of `most`, so it reads few groups in vain. Counts only jobs that
+    are still in the group. Raises `QlessError`, `StoreError`.
     """
     found: dict[str, FailuresBetween] = {}
-    for chunk in batches(list(groups), min(GROUPS_PER_CALL, -(-most // 2))):
-        results = read(checked(client.call("failures.between", start, end, *chunk)), _BETWEEN)
+    for chunk in batches(list(groups), min(FAILURE_GROUPS_PER_CALL, -(-most // 2))):
+        results = read_list(client.call("failures.between", start, end, *chunk), FailuresBetween)
         found.update((group, result) for group, result in zip(chunk, results, strict=True) if result.count)
         if len(found) >= most:
             break

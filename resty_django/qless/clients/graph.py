@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import DependencyError, GraphTooLarge, NoSuchJob
-from .job import Job, job_list
-from .put_options import Outcome, options_of, read_outcome
+from .job import JOBS_PER_CALL, Job, job_list
+from .put_options import JobOutcome, options_of, read_outcome
 from .replies import Group, JobStates, group_of
-from .serialization import as_list, read, reader, texts
+from .serialization import read_list, texts
 from .transport import RedisCommand, Request, Steps, batches, checked
 
 if TYPE_CHECKING:
     from .client import Client
 
-JOBS_PER_CALL: Final = 50
-"""Maximum number of jobs that one call returns or cancels."""
-REQUEUES_PER_PIPELINE: Final = 10
-"""Maximum number of requeues sent together. Each searches for the job in its failure group's list."""
 MEMBERS_PER_CALL: Final = 1000
 """Maximum number of members of a group that one call returns."""
-LIMIT: Final = 10_000
-"""Maximum number of jobs in a graph, unless another is passed."""
-ROUNDS: Final = 5
-"""How often a graph that grows while it is being canceled is walked again."""
-ENDED: Final = frozenset(("complete", "failed"))
+MAX_GRAPH_JOBS: Final = 10_000
+"""Maximum number of jobs in a graph, unless another limit is passed."""
+ENDED_STATES: Final = frozenset(("complete", "failed"))
 """States in which a job has ended."""
-
-_MEMBERS: Final = reader(list[tuple[str, str | bool]] | dict[str, Any])  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ class Graph:
 
     jobs: dict[str, Job] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, JobOutcome] = field(default_factory=dict)
     dependents: dict[str, list[str]] = field(default_factory=dict)
 
     def not_complete(self) -> list[str]:
@@ -55,7 +47,7 @@ class Graph:
         return [job for jid, job in self.jobs.items() if job.state == "failed" and not blocked(self.outcomes.get(jid))]
 
 
-def blocked(outcome: Outcome | None) -> bool:
+def blocked(outcome: JobOutcome | None) -> bool:
     """Return whether a job failed because of another job."""
     return outcome is not None and outcome.blocked is not None
 
@@ -129,10 +121,10 @@ def graph_of_existing(client: Client, jid: str, limit: int) -> Steps[Graph]:
     return graph
 
 
-def outcomes_of(client: Client, jobs: Iterable[Job]) -> Steps[dict[str, Outcome]]:
+def outcomes_of(client: Client, jobs: Iterable[Job]) -> Steps[dict[str, JobOutcome]]:
     """Return the outcomes of those jobs that have any; complete jobs have none any more."""
     jids = [job.jid for job in jobs if job.state != "complete"]
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, JobOutcome] = {}
     for batch in batches(jids, JOBS_PER_CALL):
         for jid, reply in zip(batch, (yield [("outcome", jid) for jid in batch]), strict=True):
             outcome = read_outcome(checked(reply))
@@ -157,8 +149,8 @@ def members_of(client: Client, group_id: str, offset: int = 0, count: int = -1) 
     members: JobStates = []
     while count < 0 or len(members) < count:
         size = MEMBERS_PER_CALL if count < 0 else min(MEMBERS_PER_CALL, count - len(members))
-        page = as_list(read((yield "group.jobs", group_id, offset + len(members), size), _MEMBERS))
-        members += [(jid, state or None) for jid, state in page]
+        page = read_list((yield "group.jobs", group_id, offset + len(members), size), tuple[str, str | bool])
+        members += [(jid, state if isinstance(state, str) else None) for jid, state in page]
         if len(page) < size:
             break
     return members
@@ -175,7 +167,7 @@ def cancel_all(client: Client, jid: str, limit: int) -> Steps[int]:
     graph = yield from graph_of_existing(client, jid, limit)
     starts = [*graph.jobs, *graph.groups]
     canceled = 0
-    for remaining_rounds in reversed(range(ROUNDS)):
+    for remaining_rounds in reversed(range(5)):
         try:
             for batch in batches(graph.not_complete(), JOBS_PER_CALL):
                 yield "cancel", *batch
@@ -200,7 +192,7 @@ def requeue(client: Client, jobs: Iterable[Job]) -> Steps[int]:
     as they are."""
     requeued = 0
     requests = [requeue_request(client, job) for job in jobs if job.queue_name]
-    for batch in batches(requests, REQUEUES_PER_PIPELINE):
+    for batch in batches(requests, 10):  # each call searches for its job in a failure group's list
         for reply in (yield batch):
             if not isinstance(reply, NoSuchJob):
                 checked(reply)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from ..errors import DependencyError, GroupError
 from .graph import (
-    ENDED,
-    JOBS_PER_CALL,
+    ENDED_STATES,
     blocked,
     dependents_first,
     dependents_of_group,
@@ -19,29 +18,21 @@ from .graph import (
     outcomes_of,
     requeue,
 )
-from .job import Job
-from .put_options import ENDS, Callback, Outcome, callbacks_text, read_callbacks
+from .job import JOBS_PER_CALL, Job
+from .put_options import JOB_ENDS, Callback, JobOutcome, callbacks_text, read_callbacks
 from .replies import Group, GroupList, GroupRecord, JobStates, group_of, group_of_record
-from .serialization import as_list, read, reader, text
+from .serialization import LuaList, as_list, read, text
 from .transport import RedisCommand, Steps, batches, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
 
-GROUPS_PER_CALL: Final = 100
-"""Maximum number of groups that one call returns."""
-DEPENDENTS: Final = 10_000
-"""Maximum number of jobs that depend on a group, for which `cancel` checks whether they need it."""
-
 Callbacks: TypeAlias = Iterable[Callback | Sequence[Any]]
 
 
-class _Page(msgspec.Struct):
+class _GroupPage(msgspec.Struct):
     total: int
-    groups: list[GroupRecord] | dict[str, Any]
-
-
-_PAGE: Final = reader(_Page)
+    groups: LuaList[GroupRecord]
 
 
 class Groups:
@@ -60,7 +51,7 @@ class Groups:
         `GroupError` if it exists, and `InvalidArgument`.
         """
         options: list[str] = []
-        for end, callbacks in zip(ENDS, (on_success, on_failure, on_complete), strict=True):
+        for end, callbacks in zip(JOB_ENDS, (on_success, on_failure, on_complete), strict=True):
             encoded = callbacks_text(f"on_{end}", callbacks)
             if encoded != "[]":
                 options += (end, encoded)
@@ -97,13 +88,13 @@ class Groups:
 
     jobs, ajobs = sync_and_async(_jobs)
 
-    def _callbacks(self, id: str) -> Steps[Outcome | None]:
-        """Return the callbacks of a group as an `Outcome`; None if the group does not exist."""
-        texts = yield RedisCommand(("HMGET", f"{self.client.prefix}g:{id}", "name", *ENDS))
+    def _callbacks(self, id: str) -> Steps[JobOutcome | None]:
+        """Return the callbacks of a group as a `JobOutcome`; None if the group does not exist."""
+        texts = yield RedisCommand(("HMGET", f"{self.client.prefix}g:{id}", "name", *JOB_ENDS))
         if texts[0] is None:
             return None
         success, failure, complete = (read_callbacks(reply and text(reply)) for reply in texts[1:])
-        return Outcome(success=success, failure=failure, complete=complete)
+        return JobOutcome(success=success, failure=failure, complete=complete)
 
     callbacks, acallbacks = sync_and_async(_callbacks)
 
@@ -148,8 +139,8 @@ class Groups:
         groups: list[Group] = []
         total, first, last = 0, offset, offset + count
         while first < last:
-            size = min(GROUPS_PER_CALL, last - first)
-            page = read((yield "groups", first, size), _PAGE)
+            size = min(100, last - first)
+            page = read((yield "groups", first, size), _GroupPage)
             total = page.total
             groups += [group_of_record(record) for record in as_list(page.groups)]
             first += size
@@ -162,13 +153,17 @@ class Groups:
 
 def _members_and_earlier_steps(client: Client, id: str) -> Steps[list[str]]:
     """Return the jids that `cancel` cancels, dependents first."""
-    members = {jid for jid, state in (yield from members_of(client, id)) if state is not None and state not in ENDED}
+    members = {
+        jid for jid, state in (yield from members_of(client, id)) if state is not None and state not in ENDED_STATES
+    }
     jobs: dict[str, Job] = {}
     dependents: dict[str, list[str]] = {}
     needed: dict[str, list[str]] = {}  # jobs and groups for which a job waits, and the members of a group
     chosen, candidates, fresh = {id}, set[str](), members
     while fresh:
-        pending_jobs = {job.jid: job for job in (yield from client.jobs._multiget(*fresh)) if job.state not in ENDED}
+        pending_jobs = {
+            job.jid: job for job in (yield from client.jobs._multiget(*fresh)) if job.state not in ENDED_STATES
+        }
         outcomes = yield from outcomes_of(client, pending_jobs.values())
         jobs |= pending_jobs
         for jid, job in pending_jobs.items():
@@ -176,7 +171,7 @@ def _members_and_earlier_steps(client: Client, id: str) -> Steps[list[str]]:
             needed[jid] = job.dependencies
         groups = yield from groups_of(client, fresh - pending_jobs.keys())
         for group_id in groups:
-            dependents[group_id] = yield from dependents_of_group(client, group_id, DEPENDENTS)
+            dependents[group_id] = yield from dependents_of_group(client, group_id, limit=10_000)
             needed[group_id] = [jid for jid, _state in (yield from members_of(client, group_id))]
         candidates |= pending_jobs.keys() | groups.keys()
         visited = fresh | needed.keys()

@@ -1,19 +1,24 @@
-"""A job."""
+"""A job: `client.jobs[jid]`, or what a queue's `pop` returns.
+
+job = client.queues["mail"].pop()
+job.data  # {"order": 7}
+job.complete()
+"""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
 from .. import job_classes
 from ..errors import InvalidArgument
-from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, Outcome, checked_options, list_text, options_of
-from .replies import JobRecord, RecurringRecord, Result
-from .serialization import as_list, decode, encode, read, reader
+from .put_options import DEPENDS_AT_ONCE, DEPENDS_PER_CALL, JobOutcome, checked_options, list_text, options_of
+from .replies import JobRecord, JobResult, RecurringRecord
+from .serialization import as_list, decode, encode, read_list
 from .transport import Request, Steps, batches, sync_and_async
 
 if TYPE_CHECKING:
@@ -21,11 +26,11 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .recurring import RecurringJob
 
-_JOBS: Final = reader(list[JobRecord])
-_LIST: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
+JOBS_PER_CALL: Final = 50
+"""Maximum number of jobs that one call returns: each may have a hundred history entries."""
 _UNREAD: Final = object()
 
-Hook: TypeAlias = Callable[[Any], Awaitable[None] | None]
+Hook: TypeAlias = "Callable[[Job], Awaitable[None] | None]"
 """A function that takes the job."""
 Record = TypeVar("Record", JobRecord, RecurringRecord)
 H = TypeVar("H", bound=Callable[..., Any])
@@ -88,13 +93,13 @@ class Job(StoredJob[JobRecord]):
     def __init__(self, client: Client, record: JobRecord) -> None:
         self.client = client
         self._record = record
-        self._data: Any = _UNREAD
+        self._data: object = _UNREAD
         self._hooks: dict[str, list[Hook]] | None = None
         self.state_changed = False
         """Whether this object has completed, failed, canceled, requeued or retried the job."""
 
     @classmethod
-    def build(cls, client: Client, klass: str, **attributes: Any) -> Job:
+    def build(cls, client: Client, klass: str, **attributes: Any) -> Self:
         """Return a job without a server, for tests of a job class. `attributes`: `data`, and fields of `JobRecord`."""
         data = attributes.pop("data", {})
         fields = {
@@ -133,7 +138,7 @@ class Job(StoredJob[JobRecord]):
         return self._data
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: object) -> None:
         self._data = value
 
     @property
@@ -184,7 +189,8 @@ class Job(StoredJob[JobRecord]):
     @property
     def spawned_from_jid(self) -> str | None:
         """The jid of the recurring job that spawned it."""
-        return self._record.spawned_from_jid or None  # type: ignore[return-value]
+        jid = self._record.spawned_from_jid
+        return jid if isinstance(jid, str) and jid else None
 
     @property
     def failure(self) -> dict[str, Any]:
@@ -210,14 +216,14 @@ class Job(StoredJob[JobRecord]):
 
     # --- running the job's function ---
 
-    def perform(self) -> Any:
+    def perform(self) -> object:
         """Call the function of the job's class; a coroutine function runs in a new event loop.
 
         Raises `NotAllowed`, `MethodMissing`, `MethodType`, `ImportError`, and the function's own errors.
         """
         return job_classes.perform(self)
 
-    async def aperform(self) -> Any:
+    async def aperform(self) -> object:
         """Do the same for asyncio; a function that is not a coroutine function runs in a thread."""
         return await job_classes.aperform(self)
 
@@ -243,7 +249,7 @@ class Job(StoredJob[JobRecord]):
     # --- ending a run ---
 
     def _complete(
-        self, next: str | None = None, delay: float = 0, depends: Any = (), *, result: Any = msgspec.UNSET
+        self, next: str | None = None, delay: float = 0, depends: object = (), *, result: object = msgspec.UNSET
     ) -> Steps[str]:
         """Complete the job, or with `next` move it to that queue; return its new state.
 
@@ -252,7 +258,7 @@ class Job(StoredJob[JobRecord]):
         """
         record = self._record
         given = checked_options(queue=next, delay=delay, depends=depends)
-        options: list[Any] = []
+        options: list[object] = []
         if next is not None:
             options += ("next", next)
         if delay:
@@ -310,12 +316,12 @@ class Job(StoredJob[JobRecord]):
         self,
         queue: str,
         *,
-        data: Any = msgspec.UNSET,
+        data: object = msgspec.UNSET,
         delay: float = 0,
         priority: float | None = None,
         tags: Iterable[str] | None = None,
         retries: int | None = None,
-        depends: Any = None,
+        depends: object = None,
     ) -> Steps[str]:
         """Move the job to a queue; omitted options keep their values. Return its jid. Raises `NoSuchJob`."""
         record = self._record
@@ -360,13 +366,13 @@ class Job(StoredJob[JobRecord]):
 
     # --- in any state ---
 
-    def _result(self) -> Steps[Result | None]:
+    def _result(self) -> Steps[JobResult | None]:
         """Return the job's current result and progress; None if the job no longer exists."""
         return (yield from self.client.jobs._result(self.jid))
 
     result, aresult = sync_and_async(_result)
 
-    def _outcome(self) -> Steps[Outcome | None]:
+    def _outcome(self) -> Steps[JobOutcome | None]:
         """Return the job's callbacks, policies and groups; None if it has none, or is complete."""
         return (yield from self.client.jobs._outcome(self.jid))
 
@@ -397,19 +403,19 @@ class Job(StoredJob[JobRecord]):
 
     def _tag(self, *tags: str) -> Steps[list[str]]:
         """Add tags; return all tags of the job. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "tag", "add", self.jid, *tags), _LIST))
+        self._record.tags = read_list((yield "tag", "add", self.jid, *tags), object)
         return self.tags
 
     tag, atag = sync_and_async(_tag)
 
     def _untag(self, *tags: str) -> Steps[list[str]]:
         """Remove tags; return the tags left. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "tag", "remove", self.jid, *tags), _LIST))
+        self._record.tags = read_list((yield "tag", "remove", self.jid, *tags), object)
         return self.tags
 
     untag, auntag = sync_and_async(_untag)
 
-    def _depend(self, *others: Any) -> Steps[None]:
+    def _depend(self, *others: object) -> Steps[None]:
         """Add dependencies: IDs, results or jobs; more than 1000 are sent in batches.
 
         Raises `DependencyError` if the job is not waiting for others, also between two batches.
@@ -422,7 +428,7 @@ class Job(StoredJob[JobRecord]):
 
     depend, adepend = sync_and_async(_depend)
 
-    def _undepend(self, *others: Any, all: bool = False) -> Steps[None]:
+    def _undepend(self, *others: object, all: bool = False) -> Steps[None]:
         """Remove these dependencies, or all. Raises `DependencyError` if the job is not waiting for others."""
         jids = checked_options(depends=others)["depends"]
         if all:
@@ -450,4 +456,4 @@ class Job(StoredJob[JobRecord]):
 
 def job_list(client: Client, reply: bytes) -> list[Job]:
     """Return the jobs in a reply."""
-    return [] if reply == b"{}" else [Job(client, record) for record in read(reply, _JOBS)]
+    return [Job(client, record) for record in read_list(reply, JobRecord)]

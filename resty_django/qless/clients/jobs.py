@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from .graph import LIMIT, Graph, graph_of_existing
-from .job import Job, job_list
-from .put_options import Outcome, read_outcome
+from .graph import MAX_GRAPH_JOBS, Graph, graph_of_existing
+from .job import JOBS_PER_CALL, Job, job_list
+from .put_options import JobOutcome, read_outcome
 from .queue import jids_in_pages
 from .recurring import RecurringJob, of_reply
-from .replies import Failures, JidPage, JobRecord, Page, Result, SearchPage, Tracked
-from .serialization import as_list, decode, read, reader
+from .replies import Failures, JidPage, JobRecord, JobResult, Page, SearchPage, Tracked
+from .serialization import LuaList, as_list, decode, read
 from .transport import Steps, batches, pages, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
 
 
-JOBS_PER_CALL: Final = 50
-"""Maximum number of jobs that one call returns: each may have a hundred history entries."""
-
-
-class _Page(msgspec.Struct):
-    jobs: list[str] | dict[str, Any]
+class _JidPage(msgspec.Struct):
+    jobs: LuaList[str]
     total: int = 0
     cursor: str = ""
 
 
 class _Tracked(msgspec.Struct):
-    jobs: list[JobRecord] | dict[str, Any]
-    expired: list[str] | dict[str, Any]
+    jobs: LuaList[JobRecord]
+    expired: LuaList[str]
 
 
-class _Result(msgspec.Struct):
+class _StoredResult(msgspec.Struct):
     jid: str
     state: str
     result: str | bool
     progress: float | bool
     message: str | bool
     at: float | bool
-
-
-_PAGE: Final = reader(_Page)
-_TRACKED: Final = reader(Page[_Tracked])
-_RESULT: Final = reader(_Result)
-_GROUPS: Final = reader(Page[dict[str, int]])
-_JOB: Final = reader(JobRecord)
 
 
 class Jobs:
@@ -60,7 +49,7 @@ class Jobs:
         """Return the job or the recurring job with this jid, or None."""
         reply = yield "get", jid
         if reply is not None:
-            return Job(self.client, read(reply, _JOB))
+            return Job(self.client, read(reply, JobRecord))
         return of_reply(self.client, (yield "recur.get", jid))
 
     get, aget = sync_and_async(_get)
@@ -85,7 +74,7 @@ class Jobs:
 
     def _tracked(self) -> Steps[Tracked]:
         """Return the tracked jobs."""
-        tracked = yield from pages(_TRACKED, "tracked", JOBS_PER_CALL)
+        tracked = yield from pages(Page[_Tracked], "tracked", JOBS_PER_CALL)
         return Tracked(
             [Job(self.client, record) for page in tracked for record in as_list(page.jobs)],
             [jid for page in tracked for jid in as_list(page.expired)],
@@ -95,17 +84,19 @@ class Jobs:
 
     def _tagged(self, tag: str, offset: int = 0, count: int = 25) -> Steps[JidPage]:
         """Return the jids of jobs with a tag, oldest tagging first."""
-        page = read((yield "tag", "get", tag, offset, count), _PAGE)
+        page = read((yield "tag", "get", tag, offset, count), _JidPage)
         return JidPage(total=page.total, jobs=as_list(page.jobs))
 
     tagged, atagged = sync_and_async(_tagged)
 
     def _failed_groups(self) -> Steps[dict[str, int]]:
         """Return the number of failed jobs by group."""
-        return {group: count for page in (yield from pages(_GROUPS, "failed")) for group, count in page.items()}
+        return {
+            group: count for page in (yield from pages(Page[dict[str, int]], "failed")) for group, count in page.items()
+        }
 
     def _failed_in(self, group: str, offset: int = 0, count: int = 25) -> Steps[Failures]:
-        page = read((yield "failed", group, offset, count), _PAGE)
+        page = read((yield "failed", group, offset, count), _JidPage)
         return Failures(page.total, (yield from self._multiget(*as_list(page.jobs))))
 
     def _failed(self, group: str | None = None, offset: int = 0, count: int = 25) -> Steps[Any]:
@@ -145,18 +136,18 @@ class Jobs:
         """
         filters = {"state": state, "klass": klass, "queue": queue, "cursor": cursor or None}
         pairs = [argument for name, value in filters.items() if value is not None for argument in (name, value)]
-        page = read((yield "search", *pairs, "count", count, "scan", scan), _PAGE)
+        page = read((yield "search", *pairs, "count", count, "scan", scan), _JidPage)
         return SearchPage(jobs=as_list(page.jobs), cursor=page.cursor)
 
     search, asearch = sync_and_async(_search)
 
-    def _result(self, jid: str) -> Steps[Result | None]:
+    def _result(self, jid: str) -> Steps[JobResult | None]:
         """Return the result and progress of a job, also while it runs; None if it does not exist."""
         reply = yield "result", jid
         if reply is None:
             return None
-        fields = read(reply, _RESULT)
-        return Result(
+        fields = read(reply, _StoredResult)
+        return JobResult(
             jid=fields.jid,
             state=fields.state,
             result=decode(fields.result) if isinstance(fields.result, str) else None,
@@ -167,13 +158,13 @@ class Jobs:
 
     result, aresult = sync_and_async(_result)
 
-    def _outcome(self, jid: str) -> Steps[Outcome | None]:
+    def _outcome(self, jid: str) -> Steps[JobOutcome | None]:
         """Return the callbacks, policies and groups of a job; None if it has none, is complete, or does not exist."""
         return read_outcome((yield "outcome", jid))
 
     outcome, aoutcome = sync_and_async(_outcome)
 
-    def _graph(self, jid: str, limit: int = LIMIT) -> Steps[Graph]:
+    def _graph(self, jid: str, limit: int = MAX_GRAPH_JOBS) -> Steps[Graph]:
         """Return all jobs that are connected with a job, or a group, through dependencies, dependents and groups.
 
         Complete jobs are connected only through groups, because they no longer hold up others, and no longer know

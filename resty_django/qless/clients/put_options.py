@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from types import UnionType
+from typing import Any, Final, NamedTuple, TypedDict, TypeGuard
 from uuid import UUID
 
 import msgspec
@@ -19,10 +20,10 @@ import msgspec
 from resty_django.text.suggestions import did_you_mean
 
 from ..errors import InvalidArgument, UnreadableReply
-from .serialization import as_list, decode, encode, read, reader
+from .serialization import as_list, decode, encode, read
 
 
-def class_name(klass: Any) -> str:
+def class_name(klass: object) -> str:
     """Return the name under which a job class is put: a string unchanged, or the dotted path of a class or function."""
     if isinstance(klass, str):
         return klass
@@ -35,8 +36,61 @@ def class_name(klass: Any) -> str:
     return f"{module}.{name}"
 
 
-PUT_OPTIONS: Final = frozenset(("priority", "tags", "retries", "depends", "delay"))
-"""Options of a job among the fields of a `JobSpec` or a callback."""
+class JobOptions(TypedDict, total=False):
+    """Options of `Queue.put`. None stands for an option that is not set.
+
+    - `jid`: the ID of the job, instead of a random one. A job that exists already under it is moved to the queue, with
+      these data and options.
+    - `delay`: seconds before the job starts to wait.
+    - `priority`: jobs with higher numbers run first (default 0).
+    - `tags`: a list of strings.
+    - `retries`: how often it may run again (default 5).
+    - `depends`: jobs that must be complete first, and groups: an ID, a result or a job, or several.
+    - `outcome`: what follows from its end: callbacks (`success`, `failure`, `complete`), what it does if a job for
+      which it waits fails (`policy`), and its `group`.
+    """
+
+    jid: str | None
+    delay: float
+    priority: float | None
+    tags: Iterable[str] | None
+    retries: int | None
+    depends: object
+    outcome: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job to put: its class, its data, and the options described by `JobOptions`."""
+
+    klass: object
+    data: object = None
+    jid: str | None = None
+    delay: float = 0
+    priority: float | None = None
+    tags: Iterable[str] | None = None
+    retries: int | None = None
+    depends: object = None
+    outcome: Mapping[str, Any] | None = None
+
+
+class RecurringOptions(TypedDict, total=False):
+    """Options of `Queue.recur`.
+
+    - `jid`: the ID of the recurring job, instead of a random one. With it, the same job can be declared repeatedly, for
+      example at each start of a site.
+    - `offset`: seconds before the first job (default 0).
+    - `priority`, `tags`, `retries`: options of the jobs.
+    - `backlog`: number of overdue jobs to create in addition to the latest (default 0: all).
+    """
+
+    jid: str | None
+    offset: float
+    priority: float
+    tags: Iterable[str]
+    retries: int
+    backlog: int
+
 
 DEPENDS_PER_CALL: Final = 1000
 """Maximum number of dependencies in one call."""
@@ -48,7 +102,7 @@ class _Rule(NamedTuple):
     """The values of an option: in words, their type, and for numbers their range."""
 
     text: str
-    kind: Any = int | float
+    kind: type | UnionType = int | float
     least: float = -sys.float_info.max
     above: float = -math.inf
 
@@ -69,7 +123,14 @@ _RULES: Final = {
 }
 
 
-def checked_options(where: str = "", /, **options: Any) -> dict[str, Any]:
+def check_names(function: str, options: Mapping[str, object], known: type) -> None:
+    """Raise `TypeError` for an option that the TypedDict `known` does not have, like a call with a wrong keyword."""
+    unknown = sorted(options.keys() - known.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}.")
+
+
+def checked_options(where: str = "", /, **options: object) -> dict[str, Any]:
     """Return the options, in the form in which they are sent. None stands for an option that is not set.
 
     `where`: the beginning of messages. Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a
@@ -78,34 +139,37 @@ def checked_options(where: str = "", /, **options: Any) -> dict[str, Any]:
     return {name: None if value is None else _checked(where, name, value) for name, value in options.items()}
 
 
-def _checked(where: str, option: str, value: Any) -> Any:
+def _checked(where: str, option: str, value: object) -> object:
     rule = _RULES[option]
     result = _ids(value) if option == "depends" else _texts(value) if rule.kind is list else value
-    message = f"{where}{option}= must be {rule.text}, not {value!r:.80}."
     if isinstance(result, bool) or not isinstance(result, rule.kind):
         hint = f" Write {option}=[{value!r:.80}]." if rule.kind is list and isinstance(value, str) and value else ""
-        raise TypeError(message + hint)
+        raise TypeError(f"{where}{option}= must be {rule.text}, not {value!r:.80}.{hint}")
     if isinstance(result, int | float) and not (rule.least <= result <= sys.float_info.max and result > rule.above):
-        raise InvalidArgument(message)
+        raise InvalidArgument(f"{where}{option}= must be {rule.text}, not {value!r:.80}.")
     return result
 
 
-def _texts(value: Any) -> list[str] | None:
-    elements = [*value] if _is_several(value) else [None]
+def _texts(value: object) -> list[str] | None:
+    """Return a list of strings; None if the value is not a list of texts, whole numbers or UUIDs."""
+    if not _is_several(value):
+        return None
+    elements = [*value]
     are_texts = all(isinstance(element, str | int | UUID) and not isinstance(element, bool) for element in elements)
     return [*map(str, elements)] if are_texts else None
 
 
-def _ids(value: Any) -> list[str] | None:
+def _ids(value: object) -> list[str] | None:
+    """Return a list of IDs; None if the value is neither an ID, an object with one, nor a list of these."""
     ids = [*map(_id, value)] if _is_several(value) and not _id(value) else [_id(value)]
     return ids if all(ids) else None
 
 
-def _is_several(value: Any) -> bool:
+def _is_several(value: object) -> TypeGuard[Iterable[object]]:
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
-def _id(value: Any) -> str:
+def _id(value: object) -> str:
     """Return the ID of a job or a group; empty if it is neither that nor an object with one."""
     jid = str(value) if isinstance(value, UUID) else getattr(value, "jid", getattr(value, "id", value))
     return jid if isinstance(jid, str) else ""
@@ -125,19 +189,21 @@ def options_of(
 ) -> tuple[Any, ...]:
     """Return all four options as every client sends them. Defaults: 0, no tags, 5, no dependencies."""
     return (
-        *("priority", 0 if priority is None else priority),
-        *("tags", "[]" if not tags else list_text(tags)),
-        *("retries", 5 if retries is None else retries),
-        *("depends", "[]" if not depends else list_text(depends)),
+        "priority",
+        0 if priority is None else priority,
+        "tags",
+        list_text(tags) if tags else "[]",
+        "retries",
+        5 if retries is None else retries,
+        "depends",
+        list_text(depends) if depends else "[]",
     )
 
 
-ENDS: Final = ("success", "failure", "complete")
+JOB_ENDS: Final = ("success", "failure", "complete")
 """The ends of a job for which callbacks can be registered; `complete` stands for any end."""
 POLICIES: Final = ("fail", "skip", "release", "wait")
 """Actions of a job when another, for which it waits, has failed."""
-
-_FIELDS: Final = reader(dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +223,7 @@ class Callback:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The callbacks, policies and groups of a job.
 
     `policy`: what the job does when any job for which it waits fails; `policies`: the same for single jids. `groups`:
@@ -175,7 +241,7 @@ class Outcome:
 
     def callbacks(self) -> list[tuple[str, Callback]]:
         """Return all callbacks, each with its end: `success`, `failure` or `complete`."""
-        return [(end, callback) for end in ENDS for callback in getattr(self, end)]
+        return [(end, callback) for end in JOB_ENDS for callback in getattr(self, end)]
 
 
 def callbacks_text(name: str, callbacks: Iterable[Callback | Sequence[Any]]) -> str:
@@ -200,7 +266,8 @@ def callbacks_text(name: str, callbacks: Iterable[Callback | Sequence[Any]]) -> 
         if not data.startswith('{"') or not isinstance(_data(data), dict):
             raise InvalidArgument(f"{name}: the data of a callback must be a dict with at least one name, not {data}.")
         options = parts[4] if len(parts) == 5 and isinstance(parts[4], Mapping) else {}  # the core refuses other types
-        checked_options(f"{name}: ", **{option: value for option, value in options.items() if option in PUT_OPTIONS})
+        known = ("priority", "tags", "retries", "depends", "delay")
+        checked_options(f"{name}: ", **{option: value for option, value in options.items() if option in known})
         rows.append([*parts[:2], class_name(parts[2]), data, *parts[4:]])
     return msgspec.json.encode(rows).decode()
 
@@ -214,7 +281,7 @@ def outcome_fields(outcome: Mapping[str, Any]) -> dict[str, str]:
         raise InvalidArgument(f"outcome must be a dict, not a {type(outcome).__qualname__}.")
     fields: dict[str, str] = {}
     for name, value in outcome.items():
-        if name in ENDS:
+        if name in JOB_ENDS:
             fields[name] = callbacks_text(name, value)
         elif name == "policy" or name.startswith("policy:"):
             if value not in POLICIES:
@@ -224,7 +291,7 @@ def outcome_fields(outcome: Mapping[str, Any]) -> dict[str, str]:
         elif name == "group":
             fields[name] = str(value)
         else:
-            names = (*ENDS, "policy", "group")
+            names = (*JOB_ENDS, "policy", "group")
             advice = did_you_mean(str(name), names, f"Its fields are {', '.join(names)}.")
             raise InvalidArgument(f"outcome has the unknown field {name!r}. {advice}")
     return fields
@@ -240,19 +307,19 @@ def read_callbacks(text: str | None) -> tuple[Callback, ...]:
 
 
 def _data(text: str) -> Any:
-    """Return the data of a callback, or the text if it is not JSON."""
+    """Return the data of a callback; the text itself if it is not JSON."""
     try:
         return decode(text)
     except UnreadableReply:
         return text
 
 
-def read_outcome(reply: bytes | None) -> Outcome | None:
+def read_outcome(reply: bytes | None) -> JobOutcome | None:
     """Return the reply of the command `outcome`; None if nothing follows from the job's end."""
     if reply is None:
         return None
-    fields = read(reply, _FIELDS)
-    return Outcome(
+    fields = read(reply, dict[str, str])
+    return JobOutcome(
         success=read_callbacks(fields.get("success")),
         failure=read_callbacks(fields.get("failure")),
         complete=read_callbacks(fields.get("complete")),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
 import msgspec
 from django.utils.translation import gettext as _
 
-from resty_django import sansio
 from resty_django.txid import current
 
 from ..errors import CannotTimeout, InvalidArgument, NoSuchJob, QueueNotEmpty
@@ -18,22 +16,22 @@ from .figures import KEPT_SPANS, Throughput
 from .job import Job, job_list
 from .put_options import (
     DEPENDS_PER_CALL,
-    PUT_OPTIONS,
+    JobOptions,
+    JobSpec,
+    RecurringOptions,
+    check_names,
     checked_options,
     class_name,
     list_text,
     options_of,
     outcome_fields,
 )
-from .replies import JobSpec, QueueCounts, QueueStats, StuckJob, StuckPage
-from .serialization import as_list, encode, read, read_latency, reader, texts
+from .replies import QUEUE_STATES, QueueCounts, QueueStats, StuckJob, StuckPage
+from .serialization import LuaList, as_list, encode, read, read_latency, texts
 from .transport import Steps, batches, checked, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
-
-PUTS_PER_CALL: Final = 100
-"""Maximum number of jobs in one `put.many`."""
 
 POPS_PER_CALL: Final = 50
 """Maximum number of jobs of one pop or peek. For each job, the call may also move a scheduled job and spawn another."""
@@ -44,18 +42,10 @@ JIDS_PER_CALL: Final = 1000
 PAUSE_REASON, PAUSED_BY, PAUSED_SINCE = "pause-reason", "paused-by", "paused-since"
 """Options of a paused queue, after its name: texts, and the time in epoch seconds. Other clients do not set them."""
 
-JOB_FIELDS: Final = frozenset(JobSpec.__slots__)
-_FIELDS_WITHOUT_OPTIONS: Final = frozenset(("klass", "data", "delay"))
-_COUNTS: Final = reader(QueueCounts)
-_STATS: Final = reader(QueueStats)
-
 
 class _StuckPage(msgspec.Struct):
-    jobs: list[tuple[str, str, str]] | dict[str, Any]
+    jobs: LuaList[tuple[str, str, str]]
     cursor: str
-
-
-_STUCK: Final = reader(_StuckPage)
 
 
 class Queue:
@@ -76,52 +66,37 @@ class Queue:
 
     # --- putting jobs ---
 
-    def _put(
-        self,
-        klass: Any,
-        data: Any = None,
-        *,
-        jid: str | None = None,
-        delay: float = 0,
-        priority: float | None = None,
-        tags: Iterable[str] | None = None,
-        retries: int | None = None,
-        depends: Any = None,
-        outcome: Mapping[str, Any] | None = None,
-    ) -> Steps[str]:
+    def _put(self, klass: object, data: object = None, **options: Unpack[JobOptions]) -> Steps[str]:
         """Put a job; return its jid.
 
-        `klass`: a dotted path, or an importable class or function. `data`: JSON (see `encode`). `delay`: seconds before
-        the job starts to wait. `priority`: jobs with higher numbers run first. `retries`: how often it may run again.
-        `depends`: jobs that must be complete first, and groups: an ID, a result or a job, or several. `outcome`: what
-        follows from its end: callbacks (`success`, `failure`, `complete`), what it does if a job for which it waits
-        fails (`policy`), and the `group` to which it belongs. A job that already exists under `jid` is moved here, with
-        these data and options.
-        Raises `InvalidArgument`, `DependencyError`, `GroupError`, and `TypeError` for a value of the wrong type.
+        `klass`: a dotted path, or an importable class or function. `data`: JSON (see `encode`). `options`: see
+        `JobOptions`. Raises `InvalidArgument`, `DependencyError`, `GroupError`, and `TypeError` for a value of the
+        wrong type.
 
         More than 1000 jobs in `depends` are sent before the job, in batches; if that is interrupted, nothing is put.
         """
-        name = class_name(klass)
-        options: tuple[Any, ...] = ()
-        staged: tuple[Any, ...] = ()
-        given = checked_options(jid=jid, delay=delay, priority=priority, tags=tags, retries=retries, depends=depends)
-        tags, others = given["tags"], given["depends"] or []
-        if len(others) > DEPENDS_PER_CALL:
+        spec = JobSpec(klass=klass, data=data, **options)
+        name, given = class_name(klass), _checked(spec)
+        jid, depends, is_staged = spec.jid, given["depends"] or [], False
+        if len(depends) > DEPENDS_PER_CALL:
             jid = self.client.generate_jid() if jid is None else jid
-            for batch in batches(others, DEPENDS_PER_CALL):
+            for batch in batches(depends, DEPENDS_PER_CALL):
                 yield "stage", jid, *batch
-            others, staged = [], ("staged", 1)
-        if jid is not None or priority is not None or tags or retries is not None or others:
-            options = (*options_of(priority, tags, retries, others), *staged)
+            depends, is_staged = [], True
+        arguments: tuple[object, ...] = ()
+        if jid is not None or spec.priority is not None or given["tags"] or spec.retries is not None or depends:
+            arguments = options_of(spec.priority, given["tags"], spec.retries, depends)
+        if is_staged:
+            arguments += ("staged", 1)
         txid = current()
         if txid is not None:
-            options += ("txid", txid)
-        if outcome:
-            options += ("outcome", msgspec.json.encode(outcome_fields(outcome)))
+            arguments += ("txid", txid)
+        if spec.outcome:
+            arguments += ("outcome", msgspec.json.encode(outcome_fields(spec.outcome)))
         if jid is None:
             jid = self.client.generate_jid()
-        yield "put", self.client.worker_name, self.name, jid, name, encode(data), delay, *options
-        if staged:
+        yield "put", self.client.worker_name, self.name, jid, name, encode(data), spec.delay, *arguments
+        if is_staged:
             yield from self.client._tidy()
         return jid
 
@@ -132,77 +107,56 @@ class Queue:
 
         They are sent in batches of 100: if a job is refused, neither its batch nor any later batch is put.
         """
-        specs = iter(jobs)
+        specs = map(_job_spec, jobs)
         jids: list[str] = []
         txid = current()
-        txid_option = {} if txid is None else {"txid": txid}
-        default_options = msgspec.json.encode(txid_option) if txid_option else b""
-        while chunk := list(itertools.islice(specs, PUTS_PER_CALL)):
-            flat: list[Any] = []
-            digits = os.urandom(16 * len(chunk)).hex()
-            for number, job in enumerate(chunk):
-                spec = job if isinstance(job, dict) else _as_dict(job)
-                new_jid = digits[32 * number : 32 * number + 32]
-                if spec.keys() <= _FIELDS_WITHOUT_OPTIONS and "klass" in spec:
-                    jid, options = new_jid, default_options
-                else:
-                    jid, options = spec.get("jid") or new_jid, _options_text(spec, txid_option)
+        while batch := list(itertools.islice(specs, 100)):
+            arguments: list[object] = []
+            for spec in batch:
+                jid = spec.jid or self.client.generate_jid()
                 jids.append(jid)
-                delay = checked_options(delay=spec["delay"])["delay"] if "delay" in spec else 0
-                flat += (jid, class_name(spec["klass"]), encode(spec.get("data")), delay, options)
-            yield "put.many", self.client.worker_name, self.name, *flat
+                arguments += (jid, class_name(spec.klass), encode(spec.data), spec.delay, _options_json(spec, txid))
+            yield "put.many", self.client.worker_name, self.name, *arguments
         return jids
 
     put_many, aput_many = sync_and_async(_put_many)
 
-    def _recur(
-        self,
-        klass: Any,
-        data: Any,
-        interval: float,
-        *,
-        jid: str | None = None,
-        offset: float = 0,
-        priority: float = 0,
-        tags: Iterable[str] = (),
-        retries: int = 5,
-        backlog: int = 0,
-    ) -> Steps[str]:
-        """Put a job every `interval` seconds, the first after `offset` seconds; return the jid of the recurring job.
+    def _recur(self, klass: object, data: object, interval: float, **options: Unpack[RecurringOptions]) -> Steps[str]:
+        """Put a job every `interval` seconds; return the jid of the recurring job.
 
-        With a `jid` it may be declared repeatedly, for example at each start of a site. `backlog`: number of overdue
-        jobs to create in addition to the latest; 0: all. Raises `InvalidArgument`, and `TypeError` for a value of the
-        wrong type.
+        `options`: see `RecurringOptions`. Raises `InvalidArgument`, and `TypeError` for a value of the wrong type.
         """
-        given = checked_options(
-            **{"jid": jid, "interval": interval, "offset": offset, "tags": tags, "backlog": backlog},
-            **{"priority": priority, "retries": retries},
+        check_names("recur", options, RecurringOptions)
+        defaults = {"jid": None, "offset": 0, "tags": (), "backlog": 0, "priority": 0, "retries": 5}
+        given = checked_options(interval=interval, **(defaults | options))
+        jid: str = self.client.generate_jid() if given["jid"] is None else given["jid"]
+        arguments = [part for name in ("priority", "retries", "backlog") for part in (name, given[name])]
+        yield (
+            *("recur", self.name, jid, class_name(klass), encode(data), "interval", interval, given["offset"]),
+            *("tags", list_text(given["tags"]), *arguments),
         )
-        jid = self.client.generate_jid() if jid is None else jid
-        options = ("priority", priority, "tags", list_text(given["tags"]), "retries", retries, "backlog", backlog)
-        yield "recur", self.name, jid, class_name(klass), encode(data), "interval", interval, offset, *options
         return jid
 
     recur, arecur = sync_and_async(_recur)
 
     # --- popping jobs ---
 
-    def _take(self, command: str, count: int | None) -> Steps[Any]:
-        limit = 1 if count is None else count
-        holder = (self.client.worker_name,) if command == "pop" else ()
-        size = min(limit, POPS_PER_CALL)
-        jobs = job_list(self.client, (yield command, self.name, *holder, size))
-        last_size = len(jobs)
-        while command == "pop" and last_size == size and len(jobs) < limit:
-            size = min(limit - len(jobs), POPS_PER_CALL)
-            popped = job_list(self.client, (yield command, self.name, *holder, size))
-            last_size = len(popped)
+    def _pop(self, count: int) -> Steps[list[Job]]:
+        jobs: list[Job] = []
+        while True:
+            size = min(count - len(jobs), POPS_PER_CALL)
+            popped = job_list(self.client, (yield "pop", self.name, self.client.worker_name, size))
             jobs += popped
-        if command == "peek" and last_size == POPS_PER_CALL < limit:
-            jids = yield from self.jobs._stalled(0, limit)
-            jids += yield from self.jobs._ready(0, limit - len(jids))
+            if len(popped) < size or len(jobs) >= count:
+                return jobs
+
+    def _peek(self, count: int) -> Steps[list[Job]]:
+        jobs = job_list(self.client, (yield "peek", self.name, min(count, POPS_PER_CALL)))
+        if len(jobs) == POPS_PER_CALL < count:
+            jids = yield from self.jobs._stalled(0, count)
+            jids += yield from self.jobs._ready(0, count - len(jids))
             jobs = yield from self.client.jobs._multiget(*jids)
-        return jobs if count is not None else jobs[0] if jobs else None
+        return jobs
 
     @overload
     def pop(self, count: None = None) -> Job | None: ...
@@ -214,7 +168,7 @@ class Queue:
         More than 50 are popped in batches: if this process ends between two batches, the jobs already popped wait until
         their locks expire.
         """
-        return sansio.run(self._take("pop", count), self.client.perform)
+        return _first_or_all(self.client.run(self._pop(1 if count is None else count)), count)
 
     @overload
     async def apop(self, count: None = None) -> Job | None: ...
@@ -222,7 +176,7 @@ class Queue:
     async def apop(self, count: int) -> list[Job]: ...
     async def apop(self, count: int | None = None) -> Any:
         """Do the same for asyncio."""
-        return await sansio.arun(self._take("pop", count), self.client.aperform)
+        return _first_or_all(await self.client.arun(self._pop(1 if count is None else count)), count)
 
     @overload
     def peek(self, count: None = None) -> Job | None: ...
@@ -230,7 +184,7 @@ class Queue:
     def peek(self, count: int) -> list[Job]: ...
     def peek(self, count: int | None = None) -> Any:
         """Return the job that a pop would return, or None; with `count` a list of at most that many."""
-        return sansio.run(self._take("peek", count), self.client.perform)
+        return _first_or_all(self.client.run(self._peek(1 if count is None else count)), count)
 
     @overload
     async def apeek(self, count: None = None) -> Job | None: ...
@@ -238,13 +192,13 @@ class Queue:
     async def apeek(self, count: int) -> list[Job]: ...
     async def apeek(self, count: int | None = None) -> Any:
         """Do the same for asyncio."""
-        return await sansio.arun(self._take("peek", count), self.client.aperform)
+        return _first_or_all(await self.client.arun(self._peek(1 if count is None else count)), count)
 
     # --- state and statistics ---
 
     def _counts(self) -> Steps[QueueCounts]:
         """Return the number of jobs by state."""
-        return read((yield "queues", self.name), _COUNTS)
+        return read((yield "queues", self.name), QueueCounts)
 
     counts, acounts = sync_and_async(_counts)
 
@@ -256,7 +210,7 @@ class Queue:
 
     def _stats(self, date: float | None = None) -> Steps[QueueStats]:
         """Return the statistics of the day (UTC) that contains `date`, in seconds since the epoch; None: today."""
-        return read((yield "stats", self.name, self.client.clock() if date is None else date), _STATS)
+        return read((yield "stats", self.name, self.client.clock() if date is None else date), QueueStats)
 
     stats, astats = sync_and_async(_stats)
 
@@ -290,7 +244,7 @@ class Queue:
         Examines at most `count` (and at most 100) of the jobs that wait for others; pass the reply's `cursor` to
         continue.
         """
-        page = read((yield "stuck", self.name, cursor, count), _STUCK)
+        page = read((yield "stuck", self.name, cursor, count), _StuckPage)
         jobs = [StuckJob(jid, self.name, other or None, reason) for jid, other, reason in as_list(page.jobs)]
         return StuckPage(jobs, page.cursor)
 
@@ -334,10 +288,9 @@ class Queue:
     def _forget(self) -> Steps[None]:
         """Remove the queue from the list. Raises `QueueNotEmpty`."""
         counts = yield from self._counts()
-        kinds = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
-        nonzero = {kind: getattr(counts, kind) for kind in kinds if getattr(counts, kind)}
+        nonzero = {state: getattr(counts, state) for state in QUEUE_STATES if getattr(counts, state)}
         if nonzero:
-            summary = ", ".join(f"{count} {kind}" for kind, count in nonzero.items())
+            summary = ", ".join(f"{count} {state}" for state, count in nonzero.items())
             text = _("The queue %(queue)s has jobs: %(counts)s. Cancel or move them first.")
             raise QueueNotEmpty(text % {"queue": self.name, "counts": summary})
         yield "queue.forget", self.name
@@ -387,6 +340,11 @@ class Queue:
     @max_concurrency.setter
     def max_concurrency(self, count: int) -> None:
         self.config_set("max-concurrency", count)
+
+
+def _first_or_all(jobs: list[Job], count: int | None) -> list[Job] | Job | None:
+    """Return all jobs if the caller passed a count, else the only one."""
+    return jobs if count is not None else jobs[0] if jobs else None
 
 
 def jids_in_pages(request: tuple[str, ...], offset: int, count: int) -> Steps[list[str]]:
@@ -454,22 +412,38 @@ class QueueJobs:
     recurring, arecurring = sync_and_async(_recurring)
 
 
-def _as_dict(job: Any) -> Mapping[str, Any]:
+def _job_spec(job: JobSpec | Mapping[str, Any]) -> JobSpec:
     if isinstance(job, JobSpec):
-        values = {field: getattr(job, field) for field in JOB_FIELDS}
-        return {name: value for name, value in values.items() if value is not None}
-    if isinstance(job, Mapping):
         return job
-    raise InvalidArgument(f"put_many() takes JobSpecs and dicts, not a {type(job).__qualname__}.")
+    if not isinstance(job, Mapping):
+        raise InvalidArgument(f"put_many() takes JobSpecs and dicts, not a {type(job).__qualname__}.")
+    known = JobSpec.__annotations__
+    if not job.keys() <= known.keys() or "klass" not in job:
+        unknown = sorted(job.keys() - known.keys())
+        problem = f"got the unknown field {unknown[0]!r}" if unknown else "needs a klass for each job"
+        raise InvalidArgument(f"put_many() {problem}. A job has {', '.join(sorted(known))}.")
+    return JobSpec(**job)
 
 
-def _options_text(spec: Mapping[str, Any], txid_option: dict[str, str]) -> bytes:
-    unknown = sorted(spec.keys() - JOB_FIELDS)
-    if unknown or "klass" not in spec:
-        what = f"got the unknown field {unknown[0]!r}" if unknown else "needs a klass for each job"
-        raise InvalidArgument(f"put_many() {what}. A job has {', '.join(sorted(JOB_FIELDS))}.")
-    given = {name: value for name, value in spec.items() if name in PUT_OPTIONS - {"delay"} and value is not None}
-    values = {"priority": 0, "tags": [], "retries": 5, "depends": [], **checked_options(**given), **txid_option}
-    if spec.get("outcome"):
-        values["outcome"] = outcome_fields(spec["outcome"])
-    return msgspec.json.encode(values)
+def _checked(spec: JobSpec) -> dict[str, Any]:
+    names = ("jid", "delay", "priority", "tags", "retries", "depends")
+    return checked_options(**{name: getattr(spec, name) for name in names})
+
+
+def _options_json(spec: JobSpec, txid: str | None) -> bytes:
+    """Return the options of a job for the command `put.many`; nothing if the core's defaults apply."""
+    options: dict[str, Any] = {}
+    set_options = (spec.jid, spec.priority, spec.tags, spec.retries, spec.depends, spec.outcome)
+    if spec.delay or any(option is not None for option in set_options):
+        given = _checked(spec)
+        options = {
+            "priority": given["priority"] or 0,
+            "tags": given["tags"] or [],
+            "retries": 5 if given["retries"] is None else given["retries"],
+            "depends": given["depends"] or [],
+        }
+    if txid is not None:
+        options["txid"] = txid
+    if spec.outcome:
+        options["outcome"] = outcome_fields(spec.outcome)
+    return msgspec.json.encode(options) if options else b""

@@ -12,22 +12,17 @@ from ..errors import InvalidArgument, NoSuchJob
 from .job import StoredJob
 from .put_options import checked_options, class_name
 from .replies import RecurringRecord
-from .serialization import as_list, decode, encode, read, reader
+from .serialization import decode, encode, read, read_list
 from .transport import RedisCommand, Steps, sync_and_async
 
 if TYPE_CHECKING:
     from .client import Client
     from .job import Job
 
-FIELDS: Final = frozenset(("priority", "interval", "retries", "data", "klass", "queue", "backlog"))
-PAUSE: Final = 1e10
-"""Seconds by which a pause puts off the next job: 317 years. Every core then creates none, and knows nothing of it."""
-ADD_PAUSE: Final = "return redis.call('ZADD', KEYS[1], 'XX', 'INCR', ARGV[1], ARGV[2])"
-"""A script, because redis-py before 8 expects an integer from ZADD, and ZINCRBY would bring a canceled job back."""
+PAUSE_SECONDS: Final = 1e10
+"""Seconds by which a pause puts off the next job: 317 years. So the core needs no state for pauses."""
 Read = TypeVar("Read")
 Assigned = TypeVar("Assigned")
-_RECORD: Final = reader(RecurringRecord)
-_TAGS: Final = reader(list[Any] | dict[str, Any])  # type: ignore[arg-type]
 
 
 class _Field(Generic[Read, Assigned]):
@@ -77,19 +72,20 @@ class RecurringJob(StoredJob[RecurringRecord]):
     """Seconds between two jobs."""
     backlog = _Field[int, int](int)
     """Number of overdue jobs to create in addition to the latest; 0: all."""
-    klass = _Field[str, Any]()
-    data = _Field[Any, Any](decode)
+    klass = _Field[str, object]()
+    data = _Field[Any, object](decode)
 
-    def _update(self, /, **changes: Any) -> Steps[None]:
+    def _update(self, /, **changes: object) -> Steps[None]:
         """Change fields of the jobs spawned from now on.
 
         `changes`: any of `priority`, `interval`, `retries`, `data`, `klass`, `queue`, `backlog`. Raises `NoSuchJob`,
         `InvalidArgument`.
         """
-        unknown = sorted(changes.keys() - FIELDS)
+        known = ("backlog", "data", "interval", "klass", "priority", "queue", "retries")
+        unknown = sorted(changes.keys() - {*known})
         if unknown:
             raise InvalidArgument(
-                f"update() got the unknown field {unknown[0]!r}. A recurring job has {', '.join(sorted(FIELDS))}."
+                f"update() got the unknown field {unknown[0]!r}. A recurring job has {', '.join(known)}."
             )
         values: Mapping[str, Any] = {name: _sent(name, value) for name, value in changes.items()}
         yield "recur.update", self.jid, *[argument for pair in values.items() for argument in pair]
@@ -113,14 +109,14 @@ class RecurringJob(StoredJob[RecurringRecord]):
 
     def _tag(self, *tags: str) -> Steps[list[str]]:
         """Add tags to jobs spawned from now on; return all tags. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "recur.tag", self.jid, *tags), _TAGS))
+        self._record.tags = read_list((yield "recur.tag", self.jid, *tags), object)
         return self.tags
 
     tag, atag = sync_and_async(_tag)
 
     def _untag(self, *tags: str) -> Steps[list[str]]:
         """Remove tags; return the tags left. Raises `NoSuchJob`."""
-        self._record.tags = as_list(read((yield "recur.untag", self.jid, *tags), _TAGS))
+        self._record.tags = read_list((yield "recur.untag", self.jid, *tags), object)
         return self.tags
 
     untag, auntag = sync_and_async(_untag)
@@ -144,9 +140,11 @@ class RecurringJob(StoredJob[RecurringRecord]):
         """Create no more jobs until `resume`. Changes of the interval or the queue do not end the pause; declaring the
         recurring job again does. Raises `NoSuchJob`."""
         due = yield from self._due()
-        if due is None or (
-            not is_paused(due) and (yield RedisCommand(("EVAL", ADD_PAUSE, 1, self._key(), PAUSE, self.jid))) is None
-        ):
+        if due is not None and not is_paused(due):
+            # a script: redis-py before 8 expects an integer from ZADD, and ZINCRBY would bring a canceled job back
+            script = "return redis.call('ZADD', KEYS[1], 'XX', 'INCR', ARGV[1], ARGV[2])"
+            due = yield RedisCommand(("EVAL", script, 1, self._key(), PAUSE_SECONDS, self.jid))
+        if due is None:
             raise NoSuchJob(_("The recurring job %(jid)s does not exist: it was canceled.") % {"jid": self.jid})
 
     pause, apause = sync_and_async(_pause)
@@ -157,7 +155,7 @@ class RecurringJob(StoredJob[RecurringRecord]):
         if due is None:
             raise NoSuchJob(_("The recurring job %(jid)s does not exist: it was canceled.") % {"jid": self.jid})
         if is_paused(due):
-            later = next_due(due % PAUSE, self.interval, self.client.clock())
+            later = next_due(due % PAUSE_SECONDS, self.interval, self.client.clock())
             yield RedisCommand(("ZADD", self._key(), "XX", later, self.jid))
 
     resume, aresume = sync_and_async(_resume)
@@ -184,7 +182,7 @@ class RecurringJob(StoredJob[RecurringRecord]):
 
 def is_paused(due: float) -> bool:
     """Return whether a recurring job that is due then, by its queue's sorted set, is paused."""
-    return due >= PAUSE
+    return due >= PAUSE_SECONDS
 
 
 def next_due(due: float, interval: float, now: float) -> float:
@@ -194,10 +192,10 @@ def next_due(due: float, interval: float, now: float) -> float:
 
 def of_reply(client: Client, reply: bytes | None) -> RecurringJob | None:
     """Return the recurring job in a reply."""
-    return None if reply is None else RecurringJob(client, read(reply, _RECORD))
+    return None if reply is None else RecurringJob(client, read(reply, RecurringRecord))
 
 
-def _sent(name: str, value: Any) -> Any:
+def _sent(name: str, value: object) -> Any:
     if name == "data":
         return encode(value)
     return class_name(value) if name == "klass" else checked_options(**{name: value})[name]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from .serialization import read, reader
+from .serialization import LuaList, read
 
 if TYPE_CHECKING:
     from .job import Job
@@ -30,9 +29,11 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
 
 
-SILENT: Final = 30.0
+QUEUE_STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
+"""The states of which `QueueCounts` has numbers."""
+SILENT_SECONDS: Final = 30.0
 """Seconds without a report after which a worker counts as silent. Workers report every 10 seconds."""
-GONE: Final = 120.0
+GONE_SECONDS: Final = 120.0
 """Seconds without a report after which a worker counts as gone. The core drops it after 600."""
 
 
@@ -58,7 +59,7 @@ class Page(msgspec.Struct, Generic[T]):
     cursor: str
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class DurationStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Durations in seconds. `histogram` has 148 counts: 0 to 59 s, 1 to 59 minutes, 1 to 23 hours, 1 to 6 days."""
 
     count: int
@@ -74,8 +75,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     failed: int
     failures: int
-    wait: Series
-    run: Series
+    wait: DurationStatistics
+    run: DurationStatistics
 
 
 class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,13 +84,13 @@ class WorkerLife(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     age: float
-    queues: list[str] | dict[str, Any]
+    queues: LuaList[str]
 
     @property
     def state(self) -> str:
         """Either `alive`; `silent` (blocked, stopped, or cut off from the server); or `gone` (soon removed from the
         list)."""
-        return "alive" if self.age < SILENT else "silent" if self.age < GONE else "gone"
+        return "alive" if self.age < SILENT_SECONDS else "silent" if self.age < GONE_SECONDS else "gone"
 
 
 class JidPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +107,7 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a complete job, and its latest progress: a number and a message, reported at the time `at`."""
 
     jid: str
@@ -131,21 +132,6 @@ class Tracked:
 
     jobs: list[Job]
     expired: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """A job for `put_many`: the arguments of `put`."""
-
-    klass: Any
-    data: Any = None
-    jid: str | None = None
-    delay: float = 0
-    priority: float | None = None
-    tags: list[str] | tuple[str, ...] | None = None
-    retries: int | None = None
-    depends: Any = None
-    outcome: Mapping[str, Any] | None = None
 
 
 JobStates: TypeAlias = list[tuple[str, str | None]]
@@ -228,17 +214,14 @@ class GroupRecord(msgspec.Struct):
 
 def group_of(reply: bytes) -> Group:
     """Return the group in a reply of `group.get`. Raises `UnreadableReply`."""
-    return group_of_record(read(reply, _GROUP))
+    return group_of_record(read(reply, GroupRecord))
 
 
 def group_of_record(record: GroupRecord) -> Group:
-    values = {name: getattr(record, name) for name in ("name", "state", *_COUNTS, "incomplete")}
+    names = ("name", "state", "total", "done", "failed", "skipped", "canceled", "left", "incomplete")
+    values = {name: getattr(record, name) for name in names}
     reason = record.reason if isinstance(record.reason, str) else None
     return Group(id=record.group, reason=reason, created_at=record.at, ended_at=record.ended or None, **values)
-
-
-_COUNTS: Final = ("total", "done", "failed", "skipped", "canceled", "left")
-_GROUP: Final = reader(GroupRecord)
 
 
 class JobRecord(msgspec.Struct, kw_only=True):
@@ -254,11 +237,11 @@ class JobRecord(msgspec.Struct, kw_only=True):
     remaining: int | float
     expires: float
     data: str
-    tags: list[Any] | dict[str, Any]
-    history: list[Any] | dict[str, Any] = []
+    tags: LuaList[object]
+    history: LuaList[dict[str, Any]] = []
     failure: Any = None
-    dependents: list[str] | dict[str, Any] = {}
-    dependencies: list[str] | dict[str, Any] = {}
+    dependents: LuaList[str] = {}
+    dependencies: LuaList[str] = {}
     tracked: bool = False
     spawned_from_jid: str | bool = False
     txid: str | None = None
@@ -276,5 +259,5 @@ class RecurringRecord(msgspec.Struct, kw_only=True):
     retries: int | float
     count: int
     data: str
-    tags: list[Any] | dict[str, Any]
+    tags: LuaList[object]
     backlog: int | float

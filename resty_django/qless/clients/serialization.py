@@ -10,8 +10,10 @@ import codecs
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import GenericAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from django.db.models import Model, QuerySet
@@ -20,6 +22,10 @@ from django.utils.functional import Promise
 from ..errors import InvalidArgument, UnreadableReply
 
 T = TypeVar("T")
+LuaList: TypeAlias = list[T] | dict[str, T]
+"""A list in a reply: Lua writes an empty one as `{}`."""
+SURROGATE_HANDLER: Final = "resty_django.qless"
+"""Name of the codec error handler that turns surrogate escapes into their bytes, and other surrogates into U+FFFD."""
 _NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -42,7 +48,7 @@ def read_latency(reply: bytes | None) -> float | None:
     return None if reply is None else float(reply)
 
 
-def encode(value: Any, what: str = "data") -> bytes:
+def encode(value: object, what: str = "data") -> bytes:
     """Return the JSON of a job's data or result; `what` names it in messages.
 
     Besides JSON types, it accepts dates, times and `timedelta` (as ISO 8601), `UUID`, `Decimal` and lazy strings (as
@@ -62,7 +68,7 @@ def encode(value: Any, what: str = "data") -> bytes:
         raise InvalidArgument(f"Job {what} must be JSON: {error}.") from None
 
 
-def ordered(value: Any) -> Any:
+def ordered(value: object) -> object:
     """Return a value whose sets are lists in the order of their JSON: a set's own order differs between processes."""
     if isinstance(value, (set, frozenset)):
         return sorted(map(ordered, value), key=encode)
@@ -71,7 +77,7 @@ def ordered(value: Any) -> Any:
     return {key: ordered(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: object) -> bool:
     """Return whether a value contains neither NaN nor infinity. Values that are not JSON for other reasons count as
     finite."""
     try:
@@ -91,46 +97,55 @@ def decode(data: str) -> Any:
             raise UnreadableReply(f"The data of the job is not JSON: {error}.") from None
 
 
-def reader(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return a decoder for `read`. Create one for each kind of reply."""
-    return msgspec.json.Decoder(kind)
+_decoder: Final[Callable[[object], msgspec.json.Decoder[Any]]] = cache(msgspec.json.Decoder)
 
 
-def read(reply: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode a JSON reply of the core. Raises `UnreadableReply`."""
+def read(reply: bytes, kind: type[T]) -> T:
+    """Decode a JSON reply of the core into a value of this type. Raises `UnreadableReply`."""
+    value: T = _read(reply, kind)
+    return value
+
+
+def read_list(reply: bytes, kind: type[T]) -> list[T]:
+    """Do the same for a list of values of this type."""
+    values: list[T] = [] if reply == b"{}" else _read(reply, GenericAlias(list, (kind,)))
+    return values
+
+
+def _read(reply: bytes, kind: object) -> Any:
     try:
-        return decoder.decode(reply)
+        return _decoder(kind).decode(reply)
     except _NOT_JSON:
         try:
-            value: T = msgspec.convert(json.loads(text(reply)), decoder.type)
-            return value
+            return msgspec.convert(json.loads(text(reply)), kind)
         except (ValueError, RecursionError) as error:
             raise UnreadableReply(f"The reply of the core cannot be read: {error}.") from None
 
 
-def as_list(value: Any) -> list[Any]:
-    """Return a list from a reply; the core writes an empty list as `{}`."""
+def as_list(value: LuaList[T]) -> list[T]:
+    """Return the list in a field of a reply."""
     return value if isinstance(value, list) else []
 
 
 def as_bytes(value: Any) -> Any:
     """Return a string as the bytes to send, anything else unchanged. Never raises."""
-    return str.encode(value, "utf-8", _REPLACE) if isinstance(value, str) else value
+    return str.encode(value, "utf-8", SURROGATE_HANDLER) if isinstance(value, str) else value
 
 
 def readable(value: str, most: int | None = None) -> str:
     """Return an untrusted string for display: at most `most` characters, each lone surrogate replaced."""
-    return _SURROGATE.sub("\ufffd", str.__str__(value)[:most])
+    return re.sub("[\ud800-\udfff]", "\ufffd", str.__str__(value)[:most])
 
 
-def _replace(error: UnicodeError) -> tuple[bytes, int]:
+def _replace_surrogates(error: UnicodeError) -> tuple[bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     codes = map(ord, error.object[error.start : error.end])
-    return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else _UNKNOWN for code in codes), error.end
+    unknown = "\ufffd".encode()
+    return b"".join(bytes((code - 0xDC00,)) if 0xDC80 <= code <= 0xDCFF else unknown for code in codes), error.end
 
 
-def _encode_other(value: Any) -> Any:
+def _encode_other(value: object) -> str | float:
     """Encode the types that msgspec does not know."""
     if isinstance(value, Promise):
         return str(value)
@@ -149,7 +164,7 @@ def _encode_other(value: Any) -> Any:
     raise TypeError(f"it contains a {kind}, which JSON cannot represent. {advice}")
 
 
-def _not_finite(value: Any) -> str:
+def _not_finite(value: object) -> str:
     """Return the path to a number that is not finite, or an empty string."""
     if isinstance(value, float) and not math.isfinite(value):
         return " itself" if value else ""
@@ -160,10 +175,6 @@ def _not_finite(value: Any) -> str:
     return ""
 
 
-_REPLACE: Final = "resty_django.qless"
-"""The error handler's name: surrogate escapes become their bytes, other surrogates U+FFFD."""
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_UNKNOWN: Final = "\ufffd".encode()
-codecs.register_error(_REPLACE, _replace)
+codecs.register_error(SURROGATE_HANDLER, _replace_surrogates)
 
 _encoder: Final = msgspec.json.Encoder(enc_hook=_encode_other)

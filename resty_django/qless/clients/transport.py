@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
-import msgspec
 from django.core.exceptions import ImproperlyConfigured
 
 from resty_django import extras, sansio
@@ -33,7 +32,7 @@ from .replies import Page
 from .serialization import as_bytes, read
 
 if TYPE_CHECKING:
-    from resty_django.redis import Origin, Script
+    from resty_django.redis import LuaScript, Origin
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,9 +43,6 @@ Request: TypeAlias = tuple[Any, ...]
 
 Steps: TypeAlias = Generator[Any, Any, R]
 """Yields requests, lists of requests (whose replies may be errors), `RedisCommand`s, and functions to be called."""
-
-OTHER_NODE: Final = ("non local key", "undeclared keys were accessed during rehashing")
-"""Texts in the error that a server returns for a script whose keys are, or may be, on another node of the cluster."""
 
 
 class RedisCommand(tuple[Any, ...]):
@@ -72,7 +68,7 @@ def is_refusal(reply: object) -> bool:
 
 
 @contextlib.contextmanager
-def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iterator[None]:
+def skipping_refusals(caller_log: logging.Logger, text: str, *args: object) -> Iterator[None]:
     """Log an error in the block, so that a loop continues with the next item. `text`, `args`: what could not be done.
 
     Raises errors that the next item would get as well, such as `StoreDown`.
@@ -85,11 +81,11 @@ def skipping_refusals(caller_log: logging.Logger, text: str, *args: Any) -> Iter
         caller_log.warning("%s: %s: %s", text % args, type(error).__name__, error)
 
 
-def pages(decoder: msgspec.json.Decoder[Page[T]], kind: str, *args: Any) -> Steps[list[T]]:
+def pages(kind: type[Page[T]], command: str, *args: object) -> Steps[list[T]]:
     """Return the contents of all pages of a list of the core."""
     contents, cursor = [], "0"
     while cursor:
-        page = read((yield "page", kind, cursor, *args), decoder)
+        page = read((yield "page", command, cursor, *args), kind)
         contents.append(page.items)
         cursor = page.cursor
     return contents
@@ -110,17 +106,17 @@ class ScriptClient:
         self, redis: Origin, async_redis: Origin | None, prefix: str, clock: Callable[[], float] = time.time
     ) -> None:
         extras.require(CLAUSE, "redis")
-        from resty_django.redis import Source, keys
+        from resty_django.redis import ClientSource, keys
 
         self.prefix: Final = prefix
         self.clock: Final = clock
-        self.source: Final = Source(redis, async_redis)
+        self.source: Final = ClientSource(redis, async_redis)
         self._script: Final = _script(prefix)
         self._keys: Final = (prefix,) if re.search("{.+}", prefix) else ()
         self._command: Final = keys.command
         self._acommand: Final = keys.acommand
 
-    def call(self, command: str, *args: Any) -> Any:
+    def call(self, command: str, *args: object) -> Any:
         """Call one command of the core with the current time; return the server's reply, with strings as bytes.
 
         Raises `QlessError`, and `StoreDown` and `StoreError` from `resty_django.redis`.
@@ -133,7 +129,7 @@ class ScriptClient:
         except StoreError as error:
             raise self._translated(error) from error.__cause__
 
-    async def acall(self, command: str, *args: Any) -> Any:
+    async def acall(self, command: str, *args: object) -> Any:
         """Do the same for asyncio."""
         try:
             return await self._script.run(self.source.asynchronous(), self._keys, self._arguments((command, *args)))
@@ -228,7 +224,8 @@ class ScriptClient:
             return error_of(message)
         if type(error.__cause__).__name__ == "DataError":  # what redis-py cannot send
             return InvalidArgument(str(error))
-        if not any(text in str(error) for text in OTHER_NODE):
+        # what a server returns for a script whose keys are, or may be, on another node of the cluster
+        if not re.search("non local key|undeclared keys were accessed during rehashing", str(error)):
             return error
         if self._keys:
             return StoreError("The slot of the jobs is moving to another node of the cluster. Repeat the call.")
@@ -253,22 +250,21 @@ def sync_and_async(
 ) -> tuple[Callable[Concatenate[S, P], R], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:
     """Return a method and its asyncio counterpart, made from a generator method `_name`."""
 
-    @functools.wraps(steps)
-    def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return sansio.run(steps(self, *args, **kwargs), self.client.perform)
 
-    @functools.wraps(steps)
-    async def acall(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def acall(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await sansio.arun(steps(self, *args, **kwargs), self.client.aperform)
 
     for method, prefix in ((call, ""), (acall, "a")):
+        functools.update_wrapper(method, steps)
         method.__name__ = prefix + steps.__name__.removeprefix("_")
         method.__qualname__ = f"{steps.__qualname__.rpartition('.')[0]}.{method.__name__}"
-    return call, acall  # type: ignore[return-value]
+    return call, acall
 
 
 @functools.cache
-def _script(prefix: str) -> Script:
-    from resty_django.redis import Script
+def _script(prefix: str) -> LuaScript:
+    from resty_django.redis import LuaScript
 
-    return Script(source(prefix))
+    return LuaScript(source(prefix))

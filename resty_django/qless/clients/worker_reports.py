@@ -10,22 +10,15 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from .serialization import as_list, read, reader
+from .serialization import LuaList, as_list, read_list
 
 QUIET, RESUME, STOP, SCALE, STACKS = "quiet", "resume", "stop", "scale", "stacks"
-ACTIONS: Final = (QUIET, RESUME, STOP, SCALE, STACKS)
 WORKERS_PER_CALL: Final = 100
 """Maximum number of workers whose reports one call returns."""
-LONGEST_REQUEST: Final = 1000
-"""Maximum bytes of a request that a worker reads."""
 MAX_SLOTS: Final = 10_000
 
-LATE_AFTER: Final = 60.0
-"""Seconds for which a job must have run before it counts as late."""
-LATE_FACTOR: Final = 10.0
-"""A job is late if it has run this many times as long as jobs of its class usually do."""
-LATE_WITHOUT_HISTORY: Final = 3600.0
-"""Seconds after which a job is late whose class has not been completed before."""
+LATE_AFTER_SECONDS: Final = 60.0
+"""Minimum run time of a late job."""
 
 
 class ReportedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,29 +115,26 @@ class _Entry(msgspec.Struct):
     name: str
     age: float
     report: str
-    requests: list[str] | dict[str, str]
+    requests: LuaList[str]
 
 
-_ENTRIES: Final = reader(list[_Entry] | dict[str, int])  # type: ignore[arg-type]
-_REPORT: Final = msgspec.json.Decoder(_Report)
-_REQUEST: Final = msgspec.json.Decoder(WorkerRequest)
-_STACKS: Final = msgspec.json.Decoder(WorkerStacks)
 _Kind = TypeVar("_Kind")
 _Text: TypeAlias = bytes | str
 
 
 def is_late(seconds: float, usual: float | None) -> bool:
-    """Return whether a job that runs for `seconds` is late, if jobs of its class usually take `usual` seconds."""
-    if usual is None:
-        return seconds >= LATE_WITHOUT_HISTORY
-    return seconds >= LATE_AFTER and seconds >= LATE_FACTOR * usual
+    """Return whether a job that runs for `seconds` is late: at least a minute, and 10 times as long as usual.
+
+    `usual`: seconds that jobs of its class take; None if none of them has been completed: it is late after an hour.
+    """
+    return seconds >= (3600.0 if usual is None else max(LATE_AFTER_SECONDS, 10 * usual))
 
 
 def reports_of(reply: bytes) -> list[WorkerReport]:
     """Return the reports in a reply of `worker.reports`, without those that are not as expected."""
     reports = []
-    for entry in as_list(read(reply, _ENTRIES)):
-        report = _decoded(entry.report, _REPORT)
+    for entry in read_list(reply, _Entry):
+        report = _decoded(entry.report, _Report)
         if report is not None:
             requests = [request for text in as_list(entry.requests) if (request := request_of(text)) is not None]
             fields = {name: getattr(report, name) for name in _Report.__struct_fields__}
@@ -154,10 +144,10 @@ def reports_of(reply: bytes) -> list[WorkerReport]:
 
 def request_of(text: _Text) -> WorkerRequest | None:
     """Return a request; None if it is not one that a worker may follow."""
-    if len(text) > LONGEST_REQUEST:
+    if len(text) > 1000:
         return None
-    request = _decoded(text, _REQUEST)
-    if request is None or request.action not in ACTIONS:
+    request = _decoded(text, WorkerRequest)
+    if request is None or request.action not in (QUIET, RESUME, STOP, SCALE, STACKS):
         return None
     if request.action == SCALE and (request.slots is None or not 1 <= request.slots <= MAX_SLOTS):
         return None
@@ -166,15 +156,15 @@ def request_of(text: _Text) -> WorkerRequest | None:
 
 def stacks_of(reply: bytes | None) -> WorkerStacks | None:
     """Return the stacks in a reply of `worker.stacks`; None if there are none, or not as expected."""
-    return None if reply is None else _decoded(reply, _STACKS)
+    return None if reply is None else _decoded(reply, WorkerStacks)
 
 
 def encode_report(fields: dict[str, object]) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def _decoded(text: _Text, decoder: msgspec.json.Decoder[_Kind]) -> _Kind | None:
+def _decoded(text: _Text, kind: type[_Kind]) -> _Kind | None:
     try:
-        return decoder.decode(text)
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None

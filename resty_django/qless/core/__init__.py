@@ -14,20 +14,8 @@ from pathlib import Path
 from typing import Final
 
 SCRIPT_FILES: Final = (
-    *(
-        "prologue",
-        "common",
-        "history",
-        "figures",
-        "later",
-        "helpers_lazy",
-        "outcomes",
-        "put",
-        "statistics",
-        "complete",
-        "fail",
-    ),
-    *("job_json", "pop", "transfer_lock", "cancel", "jobs", "track", "failures", "queues", "workers", "alive"),
+    *("prologue", "common", "history", "figures", "later", "helpers_lazy", "outcomes", "put", "statistics", "complete"),
+    *("fail", "job_json", "pop", "transfer_lock", "cancel", "jobs", "track", "failures", "queues", "workers", "alive"),
     *("reports", "recur", "groups", "index", "epilogue"),
 )
 """The Lua files in order. The most frequent commands come first: a call creates the functions of all files up to its
@@ -37,7 +25,6 @@ PREFIX: Final = "ql:"
 """The default prefix of all keys, which other qless clients expect."""
 
 _FIRST_LINE: Final = f"local prefix = '{PREFIX}'\n"
-_FOLDER: Final = Path(__file__).parent
 
 
 @cache
@@ -50,7 +37,8 @@ def source(prefix: str = PREFIX) -> str:
     """
     if not re.fullmatch(r"[\w.:{}-]+", prefix, re.ASCII):
         raise ValueError(f"Invalid prefix {prefix!r}. Use only letters, digits and _.:{{}}- in it.")
-    text = "\n".join((_FOLDER / f"{name}.lua").read_text() for name in SCRIPT_FILES)
+    folder = Path(__file__).parent
+    text = "\n".join((folder / f"{name}.lua").read_text() for name in SCRIPT_FILES)
     if not text.startswith(_FIRST_LINE):
         raise AssertionError(f"prologue.lua does not begin with {_FIRST_LINE!r}.")
     return f"local prefix = '{prefix}'\n" + text.removeprefix(_FIRST_LINE)

@@ -6,7 +6,7 @@
 -- of a bucket on, further combinations of queue and class count under the queue and an empty class, as do names that are
 -- longer than 300 bytes together; from 2000 fields on, under two empty names. A bucket that has ended is packed: it has one
 -- field c\n<queue>\n<class> for each queue and class, with counts such as `r5=3 f=1`, and fields of late events next to
--- them. So few fields are read, of all names or of one.
+-- them. This keeps the number of fields low that a read for all names or for one returns.
 --
 -- A call writes to the bucket of its minute alone, with one HINCRBY for each field. The first call of a minute adds at most two buckets
 -- that have ended to the bucket of their hour or day. `b:open` is a sorted set of the buckets that are not added yet, by

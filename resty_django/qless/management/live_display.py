@@ -8,43 +8,38 @@ import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any
 
 from resty_django.redis.errors import StoreError
 from resty_django.text import one_line
 
 from ..clients.default import client
+from ..clients.replies import QUEUE_STATES, QueueCounts
 from ..errors import QlessError
-from ..worker.running_job import BY_ITSELF, COMPLETED, FAILED, LOST, RETRIED, RETURNED
 
 if TYPE_CHECKING:
     from .supervisor import Supervisor
 
-CLEAR: Final = "\x1b[H\x1b[2J"
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
-RATE_SPAN: Final = 10.0
-"""Seconds over which rates are averaged."""
-LONGEST: Final = 200
-"""Maximum characters of a name or a message."""
-COUNTS_INTERVAL: Final = 1.0
-"""Seconds between two requests for the queue lengths."""
-COLUMNS: Final = ("waiting", "running", "stalled", "scheduled", "depends", "recurring")
 
 
 class LiveDisplay:
-    """Writes one screen each time it is called with the supervisor."""
+    """Writes one screen each time it is called with the supervisor.
+
+    Rates are averages of 10 seconds; the queue lengths are read once a second.
+    """
 
     def __init__(self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._clock = clock
         self._history: deque[tuple[float, Counter[str]]] = deque()
-        self._queues: list[Any] = []
+        self._queues: list[QueueCounts] = []
         self._problem = ""
         self._counted_at = float("-inf")
 
     def __call__(self, supervisor: Supervisor) -> None:
         now = self._clock()
-        if now - self._counted_at >= COUNTS_INTERVAL:
+        if now - self._counted_at >= 1:
             self._counted_at = now
             try:
                 names = set(supervisor.options.queues)
@@ -57,26 +52,27 @@ class LiveDisplay:
         for snapshot in snapshots:
             totals.update(snapshot["counts"])
         self._history.append((now, totals))
-        while now - self._history[0][0] > RATE_SPAN and len(self._history) > 2:
+        while now - self._history[0][0] > 10 and len(self._history) > 2:
             self._history.popleft()
         size = shutil.get_terminal_size()
         lines = self._lines(supervisor, snapshots, totals)
         screen = [_cut(line, size.columns) for line in lines][: max(1, size.lines - 1)]
-        self._write(CLEAR + "\r\n".join(screen) + "\r\n")
+        clear = "\x1b[H\x1b[2J"
+        self._write(clear + "\r\n".join(screen) + "\r\n")
 
     def _lines(self, supervisor: Supervisor, snapshots: list[dict[str, Any]], totals: Counter[str]) -> Iterable[str]:
         state = "stops" if supervisor.stopping else "paused" if supervisor.paused else "runs"
         yield f"{BOLD}{supervisor.options.name}{PLAIN}  pid {os.getpid()}  {state}  {len(snapshots)} processes"
         started_at, first_totals = self._history[0]
         span = max(self._clock() - started_at, 0.001)
-        kinds = (COMPLETED, BY_ITSELF, RETRIED, FAILED, LOST, RETURNED)
+        kinds = ("completed", "by itself", "retried", "failed", "lost", "returned")
         yield "  ".join(f"{kind} {totals[kind]} ({(totals[kind] - first_totals[kind]) / span:.1f}/s)" for kind in kinds)
         if self._problem:
             yield printable(self._problem)
         yield ""
-        yield f"{BOLD}{'queue':<24}" + "".join(f"{column:>11}" for column in COLUMNS) + PLAIN
+        yield f"{BOLD}{'queue':<24}" + "".join(f"{state:>11}" for state in QUEUE_STATES) + PLAIN
         for queue in self._queues:
-            counts = "".join(f"{getattr(queue, column):>11}" for column in COLUMNS)
+            counts = "".join(f"{getattr(queue, state):>11}" for state in QUEUE_STATES)
             yield f"{printable(queue.name):<24.24}{counts}{'  paused' if queue.paused else ''}"
         yield ""
         yield f"{BOLD}{'running':<34}{'seconds':>9}  {'queue':<16} class{PLAIN}"
@@ -105,8 +101,8 @@ class Terminal:
 
 
 def printable(text: str) -> str:
-    """Return the text with control characters escaped: job names are untrusted."""
-    return one_line(text, LONGEST)
+    """Return at most 200 characters with control characters escaped: names and messages are untrusted."""
+    return one_line(text, 200)
 
 
 def _cut(line: str, width: int) -> str:

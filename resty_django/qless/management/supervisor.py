@@ -18,25 +18,21 @@ from django.db import connections
 from resty_django.processes.supervisor import Child, ProcessPool
 from resty_django.text import logger
 
-from ..worker.exit_codes import CONFIG, DIED, GAVE_BACK, OK, OUT_OF_MEMORY, RENEWED, STOPPED, TIMED_OUT
 from ..worker.heartbeat import StandIn
-from ..worker.loop import ABORT_TIMEOUT, MAX_JOBS_PER_POP
-from ..worker.options import Options
-from .worker_process import NOW, PAUSE, QUIT, RESUME, STOP, serve
+from ..worker.loop import ABORT_SECONDS, MAX_JOBS_PER_POP, ExitCode
+from ..worker.options import WorkerOptions
+from .worker_process import ParentCommand, serve
 
 log = logger("resty_django.qless.worker")
 
-TICK: Final = 0.5
-MAX_DEAD: Final = 100
-"""Maximum number of dead processes whose names are remembered, for the next processes to deregister."""
-KILL_AFTER: Final = ABORT_TIMEOUT + 5.0
-"""Seconds after the grace period until a process is killed."""
+KILL_AFTER_SECONDS: Final = ABORT_SECONDS + 5.0
+"""Time after the grace period until a process is killed."""
 
 
 class Supervisor:
     """Runs the worker processes. `display`, if any, is called twice a second with this object, for `--live`."""
 
-    def __init__(self, options: Options, display: Callable[[Supervisor], None] | None = None) -> None:
+    def __init__(self, options: WorkerOptions, display: Callable[[Supervisor], None] | None = None) -> None:
         self.options = options
         self.paused = False
         self.stopping = False
@@ -45,10 +41,11 @@ class Supervisor:
         self.ended_counts: Counter[str] = Counter()
         """The counts of ended processes."""
         self._display = display
-        self._code = OK
+        self._code: int = ExitCode.OK
         self._kill_at: dict[int, float] = {}
         """When to kill each process, by pid."""
-        self._dead: deque[int] = deque(maxlen=MAX_DEAD)
+        self._dead: deque[int] = deque(maxlen=100)
+        """Processes that have died, for the next ones to deregister."""
         self._kept: dict[int, dict[str, Any]] = {}
         """By index: the state that an operator gave a process, and in which its successor starts."""
         self._stopped: set[int] = set()
@@ -65,7 +62,7 @@ class Supervisor:
         connections.close_all()
         caches.close_all()
         watched = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
-        self._children.run(*watched, on_signal=self._handle_signal, on_tick=self._on_tick, tick=TICK)
+        self._children.run(*watched, on_signal=self._handle_signal, on_tick=self._on_tick, tick=0.5)
         return self._code
 
     def _on_tick(self) -> None:
@@ -79,27 +76,27 @@ class Supervisor:
             self._display(self)
 
     def _handle_signal(self, number: int) -> None:
-        tell = self._children.send
+        send = self._children.send
         if number in (signal.SIGTERM, signal.SIGINT):
             grace = 0.0 if self.stopping else self.options.grace
-            tell(NOW if self.stopping else STOP)
+            send(ParentCommand.NOW if self.stopping else ParentCommand.STOP)
             self._stop(grace)
         elif number == signal.SIGQUIT:
-            tell(QUIT)
+            send(ParentCommand.QUIT)
             self._stop(None)
         elif number == signal.SIGUSR1:
-            tell(NOW)
-            self._kill_in(KILL_AFTER)
+            send(ParentCommand.NOW)
+            self._kill_in(KILL_AFTER_SECONDS)
         elif number in (signal.SIGUSR2, signal.SIGCONT):
             self.paused = number == signal.SIGUSR2
             for kept in self._kept.values():
                 kept["paused"] = self.paused
-            tell(PAUSE if self.paused else RESUME)
+            send(ParentCommand.PAUSE if self.paused else ParentCommand.RESUME)
 
     def _stop(self, grace: float | None) -> None:
         self.stopping = self._children.stopping = True
         if grace is not None:
-            self._kill_in(grace + KILL_AFTER)
+            self._kill_in(grace + KILL_AFTER_SECONDS)
 
     def _kill_in(self, seconds: float) -> None:
         """Kill the current processes if they have not ended in `seconds`."""
@@ -130,28 +127,28 @@ class Supervisor:
         self._kill_at.pop(child.pid, None)
         if child.index in self._stand_ins:
             self._stand_ins[child.index].worker_ended()
-        if code != OK:
+        if code != ExitCode.OK:
             self._dead.append(child.pid)
-        if code == CONFIG:  # another process would stop for the same reason
-            self._code = CONFIG
+        if code == ExitCode.CONFIG:  # another process would stop for the same reason
+            self._code = ExitCode.CONFIG
             if not self.stopping:
-                self._children.send(STOP)
+                self._children.send(ParentCommand.STOP)
                 self._stop(self.options.grace)
             return None
         if self.stopping:
-            if code in (OK, GAVE_BACK):
+            if code in (ExitCode.OK, ExitCode.GAVE_BACK):
                 self._code = max(self._code, code)
-            elif code not in (OUT_OF_MEMORY, TIMED_OUT, STOPPED):
+            elif code not in (ExitCode.OUT_OF_MEMORY, ExitCode.TIMED_OUT, ExitCode.STOPPED):
                 log.error("worker process %d ended with exit code %d", child.pid, code)
-                self._code = self._code or DIED
+                self._code = self._code or ExitCode.DIED
             return None
-        if code == STOPPED:
+        if code == ExitCode.STOPPED:
             log.warning("worker process %d was stopped by an operator and is not replaced", child.pid)
             self._stopped.add(child.index)
             if len(self._stopped) == self.options.processes:
                 self._stop(None)
             return math.inf
-        if code in RENEWED:
+        if code in (ExitCode.OK, ExitCode.GAVE_BACK, ExitCode.OUT_OF_MEMORY, ExitCode.TIMED_OUT):
             log.info("worker process %d ended with exit code %d; starting another one", child.pid, code)
             return 0.0
         return None

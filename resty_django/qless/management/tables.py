@@ -1,4 +1,4 @@
-"""Tables for the terminal."""
+"""Tables and exit codes of the commands."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from django.core.management.base import BaseCommand
 
 from resty_django.text import one_line
 
-LONGEST: Final = 60
-"""Maximum characters of a name that another program wrote."""
+EXIT_DOWN: Final = 2
+"""The exit code of a command if a server does not answer."""
 
 
 def named(name: str) -> str:
-    """Return a name on one line, with control characters escaped."""
-    return one_line(name.replace("\n", " "), LONGEST)
+    """Return at most 60 characters of a name on one line, with control characters escaped."""
+    return one_line(name.replace("\n", " "), 60)
 
 
 def write(command: BaseCommand, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

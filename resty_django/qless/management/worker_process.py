@@ -8,9 +8,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 from django.core.cache import caches
 from django.db import connections
@@ -26,29 +27,36 @@ from ..job_classes import discover
 from ..search.index import Indexer
 from ..tasks.schedule import Scheduler
 from ..worker.executor import Pool
-from ..worker.exit_codes import CONFIG, DIED
 from ..worker.forks import terminate_forks_at_end
 from ..worker.heartbeat import StandIn
-from ..worker.listener import Listener
-from ..worker.loop import WorkerLoop
-from ..worker.options import Options
+from ..worker.listener import JobListener
+from ..worker.loop import ExitCode, WorkerLoop
+from ..worker.options import WorkerOptions
 from ..worker.processes.child import JobProcess, start_events
 from ..worker.processes.fork_server import ForkServer
-from ..worker.processes.pool import ProcessPool
+from ..worker.processes.pool import JobProcessPool
 from ..worker.processes.slot_memory import make_memory
 from ..worker.reports.liveness import LivenessReporter
 from ..worker.reports.remote_control import RemoteControl
 
 log = logger("resty_django.qless.worker")
 
-STOP, QUIT, NOW, PAUSE, RESUME = b"S", b"Q", b"N", b"P", b"R"
-"""Commands from the parent: stop within the grace period, stop after the jobs, stop now, pause, resume."""
-REPORT_INTERVAL: Final = 0.5
-"""Seconds between two reports to the parent."""
+
+class ParentCommand(bytes, Enum):
+    """A command from the parent: one byte in the pipe."""
+
+    STOP = b"S"
+    """Stop within the grace period."""
+    QUIT = b"Q"
+    """Stop after the running jobs."""
+    NOW = b"N"
+    """Stop now."""
+    PAUSE = b"P"
+    RESUME = b"R"
 
 
 def serve(
-    options: Options,
+    options: WorkerOptions,
     commands: int,
     reports: int,
     *,
@@ -70,7 +78,7 @@ def serve(
     client = default_client()
     client.worker_name = f"{options.name}-{os.getpid()}"
     if any(isinstance(error, DuplicateTask) for error in discover().values()):  # which it has logged
-        return CONFIG
+        return ExitCode.CONFIG
     make_pool = start_processes(client.worker_name, options) if options.pool == "processes" else None
     terminate_forks_at_end()  # after starting the processes that are stopped separately
     loop, listener = build(client, options, make_pool)
@@ -110,7 +118,7 @@ def serve(
         log.info("worker %s has ended: %s", loop.name, dict(loop.in_flight.counts))
 
 
-def start_processes(worker: str, options: Options) -> Callable[[Any], ProcessPool]:
+def start_processes(worker: str, options: WorkerOptions) -> Callable[[Any], JobProcessPool]:
     """Start the process that forks the processes of jobs, and return the factory of their pool.
 
     Call it before this process has threads.
@@ -120,7 +128,7 @@ def start_processes(worker: str, options: Options) -> Callable[[Any], ProcessPoo
     memory = make_memory(options.max_slots)
     fork_server = ForkServer(lambda slot, connection, dump: JobProcess(worker, memory, slot, connection, dump).serve())
     return partial(
-        ProcessPool,
+        JobProcessPool,
         fork_server=fork_server,
         memory=memory,
         slots=options.max_slots,
@@ -129,15 +137,15 @@ def start_processes(worker: str, options: Options) -> Callable[[Any], ProcessPoo
 
 
 def build(
-    client: Client, options: Options, make_pool: Callable[[Any], Pool] | None = None
-) -> tuple[WorkerLoop, Listener]:
+    client: Client, options: WorkerOptions, make_pool: Callable[[Any], Pool] | None = None
+) -> tuple[WorkerLoop, JobListener]:
     """Return a worker with the client's name, and the listener that notifies it. `make_pool`: None for the default."""
     default_pool, lock_lost_handler = _pool(options)
     loop = WorkerLoop(client, client.worker_name, options, options.make_reserver(), make_pool or default_pool)
     inbox = loop.inbox
-    if isinstance(loop.pool, ProcessPool):
-        loop.pool.listen(lambda: inbox.put(partial(loop.stop, 0.0, DIED)))
-    listener = Listener(
+    if isinstance(loop.pool, JobProcessPool):
+        loop.pool.listen(lambda: inbox.put(partial(loop.stop, 0.0, ExitCode.DIED)))
+    listener = JobListener(
         client,
         options.queues,
         loop.name,
@@ -149,7 +157,7 @@ def build(
     return loop, listener
 
 
-def _pool(options: Options) -> tuple[Callable[[Any], Pool], Callable[[WorkerLoop], Callable[[str], None]]]:
+def _pool(options: WorkerOptions) -> tuple[Callable[[Any], Pool], Callable[[WorkerLoop], Callable[[str], None]]]:
     """Return the factories of the pool and of the function that is called when the server reports a lost lock."""
     if options.via == "celery":
         from ..integrations.celery import make_dispatcher
@@ -158,26 +166,26 @@ def _pool(options: Options) -> tuple[Callable[[Any], Pool], Callable[[WorkerLoop
     return Pool, lambda loop: lambda jid: loop.inbox.put(partial(loop.in_flight.verify_lease, jid))
 
 
-def _actions(loop: WorkerLoop, options: Options) -> dict[bytes, Callable[[], object]]:
+def _actions(loop: WorkerLoop, options: WorkerOptions) -> dict[ParentCommand, Callable[[], object]]:
     return {
-        STOP: partial(loop.stop, options.grace),
-        QUIT: partial(loop.stop, None),
-        NOW: partial(loop.stop, 0.0),
-        PAUSE: partial(loop.pause, True),
-        RESUME: partial(loop.pause, False),
+        ParentCommand.STOP: partial(loop.stop, options.grace),
+        ParentCommand.QUIT: partial(loop.stop, None),
+        ParentCommand.NOW: partial(loop.stop, 0.0),
+        ParentCommand.PAUSE: partial(loop.pause, True),
+        ParentCommand.RESUME: partial(loop.pause, False),
     }
 
 
-def _handle_signals(loop: WorkerLoop, actions: dict[bytes, Callable[[], object]]) -> None:
+def _handle_signals(loop: WorkerLoop, actions: dict[ParentCommand, Callable[[], object]]) -> None:
     """Handle signals sent to this process or its group. Ctrl-C also reaches the parent, which passes it on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, action in (
-        (signal.SIGTERM, actions[STOP]),
-        (signal.SIGQUIT, actions[QUIT]),
-        (signal.SIGUSR1, actions[NOW]),
-        (signal.SIGUSR2, actions[PAUSE]),
-        (signal.SIGCONT, actions[RESUME]),
+        (signal.SIGTERM, actions[ParentCommand.STOP]),
+        (signal.SIGQUIT, actions[ParentCommand.QUIT]),
+        (signal.SIGUSR1, actions[ParentCommand.NOW]),
+        (signal.SIGUSR2, actions[ParentCommand.PAUSE]),
+        (signal.SIGCONT, actions[ParentCommand.RESUME]),
     ):
 
         def handler(number: int, frame: FrameType | None, action: Callable[[], object] = action) -> None:
@@ -186,16 +194,16 @@ def _handle_signals(loop: WorkerLoop, actions: dict[bytes, Callable[[], object]]
         signal.signal(number, handler)
 
 
-def _read_commands(commands: int, loop: WorkerLoop, actions: dict[bytes, Callable[[], object]]) -> None:
+def _read_commands(commands: int, loop: WorkerLoop, actions: dict[ParentCommand, Callable[[], object]]) -> None:
     while command := os.read(commands, 1):
-        loop.inbox.put(actions[command])
+        loop.inbox.put(actions[ParentCommand(command)])
     log.warning("the parent of worker %s is gone", loop.name)
-    loop.inbox.put(actions[STOP])
+    loop.inbox.put(actions[ParentCommand.STOP])
 
 
 def _send_snapshots(parent: ReportPipe, loop: WorkerLoop) -> None:
     while parent.send(loop.snapshot()):
-        time.sleep(REPORT_INTERVAL)
+        time.sleep(0.5)
 
 
 class ReportPipe:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from .always import adatabase, database, transaction
 from .bounds import MemoryBound, Timeout
 from .connections import Reconnect
-from .error_reporting import Report
+from .error_reporting import ReportErrors
 from .limits import Limit
 from .retries import Requeue, Retry
 
@@ -20,7 +20,7 @@ __all__ = [
     "Limit",
     "MemoryBound",
     "Reconnect",
-    "Report",
+    "ReportErrors",
     "Requeue",
     "Retry",
     "Timeout",

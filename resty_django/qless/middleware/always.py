@@ -12,26 +12,26 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connections
 
-from resty_django.txid import InvalidTxid, parse
-from resty_django.txid.context import Binding
+from resty_django.txid import InvalidTxid, bound
+
+from .job import WorkerJob
 
 
-def transaction(job: Any) -> Generator[None, None, None]:
+def transaction(job: WorkerJob) -> Generator[None, None, None]:
     """Run a job under the txid of the code that put it."""
     with bound_to(job):
         yield
 
 
-def bound_to(job: Any) -> Binding:
+def bound_to(job: WorkerJob) -> bound:
     """Return a context manager that runs a block with the txid of the job; with a new one if it has no valid txid."""
-    txid = job.txid
     try:
-        return Binding(None if txid is None else parse(txid).txid)
+        return bound(job.txid)
     except InvalidTxid:
-        return Binding(None)
+        return bound()
 
 
-def database(job: Any) -> Generator[None, None, None]:
+def database(job: WorkerJob) -> Generator[None, None, None]:
     """Close connections that are broken or have reached their maximum age; with DEBUG, clear the query log."""
     _close_old()
     try:
@@ -40,7 +40,7 @@ def database(job: Any) -> Generator[None, None, None]:
         close_old_connections()
 
 
-async def adatabase(job: Any) -> AsyncGenerator[None, None]:
+async def adatabase(job: WorkerJob) -> AsyncGenerator[None, None]:
     """Do the same for async jobs, in the thread in which their `sync_to_async` runs."""
     await sync_to_async(_close_old)()
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from types import EllipsisType
-from typing import Any
 
 from ..clients.put_options import checked_options
+from .job import WorkerJob
 
 
 class Timeout:
@@ -21,12 +21,12 @@ class Timeout:
     """
 
     def __init__(
-        self, seconds: float | Callable[[Any], float], *, kill_after: float | EllipsisType | None = ...
+        self, seconds: float | Callable[[WorkerJob], float], *, kill_after: float | EllipsisType | None = ...
     ) -> None:
         self.seconds = seconds if callable(seconds) else checked_options(timeout=seconds)["timeout"]
         self.kill_after = kill_after
 
-    def __call__(self, job: Any) -> Generator[None, None, None]:
+    def __call__(self, job: WorkerJob) -> Generator[None, None, None]:
         seconds = self.seconds(job) if callable(self.seconds) else self.seconds
         job.limit(seconds, self.kill_after)
         yield
@@ -40,7 +40,7 @@ class MemoryBound:
             raise ValueError("MemoryBound() needs a number of bytes greater than 0.")
         self.limit = limit
 
-    def __call__(self, job: Any) -> Generator[None, None, None]:
+    def __call__(self, job: WorkerJob) -> Generator[None, None, None]:
         try:
             yield
         finally:

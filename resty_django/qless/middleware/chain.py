@@ -13,25 +13,27 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from types import GeneratorType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from resty_django.callables import original
 
-Around: TypeAlias = Generator[None, None, Any] | AsyncGenerator[None, None]
-Middleware: TypeAlias = Callable[[Any], Around]
+from .job import WorkerJob
+
+Around: TypeAlias = Generator[None, None, object] | AsyncGenerator[None, None]
+Middleware: TypeAlias = Callable[[WorkerJob], Around]
 
 
 class MiddlewareError(TypeError):
     """An object listed as middleware is not middleware, or does not fit the job."""
 
 
-def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], Any]) -> Any:
+def run(middleware: Sequence[Middleware], job: WorkerJob, function: Callable[[WorkerJob], object]) -> object:
     """Return the value of `function(job)`, or None if a middleware swallowed its exception.
 
     Raises the exception that leaves the outermost middleware.
     """
-    entered: list[Generator[None, None, Any]] = []
-    result: Any = None
+    entered: list[Generator[None, None, object]] = []
+    result: object = None
     error: BaseException | None = None
     try:
         for enter in middleware:
@@ -66,10 +68,12 @@ def run(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], An
     return result
 
 
-async def arun(middleware: Sequence[Middleware], job: Any, function: Callable[[Any], Awaitable[Any]]) -> Any:
+async def arun(
+    middleware: Sequence[Middleware], job: WorkerJob, function: Callable[[WorkerJob], Awaitable[object]]
+) -> object:
     """Do the same as `run` for a coroutine function."""
     entered: list[Around] = []
-    result: Any = None
+    result: object = None
     error: BaseException | None = None
     try:
         for enter in middleware:
@@ -113,14 +117,14 @@ async def arun(middleware: Sequence[Middleware], job: Any, function: Callable[[A
     return result
 
 
-def _misfit(middleware: Any, around: object) -> MiddlewareError:
+def _misfit(middleware: Middleware, around: object) -> MiddlewareError:
     name = getattr(middleware, "__qualname__", repr(middleware))
     if isinstance(around, AsyncGenerator):
         return MiddlewareError(f"The middleware {name} is async, but the job is not. Use a plain generator function.")
     return MiddlewareError(f"The middleware {name} is not a generator function. Add a yield.")
 
 
-def _without_yield(middleware: Any) -> MiddlewareError:
+def _without_yield(middleware: Middleware) -> MiddlewareError:
     return MiddlewareError(f"The middleware {getattr(middleware, '__qualname__', repr(middleware))} did not yield.")
 
 

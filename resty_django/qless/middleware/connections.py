@@ -7,6 +7,8 @@ from typing import Any
 
 from resty_django.text import logger
 
+from .job import WorkerJob
+
 log = logger("resty_django.qless.worker")
 
 
@@ -26,7 +28,7 @@ class Reconnect:
         self.connections = connections
         self.alive, self.renew = alive, renew
 
-    def __call__(self, job: Any) -> Generator[None, None, None]:
+    def __call__(self, job: WorkerJob) -> Generator[None, None, None]:
         for connection in self.connections:
             try:
                 is_alive = self.alive(connection)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, Protocol
+from typing import Protocol
 
 from resty_django.callables import acompleted, call, caller
 from resty_django.job_limits import JobLimit, JobSlot, job_limit
 
 from ..outcomes import RequeueLater
 from .chain import Around
+from .job import WorkerJob
 
 
-class Limiter(Protocol):
+class JobLimiter(Protocol):
     """The interface of a limiter. All limiters of `resty_django.limits` have it."""
 
-    def slot(self, key: object, wait: float | None) -> Any:
+    def slot(self, key: object, wait: float | None) -> object:
         """Return a slot for `with` or `async with`. Entering it waits for up to `wait` seconds.
 
         Entering raises `resty_django.limits.Limited`.
@@ -36,27 +37,27 @@ class Limit:
 
     def __init__(
         self,
-        limiter: Limiter | str,
-        key: Callable[[Any], object] = lambda job: job.queue_name,
+        limiter: JobLimiter | str,
+        key: Callable[[WorkerJob], object] = lambda job: job.queue_name,
         *,
         wait: float = 1.0,
         key_kind: str | None = None,
     ) -> None:
-        self.limiter: Limiter | str | float = limiter
+        self.limiter: JobLimiter | str | float = limiter
         self.key = key
         self.wait = wait
         self.key_kind = key_kind
         self._location = caller()
         self._limit: JobLimit | None = None
 
-    def __call__(self, job: Any) -> Around:
+    def __call__(self, job: WorkerJob) -> Around:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return self._around(job)
         return self._aaround(job)
 
-    def _around(self, job: Any) -> Generator[None, None, None]:
+    def _around(self, job: WorkerJob) -> Generator[None, None, None]:
         slot = self._slot(call(self.key, job))
         _requeue_if_refused(job, slot.enter())
         try:
@@ -64,7 +65,7 @@ class Limit:
         finally:
             slot.leave()
 
-    async def _aaround(self, job: Any) -> AsyncGenerator[None, None]:
+    async def _aaround(self, job: WorkerJob) -> AsyncGenerator[None, None]:
         slot = self._slot(await acompleted(self.key(job)))
         _requeue_if_refused(job, await slot.aenter())
         try:
@@ -90,6 +91,6 @@ class Rate(Limit):
         self.limiter, self.name = rate, name
 
 
-def _requeue_if_refused(job: Any, seconds: float | None) -> None:
+def _requeue_if_refused(job: WorkerJob, seconds: float | None) -> None:
     if seconds is not None:
         raise RequeueLater(max(seconds, 1.0), job.retries_left)

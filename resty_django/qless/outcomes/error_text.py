@@ -7,9 +7,9 @@ from typing import Final
 
 from ..clients.serialization import readable
 
-LONGEST_MESSAGE: Final = 10_000
+MAX_MESSAGE_CHARS: Final = 10_000
 """Maximum characters of a failure's message."""
-LONGEST_GROUP: Final = 500
+MAX_GROUP_CHARS: Final = 500
 """Maximum characters of a failure's group."""
 
 
@@ -18,12 +18,12 @@ def message_of(error: BaseException) -> str:
 
     Never raises: if something cannot be shown, the text says so.
     """
-    text = text_of(error)[: LONGEST_MESSAGE // 2]
+    text = text_of(error)[: MAX_MESSAGE_CHARS // 2]
     try:
         trace = "".join(traceback.format_exception(error))
     except BaseException as problem:
         trace = f"The traceback cannot be shown: {name_of(problem)}."
-    return readable(f"{text}\n\n{trace[-(LONGEST_MESSAGE - len(text) - 2) :]}", LONGEST_MESSAGE)
+    return readable(f"{text}\n\n{trace[-(MAX_MESSAGE_CHARS - len(text) - 2) :]}", MAX_MESSAGE_CHARS)
 
 
 def text_of(error: BaseException) -> str:
@@ -37,10 +37,10 @@ def text_of(error: BaseException) -> str:
 
 def name_of(error: BaseException) -> str:
     """Return the class name of an exception. Never raises."""
-    return readable(type.__dict__["__name__"].__get__(type(error)), LONGEST_GROUP)
+    return readable(type.__dict__["__name__"].__get__(type(error)), MAX_GROUP_CHARS)
 
 
 def group_of(name: str) -> str:
     """Return the name, bounded in length because it becomes part of a key. Surrogate escapes stay, since queue names
     may be any bytes."""
-    return str.__str__(name)[:LONGEST_GROUP]
+    return str.__str__(name)[:MAX_GROUP_CHARS]

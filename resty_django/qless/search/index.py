@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,22 +17,14 @@ from resty_django.redis.errors import StoreError
 from resty_django.text import logger
 
 from ..clients.client import Client
-from ..clients.serialization import as_list, decode, read, readable, reader, texts
+from ..clients.serialization import LuaList, decode, read, read_list, readable, texts
 from ..errors import QlessError
 from .terms import Document, Pattern, document, error_text, index_terms
 
 log = logger("resty_django.qless.search")
 
-JOBS_PER_CALL: Final = 100
-SWEEPS: Final = 10
-"""Maximum number of steps of the pass over all jobs at a time."""
-PAUSES: Final = 4
-"""The thread pauses this many times as long as it works, so that it slows down jobs little."""
-INTERVAL: Final = 2.0
-"""Seconds between two looks for jobs to index, if none are left."""
-JOIN_TIMEOUT: Final = 5.0
-
-_JSON: Final = reader(object)
+JOBS_PER_TAKE: Final = 100
+"""Maximum number of jobs that one call takes to index them."""
 
 
 class IndexCounts(msgspec.Struct):
@@ -45,7 +37,7 @@ class IndexCounts(msgspec.Struct):
     - `classes`: the option `index-classes`: the classes whose jobs are indexed in all states; `*`: all classes.
     """
 
-    counts: list[int] | dict[str, Any]
+    counts: LuaList[int]
     entries: int
     limit: int
     unindexed: int
@@ -67,18 +59,26 @@ class IndexCounts(msgspec.Struct):
 
 
 class IndexPage(msgspec.Struct):
-    jobs: list[str] | dict[str, Any]
+    jobs: LuaList[str]
     cursor: str
     examined: int
 
 
-_COUNTS: Final = reader(IndexCounts)
-_PAGE: Final = reader(IndexPage)
+class UnindexedJob(msgspec.Struct, array_like=True):
+    """The searchable fields of a job. `data`, `failure` and `tags` are JSON; missing fields are False."""
+
+    jid: str
+    mark: str
+    klass: str
+    data: str | bool
+    txid: str | bool
+    failure: str | bool
+    tags: str | bool
 
 
 def count(client: Client, patterns: Sequence[Pattern]) -> IndexCounts:
     """Return the number of entries of each pattern, and the state of the index."""
-    return read(client.call("index.count", json.dumps(patterns)), _COUNTS)
+    return read(client.call("index.count", json.dumps(patterns)), IndexCounts)
 
 
 def find(
@@ -95,7 +95,7 @@ def find(
     options = {"state": state, "queue": queue, "cursor": cursor}
     pairs = [argument for name, value in options.items() if value for argument in (name, value)]
     reply = client.call("index.find", json.dumps(pattern_lists), *pairs, "count", count, "scan", scan)
-    return read(reply, _PAGE)
+    return read(reply, IndexPage)
 
 
 def classes(client: Client) -> list[str]:
@@ -103,36 +103,39 @@ def classes(client: Client) -> list[str]:
     return texts(client.call("index.classes"))
 
 
-def index_jobs(client: Client, count: int = JOBS_PER_CALL) -> int:
+def index_jobs(client: Client, count: int = JOBS_PER_TAKE) -> int:
     """Write the terms of at most `count` jobs that are not in the index yet; return how many were taken."""
-    jobs = as_list(read(client.call("index.take", count), _JSON))
-    arguments: list[Any] = []
-    for jid, mark, klass, data, txid, failure, tags in jobs:
-        failed = failure is not False
+    jobs = read_list(client.call("index.take", count), UnindexedJob)
+    arguments: list[str] = []
+    for job in jobs:
         try:
-            terms = _terms(jid, klass, data, txid, failure, tags, failed=failed)
+            terms = _terms(job)
         except Exception as error:  # a class whose module cannot be imported, or data of a shape that nobody expects
-            log.warning("only the class of job %s is indexed: %s", readable(jid, 100), described(error))
-            terms = index_terms(Document(jid, klass, failed=failed))
-        arguments += (jid, mark, json.dumps(terms))
+            log.warning("only the class of job %s is indexed: %s", readable(job.jid, 100), described(error))
+            terms = index_terms(Document(job.jid, job.klass, failed=job.failure is not False))
+        arguments += (job.jid, job.mark, json.dumps(terms))
     if arguments:
         client.call("index.put", *arguments)
     return len(jobs)
 
 
-def _terms(jid: str, klass: str, data: Any, txid: Any, failure: Any, tags: Any, *, failed: bool) -> list[str]:
-    arguments = _decoded(data) if conf.qless.search_arguments else None
-    job = document(
-        *(jid, klass, arguments),
-        txid=txid or "",
-        tags=[str(tag) for tag in as_list(_decoded(tags))],
-        error=error_text(_decoded(failure)),
-        failed=failed,
+def _terms(job: UnindexedJob) -> list[str]:
+    arguments = _decoded(job.data) if conf.qless.search_arguments else None
+    tags = _decoded(job.tags)
+    return index_terms(
+        document(
+            job.jid,
+            job.klass,
+            arguments,
+            txid=job.txid or "",
+            tags=[str(tag) for tag in tags] if isinstance(tags, list) else [],
+            error=error_text(_decoded(job.failure)),
+            failed=job.failure is not False,
+        )
     )
-    return index_terms(job)
 
 
-def _decoded(text: Any) -> Any:
+def _decoded(text: str | bool) -> object:
     """Return the value of a JSON text; None if it is missing or cannot be read."""
     try:
         return decode(text) if isinstance(text, str) else None
@@ -153,21 +156,22 @@ class Indexer:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join(JOIN_TIMEOUT)
+        self._thread.join(5)
 
     def _index_new_jobs(self) -> None:
-        taken = JOBS_PER_CALL
-        while taken == JOBS_PER_CALL and not self._stopped.is_set():
+        taken = JOBS_PER_TAKE
+        while taken == JOBS_PER_TAKE and not self._stopped.is_set():
             start = time.monotonic()
             taken = index_jobs(self._client)
-            self._stopped.wait(PAUSES * (time.monotonic() - start))
+            # pauses four times as long as it works, so that it slows down jobs little
+            self._stopped.wait(4 * (time.monotonic() - start))
 
     def _run(self) -> None:
         failing = False
         while not self._stopped.is_set():
             try:
                 self._index_new_jobs()
-                for _step in range(SWEEPS):
+                for _step in range(10):  # then new jobs come first again
                     if self._stopped.is_set() or not self._client.call("index.sweep"):
                         break
                 failing = False
@@ -175,4 +179,4 @@ class Indexer:
                 if not failing:
                     log.warning("jobs could not be indexed for the search: %s", error)
                 failing = True
-            self._stopped.wait(INTERVAL)
+            self._stopped.wait(2)

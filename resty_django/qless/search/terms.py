@@ -11,43 +11,33 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from ..job_classes import Runnable, find, has_source
 from ..redaction import MARKS, redacted_arguments
 from .query import Term, age_fits
 
-MAX_WORDS: Final = 16
-"""Maximum number of words of a job's arguments in the index."""
-MAX_WORDS_PER_VALUE: Final = 6
-MAX_ERROR_WORDS: Final = 10
 MAX_NAME_WORDS: Final = 4
 """Maximum number of words of the tags, and of the jid."""
-WORD_LENGTH: Final = 40
-PATH_LENGTH: Final = 60
-NAME_LENGTH: Final = 200
-"""Maximum length of a class or a txid in the index."""
-MAX_LEAVES: Final = 500
-"""Maximum number of argument values that a search compares."""
-TEXT_LENGTH: Final = 2000
-"""Maximum length of a text that a search compares."""
-DEEPEST: Final = 20
-MAX_CLASSES: Final = 20
-"""Maximum number of classes that a part of a name stands for."""
-
+MAX_WORD_LENGTH: Final = 40
+"""Maximum characters of a word in the index; longer ones are cut."""
+MAX_TEXT_LENGTH: Final = 2000
+"""Maximum characters of a text that a search compares."""
 CLASS, FAILED_CLASS = "c:", "f:"
 """Beginnings of the terms for a class: of any job, and of a failed one."""
 TXID: Final = "t:"
 ERROR, TAG, JID = "!", "#", "@"
 """Paths of words that are not in arguments."""
 
-_WORD: Final = re.compile(r"[^\W_]+")
 _CONTROL: Final = re.compile("[\x00-\x1f\ud800-\udfff]")
-_RANDOM_JID: Final = re.compile(r"[0-9a-f]{32}")
 _NOT_INDEXED: Final = frozenset(("true", "false", "null"))
 
-Pattern = tuple[str, str]
-"""The beginning of a term, and the path it must have, or be below; see `index.find` in core/index.lua."""
+
+class Pattern(NamedTuple):
+    """A pattern of terms, for the command `index.find`: their beginning, and the path that they have or are below."""
+
+    prefix: str
+    path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +65,24 @@ class Fragment:
     end: int
 
 
-def document(jid: str, klass: str, data: Any, **fields: Any) -> Document:
+def document(jid: str, klass: str, data: object, **fields: Any) -> Document:
     """Return the document of a job with these arguments, which are redacted here."""
     values = tuple((path, text) for path, text in argument_texts(klass, data) if text not in MARKS)
     return Document(jid, klass, values=values, **fields)
 
 
-def error_text(failure: Any) -> str:
+def error_text(failure: object) -> str:
     """Return what the search sees of a failure: its group and the last line of its message."""
     if not isinstance(failure, dict):
         return ""
     lines = str(failure.get("message", "")).strip().splitlines()
-    return f"{failure.get('group', '')}: {lines[-1] if lines else ''}"[:TEXT_LENGTH]
+    return f"{failure.get('group', '')}: {lines[-1] if lines else ''}"[:MAX_TEXT_LENGTH]
 
 
-def argument_texts(klass: str, data: Any) -> Iterator[tuple[str, str]]:
+def argument_texts(klass: str, data: object) -> Iterator[tuple[str, str]]:
     """Yield the paths and texts of a job's redacted arguments, with a mark for each hidden one."""
     shown = redacted_arguments(klass, data)
-    is_task = isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)
-    if is_task and isinstance(shown, dict):
+    if _is_task_data(data) and isinstance(shown, dict):
         names, position = _names_of(klass), int(has_source(data))
         args, kwargs = shown.get("args"), shown.get("kwargs")
         positional = {
@@ -101,19 +90,23 @@ def argument_texts(klass: str, data: Any) -> Iterator[tuple[str, str]]:
             for n, value in enumerate(args if isinstance(args, list) else filter(None, [args]))
         }
         shown = {**positional, **(kwargs if isinstance(kwargs, dict) else {})}
-    yield from itertools.islice(_leaves(shown, "", 0), MAX_LEAVES)
+    yield from itertools.islice(_leaves(shown, "", 0), 500)
+
+
+def _is_task_data(data: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(data, dict) and isinstance(data.get("args"), list) and isinstance(data.get("kwargs"), dict)
 
 
 def _names_of(klass: str) -> Sequence[str]:
     try:
-        function = find(klass)
+        target = find(klass)
     except Exception:  # importing its module may raise anything
         return ()
-    return function.names if isinstance(function, Runnable) else ()
+    return target.names if isinstance(target, Runnable) else ()
 
 
-def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    if depth > DEEPEST:
+def _leaves(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if depth > 20:
         return
     if isinstance(value, dict):
         for name, child in value.items():
@@ -125,7 +118,7 @@ def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
     elif isinstance(value, bool) or value is None:
         yield path, {True: "true", False: "false", None: "null"}[value]
     else:
-        yield path, str(value)[:TEXT_LENGTH]
+        yield path, str(value)[:MAX_TEXT_LENGTH]
 
 
 # --- terms of the index ---
@@ -139,18 +132,18 @@ def index_terms(job: Document) -> list[str]:
     if job.txid:
         terms.add(f"{TXID}{_name(job.txid)}")
     by_value = [(path, words(text)) for path, text in job.values if text not in _NOT_INDEXED]
-    argument_words = dict.fromkeys((word, path) for path, found in by_value for word in found[:MAX_WORDS_PER_VALUE])
-    terms.update(_word_term(word, path) for word, path in list(argument_words)[:MAX_WORDS])
-    terms.update(_word_terms(job.error, ERROR, MAX_ERROR_WORDS))
+    argument_words = dict.fromkeys((word, path) for path, found in by_value for word in found[:6])
+    terms.update(_word_term(word, path) for word, path in list(argument_words)[:16])
+    terms.update(_word_terms(job.error, ERROR, 10))
     terms.update(_word_terms(" ".join(job.tags), TAG, MAX_NAME_WORDS))
-    if not _RANDOM_JID.fullmatch(job.jid):
+    if not re.fullmatch(r"[0-9a-f]{32}", job.jid):  # nobody searches for a word of a random one
         terms.update(_word_terms(job.jid, JID, MAX_NAME_WORDS))
     return sorted(terms, key=str.encode)
 
 
 def words(text: str) -> list[str]:
     """Return the words of a text, in lower case: runs of letters and digits."""
-    return [word[:WORD_LENGTH] for word in _WORD.findall(_CONTROL.sub(" ", text).casefold())]
+    return [word[:MAX_WORD_LENGTH] for word in re.findall(r"[^\W_]+", _CONTROL.sub(" ", text).casefold())]
 
 
 def _word_terms(text: str, path: str, limit: int) -> set[str]:
@@ -162,11 +155,11 @@ def _word_term(word: str, path: str) -> str:
 
 
 def _path(path: str) -> str:
-    return _CONTROL.sub("\ufffd", path)[:PATH_LENGTH]
+    return _CONTROL.sub("\ufffd", path)[:60]
 
 
 def _name(name: str) -> str:
-    return _CONTROL.sub("\ufffd", name)[:NAME_LENGTH]
+    return _CONTROL.sub("\ufffd", name)[:200]
 
 
 # --- patterns of a query ---
@@ -175,26 +168,27 @@ def _name(name: str) -> str:
 def patterns(term: Term, classes: Iterable[str], *, failed: bool = False) -> list[list[Pattern]]:
     """Return lists of patterns: a job that matches the term has a term of the index for one pattern of each list.
 
-    No lists: the index does not know. `classes`: the names of classes in the index. `failed`: only failed jobs match.
+    No lists: the index does not contain such words. `classes`: the names of classes in the index. `failed`: only failed
+    jobs match.
     """
     kind = FAILED_CLASS if failed else CLASS
     if term.field == "class":
-        return [[*_class_patterns(kind, term.value, classes, term.quoted)] or [(f"{kind}{_name(term.value)}\0", "")]]
+        return [_class_patterns(kind, term.value, classes, term.quoted) or [Pattern(f"{kind}{_name(term.value)}\0")]]
     if term.field == "txid":
-        return [[(f"{TXID}{_name(term.value)}\0", "")]]
+        return [[Pattern(f"{TXID}{_name(term.value)}\0")]]
     if term.field not in ("args", "error", "") or term.value.casefold() in _NOT_INDEXED:
         return []
     path = {"args": _path(term.path), "error": ERROR}.get(term.field, "")
     others: list[Pattern] = []
     if not term.field and not re.search(r"\s", term.value):
-        others = [*_class_patterns(kind, term.value, classes), (f"{TXID}{_name(term.value)}\0", "")]
+        others = [*_class_patterns(kind, term.value, classes), Pattern(f"{TXID}{_name(term.value)}\0")]
     found = words(term.value)
     lists: list[list[Pattern]] = []
     for number, word in enumerate(found):
         whole = term.quoted or word.isdecimal() or number < len(found) - 1
         # a word that was cut is a beginning
-        prefix = f"w:{word}\x1f{path}" if whole and len(word) < WORD_LENGTH else f"w:{word}"
-        lists.append([(prefix, path), *others])
+        prefix = f"w:{word}\x1f{path}" if whole and len(word) < MAX_WORD_LENGTH else f"w:{word}"
+        lists.append([Pattern(prefix, path), *others])
     return lists
 
 
@@ -202,9 +196,9 @@ def _class_patterns(kind: str, value: str, classes: Iterable[str], exact: bool =
     name = _name(value)
     names = sorted(classes)
     if exact or name in names:
-        return [(f"{kind}{name}\0", "")]
+        return [Pattern(f"{kind}{name}\0")]
     folded = name.casefold()
-    return [(f"{kind}{klass}\0", "") for klass in names if folded in klass.casefold()][:MAX_CLASSES]
+    return [Pattern(f"{kind}{klass}\0") for klass in names if folded in klass.casefold()][:20]
 
 
 # --- matching ---

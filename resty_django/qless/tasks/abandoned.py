@@ -4,7 +4,7 @@ A worker records when it declares one (`schedule.DECLARED`). Declaring, changing
 deletes that record: from then on the job counts as created by hand, and this module leaves it alone.
 
 While new code is deployed, old workers still declare their tasks. So a recurring job counts as abandoned when the code
-of this process does not declare it, and no worker has done so for `QUIET` seconds.
+of this process does not declare it, and no worker has done so for `ABANDONED_SECONDS` seconds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..errors import NotAllowed
 from ..job_classes import find
 from .schedule import EVERY, declared_at, log, scheduled
 
-QUIET: Final = 600.0
-"""Seconds after its last declaration until a recurring job can be abandoned. Workers declare every 20 seconds."""
+ABANDONED_SECONDS: Final = 600.0
+"""Time after its last declaration until a recurring job can be abandoned. Workers declare every 20 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Declared:
     @property
     def abandoned(self) -> bool:
         """Whether neither code nor workers declare it any more."""
-        return bool(self.fault) and self.ago >= QUIET
+        return bool(self.fault) and self.ago >= ABANDONED_SECONDS
 
 
 def of_tasks(client: Client) -> list[Declared]:

@@ -19,10 +19,10 @@ from ..redaction import HIDDEN, MARKS
 from .base import Task, all_tasks
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
+from .options import NO_OPTIONS
 
-FIELDS: Final = frozenset({"args", "kwargs", "expires", "allow_failure", "outcome", *SOURCES})
+DATA_FIELDS: Final = frozenset({"args", "kwargs", "expires", "allow_failure", "outcome", *SOURCES})
 """Fields in the data of a task's job, see message.py."""
-_NO_VALUE: Final = inspect.Parameter.empty
 
 
 class Choice(NamedTuple):
@@ -42,9 +42,9 @@ def choices() -> list[Choice]:
         task.name: Choice(
             task.name,
             task.queue,
-            task.put_options.priority or 0,
-            DEFAULT_RETRIES if task.retries is None else task.retries,
-            tuple(task.tags),
+            task.options.priority,
+            DEFAULT_RETRIES if task.options.retries is None else task.options.retries,
+            tuple(task.options.tags),
         )
         for task in list(all_tasks)
         if is_allowed(task.path) and _task(task.name) is task
@@ -66,7 +66,8 @@ def example_data(klass: str) -> dict[str, Any]:
     required = [
         name
         for name, parameter in signature.parameters.items()
-        if parameter.default is _NO_VALUE and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     positional_only = [
         name for name in required if signature.parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY
@@ -88,7 +89,7 @@ def check_data(klass: str, data: Any, now: float, original: Any = None) -> None:
         return
     if not isinstance(data, dict) or not isinstance(data.get("args"), list) or not isinstance(data.get("kwargs"), dict):
         raise InvalidArgument('The arguments of a task must have the form {"args": [...], "kwargs": {...}}.')
-    known = FIELDS | (original.keys() if isinstance(original, dict) else set())
+    known = DATA_FIELDS | (original.keys() if isinstance(original, dict) else set())
     unknown = sorted(data.keys() - known)
     if unknown:
         raise InvalidArgument(f'Unknown field "{unknown[0]}". Move it into "kwargs", or remove it.')
@@ -141,7 +142,7 @@ def put(
     jid = client.generate_jid()
     options = options_of(priority, tags, retries, ())
     task = _task(klass)
-    consequences = None if task is None else consequences_of(task, {}, False, None, client)
+    consequences = None if task is None else consequences_of(task, NO_OPTIONS, client)
     if consequences is not None:
         options = (*options, "outcome", encode(consequences.texts()))
     txid = current()

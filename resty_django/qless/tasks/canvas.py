@@ -12,77 +12,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack, cast
-
-from resty_django.text.suggestions import did_you_mean
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from ..clients.client import Client
 from ..clients.put_options import checked_options
 from ..job_classes import Runnable
-from .consequences import ANY, Callback, Consequences, Policy, checked_policy
+from .consequences import ANY, Consequences, PlannedCallback, checked_policy
 from .group_results import GroupResult
-from .message import Callbacks, EnqueueOptions, Message, PlannedGroup, Source, dispatcher
+from .message import ArgumentSource, PlannedGroup, PlannedJob, dispatcher
+from .options import Callbacks, CallReactions, EnqueueKeywords, EnqueueOptions, Reactions, StepKeywords, check_keywords
 from .results import AsyncResult
 
 if TYPE_CHECKING:
     from .base import Task
 
-Result: TypeAlias = "AsyncResult[Any] | GroupResult"
-
-
-class StepOptions(TypedDict, total=False):
-    """Options of chains and groups; for a chain, they are the options of its last step.
-
-    - `on_success`, `on_failure`, `on_complete`, `link_error`: tasks or signatures to enqueue at the end. Their first
-      argument is the `Outcome`, or the `GroupOutcome` of a group; signatures made by `si` get no argument.
-    - `link`: like `on_success`, with the result, or the list of the group's results, as the first argument.
-    - `if_failed`: what the next step does if this one fails: "fail", "skip", "release" or "wait". None: "fail".
-    """
-
-    on_success: Callbacks
-    on_failure: Callbacks
-    on_complete: Callbacks
-    link: Callbacks
-    link_error: Callbacks
-    if_failed: Policy | None
-
-
-_STEP_OPTIONS: Final = frozenset(StepOptions.__annotations__)
-_GROUP_OPTIONS: Final = _STEP_OPTIONS | {"name"}
-ENQUEUE_OPTIONS: Final = frozenset(EnqueueOptions.__annotations__)
-_CALLBACK_OPTIONS: Final = ENQUEUE_OPTIONS - {"eta", "expires", "depends", "allow_failure", "if_failed"}
+StepResult: TypeAlias = "AsyncResult[Any] | GroupResult"
 
 
 @dataclass(slots=True)
 class _Plan:
-    """The messages and groups so far, and the result on which the next messages depend.
+    """The jobs and groups so far, and the result on which the next jobs depend.
 
     `after`: what they wait for: the tail, and what comes before an empty group. `tail_policy`: what they do if the tail
     fails; None: they fail. `silent`: a task of the tail that keeps no result.
     """
 
-    messages: list[tuple[Task[..., Any], Message]] = field(default_factory=list)
+    jobs: list[PlannedJob] = field(default_factory=list)
     groups: list[PlannedGroup] = field(default_factory=list)
-    tail: Result | None = None
-    after: tuple[Result, ...] = ()
+    tail: StepResult | None = None
+    after: tuple[StepResult, ...] = ()
     tail_policy: str | None = None
     silent: Task[..., Any] | None = None
 
 
-class Step:
+class CanvasStep:
     """A signature, a chain or a group. `first | second` is a chain."""
 
     __slots__ = ()
 
-    def __or__(self, following: Step) -> chain:
-        if not isinstance(following, Step):
+    def __or__(self, following: CanvasStep) -> chain:
+        if not isinstance(following, CanvasStep):
             return NotImplemented
         return chain(self, following)
 
     def _plan(self, plan: _Plan, client: Client) -> None:
         raise NotImplementedError
 
-    def set(self, **options: Any) -> Step:
+    def set(self, **options: Any) -> CanvasStep:
         """Return a copy with additional options. Raises `TypeError` for an unknown one."""
         raise NotImplementedError
 
@@ -98,14 +74,14 @@ class Step:
         """Do the same as `delay`, with additional options as in `set`."""
         sender = dispatcher()
         plan = self._planned(sender.client, options)
-        sender.send(plan.messages, plan.groups)
+        sender.send(plan.jobs, plan.groups)
         return plan.tail
 
     async def aapply_async(self, **options: Any) -> Any:
         """Do the same for asyncio."""
         sender = dispatcher()
         plan = self._planned(sender.client, options)
-        await sender.asend(plan.messages, plan.groups)
+        await sender.asend(plan.jobs, plan.groups)
         return plan.tail
 
     def delay_on_commit(self, using: str | None = None, robust: bool = False) -> Any:
@@ -115,7 +91,7 @@ class Step:
         """
         sender = dispatcher()
         plan = self._planned(sender.client, {})
-        sender.send_on_commit(plan.messages, using, robust, plan.groups)
+        sender.send_on_commit(plan.jobs, using, robust, plan.groups)
         return plan.tail
 
     def _planned(self, client: Client, options: Mapping[str, Any]) -> _Plan:
@@ -126,28 +102,28 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature(Step):
+class Signature(CanvasStep):
     """A task with arguments and options, to enqueue later. `immutable`: ignores the previous step's result."""
 
     task: Task[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    options: EnqueueOptions = field(default_factory=EnqueueOptions)
+    options: EnqueueKeywords = field(default_factory=EnqueueKeywords)
     immutable: bool = False
 
     def __post_init__(self) -> None:
         if self.options:
-            check_names("A signature", self.options, ENQUEUE_OPTIONS)
+            check_keywords("A signature", self.options, EnqueueKeywords.__annotations__)
 
-    def set(self, **options: Unpack[EnqueueOptions]) -> Signature:  # type: ignore[override]
+    def set(self, **options: Unpack[EnqueueKeywords]) -> Signature:  # type: ignore[override]
         """Return a copy with additional options of `apply_async`. Raises `TypeError` for an unknown one."""
         return replace(self, options={**self.options, **options})
 
     def _plan(self, plan: _Plan, client: Client) -> None:
-        options = self.options.copy()
+        options = EnqueueOptions(**self.options).checked()
         source = policies = None
         if plan.tail is not None:
-            policy = "release" if options.get("allow_failure") else plan.tail_policy
+            policy = "release" if options.allow_failure else plan.tail_policy
             if policy is not None:
                 policies = {plan.tail.id: policy}
             if not self.immutable:
@@ -156,51 +132,52 @@ class Signature(Step):
                         f"{plan.silent.path} keeps no result to pass to {self.task.path}. Use si() instead of s()."
                     )
                 source = _source_of(plan.tail, policy == "release")
-            options["depends"] = [*plan.after, *(checked_options(depends=options.get("depends"))["depends"] or ())]
-        message = self.task.message(self.args, self.kwargs, client=client, source=source, policies=policies, **options)
-        plan.messages.append((self.task, message))
+            options = replace(options, depends=[*(result.id for result in plan.after), *options.depends])
+        message = self.task.message(self.args, self.kwargs, options, client=client, source=source, policies=policies)
+        plan.jobs.append(PlannedJob(self.task, message))
         plan.tail = AsyncResult(message.jid, client=client, parent=plan.tail)
         plan.after = (plan.tail,)
-        plan.tail_policy = options.get("if_failed") or self.task.reactions.get("if_failed")
+        plan.tail_policy = options.if_failed or self.task.options.if_failed
         plan.silent = None if self.task.keep_result else self.task
 
-    def callback(self, option: str, source: Source, client: Client) -> Callback:
+    def callback(self, option: str, source: ArgumentSource, client: Client) -> PlannedCallback:
         """Return what the end of a task or group enqueues. `source`: the first argument. Raises what `delay` raises."""
-        check_names(f"A task in {option}=", self.options, _CALLBACK_OPTIONS)
-        options = self.options.copy()
-        delay = checked_options(countdown=options.pop("countdown", None))["countdown"] or 0.0
+        names = EnqueueKeywords.__annotations__.keys() - {"eta", "expires", "depends", "allow_failure", "if_failed"}
+        check_keywords(f"A task in {option}=", self.options, names)
+        options = EnqueueOptions(**self.options).checked()
+        delay = checked_options(countdown=options.countdown)["countdown"] or 0.0
         message = self.task.message(
             self.args,
             self.kwargs,
+            replace(options, countdown=None),
             client=client,
             source=None if self.immutable else source,
             is_callback=True,
-            **options,
         )
-        return Callback(self.task, message, delay)
+        return PlannedCallback(self.task, message, delay)
 
 
-class chain(Step):
+class chain(CanvasStep):
     """Steps in sequence. Each step gets the previous step's result as its first argument, or a list of results after a
     group, unless it was created by `si`."""
 
     __slots__ = ("flat",)
-    flat: list[Step]
+    flat: list[CanvasStep]
 
-    def __init__(self, *steps: Step) -> None:
-        flat: list[Step] = []
+    def __init__(self, *steps: CanvasStep) -> None:
+        flat: list[CanvasStep] = []
         for step in steps:
             flat += step.flat if isinstance(step, chain) else [step]
-        if not flat or not all(isinstance(step, Step) for step in flat):
+        if not flat or not all(isinstance(step, CanvasStep) for step in flat):
             raise TypeError("chain() needs steps. Pass signatures such as task.s(1), groups or chains.")
         self.flat = flat
 
     def __repr__(self) -> str:
         return f"chain{tuple(self.flat)!r}"
 
-    def set(self, **options: Unpack[StepOptions]) -> chain:  # type: ignore[override]
+    def set(self, **options: Unpack[StepKeywords]) -> chain:  # type: ignore[override]
         """Return a copy with additional options of the last step. Raises `TypeError` for an unknown one."""
-        check_names("A chain", options, _STEP_OPTIONS)
+        check_keywords("A chain", options, StepKeywords.__annotations__)
         return chain(*self.flat[:-1], self.flat[-1].set(**options))
 
     def _plan(self, plan: _Plan, client: Client) -> None:
@@ -208,7 +185,7 @@ class chain(Step):
             step._plan(plan, client)
 
 
-class group(Step):
+class group(CanvasStep):
     """Steps in parallel: signatures, or chains that end with one.
 
     - `name`: a name for the admin and for callbacks. None: the name of the members' task, if it is the same for all.
@@ -216,19 +193,21 @@ class group(Step):
     """
 
     __slots__ = ("flat", "name", "options")
-    flat: list[Step]
+    flat: list[CanvasStep]
     name: str | None
-    options: StepOptions
+    options: StepKeywords
 
-    def __init__(self, *steps: Step | Iterable[Step], name: str | None = None, **options: Unpack[StepOptions]) -> None:
-        check_names("A group", options, _GROUP_OPTIONS)
-        members = [*steps[0]] if len(steps) == 1 and not isinstance(steps[0], Step) else [*steps]
-        flat: list[Step] = []
+    def __init__(
+        self, *steps: CanvasStep | Iterable[CanvasStep], name: str | None = None, **options: Unpack[StepKeywords]
+    ) -> None:
+        check_keywords("A group", options, {**StepKeywords.__annotations__, "name": str})
+        members = [*steps[0]] if len(steps) == 1 and not isinstance(steps[0], CanvasStep) else [*steps]
+        flat: list[CanvasStep] = []
         for step in members:
             if isinstance(step, group) and (step.name is not None or step.options):
                 raise TypeError("A group with a name or options cannot be a member of a group. Set them on the outer.")
             flat += step.flat if isinstance(step, group) else [step]  # type: ignore[list-item]
-        if not all(isinstance(step, Step) for step in flat):
+        if not all(isinstance(step, CanvasStep) for step in flat):
             raise TypeError("group() needs steps. Pass signatures such as task.s(1), chains, or one list of them.")
         if options.get("if_failed") is not None:
             checked_policy(options["if_failed"])
@@ -261,21 +240,21 @@ class group(Step):
                     f"if_failed= of {last.task.path} has no effect, because it is a member of a group. "
                     "Set it on the group: group(..., if_failed=...)."
                 )
-            task, message = plan.messages[-1]
-            consequences = message.consequences or Consequences()
-            plan.messages[-1] = task, message._replace(consequences=replace(consequences, group=jid))
+            task, message = plan.jobs[-1]
+            consequences = replace(message.consequences or Consequences(), group=jid)
+            plan.jobs[-1] = PlannedJob(task, message._replace(consequences=consequences))
             tails.append(plan.tail)
             names.add(task.name)
             silent = silent or plan.silent
         name = (names.pop() if len(names) == 1 else "") if self.name is None else self.name
-        callbacks = _callbacks(self.options, client, Source("from_group", jid), silent)
+        callbacks = _callbacks(CallReactions(**self.options), client, ArgumentSource("from_group", jid), silent)
         plan.groups.insert(at, PlannedGroup(jid, name, callbacks))
         plan.tail = GroupResult(jid, client=client, results=tails, parent=before)
         plan.after = (plan.tail,) if tails else (*after, plan.tail)
         plan.tail_policy, plan.silent = self.options.get("if_failed"), silent
 
 
-def chord(header: group | Iterable[Step], body: Step) -> chain:
+def chord(header: group | Iterable[CanvasStep], body: CanvasStep) -> chain:
     """Return a chain of a group and a task that gets the list of the group's results."""
     return chain(header if isinstance(header, group) else group(header), body)
 
@@ -284,7 +263,7 @@ def signatures_of(option: str, value: Callbacks) -> list[Signature]:
     """Return the signatures of callbacks. Raises `TypeError` for anything but tasks and signatures."""
     if value is None:
         return []
-    is_list = isinstance(value, Iterable) and not isinstance(value, str | Step | Runnable)
+    is_list = isinstance(value, Iterable) and not isinstance(value, str | CanvasStep | Runnable)
     signatures = []
     for item in cast("Iterable[Any]", value) if is_list else [value]:
         signature = item.s() if isinstance(item, Runnable) and hasattr(item, "s") else item
@@ -296,64 +275,46 @@ def signatures_of(option: str, value: Callbacks) -> list[Signature]:
     return signatures
 
 
-def consequences_of(
-    task: Task[..., Any],
-    given: Mapping[str, Any],
-    depends: bool,
-    policies: Mapping[str, str] | None,
-    client: Client,
-) -> Consequences | None:
-    """Return the consequences of the end of a job. None if there are none.
+def check_callbacks(reactions: Reactions) -> None:
+    """Raise `TypeError` for callbacks of a task that are neither tasks nor signatures."""
+    signatures_of("on_success", reactions.on_success)
+    signatures_of("on_failure", reactions.on_failure)
+    signatures_of("on_complete", reactions.on_complete)
 
-    `given`: the options `Reactions`; those that are None or missing are the task's own. `depends`: whether the job
-    waits for others. `policies`: see `Task.message`.
-    """
-    options = {**task.reactions, **{option: value for option, value in given.items() if value is not None}}
-    if "if_failed" in options:
-        checked_policy(options["if_failed"])
-    all_policies: dict[str, str] = {}
-    if depends:
-        all_policies[ANY] = "release" if options.get("allow_failure") else "fail"
-        all_policies |= policies or {}
+
+def consequences_of(
+    task: Task[..., Any], options: EnqueueOptions, client: Client, policies: Mapping[str, str] | None = None
+) -> Consequences | None:
+    """Return the consequences of the end of a job. None if there are none. `policies`: see `Task.message`."""
+    reactions = options.over(task.options)
+    source = ArgumentSource("pass", "result")
+    callbacks = _callbacks(reactions, client, source, None if task.keep_result else task)
+    if options.depends:
+        all_policies = {ANY: "release" if options.allow_failure else "fail", **(policies or {})}
         if all_policies[ANY] == "release":
             all_policies = {ANY: "release"}
-    callbacks = _callbacks(options, client, Source("pass", "result"), None if task.keep_result else task)
-    if all_policies:
         return replace(callbacks, policies=all_policies)
     return callbacks if callbacks.success or callbacks.failure or callbacks.complete else None
 
 
 def _callbacks(
-    options: Mapping[str, Any], client: Client, result: Source, silent: Task[..., Any] | None
+    reactions: CallReactions, client: Client, result: ArgumentSource, silent: Task[..., Any] | None
 ) -> Consequences:
-    """Return the callbacks in options. `result`: the first argument of `link`. `silent`: a task that has none."""
-    if silent is not None and any(not signature.immutable for signature in signatures_of("link", options.get("link"))):
+    """Return the callbacks. `result`: the first argument of `link`. `silent`: a task that keeps no result for it."""
+    outcome = ArgumentSource("pass", "outcome")
+
+    def planned(option: str, callbacks: Callbacks, source: ArgumentSource) -> list[PlannedCallback]:
+        return [signature.callback(option, source, client) for signature in signatures_of(option, callbacks)]
+
+    if silent is not None and any(not signature.immutable for signature in signatures_of("link", reactions.link)):
         raise TypeError(f"{silent.path} keeps no result to pass to link=. Use si() instead of s().")
-    lists: dict[str, list[Callback]] = {"success": [], "failure": [], "complete": []}
-    for option, end, source in (
-        ("on_success", "success", _OUTCOME),
-        ("link", "success", result),
-        ("on_failure", "failure", _OUTCOME),
-        ("link_error", "failure", _OUTCOME),
-        ("on_complete", "complete", _OUTCOME),
-    ):
-        if options.get(option) is not None:
-            lists[end] += [
-                signature.callback(option, source, client) for signature in signatures_of(option, options[option])
-            ]
-    return Consequences(tuple(lists["success"]), tuple(lists["failure"]), tuple(lists["complete"]))
+    on_success = planned("on_success", reactions.on_success, outcome)
+    link = planned("link", reactions.link, result)
+    on_failure = planned("on_failure", reactions.on_failure, outcome)
+    link_error = planned("link_error", reactions.link_error, outcome)
+    on_complete = planned("on_complete", reactions.on_complete, outcome)
+    return Consequences((*on_success, *link), (*on_failure, *link_error), tuple(on_complete))
 
 
-_OUTCOME: Final = Source("pass", "outcome")
-
-
-def _source_of(tail: Result, allow_failure: bool) -> Source:
-    return Source("from_group" if isinstance(tail, GroupResult) else "from", tail.id, allow_failure)
-
-
-def check_names(call: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raise `TypeError` for an option that is not among `names`. `call`: whose options they are, for the message."""
-    for option in options:
-        if option not in names:
-            hint = did_you_mean(option, names, f"Options are {', '.join(sorted(names))}.")
-            raise TypeError(f"{call} has no option {option!r}. {hint}")
+def _source_of(tail: StepResult, allow_failure: bool) -> ArgumentSource:
+    return ArgumentSource("from_group" if isinstance(tail, GroupResult) else "from", tail.id, allow_failure)

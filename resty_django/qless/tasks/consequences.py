@@ -16,7 +16,7 @@ from ..clients.serialization import encode
 
 if TYPE_CHECKING:
     from .base import Task
-    from .message import Message
+    from .message import TaskMessage
 
 Policy: TypeAlias = Literal["fail", "skip", "release", "wait"]
 """Action of a task if one for which it waits has failed."""
@@ -25,11 +25,11 @@ ANY: Final = ""
 """In `policies`: all tasks for which there is no other policy."""
 
 
-class Callback(NamedTuple):
+class PlannedCallback(NamedTuple):
     """A task to enqueue when another task, or a group, has ended. `delay`: seconds after the end."""
 
     task: Task[..., Any]
-    message: Message
+    message: TaskMessage
     delay: float = 0.0
 
     def entry(self) -> list[Any]:
@@ -57,9 +57,9 @@ class Consequences:
     - `group`: the ID of the group that counts it; empty: none.
     """
 
-    success: tuple[Callback, ...] = ()
-    failure: tuple[Callback, ...] = ()
-    complete: tuple[Callback, ...] = ()
+    success: tuple[PlannedCallback, ...] = ()
+    failure: tuple[PlannedCallback, ...] = ()
+    complete: tuple[PlannedCallback, ...] = ()
     policies: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
 

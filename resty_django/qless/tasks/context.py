@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Unpack
 
 from django.utils import timezone
 
@@ -15,7 +15,7 @@ from ..middleware.retries import retry_later
 if TYPE_CHECKING:
     from .base import Task
     from .canvas import Signature
-    from .message import EnqueueOptions
+    from .options import EnqueueKeywords
     from .results import AsyncResult
 
 
@@ -129,13 +129,13 @@ class TaskContext:
         return await self.task.adelay(*args, **kwargs)
 
     def apply_async(
-        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[Any]:
         """Call `Task.apply_async`."""
         return self.task.apply_async(args, kwargs, **options)
 
     async def aapply_async(
-        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueOptions]
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[Any]:
         """Call `Task.aapply_async`."""
         return await self.task.aapply_async(args, kwargs, **options)
@@ -149,18 +149,27 @@ class TaskContext:
         return self.task.si(*args, **kwargs)
 
 
+class TaskTimes(NamedTuple):
+    """When a task may start: at the earliest and at the latest, in seconds since the epoch. None: at any time."""
+
+    start_at: float | None = None
+    expires_at: float | None = None
+
+
 def timing(
-    now: float, countdown: float | None, eta: datetime | None, expires: float | datetime | None
-) -> tuple[float | None, float | None]:
-    """Return the earliest and the latest time at which a task may start, in seconds since the epoch."""
+    clock: Callable[[], float], countdown: float | None, eta: datetime | None, expires: float | datetime | None
+) -> TaskTimes:
+    """Return when a task may start. Raises `TypeError`, `InvalidArgument`."""
     if countdown is not None and eta is not None:
         raise TypeError("countdown= and eta= both set the start time. Pass only one of them.")
+    now = clock()
     if isinstance(expires, datetime):
-        until: float | None = timestamp(expires)
+        expires_at: float | None = timestamp(expires)
     else:
-        until = None if expires is None else now + checked_options(expires=expires)["expires"]
+        expires_at = None if expires is None else now + checked_options(expires=expires)["expires"]
     checked_options(countdown=countdown, eta=eta)
-    return now + countdown if countdown else timestamp(eta) if eta is not None else None, until
+    start_at = None if eta is None else timestamp(eta)
+    return TaskTimes(now + countdown if countdown else start_at, expires_at)
 
 
 def timestamp(at: datetime) -> float:

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -22,24 +23,22 @@ from resty_django.callables import acall, completed
 from resty_django.txid import bound, current
 
 from ..clients.client import Client
-from ..clients.job import Job
 from ..clients.replies import Group, JobRecord
 from ..clients.serialization import decode, encode
 from ..errors import InvalidArgument, ResultGone
+from ..middleware.job import WorkerJob
 from ..outcomes import JobTimeout, RetryLater
 from ..outcomes.error_text import message_of
 from .consequences import ANY, Consequences
 
 if TYPE_CHECKING:
     from .base import Task
-    from .message import Message, PlannedGroup, PlannedJobs
-
-_NOTHING: Final = Consequences()
+    from .message import PlannedGroup, PlannedJobs, TaskMessage
 
 DEFAULT_RETRIES: Final = 5
 """Retries of a job that is put without the option."""
-KEPT: Final = 1000
-"""Number of ends kept, and of groups."""
+MAX_KEPT: Final = 1000
+"""Maximum number of ends to remember, and of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ groups: Final[OrderedDict[str, EagerGroup]] = OrderedDict()
 """Groups by ID, the latest last."""
 
 
-class EagerJob(Job):
+class EagerJob(WorkerJob):
     """A job without a server. Its methods store what a task reports, or do nothing."""
 
     __slots__ = ("reported_progress",)
@@ -148,12 +147,11 @@ class EagerJob(Job):
     async def alog(self, message: str, data: dict[str, Any] | None = None) -> None:
         """There is no history."""
 
-    @property
-    def attempt(self) -> int:
-        return self.original_retries - self.retries_left + 1
+    def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
+        """Do nothing: `time_limit` limits the run."""
 
-    def check(self) -> None:
-        """Do nothing: an eager job is never lost."""
+    def retire_worker(self) -> None:
+        """Do nothing: there is no worker."""
 
 
 def run_all(planned: PlannedJobs, new_groups: Sequence[PlannedGroup], client: Client) -> None:
@@ -167,7 +165,7 @@ async def arun_all(planned: PlannedJobs, new_groups: Sequence[PlannedGroup], cli
     await sansio.arun(_steps(planned, new_groups), lambda call: arun(call[0], call[1], client))
 
 
-_Call: TypeAlias = "tuple[Task[..., Any], Message]"
+_Call: TypeAlias = "tuple[Task[..., Any], TaskMessage]"
 _Steps: TypeAlias = "Generator[_Call, None, list[Exception]]"
 """Yields tasks to run, and returns the errors of callbacks."""
 
@@ -199,9 +197,9 @@ def _steps(planned: PlannedJobs, new_groups: Sequence[PlannedGroup]) -> Generato
         raise errors[0]
 
 
-def _job_steps(task: Task[..., Any], message: Message) -> _Steps:
+def _job_steps(task: Task[..., Any], message: TaskMessage) -> _Steps:
     """Run a task and its callbacks, unless one that it waits for has failed."""
-    consequences = message.consequences or _NOTHING
+    consequences = message.consequences or Consequences()
     cause = _cause(message, consequences)
     if cause is not None:
         policy, root = cause
@@ -234,7 +232,7 @@ def _job_steps(task: Task[..., Any], message: Message) -> _Steps:
     return (yield from _callbacks(consequences, end.state, record))
 
 
-def _cause(message: Message, consequences: Consequences) -> tuple[str, str] | None:
+def _cause(message: TaskMessage, consequences: Consequences) -> tuple[str, str] | None:
     """Return the policy to apply, and the ID of the task that failed first; None if the task may run."""
     for jid in message.options.depends:
         state, root = "complete", jid
@@ -276,30 +274,30 @@ def _group_callbacks(group_id: str, consequences: Consequences) -> _Steps:
     return (yield from _callbacks(consequences, reply.state, record))
 
 
-def run(task: Task[..., Any], message: Message, client: Client) -> None:
+def run(task: Task[..., Any], message: TaskMessage, client: Client) -> None:
     """Run a task now, keep its outcome, and raise what it raises. Retries follow at once."""
     if iscoroutinefunction(task.function):
         async_to_sync(arun)(task, message, client)
         return
 
     def perform(job: EagerJob) -> Any:
-        with time_limit(task.timeout):
+        with time_limit(task.options.timeout):
             return completed(task._perform(job))
 
     with bound(current()):
         sansio.run(_runs(task, message, client), perform)
 
 
-async def arun(task: Task[..., Any], message: Message, client: Client) -> None:
+async def arun(task: Task[..., Any], message: TaskMessage, client: Client) -> None:
     """Do the same for asyncio."""
     if not iscoroutinefunction(task.function):
         await acall(run, task, message, client)
         return
     with bound(current()):
-        await sansio.arun(_runs(task, message, client), lambda job: _within(task.timeout, task._aperform(job)))
+        await sansio.arun(_runs(task, message, client), lambda job: _within(task.options.timeout, task._aperform(job)))
 
 
-def _runs(task: Task[..., Any], message: Message, client: Client) -> Generator[EagerJob, Any, None]:
+def _runs(task: Task[..., Any], message: TaskMessage, client: Client) -> Generator[EagerJob, Any, None]:
     """Yield the job for each run of the task, until one succeeds or no retries are left."""
     job = _job(task, message, client)
     while True:
@@ -359,10 +357,10 @@ async def _within(seconds: float | None, awaitable: Awaitable[Any]) -> Any:
         raise JobTimeout(seconds) from None
 
 
-def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
+def _job(task: Task[..., Any], message: TaskMessage, client: Client) -> EagerJob:
     options = message.options
     retries = DEFAULT_RETRIES if options.retries is None else options.retries
-    job = EagerJob.build(
+    return EagerJob.build(
         client,
         message.klass,
         jid=message.jid,
@@ -374,7 +372,6 @@ def _job(task: Task[..., Any], message: Message, client: Client) -> EagerJob:
         remaining=retries,
         txid=current(),
     )
-    return job  # type: ignore[return-value]
 
 
 def _note(task: Task[..., Any], job: EagerJob, value: Any) -> None:
@@ -393,7 +390,7 @@ def _remember(jid: str, outcome: EagerEnd) -> None:
 
 
 def _limit(kept: OrderedDict[str, Any]) -> None:
-    if len(kept) > KEPT:
+    if len(kept) > MAX_KEPT:
         kept.popitem(last=False)
 
 

@@ -15,7 +15,6 @@ from ..clients.serialization import decode
 from ..clients.transport import Steps, sync_and_async
 from ..errors import NoSuchJob, TaskFailed
 from . import eager
-from .replies import result_replies
 from .results import (
     EAGER_STATES,
     FAILURE,
@@ -29,6 +28,7 @@ from .results import (
     AsyncResult,
     TaskResult,
     pauses,
+    result_replies,
     value_of,
 )
 

@@ -13,15 +13,17 @@ With `allow_failure`, results that do not exist are passed as None.
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
 from django.core.signals import setting_changed
 from django.db import transaction
 
@@ -32,128 +34,28 @@ from ..clients.client import Client
 from ..clients.default import default_client
 from ..clients.job import Job
 from ..clients.put_options import list_text
-from ..clients.serialization import decode, encode
+from ..clients.serialization import decode, encode, ordered
 from ..clients.transport import Request, Steps, checked
-from ..errors import QlessError, ResultGone, TaskExpired, UnreadableReply
+from ..errors import InvalidArgument, QlessError, ResultGone, TaskExpired, UnreadableReply
 from . import eager
-from .consequences import Consequences, Policy
+from .consequences import Consequences
 from .outcomes import outcome_of
-from .replies import ResultReply, result_replies, result_reply
+from .results import ResultReply, result_replies, result_reply
 
 if TYPE_CHECKING:
     from .base import Task
-    from .canvas import Signature
+    from .options import EnqueueOptions
+
+MAX_REQUESTS_PER_BATCH: Final = 500
+"""Commands that one round trip sends."""
 
 
-class Source(NamedTuple):
+class ArgumentSource(NamedTuple):
     """Where the first argument comes from: a field of the data and its value, see above."""
 
     field: Literal["from", "from_group", "pass"]
     value: str
     allow_failure: bool = False
-
-
-Callbacks: TypeAlias = "Task[..., Any] | Signature | Iterable[Task[..., Any] | Signature] | None"
-"""Tasks and signatures."""
-
-REQUESTS_PER_BATCH: Final = 500
-"""Commands that one round trip sends."""
-
-UNIQUE: Final = ("unique", "pending")
-"""Option of the command `put`: leave a waiting or running job with the same jid unchanged."""
-
-
-class TaskReactions(TypedDict, total=False):
-    """Consequences of the end of a task, for all of its jobs.
-
-    - `on_success`, `on_failure`, `on_complete`: tasks or signatures to enqueue when it has succeeded, has failed, or
-      has ended in any way. Their first argument is the `Outcome`; signatures made by `si` get no argument.
-    - `if_failed`: what the next step of a chain does if this one fails: "fail", "skip", "release" (run nevertheless) or
-      "wait" (for a retry). None: "fail".
-    """
-
-    on_success: Callbacks
-    on_failure: Callbacks
-    on_complete: Callbacks
-    if_failed: Policy | None
-
-
-class TaskOptions(TaskReactions, total=False):
-    """Options of `@task`, except `bind`; see also `TaskReactions`.
-
-    - `name`: the class of its jobs, instead of the dotted path of the function. Jobs that are waiting stay valid when
-      the function moves.
-    - `aliases`: earlier names and paths of the task, whose jobs it runs as well.
-    - `queue`: the queue of its jobs.
-    - `priority`: jobs with a higher priority run first.
-    - `retries`: how often it runs again after an exception or the loss of its worker. None: only after the loss of a
-      worker, up to 5 times.
-    - `backoff`: seconds before the first retry, doubled for each further retry; or a list of the seconds before each.
-    - `retry_on`: the exceptions after which it runs again.
-    - `timeout`: maximum duration of a run in seconds.
-    - `unique`: enqueue nothing while a job with the same arguments waits or runs. True, or the names of the arguments
-      to compare.
-    - `tags`: tags of its jobs.
-    - `rate`: rate limit: "10/m", or the name of a policy of `resty_django.limits`.
-    - `every`: interval in seconds at which workers enqueue it.
-    - `cron`: five fields, such as "*/5 * * * *": the times at which workers enqueue it.
-    - `ignore_result`: discard the result.
-    - `result_ttl`: seconds for which the result is kept. None: the setting RESULT_TTL.
-    - `middleware`: worker middleware around each run.
-    """
-
-    name: str | None
-    aliases: Iterable[str]
-    queue: str
-    priority: int
-    retries: int | None
-    backoff: float | Sequence[float] | None
-    retry_on: type[Exception] | tuple[type[Exception], ...]
-    timeout: float | None
-    unique: bool | Sequence[str]
-    tags: Iterable[str]
-    rate: str | float | None
-    every: float | None
-    cron: str | None
-    ignore_result: bool
-    result_ttl: float | None
-    middleware: Iterable[Any]
-
-
-class Reactions(TaskReactions, total=False):
-    """The same for one job, and:
-
-    - `link`: like `on_success`, with the result as the first argument, as in Celery.
-    - `link_error`: like `on_failure`.
-    - `allow_failure`: run also if tasks have failed that this one waits for; their results are None.
-    """
-
-    link: Callbacks
-    link_error: Callbacks
-    allow_failure: bool
-
-
-class EnqueueOptions(Reactions, total=False):
-    """Options of `apply_async`, its variants and signatures; see also `Reactions`.
-
-    - `countdown`: seconds until the task may run.
-    - `eta`: the time from which it may run; instead of `countdown`.
-    - `queue`, `priority`, `retries`: override the task's own.
-    - `task_id`: the ID, instead of a random one.
-    - `depends`: an ID, a result or a job that must succeed first, or several.
-    - `tags`: added to the task's own.
-    - `expires`: seconds from now, or a time, after which the task fails instead of starting.
-    """
-
-    countdown: float | None
-    eta: datetime | None
-    queue: str | None
-    priority: int | None
-    task_id: str | None
-    depends: Any
-    tags: Iterable[str]
-    expires: float | datetime | None
-    retries: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +73,17 @@ class PutOptions:
     retries: int | None = None
     depends: Sequence[str] = ()
 
+    def updated(self, call: EnqueueOptions) -> PutOptions:
+        """Return the options of a task's job, given the options of the call."""
+        if call.priority is None and call.retries is None and not call.tags and not call.depends:
+            return self
+        return PutOptions(
+            priority=self.priority if call.priority is None else call.priority,
+            tags=[*self.tags, *call.tags],
+            retries=self.retries if call.retries is None else call.retries,
+            depends=call.depends,
+        )
+
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
         """Return names and values in turn, as the core expects them."""
@@ -180,8 +93,8 @@ class PutOptions:
         return tuple(part for pair in values.items() if pair[1] is not None for part in pair)
 
 
-class Message(NamedTuple):
-    """A job to enqueue.
+class TaskMessage(NamedTuple):
+    """A job to enqueue, made of a call of a task.
 
     - `klass`: the path of the task. `data`: JSON.
     - `when`: seconds since the epoch; None: at once.
@@ -205,7 +118,7 @@ class Message(NamedTuple):
         request: Request = ("put", client.worker_name, self.queue, self.jid, self.klass, self.data, delay)
         request += self.options.arguments
         if self.unique:
-            request += UNIQUE
+            request += ("unique", "pending")  # a waiting or running job with the same jid stays unchanged
         if self.txid is not None:
             request += ("txid", self.txid)
         if self.consequences is not None:
@@ -226,11 +139,18 @@ class PlannedGroup(NamedTuple):
         return ("group.open", self.id, self.name, *(argument for pair in texts.items() for argument in pair))
 
 
-PlannedJobs: TypeAlias = "Sequence[tuple[Task[..., Any], Message]]"
+class PlannedJob(NamedTuple):
+    """A job to enqueue, with its task."""
+
+    task: Task[..., Any]
+    message: TaskMessage
+
+
+PlannedJobs: TypeAlias = Sequence[PlannedJob]
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatcher:
+class TaskDispatcher:
     """Enqueues messages as jobs; in eager mode, runs their tasks instead.
 
     `on_commit`: queues whose jobs wait for the commit of the open transaction.
@@ -248,7 +168,7 @@ class Dispatcher:
         elif self.eager:
             eager.run_all(planned, groups, self.client)
         elif len(planned) == 1 and not groups:
-            self.client.call(*planned[0][1].request(self.client))
+            self.client.call(*planned[0].message.request(self.client))
         else:
             self.client.run(_enqueue(planned, groups, self.client))
 
@@ -257,16 +177,12 @@ class Dispatcher:
         if self.eager:
             await eager.arun_all(planned, groups, self.client)
         elif len(planned) == 1 and not groups:
-            await self.client.acall(*planned[0][1].request(self.client))
+            await self.client.acall(*planned[0].message.request(self.client))
         else:
             await self.client.arun(_enqueue(planned, groups, self.client))
 
     def send_on_commit(
-        self,
-        planned: PlannedJobs,
-        using: str | None,
-        robust: bool = False,
-        groups: Sequence[PlannedGroup] = (),
+        self, planned: PlannedJobs, using: str | None, robust: bool = False, groups: Sequence[PlannedGroup] = ()
     ) -> None:
         """Enqueue the jobs on commit, or at once if no transaction is open; never after a rollback."""
 
@@ -279,14 +195,14 @@ class Dispatcher:
         """Return whether the jobs wait for the commit; a group without jobs does if all queues do."""
         if not planned and groups:
             return "*" in self.on_commit
-        return any(waits_for_commit(self.on_commit, message.queue) for _, message in planned)
+        return any(waits_for_commit(self.on_commit, job.message.queue) for job in planned)
 
 
 def _enqueue(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Client) -> Steps[None]:
     """Send the commands in batches. Groups are closed once all jobs are accepted, so that a group of which a part is
     missing never completes."""
     try:
-        puts = (message.request(client) for _, message in planned)
+        puts = (job.message.request(client) for job in planned)
         yield from _send(itertools.chain((group.opening() for group in groups), puts))
         yield from _send(("group.close", group.id) for group in groups)
     except Exception:
@@ -297,22 +213,22 @@ def _enqueue(planned: PlannedJobs, groups: Sequence[PlannedGroup], client: Clien
 
 
 def _send(requests: Iterator[Request]) -> Steps[None]:
-    while batch := list(itertools.islice(requests, REQUESTS_PER_BATCH)):
+    while batch := list(itertools.islice(requests, MAX_REQUESTS_PER_BATCH)):
         for reply in (yield batch):
             checked(reply)
 
 
-_dispatcher_class: type[Dispatcher] = Dispatcher
+_dispatcher_class: type[TaskDispatcher] = TaskDispatcher
 
 
 @functools.cache
-def dispatcher() -> Dispatcher:
+def dispatcher() -> TaskDispatcher:
     """Return the dispatcher for the current settings. It is recreated when a setting changes and after a fork."""
     section = conf.qless
     return _dispatcher_class(default_client(), section.eager, frozenset(section.on_commit))
 
 
-def use_dispatcher(dispatcher_class: type[Dispatcher]) -> type[Dispatcher]:
+def use_dispatcher(dispatcher_class: type[TaskDispatcher]) -> type[TaskDispatcher]:
     """Make all tasks of this process use dispatchers of a class, for tests. Return the class that they used before."""
     global _dispatcher_class
     earlier, _dispatcher_class = _dispatcher_class, dispatcher_class
@@ -325,7 +241,49 @@ def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
     return queue in queues or "*" in queues
 
 
-class Call(NamedTuple):
+class Parameters:
+    """The parameters of `function`, the function of the task `name`; with `bind`, without the first one.
+
+    `unique`: whether jobs with equal arguments are the same, or the names of the arguments to compare. Raises
+    `TypeError` if the function has no such argument.
+    """
+
+    def __init__(
+        self, function: Callable[..., object], path: str, name: str, bind: bool, unique: bool | Sequence[str]
+    ) -> None:
+        self._path = path
+        self._name = name
+        signature = inspect.signature(function)
+        parameters = [*signature.parameters.values()][1 if bind else 0 :]
+        self.signature = signature.replace(parameters=parameters)
+        self.names = [parameter.name for parameter in parameters]
+        self._compared = self.names if isinstance(unique, bool) else unique
+        unknown = sorted({*self._compared} - {*self.names})
+        if unknown:
+            raise TypeError(f"{path}: unique= names {unknown[0]!r}, which is not an argument of the function.")
+
+    def check(self, args: Sequence[object], kwargs: Mapping[str, object], source: ArgumentSource | None = None) -> None:
+        """Raise `TypeError` if the function does not accept these arguments; `source` adds one in front."""
+        try:
+            self.signature.bind(*(() if source is None else (source,)), *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._path}{self.signature}: invalid arguments: {error}.") from None
+
+    def digest(self, args: Sequence[object], kwargs: Mapping[str, object], source: ArgumentSource | None = None) -> str:
+        """Return 32 hexadecimal digits, the same for equal values of the compared arguments, by position or by name."""
+        bound = self.signature.bind(*(() if source is None else (source.value,)), *args, **kwargs)
+        bound.apply_defaults()
+        try:
+            identity = [self._name, [[name, ordered(bound.arguments[name])] for name in self._compared]]
+            text = msgspec.json.encode(msgspec.json.decode(encode(identity)), order="deterministic")
+        except TypeError as error:
+            raise InvalidArgument(str(error)) from None
+        except RecursionError:
+            raise InvalidArgument("Job data must be JSON: it is nested too deeply, or contains itself.") from None
+        return hashlib.sha256(text).hexdigest()[:32]
+
+
+class TaskCall(NamedTuple):
     """The arguments of a task call. `first`: how to get another one, which comes before `args`; None: there is none."""
 
     args: list[Any]
@@ -334,10 +292,13 @@ class Call(NamedTuple):
 
 
 def data_of(
-    args: Sequence[Any], kwargs: Mapping[str, Any], expires: float | None, source: Source | None
-) -> dict[str, Any]:
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    expires: float | None = None,
+    source: ArgumentSource | None = None,
+) -> dict[str, object]:
     """Return the data of a job."""
-    data: dict[str, Any] = {"args": args, "kwargs": kwargs}
+    data: dict[str, object] = {"args": args, "kwargs": kwargs}
     if expires is not None:
         data["expires"] = expires
     if source is not None:
@@ -347,7 +308,7 @@ def data_of(
     return data
 
 
-def call_of(job: Job) -> Call:
+def call_of(job: Job) -> TaskCall:
     """Return the arguments for the task of a job. Raises `TaskExpired`, `ResultGone`, `UnreadableReply`."""
     data = job.data
     try:
@@ -367,7 +328,7 @@ def call_of(job: Job) -> Call:
         first = _group_results(job.client, data["from_group"], bool(data.get("allow_failure")))
     elif data.get("pass") is not None:
         args.insert(0, _passed(data))
-    return Call(args, kwargs, first)
+    return TaskCall(args, kwargs, first)
 
 
 def _expired(job: Job, data: Mapping[str, Any]) -> TaskExpired:

@@ -10,7 +10,7 @@ from ..errors import UnreadableReply
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """The end of a task.
 
     - `jid`: its ID. `task`: its name.
@@ -64,7 +64,7 @@ class GroupOutcome:
         return self.state == "complete"
 
 
-def outcome_of(record: Any) -> Outcome | GroupOutcome:
+def outcome_of(record: Any) -> TaskOutcome | GroupOutcome:
     """Return the outcome that the core has added to the data of a callback. Raises `UnreadableReply`."""
     try:
         if "group" in record:
@@ -74,7 +74,7 @@ def outcome_of(record: Any) -> Outcome | GroupOutcome:
             )
         failure = record.get("failure")
         failure = failure if isinstance(failure, Mapping) else {}
-        return Outcome(
+        return TaskOutcome(
             record["jid"],
             record.get("klass") or "",
             record["state"],

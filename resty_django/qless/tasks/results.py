@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
 
 from resty_django.conf import conf
 
@@ -15,34 +17,36 @@ from ..clients.graph import requeue
 from ..clients.job import Job
 from ..clients.put_options import read_outcome
 from ..clients.replies import JobRecord
-from ..clients.serialization import decode, read, reader
-from ..clients.transport import Steps, sync_and_async
+from ..clients.serialization import decode, read
+from ..clients.transport import Steps, batches, checked, sync_and_async
 from ..errors import NoSuchJob, ResultGone, TaskFailed
 from . import eager
-from .replies import ResultReply, result_reply
 
 if TYPE_CHECKING:
     from .group_results import GroupResult
 
 R = TypeVar("R")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
-"""Seconds between two requests while waiting for a result: at first, and at most."""
-
 PENDING, STARTED, RETRY, SUCCESS, FAILURE = "PENDING", "STARTED", "RETRY", "SUCCESS", "FAILURE"
 SKIPPED, GONE = "SKIPPED", "GONE"
 """States of a task: waiting, running, waiting for a retry (after a failure or the loss of its worker), succeeded,
 failed, skipped because a task failed for which it waited, and unknown (canceled, expired, or not committed yet)."""
 
-DEPENDENCY_FAILED: Final = "-DependencyFailed"
-"""End of the failure group of tasks that did not run, because one that they depend on has failed."""
-
-_JOB: Final = reader(JobRecord)
 WAITING: Final = object()
 """The outcome of a task or group that has not ended."""
 
 
-class Progress(NamedTuple):
+class ResultReply(msgspec.Struct):
+    """The state and the result of a job, as the core returns them; false stands for nothing."""
+
+    state: str
+    result: str | bool
+    progress: float | bool = False
+    message: str | bool = False
+    skipped: bool = False
+
+
+class TaskProgress(NamedTuple):
     """The progress that a task has reported: a number and a message."""
 
     share: float | None
@@ -140,13 +144,13 @@ class AsyncResult(TaskResult, Generic[R]):
 
     failed, afailed = sync_and_async(_failed)
 
-    def _get_progress(self) -> Steps[Progress]:
+    def _get_progress(self) -> Steps[TaskProgress]:
         if self.id in eager.outcomes:
-            return Progress(*eager.outcomes[self.id].progress)
+            return TaskProgress(*eager.outcomes[self.id].progress)
         reply = yield from self._result_reply()
         if reply is None:
-            return Progress(None, "")
-        return Progress(
+            return TaskProgress(None, "")
+        return TaskProgress(
             None if reply.progress is False else float(reply.progress),
             reply.message if isinstance(reply.message, str) else "",
         )
@@ -154,7 +158,7 @@ class AsyncResult(TaskResult, Generic[R]):
     get_progress, aprogress = sync_and_async(_get_progress)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> TaskProgress:
         """The last progress that the task reported by `update_progress`."""
         return self.get_progress()
 
@@ -163,7 +167,7 @@ class AsyncResult(TaskResult, Generic[R]):
         if conf.qless.eager:
             return None
         reply = yield "get", self.id
-        return None if reply is None else Job(self.client, read(reply, _JOB))
+        return None if reply is None else Job(self.client, read(reply, JobRecord))
 
     job, ajob = sync_and_async(_job)
 
@@ -238,7 +242,7 @@ class AsyncResult(TaskResult, Generic[R]):
         job = yield from self._job()
         if job is None or job.state != "failed":
             return None
-        if str(job.failure.get("group", "")).endswith(DEPENDENCY_FAILED):
+        if str(job.failure.get("group", "")).endswith("-DependencyFailed"):  # it did not run
             outcome = read_outcome((yield "outcome", self.id))
             if outcome is None or outcome.blocked is None:
                 return _task_failed(job)
@@ -286,15 +290,31 @@ def _task_failed(job: Job) -> TaskFailed:
     return TaskFailed(job.jid, job.failure.get("group", ""), job.failure.get("message", ""))
 
 
+def result_reply(jid: str) -> Steps[ResultReply | None]:
+    """Return the state and the result of a job; None if it does not exist."""
+    reply = yield "result", jid
+    return None if reply is None else read(reply, ResultReply)
+
+
+def result_replies(jids: Sequence[str]) -> Steps[list[ResultReply | None]]:
+    """Return the same for many jobs, in order."""
+    replies: list[ResultReply | None] = []
+    for batch in batches(jids, 250):
+        for reply in (yield [("result", jid) for jid in batch]):
+            replies.append(None if checked(reply) is None else read(reply, ResultReply))
+    return replies
+
+
 STATES: Final = {"running": STARTED, "complete": SUCCESS, "failed": FAILURE, "depends": PENDING}
 EAGER_STATES: Final = {"complete": SUCCESS, "failed": FAILURE, "skipped": SKIPPED, "waiting": PENDING}
 
 
 def pauses(timeout: float | None, id: str, kind: str = "task") -> Iterator[float]:
+    """Yield the seconds to wait before each request for a result. Raises `TimeoutError`."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    pause = FIRST_PAUSE
+    pause = 0.005
     yield pause
     while deadline is None or time.monotonic() < deadline:
-        pause = min(pause * 1.5, LONGEST_PAUSE)
+        pause = min(pause * 1.5, 0.25)
         yield pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic()))
     raise TimeoutError(f"The {kind} {id} did not end within {timeout:g} s.")

@@ -32,17 +32,17 @@ from ..job_classes import discover_once, is_allowed
 from .canvas import consequences_of
 from .eager import DEFAULT_RETRIES
 from .message import data_of
+from .options import NO_OPTIONS
 
 if TYPE_CHECKING:
     from .base import Task
 
 log = logger("resty_django.qless.tasks.schedule")
 
-INTERVAL: Final = 20.0
-"""Seconds between two declarations. Shorter than cron's minute, so that the next job exists in time."""
+DECLARE_SECONDS: Final = 20.0
+"""Interval between two declarations. Shorter than cron's minute, so that the next job exists in time."""
 AHEAD: Final = 2
 """Number of jobs of a cron task that are put ahead of time."""
-BACKLOG: Final = 1
 EVERY: Final = "every-"
 """Prefix of a recurring job's jid; the name of the task follows."""
 CRON: Final = "cron-"
@@ -64,11 +64,12 @@ class Schedule:
     cron: str | None = None
 
     @classmethod
-    def of(cls, task: Task[..., Any], every: float | None, cron: str | None) -> Schedule | None:
+    def of(cls, task: Task[..., Any]) -> Schedule | None:
         """Return the schedule of a task and register the task; return None if it has no schedule.
 
         Raises `TypeError`, `ValueError`, `MissingExtra`.
         """
+        every, cron = task.options.every, task.options.cron
         if every is None and cron is None:
             scheduled.pop(task.name, None)
             return None
@@ -79,10 +80,10 @@ class Schedule:
             if len(cron.split()) != 5:
                 raise ValueError(f"{task.path}: cron= needs five fields, minute hour day month weekday, not {cron!r}.")
             next(occurrences(cron, 0.0, UTC), None)
-        if every is not None and task.reactions.keys() - {"if_failed"}:
-            option = min(task.reactions.keys() - {"if_failed"})
+        callbacks = {*task.options.names} - {"if_failed"}
+        if every is not None and callbacks:
             raise TypeError(
-                f"{task.path}: recurring jobs have no callbacks. With {option}=, use cron= instead of every=."
+                f"{task.path}: recurring jobs have no callbacks. With {min(callbacks)}=, use cron= instead of every=."
             )
         task.parameters.check((), {})
         scheduled[task.name] = task
@@ -124,7 +125,7 @@ def declare(client: Client, queues: Collection[str] | None = None, now: float | 
     ]
     for task in tasks:
         with skipping_refusals(
-            log, "periodic task %s could not be declared; next attempt in %.0f s", task.path, INTERVAL
+            log, "periodic task %s could not be declared; next attempt in %.0f s", task.path, DECLARE_SECONDS
         ):
             if task.schedule is not None and task.schedule.every is not None:
                 _withdraw_recurring(client, task)
@@ -143,7 +144,7 @@ def faults(client: Client) -> list[tuple[str, Exception]]:
     for task in list(scheduled.values()):
         if is_allowed(task.path):
             try:
-                consequences_of(task, task.reactions, False, None, client)
+                consequences_of(task, NO_OPTIONS, client)
             except Exception as error:
                 found.append((task.path, error))
     return found
@@ -151,16 +152,16 @@ def faults(client: Client) -> list[tuple[str, Exception]]:
 
 def _declare_recurring(client: Client, task: Task[..., Any], every: float) -> None:
     jid = f"{EVERY}{task.name}"
-    data, options = data_of([], {}, None, None), _options(task)
+    data, options = data_of([], {}), _options(task)
     job = client.jobs.get(jid)
     if isinstance(job, RecurringJob) and (job.queue_name, job.klass, float(job.interval), job.data, job.tags) == (
-        *(task.queue, task.name, float(every), data, task.tags),
+        *(task.queue, task.name, float(every), data, task.put_options.tags),
     ):
         job.update(priority=options["priority"], retries=options["retries"])
     else:
         paused = isinstance(job, RecurringJob) and job.paused()
         client.queues[task.queue].recur(
-            task.name, data, every, jid=jid, offset=every, tags=task.tags, backlog=BACKLOG, **options
+            task.name, data, every, jid=jid, offset=every, tags=task.put_options.tags, backlog=1, **options
         )
         if paused and isinstance(declared := client.jobs.get(jid), RecurringJob):
             declared.pause()
@@ -178,7 +179,7 @@ def _withdraw_recurring(client: Client, task: Task[..., Any]) -> None:
 
 
 def _earlier_names(task: Task[..., Any]) -> list[str]:
-    return [name for name in dict.fromkeys((task.path, *task.aliases)) if name != task.name]
+    return [name for name in dict.fromkeys((task.path, *task.options.aliases)) if name != task.name]
 
 
 def declared_at(client: Client) -> Steps[dict[str, float]]:
@@ -188,8 +189,8 @@ def declared_at(client: Client) -> Steps[dict[str, float]]:
 
 def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> None:
     options = _options(task)
-    tags = ("tags", list_text(task.tags)) if task.tags else ()
-    consequences = consequences_of(task, task.reactions, False, None, client)
+    tags = ("tags", list_text(task.put_options.tags)) if task.put_options.tags else ()
+    consequences = consequences_of(task, NO_OPTIONS, client)
     outcome = () if consequences is None else ("outcome", encode(consequences.texts()))
     requests = []
     for at, _ in zip(occurrences(cron, now, timezone.get_default_timezone()), range(AHEAD), strict=False):
@@ -201,7 +202,7 @@ def _put_next(client: Client, task: Task[..., Any], cron: str, now: float) -> No
         requests.append(
             (
                 *("put", client.worker_name, task.queue, jid, task.name),
-                *(encode(data_of([], {}, None, None)), max(0.0, at - now), "unique", "ever"),
+                *(encode(data_of([], {})), max(0.0, at - now), "unique", "ever"),
                 *("priority", options["priority"], "retries", options["retries"], *tags, *outcome),
             )
         )
@@ -266,12 +267,12 @@ def _cron_jid(name: str, at: float) -> str:
 def _options(task: Task[..., Any]) -> dict[str, Any]:
     return {
         "priority": task.put_options.priority or 0,
-        "retries": DEFAULT_RETRIES if task.retries is None else task.retries,
+        "retries": DEFAULT_RETRIES if task.options.retries is None else task.options.retries,
     }
 
 
 class Scheduler:
-    """A thread that declares the periodic tasks of its queues every `INTERVAL` seconds, until stopped."""
+    """A thread that declares the periodic tasks of its queues every `DECLARE_SECONDS` seconds, until stopped."""
 
     def __init__(self, client: Client, queues: Collection[str]) -> None:
         self._client = client
@@ -292,7 +293,7 @@ class Scheduler:
             try:
                 declare(self._client, self._queues)
             except (QlessError, StoreError) as error:
-                log.warning("periodic tasks could not be declared; next attempt in %.0f s: %s", INTERVAL, error)
+                log.warning("periodic tasks could not be declared; next attempt in %.0f s: %s", DECLARE_SECONDS, error)
             except Exception:
-                log.exception("periodic tasks could not be declared; next attempt in %.0f s", INTERVAL)
-            self._stopped.wait(INTERVAL)
+                log.exception("periodic tasks could not be declared; next attempt in %.0f s", DECLARE_SECONDS)
+            self._stopped.wait(DECLARE_SECONDS)

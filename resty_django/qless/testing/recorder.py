@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 
 from ..clients.serialization import encode
 from ..tasks.base import Task
 from ..tasks.consequences import Consequences
-from ..tasks.message import Dispatcher, Message, PlannedGroup, PlannedJobs, use_dispatcher
+from ..tasks.message import PlannedGroup, PlannedJobs, TaskDispatcher, TaskMessage, use_dispatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class EnqueuedTask:
     - `args`, `kwargs`: as a worker would receive them, after JSON.
     - `eta`: the time from which it may run; None: at once.
     - `depends`: the IDs of tasks that have to end before.
-    - `group`: the ID of the group of which it is a member; None: of none.
+    - `group`: the ID of the group of which it is a member; None: not a member.
     - `on_success`, `on_failure`, `on_complete`: the tasks that its end would enqueue, with their arguments after the
-      `Outcome`.
+      `TaskOutcome`.
     """
 
     task: Task[..., Any]
@@ -44,7 +44,7 @@ class EnqueuedTask:
     on_complete: tuple[EnqueuedTask, ...] = ()
 
     @classmethod
-    def of(cls, task: Task[..., Any], message: Message) -> EnqueuedTask:
+    def of(cls, task: Task[..., Any], message: TaskMessage) -> EnqueuedTask:
         """Return the record of a message."""
         data, options = msgspec.json.decode(message.data), message.options
         consequences = message.consequences or Consequences()
@@ -65,13 +65,14 @@ class EnqueuedTask:
     def __str__(self) -> str:
         return f"{_call_text(self.task, self.args, self.kwargs)} in {self.queue!r}"
 
-    def was_called_with(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    def was_called_with(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
         """Return whether the arguments are equal: by position or by name, with defaults, and after JSON."""
-        expected = msgspec.json.decode(encode([[*args], {**kwargs}]))
+        expected = msgspec.json.decode(encode([[*args], dict(kwargs)]))
         if expected == [self.args, self.kwargs]:
             return True
+        bind = self.task.parameters.signature.bind
         try:
-            bound = [self.task.parameters.bind(*call) for call in (expected, (self.args, self.kwargs))]
+            bound = [bind(*expected[0], **expected[1]), bind(*self.args, **self.kwargs)]
         except TypeError:  # a step of a chain, whose first argument is the result of the step before
             return False
         for arguments in bound:
@@ -102,6 +103,19 @@ def _callbacks(consequences: Consequences) -> Iterator[tuple[EnqueuedTask, ...]]
         yield tuple(EnqueuedTask.of(callback.task, callback.message) for callback in callbacks)
 
 
+class MatchOptions(TypedDict, total=False):
+    """Properties of the recorded task, besides its arguments; None: any value.
+
+    - `queue`, `priority`, `eta`: equal values.
+    - `tags`: tags that it has, among others.
+    """
+
+    queue: str | None
+    priority: float | None
+    tags: Sequence[str] | None
+    eta: datetime | None
+
+
 class Recorder:
     """The tasks and groups that were enqueued, in their order."""
 
@@ -129,8 +143,8 @@ class Recorder:
     def matching(
         self,
         task: Task[..., Any] | None = None,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
         queue: str | None = None,
         priority: float | None = None,
@@ -156,11 +170,11 @@ class Recorder:
     def assert_enqueued(
         self,
         task: Task[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
         count: int | None = None,
-        **options: Any,
+        **options: Unpack[MatchOptions],
     ) -> EnqueuedTask:
         """Return the first recorded task that matches. `options`: as in `matching`.
 
@@ -177,9 +191,9 @@ class Recorder:
     def assert_not_enqueued(
         self,
         task: Task[..., Any] | None = None,
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
-        **options: Any,
+        args: Sequence[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
+        **options: Unpack[MatchOptions],
     ) -> None:
         """Raise `AssertionError` if a recorded task matches; without arguments, if any task was enqueued."""
         if self.matching(task, args, kwargs, **options):
@@ -196,7 +210,7 @@ _active: Final[list[Recorder]] = []
 """Recorders of nested `record()`, the innermost last."""
 
 
-class _RecordingDispatcher(Dispatcher):
+class _RecordingDispatcher(TaskDispatcher):
     """Records messages, and sends nothing."""
 
     def send(self, planned: PlannedJobs, groups: Sequence[PlannedGroup] = ()) -> None:
@@ -227,17 +241,22 @@ def record() -> Iterator[Recorder]:
 
 
 def assert_enqueued(
-    task: Task[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, **options: Any
+    task: Task[..., Any],
+    args: Sequence[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    *,
+    count: int | None = None,
+    **options: Unpack[MatchOptions],
 ) -> EnqueuedTask:
     """Call `Recorder.assert_enqueued` of the innermost active recorder."""
-    return _recorder().assert_enqueued(task, args, kwargs, **options)
+    return _recorder().assert_enqueued(task, args, kwargs, count=count, **options)
 
 
 def assert_not_enqueued(
     task: Task[..., Any] | None = None,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
+    args: Sequence[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    **options: Unpack[MatchOptions],
 ) -> None:
     """Call `Recorder.assert_not_enqueued` of the innermost active recorder."""
     _recorder().assert_not_enqueued(task, args, kwargs, **options)
@@ -253,13 +272,16 @@ def _recorder() -> Recorder:
 
 
 def _wanted(
-    task: Task[..., Any], args: Sequence[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
+    task: Task[..., Any],
+    args: Sequence[object] | None,
+    kwargs: Mapping[str, object] | None,
+    options: Mapping[str, object],
 ) -> str:
     call = task.name if args is None and kwargs is None else _call_text(task, args or (), kwargs or {})
     extra = ", ".join(f"{name}={value!r}" for name, value in options.items())
     return f"{call} with {extra}" if extra else call
 
 
-def _call_text(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _call_text(task: Task[..., Any], args: Sequence[object], kwargs: Mapping[str, object]) -> str:
     arguments = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
     return f"{task.name}({', '.join(arguments)})"

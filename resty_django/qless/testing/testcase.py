@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .recorder import Recorder, record
 
+if TYPE_CHECKING:
+    from unittest import TestCase as Base
+else:
+    Base = object
 
-class QlessTestMixin:
-    """Records the tasks of each test: `self.enqueued_tasks.assert_enqueued(...)`.
 
-    Put it before Django's class: `class OrderTests(QlessTestMixin, TestCase)`.
+class QlessTestMixin(Base):
+    """Records the tasks of each test: `self.assert_enqueued(...)`, `self.assert_not_enqueued(...)`.
+
+    They are the methods of `self.enqueued_tasks`, a `Recorder`. Put the mixin before Django's class:
+    `class OrderTests(QlessTestMixin, TestCase)`.
     """
 
     enqueued_tasks: Recorder
 
     def setUp(self) -> None:
-        super().setUp()  # type: ignore[misc]
-        recording = record()
-        self.enqueued_tasks = recording.__enter__()
-        self.addCleanup(recording.__exit__, None, None, None)  # type: ignore[attr-defined]
-
-    def assert_enqueued(self, *args: Any, **options: Any) -> Any:
-        """Call `Recorder.assert_enqueued`."""
-        return self.enqueued_tasks.assert_enqueued(*args, **options)
-
-    def assert_not_enqueued(self, *args: Any, **options: Any) -> None:
-        """Call `Recorder.assert_not_enqueued`."""
-        self.enqueued_tasks.assert_not_enqueued(*args, **options)
+        super().setUp()
+        self.enqueued_tasks = self.enterContext(record())
+        self.assert_enqueued = self.enqueued_tasks.assert_enqueued
+        self.assert_not_enqueued = self.enqueued_tasks.assert_not_enqueued

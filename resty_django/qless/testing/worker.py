@@ -23,12 +23,13 @@ from ..clients.client import Client
 from ..clients.default import default_client, use_clock
 from ..errors import UnreadableReply
 from ..middleware.always import adatabase, database
+from ..middleware.job import WorkerJob
 from ..outcomes import JobTimeout
 from ..outcomes.interruption import checkpoint, raise_in_thread
 from ..tasks.message import dispatcher
 from ..worker import execution
-from ..worker.handlers import REFUSED, JobHandler, resolve_handler
-from ..worker.job import WorkerJob, jobs_of
+from ..worker.handlers import JobHandler, handler_of
+from ..worker.job import read_jobs
 from ..worker.running_job import RunningJob
 
 if TYPE_CHECKING:
@@ -151,29 +152,23 @@ class TestWorker:
         """Run the next job of the queue. Return whether there was one."""
         client = self.client
         reply = client.call("pop", queue, client.worker_name, 1)
-        jobs, unreadable = jobs_of(client, None, reply)  # type: ignore[arg-type]
+        jobs, unreadable = read_jobs(reply, functools.partial(_TestJob, client))
         if unreadable:
             raise UnreadableReply(f"Jobs of the queue {queue!r} cannot be read: {', '.join(unreadable)}.")
         for job in jobs:
-            self._run(_TestJob(client, job._record), queue)
+            self._run(job, queue)
         return bool(jobs)
 
     def _run(self, job: _TestJob, queue: str) -> None:
-        refusal: BaseException | None = None
-        try:
-            handler = _without_database(resolve_handler(job.klass, queue))
-        except Exception as error:
-            handler, refusal = REFUSED, error
-        running = job.running = RunningJob(job, job.jid, queue, handler, time.monotonic(), 0.0, 0.0)
-        if refusal is not None:
-            execution.finish(running, refusal)
-        elif handler.is_async:
+        handler = _without_database(handler_of(job.klass, queue))
+        running = job.running = RunningJob(job=job, queue=queue, handler=handler, started_at=time.monotonic())
+        if handler.is_async:
             async_to_sync(_arun)(running)
         else:
-            _run_sync(running)
+            _run_sync(running, job)
         job.stop_timer()
         self._report(running)
-        self.runs.append(Run(job.jid, job.klass, queue, running.end))
+        self.runs.append(Run(job.jid, job.klass, queue, running.end or ""))
 
     def _report(self, running: RunningJob) -> None:
         """Send the end of a job."""
@@ -189,7 +184,7 @@ class _TestJob(WorkerJob):
     __slots__ = ("_timer", "running")
 
     def __init__(self, client: Client, record: Any) -> None:
-        super().__init__(client, record, None)  # type: ignore[arg-type]
+        super().__init__(client, record)
         self.running: RunningJob | None = None
         self._timer: threading.Timer | None = None
 
@@ -218,13 +213,13 @@ class _TestJob(WorkerJob):
         """Do nothing: the test goes on."""
 
 
-def _run_sync(running: RunningJob) -> None:
+def _run_sync(running: RunningJob, job: _TestJob) -> None:
     running.thread = threading.get_ident()
     try:
         execution.run(running)
     finally:
         running.thread = 0
-        running.job.stop_timer()
+        job.stop_timer()
         if running.cause is not None:
             with contextlib.suppress(JobTimeout):  # set when the job had ended
                 checkpoint()

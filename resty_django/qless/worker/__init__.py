@@ -12,13 +12,4 @@ from ..errors import LostLock
 from ..outcomes import JobTimeout, Outcome, ProcessDied, RequeueLater, RetryLater, Stopping
 from ..signals import job_failed
 
-__all__ = [
-    "JobTimeout",
-    "LostLock",
-    "Outcome",
-    "ProcessDied",
-    "RequeueLater",
-    "RetryLater",
-    "Stopping",
-    "job_failed",
-]
+__all__ = ["JobTimeout", "LostLock", "Outcome", "ProcessDied", "RequeueLater", "RetryLater", "Stopping", "job_failed"]

@@ -1,115 +1,191 @@
-"""Commands that a worker sends to the core: the commands that end a job, and the batch of one pipeline."""
+"""Commands that a worker sends to the core: how a job ends, and the batch of one pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from ..clients.transport import Request
+from ..errors import InvalidArgument
+
+MAX_ARGUMENT_BYTES: Final = 512 * 1024 * 1024
+"""A Redis server closes the connection without a reply if one argument is longer."""
 
 
+@dataclass(slots=True, kw_only=True)
 class EndCommand:
-    """A command that ends a job. `request`: its name and arguments, as the client sends them."""
+    """A command that ends the job `jid` of the worker `worker`: one of the subclasses below.
 
-    __slots__ = ("request",)
+    Fields that are None are not sent.
+    """
+
+    jid: str
+    worker: str
 
     name: ClassVar[str]
     needs_lease_check: ClassVar[bool] = False
     """Whether the core accepts it from any worker, so that a heartbeat must first show that the lease is held."""
 
-    def __init__(self, *arguments: Any) -> None:
-        self.request: Request = (self.name, *arguments)
+    @property
+    def request(self) -> Request:
+        """The command and its arguments, in the core's order."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Replace subclasses of strings and numbers with plain ones. Raises `InvalidArgument` for anything else."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not None:
+                setattr(self, each.name, plain(value))
+
+    def pack(self) -> dict[str, Any]:
+        """Return plain values from which `unpack` makes the command again, in another process."""
+        return {"name": self.name, **{each.name: getattr(self, each.name) for each in fields(self)}}
 
     @staticmethod
-    def from_request(request: Request) -> EndCommand:
-        """Return the command of a request that another process has made. Raises `KeyError` for other requests."""
-        kind = {kind.name: kind for kind in (CompleteJob, FailJob, RetryJob, RequeueJob)}[request[0]]
-        command = kind.__new__(kind)
-        command.request = request
-        return command
+    def unpack(packed: dict[str, Any]) -> EndCommand:
+        """Return the command that was packed."""
+        name = packed.pop("name")
+        return next(kind for kind in (CompleteJob, FailJob, RetryJob, RequeueJob) if kind.name == name)(**packed)
 
 
+@dataclass(slots=True, kw_only=True)
 class CompleteJob(EndCommand):
-    """Complete the job. `options`: names and values, such as `"result"` and its JSON."""
+    """Complete the job, and store its result as JSON for `result_ttl` seconds."""
 
-    __slots__ = ()
-    name = "complete"
-
-    _MAX_JOINED: ClassVar[int] = 10_000
-    """Maximum characters of the data and the result of a job that is completed together with others."""
-
-    def __init__(self, jid: str, worker: str, queue: str, data: Any, *options: Any) -> None:
-        self.request = ("complete", jid, worker, queue, data, "pending", 1, *options)
+    name: ClassVar[str] = "complete"
+    queue: str
+    data: str | bytes
+    result: str | bytes | None = None
+    result_ttl: float | None = None
 
     @property
-    def entry(self) -> Request:
-        """The job's arguments of `complete.many`; empty if its data or result are too large for a joint call."""
-        jid, data = self.request[1], self.request[4]
-        result, ttl = (*self.request[8::2], "", "")[:2]
-        texts = isinstance(data, str | bytes) and isinstance(result, str | bytes)
-        return (jid, data, result, ttl) if texts and len(data) + len(result) <= self._MAX_JOINED else ()
+    def request(self) -> Request:
+        request: Request = (self.name, self.jid, self.worker, self.queue, self.data, "pending", 1)
+        if self.result is not None:
+            request += ("result", self.result)
+        if self.result_ttl is not None:
+            request += ("ttl", self.result_ttl)
+        return request
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the job may be completed together with others in one call, which blocks the server for longer."""
+        return len(self.data) + len(self.result or "") <= 10_000
+
+    @property
+    def arguments_of_many(self) -> Request:
+        """The job's arguments of the command `complete.many`."""
+        return (self.jid, self.data, self.result or "", "" if self.result_ttl is None else self.result_ttl)
 
 
+@dataclass(slots=True, kw_only=True)
 class FailJob(EndCommand):
-    """Fail the job. `data`: its data as JSON, or nothing, to keep the server's copy."""
+    """Fail the job, with the group and the message of its failure. Without data, the server keeps its copy."""
 
-    __slots__ = ()
-    name = "fail"
-    _WITHOUT_DATA: ClassVar[int] = 5
-    """Number of parts of the request without the data."""
+    name: ClassVar[str] = "fail"
+    group: str
+    message: str
+    data: str | bytes | None = None
 
-    def __init__(self, jid: str, worker: str, group: str, message: str, *data: Any) -> None:
-        super().__init__(jid, worker, group, message, *data)
-
-    def drop_data(self) -> bool:
-        """Omit the data. Return False if there were none."""
-        if len(self.request) == self._WITHOUT_DATA:
-            return False
-        self.request = self.request[: self._WITHOUT_DATA]
-        return True
+    @property
+    def request(self) -> Request:
+        request: Request = (self.name, self.jid, self.worker, self.group, self.message)
+        return request if self.data is None else (*request, self.data)
 
 
+@dataclass(slots=True, kw_only=True)
 class RetryJob(EndCommand):
-    """Retry the job after `delay` seconds, using up a retry. `failure`: its group and message, if any."""
+    """Retry the job after `delay` seconds, using up a retry; with the group and the message of a failure, if any."""
 
-    __slots__ = ()
-    name = "retry"
+    name: ClassVar[str] = "retry"
+    queue: str
+    delay: float
+    group: str | None = None
+    message: str | None = None
 
-    def __init__(self, jid: str, queue: str, worker: str, delay: Any, *failure: Any) -> None:
-        super().__init__(jid, queue, worker, delay, *failure)
+    @property
+    def request(self) -> Request:
+        request: Request = (self.name, self.jid, self.queue, self.worker, self.delay)
+        return request if self.group is None else (*request, self.group, self.message or "")
 
 
+@dataclass(slots=True, kw_only=True)
 class RequeueJob(EndCommand):
-    """Requeue the job, to run after `delay` seconds. `options`: names and values."""
+    """Requeue the job, to run after `delay` seconds. `tags`: a JSON list."""
 
-    __slots__ = ()
-    name = "requeue"
-    needs_lease_check = True
+    name: ClassVar[str] = "requeue"
+    needs_lease_check: ClassVar[bool] = True
+    queue: str
+    klass: str
+    data: str | bytes
+    delay: float
+    priority: float
+    tags: str | bytes
+    retries: int
 
-    def __init__(self, jid: str, queue: str, worker: str, klass: str, data: Any, delay: Any, *options: Any) -> None:
-        super().__init__(worker, queue, jid, klass, data, delay, *options)
+    @property
+    def request(self) -> Request:
+        return (
+            *(self.name, self.worker, self.queue, self.jid, self.klass, self.data, self.delay),
+            *("priority", self.priority, "tags", self.tags, "retries", self.retries),
+        )
+
+
+def plain(argument: object) -> str | bytes | int | float:
+    """Return the argument without its subclass. Raises `InvalidArgument` if the server cannot take it."""
+    if isinstance(argument, str | bytes) and len(argument) > MAX_ARGUMENT_BYTES:
+        raise InvalidArgument(
+            f"The job's data or result has {len(argument)} bytes. The server accepts at most {MAX_ARGUMENT_BYTES}."
+        )
+    kind = type(argument)
+    if isinstance(argument, str):
+        return str.__str__(argument)
+    if isinstance(argument, bytes) and kind is bytes:
+        return argument
+    if isinstance(argument, int) and kind is not bool:
+        return int.__int__(argument)
+    if isinstance(argument, float):
+        return float.__float__(argument)
+    raise InvalidArgument(
+        f"The job ended with a value of the type {kind.__module__}.{kind.__qualname__}. Use a string or a number."
+    )
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """Requests of a batch, and the function that gets their replies."""
+
+    requests: tuple[Request, ...]
+    on_reply: Callable[..., object]
 
 
 @dataclass(slots=True)
 class CommandBatch:
     """The requests of one pipeline, each with the handler of its reply.
 
+        batch.add(("pop", "mail", "worker-1", 5), on_reply=start_jobs)
+        batch.apply(client.call_many(batch.requests))
+
     `ends`: the number of jobs whose ends it reports.
     """
 
-    requests: list[Request] = field(default_factory=list)
     ends: int = 0
-    _handlers: list[tuple[Callable[..., object], int]] = field(default_factory=list)
+    _exchanges: list[_Exchange] = field(default_factory=list)
 
-    def add(self, on_reply: Callable[..., object], *requests: Request) -> None:
-        """Append requests. `on_reply` is called with one reply per request; failed requests have an error as reply."""
-        self.requests += requests
-        self._handlers.append((on_reply, len(requests)))
+    @property
+    def requests(self) -> list[Request]:
+        """All requests, in order."""
+        return [request for exchange in self._exchanges for request in exchange.requests]
 
-    def apply(self, replies: Sequence[Any]) -> None:
+    def add(self, *requests: Request, on_reply: Callable[..., object]) -> None:
+        """Append requests. `on_reply` is called with one reply per request: an exception if the request failed."""
+        self._exchanges.append(_Exchange(requests, on_reply))
+
+    def apply(self, replies: Sequence[object]) -> None:
         """Call the handlers, in the order of the requests."""
         remaining = iter(replies)
-        for on_reply, count in self._handlers:
-            on_reply(*islice(remaining, count))
+        for exchange in self._exchanges:
+            exchange.on_reply(*islice(remaining, len(exchange.requests)))

@@ -10,7 +10,6 @@ import contextvars
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Any, Final
 
 from resty_django.text import logger
 
@@ -19,12 +18,9 @@ from ..middleware.always import JobThreads
 from ..outcomes.interruption import checkpoint, raise_in_thread
 from . import execution
 from .reports import stacks
-from .running_job import RunningJob
+from .running_job import Inbox, RunningJob
 
 log = logger("resty_django.qless.worker")
-
-_CLOSE_TIMEOUT: Final = 5.0
-"""Seconds that the event loop has for closing."""
 
 
 class Pool:
@@ -37,7 +33,7 @@ class Pool:
     kills = False
     """Whether `kill` can end a job that ignores its interruption."""
 
-    def __init__(self, inbox: SimpleQueue[Any]) -> None:
+    def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
         self._tasks: SimpleQueue[RunningJob | None] = SimpleQueue()
         self._threads = 0
@@ -47,6 +43,7 @@ class Pool:
         self._loop_thread: threading.Thread | None = None
 
     def start(self, running: RunningJob) -> None:
+        """Run a job, in the next free thread or on the event loop."""
         if running.handler.is_async:
             loop = self._loop or self._open_loop()
             loop.call_soon_threadsafe(self._begin, running)
@@ -72,7 +69,7 @@ class Pool:
         if running.handler.is_async:
             running.cause = cause
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(_cancel, running)
+                self._loop.call_soon_threadsafe(cancel, running)
             return
         with self._raising:
             running.cause = cause
@@ -106,7 +103,7 @@ class Pool:
             self._tasks.put(None)
         if self._loop is not None and self._loop_thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop_thread.join(_CLOSE_TIMEOUT)
+            self._loop_thread.join(timeout=5.0)
 
     # --- in a thread of a sync job ---
 
@@ -145,14 +142,8 @@ class Pool:
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT / 2))
-            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            loop.close()
+            close_loop(loop, 2.5)
 
     def _begin(self, running: RunningJob) -> None:
         running.task = asyncio.get_running_loop().create_task(self._run(running))
@@ -168,6 +159,20 @@ class Pool:
         self.inbox.put(running)
 
 
-def _cancel(running: RunningJob) -> None:
+def cancel(running: RunningJob) -> None:
+    """Cancel the task of an async job. Called in the event loop."""
     if running.task is not None and not running.task.done():
         running.task.cancel()
+
+
+def close_loop(loop: asyncio.AbstractEventLoop, timeout: float) -> None:
+    """Cancel what jobs have left on the event loop, wait up to `timeout` seconds for it, and close the loop."""
+    try:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=timeout))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()

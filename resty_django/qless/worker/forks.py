@@ -16,8 +16,6 @@ HANDLED: Final = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
 )
 """Signals that a worker process handles through its loop, which a fork does not have."""
-KILL_AFTER: Final = 5.0
-"""Seconds between SIGTERM and SIGKILL for a fork."""
 
 _forking: Final = threading.local()
 """The signal mask of a thread before it forked."""
@@ -63,5 +61,5 @@ def _after_fork() -> None:
 def _end_with_worker(reader: int) -> None:
     os.read(reader, 1)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(KILL_AFTER)
+    time.sleep(5.0)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 from django.utils.module_loading import import_string
@@ -23,18 +23,28 @@ class JobHandler:
     """The code that runs the jobs of a class.
 
     `keep_result`: whether the function's return value is stored as the job's result, for `result_ttl` seconds (None:
-    as long as the job).
+    as long as the job). `refusal`: why its jobs cannot be run; `function` raises it.
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[[Any], object]
     is_async: bool = False
     middleware: tuple[Middleware, ...] = ()
     keep_result: bool = False
     result_ttl: float | None = None
+    refusal: BaseException | None = None
 
 
-REFUSED: Final = JobHandler(lambda job: None)
-"""The handler of a job that cannot be run."""
+def handler_of(klass: str, queue: str) -> JobHandler:
+    """Return the handler of the jobs of a class in a queue. If they cannot be run, it has a `refusal`."""
+    try:
+        return resolve_handler(klass, queue)
+    except BaseException as error:  # importing a module may even raise SystemExit
+        refusal = error
+
+    def refuse(job: object) -> None:
+        raise refusal
+
+    return JobHandler(refuse, refusal=refusal)
 
 
 @lru_cache(maxsize=1000)
@@ -50,9 +60,12 @@ def resolve_handler(klass: str, queue: str) -> JobHandler:
     function = function_of(target, queue)
     is_async = iscoroutinefunction(function)
     class_middleware: Iterable[Middleware] = getattr(target, "middleware", ())
-    middleware = (transaction, adatabase if is_async else database, *settings_middleware(), *class_middleware)
     return JobHandler(
-        function, is_async, middleware, bool(getattr(target, "keep_result", False)), getattr(target, "result_ttl", None)
+        function,
+        is_async,
+        middleware=(transaction, adatabase if is_async else database, *settings_middleware(), *class_middleware),
+        keep_result=bool(getattr(target, "keep_result", False)),
+        result_ttl=getattr(target, "result_ttl", None),
     )
 
 

@@ -27,22 +27,22 @@ from resty_django.text import logger
 from ..clients.default import default_client
 from ..errors import QlessError
 from .forks import HANDLED
-from .reports.blocked_stacks import BLOCKED_AFTER, BlockedStacks, StackDump
-from .running_job import DEFAULT_LEASE, RENEWALS
+from .reports.blocked_stacks import BLOCKED_SECONDS, BlockedStacks, StackDump
+from .running_job import DEFAULT_LEASE_SECONDS, RENEWALS_PER_LEASE
 
 log = logger("resty_django.qless.worker")
 
-TICK: Final = 0.5
-"""Seconds between two checks by the process."""
-LONGEST: Final = 3600.0
-"""Seconds without a check after which a worker counts as permanently stuck: its jobs go to other workers."""
-SLOT: Final = 256
-"""Bytes for a jid and its length; jobs with longer jids are not included."""
+STUCK_SECONDS: Final = 3600.0
+"""Time without a check after which a worker counts as permanently stuck: its jobs go to other workers."""
+SLOT_BYTES: Final = 256
+"""Memory for a jid and its length; jobs with longer jids are not included."""
 
-_HEAD: Final = struct.Struct("=dd")
+_CHECK: Final = struct.Struct("=dd")
+"""At the beginning of the memory: the time of the last check, and the lease in seconds."""
 _REPORT: Final = struct.Struct("=d")
-_REPORTED_AT: Final = _HEAD.size
-_LENGTH: Final = struct.Struct("=H")
+"""After that: the time of the last report."""
+_JID_LENGTH: Final = struct.Struct("=H")
+"""At the beginning of a slot."""
 
 
 class SharedJobs:
@@ -52,7 +52,7 @@ class SharedJobs:
     """
 
     def __init__(self, jobs: int) -> None:
-        self._memory = mmap.mmap(-1, SLOT * (jobs + 1))
+        self._memory = mmap.mmap(-1, SLOT_BYTES * (jobs + 1))
         self._free = list(range(jobs, 0, -1))
         self._slots: dict[str, int] = {}
         self.clear()
@@ -60,52 +60,52 @@ class SharedJobs:
     def clear(self) -> None:
         """Forget the jobs of a worker that has ended. Called by the parent, for the next worker."""
         self._memory[:] = bytes(len(self._memory))
-        self.record_check(time.monotonic(), DEFAULT_LEASE)
+        self.record_check(time.monotonic(), DEFAULT_LEASE_SECONDS)
 
     def record_check(self, now: float, lease: float) -> None:
         """Record that the worker has checked its jobs; their leases last at least `lease` seconds."""
-        _HEAD.pack_into(self._memory, 0, now, lease)
+        _CHECK.pack_into(self._memory, 0, now, lease)
 
     def record_report(self, now: float) -> None:
         """Record that the worker's thread that reports is running. Called by that thread."""
-        _REPORT.pack_into(self._memory, _REPORTED_AT, now)
+        _REPORT.pack_into(self._memory, _CHECK.size, now)
 
     def last_sign_of_life(self) -> float:
         """Return the time of the last check or report, whichever is later."""
-        return max(self.last_check()[0], float(_REPORT.unpack_from(self._memory, _REPORTED_AT)[0]))
+        return max(self.last_check()[0], float(_REPORT.unpack_from(self._memory, _CHECK.size)[0]))
 
     def add(self, jid: str) -> None:
         name = jid.encode("utf-8", "surrogateescape")
-        if jid in self._slots or not self._free or len(name) > SLOT - _LENGTH.size:
+        if jid in self._slots or not self._free or len(name) > SLOT_BYTES - _JID_LENGTH.size:
             return
         slot = self._slots[jid] = self._free.pop()
-        start = slot * SLOT
-        self._memory[start + _LENGTH.size : start + _LENGTH.size + len(name)] = name
-        _LENGTH.pack_into(self._memory, start, len(name))  # written last, so that a reader sees a complete jid or none
+        start = slot * SLOT_BYTES
+        self._memory[start + _JID_LENGTH.size : start + _JID_LENGTH.size + len(name)] = name
+        _JID_LENGTH.pack_into(self._memory, start, len(name))  # last, so that a reader sees a complete jid or none
 
     def remove(self, jid: str) -> None:
         slot = self._slots.pop(jid, None)
         if slot is not None:
-            _LENGTH.pack_into(self._memory, slot * SLOT, 0)
+            _JID_LENGTH.pack_into(self._memory, slot * SLOT_BYTES, 0)
             self._free.append(slot)
 
     def is_silent(self, now: float) -> bool:
         """Return whether the worker has not checked its jobs, or has given no sign of life, for too long."""
         last_check, lease = self.last_check()
-        is_late = now - last_check >= lease / RENEWALS and self.jids() != []
-        return is_late or now - self.last_sign_of_life() >= BLOCKED_AFTER
+        is_late = now - last_check >= lease / RENEWALS_PER_LEASE and self.jids() != []
+        return is_late or now - self.last_sign_of_life() >= BLOCKED_SECONDS
 
     def last_check(self) -> tuple[float, float]:
         """Return the time of the last check, and the lease in seconds."""
-        return _HEAD.unpack_from(self._memory, 0)
+        return _CHECK.unpack_from(self._memory, 0)
 
     def jids(self) -> list[str]:
         """Return the jids of the jobs."""
         jids = []
-        for start in range(SLOT, len(self._memory), SLOT):
-            length = min(_LENGTH.unpack_from(self._memory, start)[0], SLOT - _LENGTH.size)
+        for start in range(SLOT_BYTES, len(self._memory), SLOT_BYTES):
+            length = min(_JID_LENGTH.unpack_from(self._memory, start)[0], SLOT_BYTES - _JID_LENGTH.size)
             if length:
-                name = self._memory[start + _LENGTH.size : start + _LENGTH.size + length]
+                name = self._memory[start + _JID_LENGTH.size : start + _JID_LENGTH.size + length]
                 jids.append(name.decode("utf-8", "surrogateescape"))
         return jids
 
@@ -132,11 +132,11 @@ class StandInHeartbeats:
         """Send the heartbeats that are due; return the jobs whose leases were renewed."""
         last_check, lease = self._shared.last_check()
         silence = now - last_check
-        if silence < lease / RENEWALS:
+        if silence < lease / RENEWALS_PER_LEASE:
             self._next = 0.0
             return []
         jids = self._shared.jids()
-        if not jids or now < self._next or silence > LONGEST or not self._is_alive():
+        if not jids or now < self._next or silence > STUCK_SECONDS or not self._is_alive():
             return []
         if self._logged_check != last_check:
             self._logged_check = last_check
@@ -145,8 +145,8 @@ class StandInHeartbeats:
                 "heartbeats instead: %s",
                 *(self._worker, silence, ", ".join(jids)),
             )
-        self._next = now + lease / RENEWALS
-        if now + lease / RENEWALS - last_check > LONGEST:
+        self._next = now + lease / RENEWALS_PER_LEASE
+        if now + lease / RENEWALS_PER_LEASE - last_check > STUCK_SECONDS:
             log.error("worker %s is stuck; sending no more heartbeats for it", self._worker)
         return [jid for jid in jids if self._renew(jid)]
 
@@ -205,7 +205,7 @@ class StandIn:
         while self.shared.is_silent(time.monotonic()):
             heartbeats.check(time.monotonic())
             stacks.check(time.monotonic())
-            time.sleep(TICK)
+            time.sleep(0.5)
 
 
 def is_running(worker: int) -> bool:

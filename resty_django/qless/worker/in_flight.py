@@ -7,14 +7,14 @@ from the expiry that the server reports. So a wrong clock does no harm.
 from __future__ import annotations
 
 import heapq
-import itertools
 import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from types import EllipsisType
-from typing import Any, Final
+from typing import Final
 
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
@@ -22,39 +22,23 @@ from resty_django.text import logger
 from ..clients.serialization import readable
 from ..clients.transport import Request, is_refusal
 from ..errors import CannotComplete, CannotFail, CannotRetry, LostLock, NoSuchJob, QlessError, error_of
+from ..middleware.job import WorkerJob
 from ..outcomes import JobTimeout
-from ..outcomes.error_text import LONGEST_MESSAGE
+from ..outcomes.error_text import MAX_MESSAGE_CHARS
 from . import execution
-from .commands import CommandBatch, CompleteJob, EndCommand
+from .commands import CommandBatch, CompleteJob
 from .executor import Pool
 from .heartbeat import SharedJobs
 from .reports.run_times import RunTimes
-from .running_job import (
-    CONFIRMATION_MISSING,
-    DEFAULT_LEASE,
-    LEASE_VERIFIED,
-    LOST,
-    RENEWALS,
-    RETURNED,
-    JobState,
-    RunningJob,
-)
+from .running_job import DEFAULT_LEASE_SECONDS, RENEWALS_PER_LEASE, JobState, RunningJob
 
 log = logger("resty_django.qless.worker")
 
-MAX_ENDS_PER_BATCH: Final = 100
-"""Maximum number of ended jobs that one pipeline reports."""
-MAX_ENDS_PER_CALL: Final = 25
-"""Maximum number of ended jobs in one call; more would block the server for too long."""
-COMPLETED_REPLIES: Final = (b"complete", b"pending")
-"""Replies for a complete job; others are the text of an error."""
+MAX_CHECK_SECONDS: Final = 5.0
+"""Maximum interval between two checks for leases to renew."""
+DOUBT_SECONDS: Final = 0.2
+"""Interval until a refused heartbeat is repeated if the job itself may have just ended the lease."""
 _NEVER: Final = float("inf")
-SHORTEST_CHECK, LONGEST_CHECK = 0.05, 5.0
-"""Minimum and maximum seconds between two checks for leases to renew."""
-DOUBT: Final = 0.2
-"""Seconds until a refused heartbeat is repeated if the job itself may have just ended the lease."""
-ALREADY_ENDED: Final = (CannotComplete, CannotFail, CannotRetry, NoSuchJob)
-"""Replies for a job whose end the server already knows."""
 
 
 class Leases:
@@ -62,21 +46,25 @@ class Leases:
 
     def __init__(self, queues: Sequence[str]) -> None:
         self._queues = tuple(queues)
-        self.lengths = dict.fromkeys(self._queues, DEFAULT_LEASE)
+        self.lengths = dict.fromkeys(self._queues, DEFAULT_LEASE_SECONDS)
         """Seconds of a lease by queue."""
-        self._check_interval = LONGEST_CHECK
+        self._check_interval = MAX_CHECK_SECONDS
         self.next_check = 0.0
         """When to check for leases to renew."""
 
     @property
     def shortest(self) -> float:
         """Seconds of the shortest lease."""
-        return min(self.lengths.values(), default=DEFAULT_LEASE)
+        return min(self.lengths.values(), default=DEFAULT_LEASE_SECONDS)
+
+    def check_now(self) -> None:
+        """Check in the next round which leases to renew."""
+        self.next_check = 0.0
 
     def renew(self, running: RunningJob, now: float) -> None:
         """Record that a call sent at `now` renewed the lease."""
-        length = self.lengths.get(running.queue, DEFAULT_LEASE)
-        running.renew_at = now + length / RENEWALS
+        length = self.lengths.get(running.queue, DEFAULT_LEASE_SECONDS)
+        running.renew_at = now + length / RENEWALS_PER_LEASE
         running.lease_end = now + length
 
     def due(self, all_running: Iterable[RunningJob], now: float) -> list[RunningJob]:
@@ -90,14 +78,27 @@ class Leases:
         """Return the calls that request the durations."""
         return [("config.get", "heartbeat"), *(("config.get", f"{queue}-heartbeat") for queue in self._queues)]
 
-    def apply_lengths(self, replies: Sequence[Any], now: float) -> None:
+    def apply_lengths(self, replies: Sequence[object], now: float) -> None:
         """Process the replies to `length_requests`."""
-        common = _seconds(replies[0]) or DEFAULT_LEASE
+        common = _seconds(replies[0]) or DEFAULT_LEASE_SECONDS
         self.lengths = {
             queue: _seconds(reply) or common for queue, reply in zip(self._queues, replies[1:], strict=True)
         }
-        self._check_interval = min(LONGEST_CHECK, max(SHORTEST_CHECK, min(self.lengths.values()) / 12))
+        self._check_interval = min(MAX_CHECK_SECONDS, max(0.05, self.shortest / 12))
         self.next_check = min(self.next_check, now + self._check_interval)
+
+
+@dataclass(slots=True, order=True)
+class _Timer:
+    """A time (monotonic clock) at which a job is interrupted by `timeout`, or killed if that is None.
+
+    `kill_after`: seconds that it has to end after the interruption; None: any time.
+    """
+
+    at: float
+    running: RunningJob = field(compare=False)
+    timeout: JobTimeout | None = field(compare=False, default=None)
+    kill_after: float | None = field(compare=False, default=None)
 
 
 class InFlightJobs:
@@ -131,20 +132,22 @@ class InFlightJobs:
         `timeout` leaves jobs listed."""
         self.orphans: list[str] = []
         """The jids that the last check found: jobs that only the server attributes to this worker."""
-        self._timeouts: list[tuple[float, int, RunningJob, JobTimeout, float | None]] = []
-        """When to time out jobs: with `kill_after`."""
-        self._kills: list[tuple[float, int, RunningJob]] = []
-        """When to end jobs by force that were asked to end."""
-        self._sequence = itertools.count()
+        self._timeouts: list[_Timer] = []
+        """When to interrupt jobs. A heap, like the next."""
+        self._kills: list[_Timer] = []
+        """When to end jobs by force that were interrupted."""
 
-    def next(self) -> float:
+    def next_due(self) -> float:
         """Return the next time (monotonic clock) at which there is work to do, if nothing happens before."""
         if self.finished or self._heartbeats or self.tidy_needed:
             return 0.0
-        at = self.leases.next_check
-        if self._timeouts:
-            at = min(at, self._timeouts[0][0])
-        return min(at, self._kills[0][0]) if self._kills else at
+        timers = [*self._timeouts[:1], *self._kills[:1]]
+        return min([self.leases.next_check, *(timer.at for timer in timers)])
+
+    def record_check(self, now: float) -> None:
+        """Record for the heartbeat process that the loop is alive."""
+        if self.shared is not None:
+            self.shared.record_check(now, self.leases.shortest)
 
     # --- adding and removing jobs ---
 
@@ -170,7 +173,7 @@ class InFlightJobs:
         """Send the end of a job in the next batch, or forget the job if there is nothing to send."""
         if running.command is not None:
             self.finished.append(running)
-        elif running.end != RETURNED:
+        elif running.end != "returned":
             self.forget(running)
 
     def forget(self, running: RunningJob) -> None:
@@ -179,7 +182,7 @@ class InFlightJobs:
             del self.running[running.jid]
             if self.shared is not None:
                 self.shared.remove(running.jid)
-        self.counts[running.end] += 1
+        self.counts[running.end or ""] += 1
         self._on_freed(running.queue)
 
     def drop_expired(self, now: float) -> None:
@@ -187,7 +190,7 @@ class InFlightJobs:
         for running in [running for running in self.finished if running.lease_end < now]:
             log.error("job %s ended, but its end could not be reported before its lock expired", running.jid)
             self.finished.remove(running)
-            running.end = LOST
+            running.end = "lost"
             self.forget(running)
 
     # --- batches and replies ---
@@ -201,55 +204,50 @@ class InFlightJobs:
         if is_check:
             due = self.leases.due(self.running.values(), now)
             heartbeats = [*heartbeats, *(running for running in due if running not in heartbeats)]
-        batch = self.pending_commands(MAX_ENDS_PER_BATCH)
+        batch = self.pending_commands(limit=100)
         for running in heartbeats:
-            batch.add(partial(self._apply_heartbeat, running, now), ("heartbeat", running.jid, self._name))
+            batch.add(("heartbeat", running.jid, self._name), on_reply=partial(self._apply_heartbeat, running, now))
         if is_check:
-            batch.add(partial(self._apply_lengths, now), *self.leases.length_requests())
-            batch.add(self._apply_listing, ("workers", self._name))
-            batch.add(self._apply_tidy, ("tidy", self._name))
+            batch.add(*self.leases.length_requests(), on_reply=partial(self._apply_lengths, now))
+            batch.add(("workers", self._name), on_reply=self._apply_listing)
+            batch.add(("tidy", self._name), on_reply=self._apply_tidy)
         return batch
 
     def pending_commands(self, limit: int | None = None) -> CommandBatch:
         """Return a batch of the ends of the first `limit` jobs (None: of all)."""
         batch = CommandBatch()
-        joined: defaultdict[str, list[tuple[RunningJob, Request]]] = defaultdict(list)
+        small: defaultdict[str, list[RunningJob]] = defaultdict(list)
         for running in self.finished[:limit]:
-            command: EndCommand = running.command  # type: ignore[assignment]
-            if (
-                isinstance(command, CompleteJob)
-                and running.state not in CONFIRMATION_MISSING
-                and (entry := command.entry)
-            ):
-                joined[running.queue].append((running, entry))
-            elif command.needs_lease_check and running.state not in LEASE_VERIFIED:
-                batch.add(
-                    partial(self._apply_lease_check, running), ("heartbeat", running.jid, running.job.worker_name)
-                )
-            else:
-                batch.add(partial(self.acknowledge, running), command.request)
+            command = running.command
             batch.ends += 1
-        for queue, jobs in joined.items():
-            for first in range(0, len(jobs), MAX_ENDS_PER_CALL):
-                self._add_completions(batch, queue, jobs[first : first + MAX_ENDS_PER_CALL])
+            if isinstance(command, CompleteJob) and command.is_small and not running.is_unconfirmed:
+                small[running.queue].append(running)
+            elif command is not None and command.needs_lease_check and not running.is_verified:
+                heartbeat = ("heartbeat", running.jid, running.job.worker_name)
+                batch.add(heartbeat, on_reply=partial(self._apply_lease_check, running))
+            elif command is not None:
+                batch.add(command.request, on_reply=partial(self.acknowledge, running))
+        for queue, completed in small.items():
+            for first in range(0, len(completed), 25):  # more in one call would block the server for too long
+                self._add_completions(batch, queue, completed[first : first + 25])
         return batch
 
-    def _add_completions(self, batch: CommandBatch, queue: str, jobs: list[tuple[RunningJob, Request]]) -> None:
+    def _add_completions(self, batch: CommandBatch, queue: str, completed: list[RunningJob]) -> None:
         """Complete several jobs of a queue in one call, which costs the server less than a call for each."""
-        if len(jobs) == 1:
-            running = jobs[0][0]
-            batch.add(partial(self.acknowledge, running), running.command.request)  # type: ignore[union-attr]
+        commands = [running.command for running in completed if isinstance(running.command, CompleteJob)]
+        if len(commands) == 1:
+            batch.add(commands[0].request, on_reply=partial(self.acknowledge, completed[0]))
         else:
-            entries = itertools.chain.from_iterable(entry for _, entry in jobs)
-            request: Request = ("complete.many", self._name, queue, *entries)
-            batch.add(partial(self._acknowledge_all, [running for running, _ in jobs]), request)
+            arguments = [argument for command in commands for argument in command.arguments_of_many]
+            request = ("complete.many", self._name, queue, *arguments)
+            batch.add(request, on_reply=partial(self._acknowledge_all, completed))
 
     def on_reply_missing(self, batch: CommandBatch) -> None:
         """Record that the connection broke: the ends in the batch may have reached the server."""
         for running in self.finished[: batch.ends]:
             running.reply_missing()
 
-    def apply_replies(self, batch: CommandBatch, replies: Sequence[Any]) -> None:
+    def apply_replies(self, batch: CommandBatch, replies: Sequence[object]) -> None:
         """Process the replies to a batch from `build_batch` or `pending_commands`."""
         self.finished = self.finished[batch.ends :]
         self._heartbeats = []
@@ -260,7 +258,7 @@ class InFlightJobs:
         orphans, self.orphans = self.orphans, []
         return [jid for jid in orphans if jid not in self.running]
 
-    def acknowledge(self, running: RunningJob, reply: Any) -> None:
+    def acknowledge(self, running: RunningJob, reply: object) -> None:
         """Process the reply to the end of a job. Jobs with something left to send are put into `finished`."""
         if not isinstance(reply, Exception):
             self.tidy_needed = self.tidy_needed or reply == b"pending"
@@ -269,18 +267,18 @@ class InFlightJobs:
             if execution.refuse(running, reply):
                 self.finished.append(running)
                 return
-            running.end = LOST
+            running.end = "lost"
         elif isinstance(reply, StoreError):
             self.finished.append(running)
             return
-        elif running.state in CONFIRMATION_MISSING and isinstance(reply, ALREADY_ENDED):
+        elif running.is_unconfirmed and isinstance(reply, CannotComplete | CannotFail | CannotRetry | NoSuchJob):
             log.info("job %s (%s): its end reached the server before the connection broke", running.jid, running.end)
         else:
             log.warning("job %s ended (%s), but too late to count: %s", running.jid, running.end, _shown(reply))
-            running.end = LOST
+            running.end = "lost"
         self.forget(running)
 
-    def _acknowledge_all(self, jobs: list[RunningJob], replies: Any) -> None:
+    def _acknowledge_all(self, jobs: list[RunningJob], replies: list[bytes] | Exception) -> None:
         """Process the reply to the ends of several jobs.
 
         After an error of the whole call, the server may know the ends of some; each is sent alone then.
@@ -291,9 +289,10 @@ class InFlightJobs:
             self.finished += jobs
             return
         for running, reply in zip(jobs, replies, strict=True):
-            self.acknowledge(running, reply if reply in COMPLETED_REPLIES else error_of(reply.decode(errors="replace")))
+            is_complete = reply in (b"complete", b"pending")  # other replies are the text of an error
+            self.acknowledge(running, reply if is_complete else error_of(reply.decode(errors="replace")))
 
-    def _apply_lease_check(self, running: RunningJob, reply: Any) -> None:
+    def _apply_lease_check(self, running: RunningJob, reply: object) -> None:
         """Process the reply to the heartbeat before a requeue."""
         if isinstance(reply, QlessError | StoreError):
             self.acknowledge(running, reply)
@@ -301,22 +300,21 @@ class InFlightJobs:
             running.lease_verified()
             self.finished.append(running)
 
-    def _apply_lengths(self, now: float, *replies: Any) -> None:
+    def _apply_lengths(self, now: float, *replies: object) -> None:
         self.leases.apply_lengths(replies, now)
-        if self.shared is not None:  # before the jobs of this batch start
-            self.shared.record_check(now, self.leases.shortest)
+        self.record_check(now)  # before the jobs of this batch start
 
-    def _apply_listing(self, reply: Any) -> None:
+    def _apply_listing(self, reply: object) -> None:
         """Find jobs that the server lists as this worker's since the last check, but that it does not hold."""
         try:
-            listing = json.loads(reply)
+            listing = json.loads(reply if isinstance(reply, str | bytes) else b"")
             jids = {str(jid) for jid in (*(listing["jobs"] or ()), *(listing["stalled"] or ()))} - self.running.keys()
         except (TypeError, ValueError, KeyError):
             return
         self.orphans = sorted(jids - self._unknown_jids)
         self._unknown_jids = jids
 
-    def _apply_tidy(self, reply: Any) -> None:
+    def _apply_tidy(self, reply: object) -> None:
         self.tidy_needed = self.tidy_needed or reply == 1
 
     # --- locks ---
@@ -331,7 +329,7 @@ class InFlightJobs:
         if running is not None:
             self.queue_heartbeat([running])
 
-    def _apply_heartbeat(self, running: RunningJob, now: float, reply: Any) -> None:
+    def _apply_heartbeat(self, running: RunningJob, now: float, reply: object) -> None:
         if isinstance(reply, StoreError):
             return
         if not isinstance(reply, QlessError):
@@ -347,8 +345,8 @@ class InFlightJobs:
         else:
             if running.state is JobState.RUNNING:
                 running.state = JobState.DOUBTED
-            running.renew_at = now + DOUBT
-            self.leases.next_check = min(self.leases.next_check, now + DOUBT)
+            running.renew_at = now + DOUBT_SECONDS
+            self.leases.next_check = min(self.leases.next_check, now + DOUBT_SECONDS)
 
     def _lose(self, running: RunningJob, error: LostLock) -> None:
         """Interrupt a job that this worker has lost."""
@@ -358,73 +356,76 @@ class InFlightJobs:
         running.renew_at = _NEVER
         self._pool.interrupt(running, error, in_thread=self._interrupt)
         if self._pool.kills and not running.end:
-            self._kill_at(time.monotonic() + self._pool.kill_after, running)
+            heapq.heappush(self._kills, _Timer(time.monotonic() + self._pool.kill_after, running))
 
     # --- timeouts ---
 
-    def limit(self, job: Any, seconds: float, kill_after: float | EllipsisType | None) -> None:
+    def limit(self, job: WorkerJob, seconds: float, kill_after: float | EllipsisType | None) -> None:
         """Interrupt the job `seconds` after its start; end it by force if it has not ended `kill_after` seconds later.
 
         A pool that cannot kill abandons the job instead. `kill_after`: `...` for the pool's own, None for never.
         """
         running = self.running.get(job.jid)
         if running is not None and running.job is job:
-            grace = self._pool.kill_after if isinstance(kill_after, EllipsisType) else kill_after
-            entry = (running.started_at + seconds, next(self._sequence), running, JobTimeout(seconds), grace)
-            heapq.heappush(self._timeouts, entry)
+            kill_after = self._pool.kill_after if isinstance(kill_after, EllipsisType) else kill_after
+            timer = _Timer(running.started_at + seconds, running, JobTimeout(seconds), kill_after)
+            heapq.heappush(self._timeouts, timer)
 
     def time_out(self, now: float) -> bool:
         """Interrupt jobs that exceed their timeout, and kill jobs that have not ended after an interruption.
 
         Return whether a job has ignored its timeout and its thread is stuck.
         """
-        while self._timeouts and self._timeouts[0][0] <= now:
-            _, _, running, timeout, kill_after = heapq.heappop(self._timeouts)
-            if running.end or running.cause is not None or self.running.get(running.jid) is not running:
+        while self._timeouts and self._timeouts[0].at <= now:
+            timer = heapq.heappop(self._timeouts)
+            running, timeout = timer.running, timer.timeout
+            is_held = self.running.get(running.jid) is running
+            if running.end or running.cause is not None or timeout is None or not is_held:
                 continue
             self._pool.interrupt(running, timeout, in_thread=True)
-            if kill_after is not None:
-                self._kill_at(now + kill_after, running)
-        stuck = False
-        while self._kills and self._kills[0][0] <= now:
-            _, _, running = heapq.heappop(self._kills)
-            if running.end:
-                continue
-            timed_out = isinstance(running.cause, JobTimeout)
-            if self._pool.kills:
-                if timed_out or not self._pool.state_changed(running):
-                    reason = "ignored its timeout" if timed_out else "was lost and did not end"
-                    log.warning("job %s %s; killing its process", running.jid, reason)
-                    self._pool.kill(running)
-            elif self.running.get(running.jid) is running:
-                log.error("job %s ignored its timeout; stopping this worker process", running.jid)
-                self._abandon(running, running.cause or JobTimeout())
-                stuck = True
-        return stuck
+            if timer.kill_after is not None:
+                heapq.heappush(self._kills, _Timer(now + timer.kill_after, running))
+        is_stuck = False
+        while self._kills and self._kills[0].at <= now:
+            running = heapq.heappop(self._kills).running
+            if not running.end:
+                is_stuck = self._kill(running) or is_stuck
+        return is_stuck
 
-    def _kill_at(self, at: float, running: RunningJob) -> None:
-        heapq.heappush(self._kills, (at, next(self._sequence), running))
+    def _kill(self, running: RunningJob) -> bool:
+        """Kill a job that has not ended after an interruption; abandon it if the pool cannot kill. Return whether its
+        thread is stuck."""
+        timed_out = isinstance(running.cause, JobTimeout)
+        if self._pool.kills:
+            if timed_out or not self._pool.state_changed(running):
+                reason = "ignored its timeout" if timed_out else "was lost and did not end"
+                log.warning("job %s %s; killing its process", running.jid, reason)
+                self._pool.kill(running)
+        elif self.running.get(running.jid) is running:
+            log.error("job %s ignored its timeout; stopping this worker process", running.jid)
+            self._abandon(running, running.cause or JobTimeout())
+            return True
+        return False
 
     def _abandon(self, running: RunningJob, error: Exception) -> None:
         """Fail a job whose thread is stuck, using a copy that has ended."""
         running.state = JobState.ABANDONED
-        copy = RunningJob(
-            running.job, running.jid, running.queue, running.handler, running.started_at, 0.0, running.lease_end
-        )
+        copy = RunningJob(job=running.job, queue=running.queue, handler=running.handler, started_at=running.started_at)
+        copy.lease_end = running.lease_end
         self.running[running.jid] = copy
         execution.finish(copy, error)
         self.settle(copy)
 
 
-def _shown(reply: Any) -> str:
+def _shown(reply: object) -> str:
     """Return the reply, bounded in length: the server's messages repeat the refused arguments."""
-    return readable(str(reply), LONGEST_MESSAGE)
+    return readable(str(reply), MAX_MESSAGE_CHARS)
 
 
-def _seconds(reply: Any) -> float | None:
+def _seconds(reply: object) -> float | None:
     """Return the duration in a reply, or None if it is not one: clients can set the option to anything."""
     try:
-        length = float(reply)
-    except (TypeError, ValueError):
+        length = float(reply if isinstance(reply, int | float | str | bytes) else 0)
+    except ValueError:
         return None
     return length if length > 0 else None

@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
 log = logger("resty_django.qless.worker")
 
-PAUSE: Final = 5.0
-"""Seconds until the next attempt if the server refuses the channels."""
 
-
-class Listener:
+class JobListener:
     """Calls `on_job_available(queue)`, `on_lock_lost(jid)`, `on_request()` when an operator has sent a request, and
     `on_reconnect()` after messages may have been missed.
 
@@ -62,7 +59,7 @@ class Listener:
                 self._events.listen([self._worker_channel, *self._queues], self._on_message)
             except Exception as error:  # the worker continues, and polls
                 log.error("no notifications of new jobs; polling the queues instead: %s", error)
-                self._stopped.wait(PAUSE)
+                self._stopped.wait(5.0)
 
     def _on_ready(self) -> None:
         self._reported.clear()

@@ -1,16 +1,33 @@
-"""The loop of a worker process: the one thread that talks to the server about jobs.
+"""The worker loop: reserves jobs, has them run, and reports how they ended.
 
-It takes events from its inbox (a job has ended, a job was put, a signal arrived) and sends one pipeline for all of
-them: the ends of jobs, heartbeats, and a pop for the free slots. An end counts once the server has confirmed it.
+    other threads ──► inbox ──► WorkerLoop ──► server: one pipeline per round
+                        ▲           │
+                        └── Pool ◄──┘ start(job)
+
+The loop is the only thread that talks to the server about jobs. Other threads put into its inbox what has happened: a
+job has ended, a job was enqueued, a signal arrived. One round handles all of that, and then sends one pipeline with:
+
+- the ends of jobs; an end counts once the server has confirmed it
+- heartbeats, which renew leases: the server gives a job to another worker when its lease expires
+- a pop, which reserves as many jobs as slots are free
+
+| class | part |
+|---|---|
+| `RunningJob` | a job that this worker holds, and the command that ends it |
+| `InFlightJobs` | all of them: leases, timeouts, and ends that the server has not confirmed |
+| `Pool`, `JobProcessPool` | runs jobs: in threads and on an event loop, or in processes |
+| `Reserver`, `PollSchedule` | in which order queues are polled, and when |
+| `CommandBatch` | the requests of one pipeline, each with the function that handles its reply |
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from resty_django.redis.errors import StoreError
 from resty_django.text import logger
@@ -23,13 +40,12 @@ from ..outcomes.error_text import message_of
 from . import execution
 from .commands import CommandBatch, FailJob
 from .executor import Pool
-from .exit_codes import GAVE_BACK, OK, TIMED_OUT
-from .handlers import REFUSED, resolve_handler
+from .handlers import handler_of
 from .in_flight import InFlightJobs
-from .job import WorkerJob, jobs_of
-from .options import Options
+from .job import ReservedJob, read_jobs
+from .options import WorkerOptions
 from .reservers import PollSchedule, Reserver
-from .running_job import RETURNED, RunningJob
+from .running_job import MAX_REFUSALS, Inbox, RunningJob
 
 if TYPE_CHECKING:
     from ..clients.client import Client
@@ -37,66 +53,115 @@ if TYPE_CHECKING:
 log = logger("resty_django.qless.worker")
 
 MAX_JOBS_PER_POP: Final = 50
-"""Maximum number of jobs in one pop; more would block the server for too long."""
-MAX_TIDY_CALLS: Final = 20
-"""Maximum number of consecutive `tidy` calls before the worker attends to its own jobs again."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds before a server that did not answer is called again: at first, and at most."""
-ABORT_TIMEOUT: Final = 2.0
-"""Seconds that interrupted jobs have to end."""
-MAX_FAULTS: Final = 50
-"""Consecutive rounds of the loop that may fail before the process ends and is replaced."""
-SERVER_ERRORS: Final = (QlessError, StoreError)
+"""More jobs in one reply would block the server for too long."""
+ABORT_SECONDS: Final = 2.0
+"""Time that interrupted jobs have to end when the worker stops."""
+
+
+class ExitCode(IntEnum):
+    """Exit codes of worker processes and of `manage.py runqless`."""
+
+    OK = 0
+    """All jobs have ended."""
+    DIED = 1
+    """A process died, or ended with another code."""
+    GAVE_BACK = 3
+    """The grace period ended, and jobs were returned to their queues."""
+    OUT_OF_MEMORY = 72
+    """One process: it reached its memory limit. Another process replaces it."""
+    TIMED_OUT = 73
+    """One process: a job ignored its timeout. Another process replaces it."""
+    STOPPED = 74
+    """One process: an operator has stopped it. No other process replaces it."""
+    CONFIG = 78
+    """One process: the code of the site must be changed first, so that all processes stop."""
 
 
 class WorkerLoop:
-    """Reserves jobs for the worker `name`, has the pool run them, and reports how they ended."""
+    """Runs the jobs of some queues for the worker `name`.
+
+        loop = WorkerLoop(client, "worker-1", options, options.make_reserver())
+        signal.signal(signal.SIGTERM, lambda *_: loop.inbox.put(partial(loop.stop, grace=30.0)))
+        sys.exit(loop.run())
+
+    `run` blocks until the worker is stopped. Call the other methods in the thread that runs the loop, by putting them
+    into the inbox, unless they say otherwise.
+
+    - `client`: sends the commands. Its `worker_name` is `name`.
+    - `reserver`: the order in which the queues are polled.
+    - `make_pool`: makes the pool that runs the jobs. Jobs that have ended return through the inbox.
+    """
 
     def __init__(
         self,
         client: Client,
         name: str,
-        options: Options,
+        options: WorkerOptions,
         reserver: Reserver,
-        make_pool: Callable[[SimpleQueue[Any]], Pool] = Pool,
+        make_pool: Callable[[Inbox], Pool] = Pool,
     ) -> None:
         self.name = name
-        self.inbox: SimpleQueue[RunningJob | Callable[[], object]] = SimpleQueue()
-        """Ended jobs, and functions for the loop to call; filled by any thread and signal handler."""
-        self.paused = False
+        self.inbox: Inbox = SimpleQueue()
+        self.pool = make_pool(self.inbox)
         self.slots = options.concurrency
         """Number of jobs that run at once."""
+        self.paused = False
         self.before_poll: Callable[[str], None] = lambda queue: None
         """Called with each queue before it is polled."""
+        self.short_queues: set[str] = set()
+        """Queues that returned fewer jobs than requested. The server will be asked when they have more."""
         self._client = client
         self._options = options
         self._reserver = reserver
         self._schedule = PollSchedule(options.queues, options.interval)
-        self.pool = make_pool(self.inbox)
         self.in_flight = InFlightJobs(
             name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
         )
-        self.short_queues: set[str] = set()
-        """Queues that returned fewer jobs than requested; the server is yet to be asked when they have more."""
-        self._stopping = False
-        self._deadline = float("inf")
-        self._down_since: float | None = None
-        self._pause = 0.0
-        self._retry_at = 0.0
+        self._outage = _Outage()
         self._faults = 0
-        self._code = OK
+        """Consecutive rounds that have failed for another reason than an outage of the server."""
+        self._is_stopping = False
+        self._deadline = float("inf")
+        """When running jobs are interrupted, because the worker stops."""
+        self._exit_code = ExitCode.OK
 
-    # --- events from the inbox ---
+    # --- control ---
 
-    def stop(self, grace: float | None, code: int = OK) -> None:
-        """Stop reserving jobs. End after the running jobs, or after `grace` seconds, when they return to their
-        queues."""
-        if not self._stopping:
+    def run(self) -> int:
+        """Run until stopped. Return the exit code."""
+        while self.in_flight.running or not self._is_stopping:
+            self._drain_inbox(self._seconds_until_due())
+            now = time.monotonic()
+            self.in_flight.record_check(now)
+            if self.in_flight.time_out(now):
+                self.stop(self._options.grace, ExitCode.TIMED_OUT)
+            if now >= self._deadline:
+                self._abort()
+                break
+            if now >= self._outage.retry_at:
+                self._try_round(now)
+        self.pool.close()
+        try:
+            self._client.deregister_workers([self.name])
+        except (QlessError, StoreError) as error:
+            log.warning("worker %s could not be deregistered: %s", self.name, error)
+        return self._exit_code
+
+    def stop(self, grace: float | None, code: ExitCode = ExitCode.OK) -> None:
+        """Reserve no more jobs, and end after the running ones.
+
+        `grace`: seconds after which jobs that still run are interrupted and return to their queues; None: never.
+        """
+        if not self._is_stopping:
             log.info("worker %s is stopping; %d jobs are running", self.name, len(self.in_flight.running))
-        self._stopping = True
-        self._code = max(self._code, code)
+        self._is_stopping = True
+        self._exit_code = max(self._exit_code, code)
         if grace is not None:
             self._deadline = min(self._deadline, time.monotonic() + grace)
+
+    def retire(self) -> None:
+        """Let another process take the place of this one, which uses too much memory."""
+        self.stop(None, ExitCode.OUT_OF_MEMORY)
 
     def pause(self, paused: bool) -> None:
         """Stop or resume the reservation of jobs."""
@@ -111,11 +176,6 @@ class WorkerLoop:
         self.slots = slots
         self.pool.resize(slots)
 
-    @property
-    def state(self) -> str:
-        """Either `running`, `quiet` or `stopping`."""
-        return "stopping" if self._stopping else "quiet" if self.paused else "running"
-
     def on_job_available(self, queue: str) -> None:
         """Poll the queue: it may have a job."""
         self._schedule.on_job_available(queue)
@@ -125,115 +185,79 @@ class WorkerLoop:
         self._schedule.poll_all()
         self.in_flight.queue_heartbeat(self.in_flight.running.values())
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return counts and running jobs for the display. Callable from another thread."""
+    @property
+    def state(self) -> str:
+        """Either `running`, `quiet` or `stopping`."""
+        return "stopping" if self._is_stopping else "quiet" if self.paused else "running"
+
+    def snapshot(self) -> dict[str, object]:
+        """Return counts and running jobs for the display. Callable from any thread."""
         now = time.monotonic()
-        return {
-            "counts": dict(self.in_flight.counts),
-            "down": self._down_since is not None,
-            "running": [
-                {
-                    **{"jid": running.jid, "klass": running.job.klass, "queue": running.queue},
-                    "seconds": round(now - running.started_at, 1),
-                }
-                for running in list(self.in_flight.running.values())
-            ],
-        }
+        jobs = [
+            {
+                "jid": running.jid,
+                "klass": running.job.klass,
+                "queue": running.queue,
+                "seconds": round(now - running.started_at, 1),
+            }
+            for running in list(self.in_flight.running.values())
+        ]
+        return {"counts": dict(self.in_flight.counts), "down": self._outage.is_ongoing, "running": jobs}
 
-    # --- the loop ---
+    # --- one round ---
 
-    def run(self) -> int:
-        """Run until stopped. Return the exit code."""
-        while not (self._stopping and not self.in_flight.running):
-            self._drain_inbox(self._timeout())
-            now = time.monotonic()
-            if self.in_flight.shared is not None:
-                self.in_flight.shared.record_check(now, self.in_flight.leases.shortest)
-            if self.in_flight.time_out(now):
-                self.stop(self._options.grace, TIMED_OUT)
-            if now >= self._deadline:
-                self._abort()
-                break
-            if now >= self._retry_at:
-                try:
-                    self._run_once(now)
-                    self._faults = 0
-                except StoreError as error:
-                    self._on_server_down(error)
-                except Exception:  # an error caused by one job must not end the others
-                    self._faults += 1
-                    if self._faults >= MAX_FAULTS:
-                        raise
-                    log.exception("unexpected error in worker %s; continuing", self.name)
-                    self._retry_at = now + FIRST_PAUSE
-        self.pool.close()
-        try:
-            self._client.deregister_workers([self.name])
-        except SERVER_ERRORS as error:
-            log.warning("worker %s could not be deregistered: %s", self.name, error)
-        return self._code
+    def _seconds_until_due(self) -> float:
+        """Return the seconds until there is work to do, if nothing arrives before."""
+        at = self.in_flight.next_due()
+        if self._free_slots():
+            at = min(at, self._schedule.next_poll())
+        at = max(at, self._outage.retry_at)
+        return min(at, self._deadline) - time.monotonic()
 
     def _drain_inbox(self, timeout: float) -> None:
         """Process everything in the inbox; if it is empty, wait up to `timeout` seconds."""
-        inbox = self.inbox
         try:
-            message = inbox.get(timeout=timeout) if timeout > 0 else inbox.get_nowait()
+            message = self.inbox.get(timeout=timeout) if timeout > 0 else self.inbox.get_nowait()
             while True:
                 if isinstance(message, RunningJob):
                     self.in_flight.on_finished(message)
                 else:
                     message()
-                message = inbox.get_nowait()
+                message = self.inbox.get_nowait()
         except Empty:
             pass
 
-    def _timeout(self) -> float:
-        """Return the seconds until there is work to do, if nothing arrives before."""
-        at = self.in_flight.next()
-        if self._free_slots():
-            at = min(at, self._schedule.next())
-        return min(max(at, self._retry_at), self._deadline) - time.monotonic()
+    def _try_round(self, now: float) -> None:
+        """Run one round. An error, which may be due to a single job, must not end the others."""
+        try:
+            self._round(now)
+            self._faults = 0
+        except StoreError as error:
+            self._outage.on_error(error)
+            if self._is_stopping:
+                self.in_flight.drop_expired(now)
+        except Exception:
+            self._faults += 1
+            if self._faults >= 50:  # the process ends and is replaced
+                raise
+            log.exception("unexpected error in worker %s; continuing", self.name)
+            self._outage.retry_at = now + 0.1
 
-    def _free_slots(self, ending: int = 0) -> int:
-        """Return the number of jobs to request at most, if `ending` more have ended."""
-        if self._stopping or self.paused:
-            return 0
-        free = min(self.slots - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
-        return free if free >= min(MAX_JOBS_PER_POP, max(1, int(self.slots * self.pool.share))) else 0
-
-    def _run_once(self, now: float) -> None:
-        """Send everything pending in one batch; then poll further while there are jobs and free slots.
-
-        An outage ends with a round in which everything succeeds, since a server may refuse only some calls.
-        """
-        if self._down_since is not None:
+    def _round(self, now: float) -> None:
+        """Send everything pending in one batch; then poll further while there are jobs and free slots."""
+        if self._outage.is_ongoing:
             self._schedule.poll_all()
-            self.in_flight.leases.next_check = 0.0
+            self.in_flight.leases.check_now()
         batch = self.in_flight.build_batch(now)
-        polls = self._add_pop(batch, now)
+        has_polled = self._add_pop(batch, now)
         if batch.requests:
             self._send_batch(batch)
-        if polls and len(self.in_flight.running) < self.slots:
+        if has_polled and len(self.in_flight.running) < self.slots:
             self._reserve_more(now)
         if self.short_queues and self.inbox.empty():
             self._fetch_due_times(now)
-        if self.in_flight.tidy_needed:
-            self._tidy()
-        if self._down_since is not None:
-            log.warning("the job queue's server can be used again after %.1f s", time.monotonic() - self._down_since)
-            self._down_since, self._pause = None, 0.0
-
-    def _add_pop(self, batch: CommandBatch, now: float) -> bool:
-        """Add the pop of the next queue to the batch. Return whether there was one to add."""
-        free = self._free_slots(batch.ends)
-        if free:
-            for queue in self._reserver.order():
-                if self._schedule.poll_at[queue] <= now:
-                    self._reserver.asked(queue)
-                    self.before_poll(queue)
-                    batch.add(partial(self._apply_pop, queue, free, now), ("pop", queue, self.name, free))
-                    return True
-        return False
+        self._tidy()
+        self._outage.on_success()  # not before, since a server may refuse only some calls
 
     def _send_batch(self, batch: CommandBatch) -> None:
         """Send the batch, and process the replies."""
@@ -243,27 +267,12 @@ class WorkerLoop:
             self.in_flight.on_reply_missing(batch)
             raise
         self.in_flight.apply_replies(batch, replies)
-        _raise_fault(replies)
-        if self.in_flight.orphans and (orphans := self.in_flight.take_orphans()):  # the reply to a pop was lost
+        _raise_server_error(replies)
+        orphans = self.in_flight.take_orphans()  # the reply to a pop was lost
+        if orphans:
             self._give_back(orphans)
 
-    def _reserve_more(self, now: float) -> None:
-        while self.inbox.empty():
-            batch = CommandBatch()
-            if not self._add_pop(batch, now):
-                return
-            replies = self._client.call_many(batch.requests)
-            batch.apply(replies)
-            _raise_fault(replies)
-
-    def _tidy(self) -> None:
-        """Finish work that other calls have deferred."""
-        for _ in range(MAX_TIDY_CALLS):
-            if not self.in_flight.tidy_needed or not self.inbox.empty():
-                break
-            self.in_flight.tidy_needed = self._client.call_many([("tidy", self.name)]) == [1]
-
-    def _call_safely(self, requests: list[Request]) -> list[Any]:
+    def _call_safely(self, requests: list[Request]) -> list[object]:
         """Return the replies, including errors. If a request cannot be sent, send each alone; its error is its reply.
 
         Raises `StoreDown`; the requests may have been executed then.
@@ -274,7 +283,7 @@ class WorkerLoop:
             raise
         except Exception as error:
             log.error("sending calls one by one, because the batch cannot be sent: %s", type(error).__name__)
-        replies: list[Any] = []
+        replies: list[object] = []
         for request in requests:
             try:
                 replies += self._client.call_many([request])
@@ -284,24 +293,55 @@ class WorkerLoop:
                 replies.append(InvalidArgument(f"{request[0]} cannot be sent: {message_of(error)}"))
         return replies
 
-    def _on_server_down(self, error: StoreError) -> None:
-        now = time.monotonic()
-        if self._down_since is None:
-            self._down_since = now
-            log.error("the job queue's server cannot be used; running jobs continue, calls are retried: %s", error)
-        self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
-        self._retry_at = now + self._pause
-        if self._stopping:
-            self.in_flight.drop_expired(now)
+    def _tidy(self) -> None:
+        """Finish work that other calls have deferred, for as long as the worker's own jobs can wait."""
+        for _ in range(20):
+            if not self.in_flight.tidy_needed or not self.inbox.empty():
+                break
+            self.in_flight.tidy_needed = self._client.call_many([("tidy", self.name)]) == [1]
 
-    # --- reserving ---
+    # --- reserving jobs ---
 
-    def _apply_pop(self, queue: str, count: int, now: float, reply: Any) -> None:
+    def _free_slots(self, ending: int = 0) -> int:
+        """Return the number of jobs to request. `ending`: jobs whose ends are reported in the same batch.
+
+        With a pool that sends jobs elsewhere, nothing is requested until its share of the slots is free.
+        """
+        if self._is_stopping or self.paused:
+            return 0
+        free = min(self.slots - len(self.in_flight.running) + ending, MAX_JOBS_PER_POP)
+        worthwhile = min(max(1, int(self.slots * self.pool.share)), MAX_JOBS_PER_POP)
+        return free if free >= worthwhile else 0
+
+    def _add_pop(self, batch: CommandBatch, now: float) -> bool:
+        """Add the pop of the next queue to the batch. Return whether there was one to add."""
+        free = self._free_slots(batch.ends)
+        if free:
+            for queue in self._reserver.order():
+                if self._schedule.poll_at[queue] <= now:
+                    self._reserver.asked(queue)
+                    self.before_poll(queue)
+                    batch.add(("pop", queue, self.name, free), on_reply=partial(self._apply_pop, queue, free, now))
+                    return True
+        return False
+
+    def _reserve_more(self, now: float) -> None:
+        """Poll until all slots are taken, all queues are empty, or something else has happened."""
+        while self.inbox.empty():
+            batch = CommandBatch()
+            if not self._add_pop(batch, now):
+                return
+            replies = self._client.call_many(batch.requests)
+            batch.apply(replies)
+            _raise_server_error(replies)
+
+    def _apply_pop(self, queue: str, count: int, now: float, reply: bytes | Exception) -> None:
+        """Start the jobs in the reply to a pop that requested `count` jobs."""
         try:
-            if isinstance(reply, SERVER_ERRORS):
+            if isinstance(reply, Exception):
                 raise reply
-            jobs, unreadable = jobs_of(self._client, self, reply)
-        except SERVER_ERRORS as error:
+            jobs, unreadable = read_jobs(reply, partial(ReservedJob, self._client, loop=self))
+        except (QlessError, StoreError) as error:
             if not isinstance(error, StoreError) or is_refusal(error):  # others are raised after the batch
                 log.error("popping jobs from the queue %s failed: %s", queue, error)
             self._schedule.on_short_reply(queue, now)
@@ -312,25 +352,21 @@ class WorkerLoop:
         else:
             self._schedule.on_full_reply(queue)
         for job in jobs:
-            self._start(job, queue, now)
+            running = RunningJob(job=job, queue=queue, handler=handler_of(job.klass, queue), started_at=now)
+            self.in_flight.add(running, now)
+            if running.handler.refusal is None:
+                self.pool.start(running)
+            else:
+                execution.finish(running, running.handler.refusal)
+                self.in_flight.settle(running)
         if unreadable:
             log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(unreadable))
             group = f"{queue}-{UnreadableReply.__name__}"
-            failures = [FailJob(jid, self.name, group, message_of(error)) for jid, error in unreadable.items()]
+            failures = [
+                FailJob(jid=jid, worker=self.name, group=group, message=message_of(error))
+                for jid, error in unreadable.items()
+            ]
             self._client.call_many([failure.request for failure in failures])
-
-    def _start(self, job: WorkerJob, queue: str, now: float) -> None:
-        try:
-            handler, refusal = resolve_handler(job._record.klass, queue), None
-        except BaseException as error:  # importing a module may even raise SystemExit
-            handler, refusal = REFUSED, error
-        running = RunningJob(job, job._record.jid, queue, handler, now, 0.0, 0.0)
-        self.in_flight.add(running, now)
-        if refusal is None:
-            self.pool.start(running)
-        else:
-            execution.finish(running, refusal)
-            self.in_flight.settle(running)
 
     def _fetch_due_times(self, now: float) -> None:
         """Ask the server when the queues that returned fewer jobs than requested may have more."""
@@ -339,10 +375,44 @@ class WorkerLoop:
             self.before_poll(queue)  # jobs put from here on are in the reply or trigger a notification
         wall_clock = time.time()
         for queue, reply in zip(queues, self._client.call_many([("due", queue) for queue in queues]), strict=True):
-            if not isinstance(reply, SERVER_ERRORS):
+            if not isinstance(reply, Exception):
                 self._schedule.set_due(queue, None if reply is None else float(reply) - wall_clock, now)
 
     # --- stopping ---
+
+    def _abort(self) -> None:
+        """Interrupt the running jobs, report those that have ended, and return the others to their queues."""
+        held = self.in_flight.running
+        for running in held.values():
+            self.pool.interrupt(running, Stopping(), in_thread=self._options.interrupt)
+        self._drain_while(lambda: any(map(self._may_end, held.values())))
+        if self.pool.kills:  # before others may take the jobs
+            killed = [running for running in held.values() if not running.end]
+            for running in killed:
+                self.pool.kill(running)
+            self._drain_while(lambda: not all(running.end for running in killed))
+        try:
+            for _ in range(MAX_REFUSALS):
+                batch = self.in_flight.pending_commands()
+                self.in_flight.apply_replies(batch, self._call_safely(batch.requests) if batch.requests else ())
+            jids = [jid for jid, running in held.items() if not isinstance(running.cause, LostLock)]
+            if jids:
+                self._exit_code = max(self._exit_code, ExitCode.GAVE_BACK)
+                self.in_flight.counts["returned"] += len(jids)
+                self._give_back(jids, "worker stopped")
+        except StoreError as error:
+            self._exit_code = max(self._exit_code, ExitCode.GAVE_BACK)
+            log.error("%d jobs could not be returned and wait until their locks expire: %s", len(held), error)
+
+    def _may_end(self, running: RunningJob) -> bool:
+        """Return whether to wait for the job: a thread that cannot be interrupted may run forever."""
+        return not running.end and (running.handler.is_async or self._options.interrupt)
+
+    def _drain_while(self, condition: Callable[[], bool]) -> None:
+        """Process the inbox while the condition holds, for up to `ABORT_SECONDS`."""
+        until = time.monotonic() + ABORT_SECONDS
+        while condition() and time.monotonic() < until:
+            self._drain_inbox(0.05)
 
     def _give_back(self, jids: list[str], why: str = "") -> None:
         """Return jobs that are still locked to their queues, ahead of all others and with all their retries.
@@ -350,54 +420,41 @@ class WorkerLoop:
         `why`: an entry for their histories.
         """
         replies = self._client.call_many([("heartbeat", jid, self.name) for jid in jids])
-        _raise_fault(replies)
-        locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, SERVER_ERRORS)]
+        _raise_server_error(replies)
+        locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, Exception)]
         if locked:
             logs = [("log", jid, why, encode({"worker": self.name})) for jid in locked] if why else []
-            _raise_fault(self._client.call_many([*logs, *(("timeout", jid) for jid in locked)]))
+            _raise_server_error(self._client.call_many([*logs, *(("timeout", jid) for jid in locked)]))
             log.info("returned to their queues: %s", ", ".join(locked))
 
-    def _abort(self) -> None:
-        """Interrupt the running jobs, report those that have ended, and return the others to their queues."""
-        in_flight = self.in_flight
-        for running in in_flight.running.values():
-            self.pool.interrupt(running, Stopping(), in_thread=self._options.interrupt)
-        until = time.monotonic() + ABORT_TIMEOUT
-        while any(map(self._may_end, in_flight.running.values())) and time.monotonic() < until:
-            self._drain_inbox(0.05)
-        self._kill_running()
-        try:
-            for _ in range(execution.MAX_REFUSALS):
-                batch = in_flight.pending_commands()
-                in_flight.apply_replies(batch, self._call_safely(batch.requests) if batch.requests else ())
-            jids = [jid for jid, running in in_flight.running.items() if not isinstance(running.cause, LostLock)]
-            if jids:
-                self._code = max(self._code, GAVE_BACK)
-                in_flight.counts[RETURNED] += len(jids)
-                self._give_back(jids, "worker stopped")
-        except StoreError as error:
-            self._code = max(self._code, GAVE_BACK)
-            log.error(
-                "%d jobs could not be returned and wait until their locks expire: %s", len(in_flight.running), error
-            )
 
-    def _kill_running(self) -> None:
-        """End jobs by force before others may take them, if the pool can do that."""
-        running = [running for running in self.in_flight.running.values() if not running.end]
-        if not self.pool.kills or not running:
-            return
-        for job in running:
-            self.pool.kill(job)
-        until = time.monotonic() + ABORT_TIMEOUT
-        while not all(job.end for job in running) and time.monotonic() < until:
-            self._drain_inbox(0.05)
+class _Outage:
+    """Whether the server fails to answer, and when to call it again: after 0.1 seconds, then twice as long, up to 5."""
 
-    def _may_end(self, running: RunningJob) -> bool:
-        """Return whether to wait for the job: a thread that cannot be interrupted may run forever."""
-        return not running.end and (running.handler.is_async or self._options.interrupt)
+    def __init__(self) -> None:
+        self.retry_at = 0.0
+        self._since: float | None = None
+        self._pause = 0.0
+
+    @property
+    def is_ongoing(self) -> bool:
+        return self._since is not None
+
+    def on_error(self, error: StoreError) -> None:
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            log.error("the job queue's server cannot be used; running jobs continue, calls are retried: %s", error)
+        self._pause = min(self._pause * 2 or 0.1, 5.0)
+        self.retry_at = now + self._pause
+
+    def on_success(self) -> None:
+        if self._since is not None:
+            log.warning("the job queue's server can be used again after %.1f s", time.monotonic() - self._since)
+            self._since, self._pause = None, 0.0
 
 
-def _raise_fault(replies: list[Any]) -> None:
+def _raise_server_error(replies: Sequence[object]) -> None:
     """Raise the first reply that is an error of the server, and not a refusal of one call."""
     for reply in replies:
         if isinstance(reply, StoreError) and not is_refusal(reply):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from .reservers import RESERVERS, Reserver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class WorkerOptions:
     """The options of a worker.
 
     `interval`, `grace`: seconds. `interrupt`: whether sync jobs are interrupted when they are lost and when the grace
@@ -43,24 +44,25 @@ class Options:
 
     def make_reserver(self) -> Reserver:
         """Return a new reserver of the queues. Raises `ImproperlyConfigured`."""
-        reserver_class: Any = RESERVERS.get(self.reserver)
-        if reserver_class is None:
+        make: Callable[[Sequence[str]], Reserver] | None = RESERVERS.get(self.reserver)
+        if make is None:
             try:
-                reserver_class = import_string(self.reserver)
+                make = import_string(self.reserver)
             except ImportError as error:
                 names = ", ".join(RESERVERS)
                 raise ImproperlyConfigured(
                     f"Unknown reserver {self.reserver!r}. Use one of {names}, or the dotted path of a class: {error}"
                 ) from error
-        return reserver_class(self.queues)  # type: ignore[no-any-return]
+        reserver: Reserver = make(self.queues)
+        return reserver
 
 
-def options(**overrides: Any) -> Options:
+def options(**overrides: Any) -> WorkerOptions:
     """Return the options from the settings, updated with all `overrides` that are not None.
 
     Raises `ImproperlyConfigured`.
     """
     worker = conf.qless.worker
-    values: dict[str, Any] = {name: getattr(worker, name) for name in Options.__slots__ if hasattr(worker, name)}
+    values: dict[str, Any] = {name: getattr(worker, name) for name in WorkerOptions.__slots__ if hasattr(worker, name)}
     values["name"] = conf.qless.worker_name or socket.gethostname()
-    return Options(**values | {name: value for name, value in overrides.items() if value is not None})
+    return WorkerOptions(**values | {name: value for name, value in overrides.items() if value is not None})

@@ -65,8 +65,8 @@ RESERVERS: Final[Mapping[str, type[Ordered | RoundRobin | Shuffled]]] = MappingP
 """Strategies by name; any other name is a dotted path."""
 
 
-SHORTEST: Final = 0.02
-"""Seconds until a queue that has jobs, but returned none because of a limit on running jobs, is polled again. Doubled
+MIN_POLL_SECONDS: Final = 0.02
+"""Pause until a queue that has jobs, but returned none because of a limit on running jobs, is polled again. Doubled
 each further time."""
 
 
@@ -79,7 +79,7 @@ class PollSchedule:
         """The next poll of each queue."""
         self._refusals = dict.fromkeys(self.poll_at, 0)
 
-    def next(self) -> float:
+    def next_poll(self) -> float:
         """Return the time of the next poll of any queue."""
         return min(self.poll_at.values())
 
@@ -107,10 +107,10 @@ class PollSchedule:
 
     def set_due(self, queue: str, seconds: float | None, now: float) -> None:
         """Record when the server expects a job to be available: in `seconds`, or None for an empty queue."""
-        if seconds is None or seconds > SHORTEST:
+        if seconds is None or seconds > MIN_POLL_SECONDS:
             self._refusals[queue] = 0
             pause = self._interval if seconds is None else min(seconds, self._interval)
         else:
-            pause = min(SHORTEST * 2 ** min(self._refusals[queue], 20), self._interval)
+            pause = min(MIN_POLL_SECONDS * 2 ** min(self._refusals[queue], 20), self._interval)
             self._refusals[queue] += 1
         self.poll_at[queue] = now + pause

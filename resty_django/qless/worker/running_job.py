@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from ..middleware.job import WorkerJob
     from .commands import EndCommand
     from .handlers import JobHandler
 
-DEFAULT_LEASE: Final = 60.0
-"""Seconds of a lease if nothing is configured."""
-RENEWALS: Final = 3
-"""A lease of s seconds is renewed every s / `RENEWALS` seconds."""
-COMPLETED: Final = "completed"
-FAILED: Final = "failed"
-RETRIED: Final = "retried"
-LOST: Final = "lost"
-RETURNED: Final = "returned"
-BY_ITSELF: Final = "by itself"
+DEFAULT_LEASE_SECONDS: Final = 60.0
+"""Length of a lease if nothing is configured."""
+RENEWALS_PER_LEASE: Final = 3
+"""How often a lease is renewed while it lasts, so that a late heartbeat does no harm."""
+MAX_REFUSALS: Final = 3
+"""How often the server may refuse the end of a job before the worker gives up reporting it."""
+
+JobEnd: TypeAlias = Literal["completed", "failed", "retried", "lost", "returned", "by itself", "handed over"]
+"""How a run ended. `lost`: the lease was lost. `returned`: the job went back to its queue, because the worker stops.
+`by itself`: the job's function ended the lease, for example by `job.complete()`. `handed over`: to Celery."""
+
+Inbox: TypeAlias = "SimpleQueue[RunningJob | Callable[[], object]]"
+"""The inbox of a worker loop: jobs that have ended, and functions to call. Filled by any thread and signal handler."""
 
 
 class JobState(Enum):
@@ -38,40 +44,54 @@ class JobState(Enum):
     VERIFIED_UNCONFIRMED = auto()
 
 
-CONFIRMATION_MISSING: Final = (JobState.UNCONFIRMED, JobState.VERIFIED_UNCONFIRMED)
-LEASE_VERIFIED: Final = (JobState.VERIFIED, JobState.VERIFIED_UNCONFIRMED)
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class RunningJob:
     """A job, the place where it runs, and the command that ends it.
 
-    `started_at`, `renew_at`, `lease_end`: seconds of the monotonic clock. `cause`: why it was interrupted. `end`: how
-    it ended (`COMPLETED`, `FAILED`, ...), empty while it runs; the thread that ends the job sets it last, as a signal
-    to other threads. `command`: the command to send (None: nothing). `refused`: how often the server refused it.
+    - `started_at`, `renew_at`, `lease_end`: seconds of the monotonic clock.
+    - `thread`, `task`: the thread or the asyncio task in which it runs.
+    - `cause`: why it was interrupted.
+    - `end`: how it ended; None while it runs. `command`: the command to send; None if there is nothing to send.
+    - `refusals`: how often the server refused the command.
     """
 
-    job: Any
-    jid: str
+    job: WorkerJob
     queue: str
     handler: JobHandler
     started_at: float
-    renew_at: float
-    lease_end: float
+    jid: str = field(init=False)
+    renew_at: float = 0.0
+    lease_end: float = 0.0
     cause: Exception | None = None
     thread: int = 0
     task: asyncio.Task[None] | None = None
     state: JobState = JobState.RUNNING
-    end: str = ""
+    end: JobEnd | None = None
     command: EndCommand | None = None
-    refused: int = 0
+    refusals: int = 0
+
+    def __post_init__(self) -> None:
+        self.jid = self.job.jid
+
+    def set_end(self, end: JobEnd, command: EndCommand | None = None) -> None:
+        """Record how the job ended, and the command that reports it."""
+        self.command = command
+        self.end = end  # last: it is the signal for other threads to read the command
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether the job's end was sent, but no reply arrived."""
+        return self.state in (JobState.UNCONFIRMED, JobState.VERIFIED_UNCONFIRMED)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether a heartbeat has renewed the lease just before a requeue."""
+        return self.state in (JobState.VERIFIED, JobState.VERIFIED_UNCONFIRMED)
 
     def reply_missing(self) -> None:
         """Record that the job's end was sent and the connection broke before a reply."""
-        verified = self.state in LEASE_VERIFIED
-        self.state = JobState.VERIFIED_UNCONFIRMED if verified else JobState.UNCONFIRMED
+        self.state = JobState.VERIFIED_UNCONFIRMED if self.is_verified else JobState.UNCONFIRMED
 
     def lease_verified(self) -> None:
         """Record that a heartbeat has renewed the lease just before a requeue."""
-        unconfirmed = self.state in CONFIRMATION_MISSING
-        self.state = JobState.VERIFIED_UNCONFIRMED if unconfirmed else JobState.VERIFIED
+        self.state = JobState.VERIFIED_UNCONFIRMED if self.is_unconfirmed else JobState.VERIFIED

@@ -4,68 +4,62 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from struct import Struct
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from ..base import Change, Entry, Keep
+from ..base import Entry, Keep, Update
 from ..codec import BYTES, decode_value, encode_key, milliseconds
 from .environment import StoreError
-from .items import ItemStore, NoSpace, name_of
-from .records import FRONT, HEAD, LONGEST_NAME, SIZE, Txn
+from .items import Content, ItemStore, name_of
+from .records import HEAD_BYTES, MAX_NAME_BYTES, Txn, front_of, head_of
 
-PLAIN: Final = Struct("<q4xHI").unpack_from
-"""Record fields: expiry, kind and form as one number (only `BYTES`: bytes under a short key), generation."""
-BLANK: Final = bytes(SIZE)
+BLANK: Final = bytes(HEAD_BYTES)
 
-Revision = tuple[bytes | None, float | None, Any]
-"""New bytes (None: change nothing), seconds to live (0: forever, None: as before), and the result."""
+Revision: TypeAlias = tuple[bytes | None, float | None, Any]
+"""New bytes (None: change nothing), seconds to live (0: forever, None: as before), and the result.
+
+A plain tuple, because `revise` takes 17 % longer with a named one.
+"""
 
 
 class RevisionMixin(ItemStore):
     """`revise` and `revise_many`.
 
-    Functions receive and return bytes with a frame: `SIZE` leading bytes that belong to the dictionary. A function that
-    returns bytes of the same length reuses the old frame, which is fast; for other lengths the frame is ignored. This
+    Functions receive and return bytes with a frame: `HEAD_BYTES` leading bytes that belong to the dictionary. Returned
+    bytes of the same length are written with this frame, which is fast; for other lengths the frame is ignored. This
     avoids slicing and joining. Values that are not bytes have no frame.
     """
 
     @abstractmethod
-    def update(self, key: object, function: Callable[[Any], Change | Keep], entry: Entry = None) -> Any: ...
+    def update(self, key: object, function: Callable[[Any], Update | Keep], entry: Entry = None) -> Any: ...
 
     def revise(self, key: object, function: Callable[[Any], Revision]) -> Any:
         """Like `update`, but the function returns a `Revision`. Fast if bytes replace bytes of the same length."""
         try:
             name = key.encode() if type(key) is str else encode_key(key)
-            if len(name) <= LONGEST_NAME:
+            if len(name) <= MAX_NAME_BYTES:
                 if monotonic() >= self._look_at:
                     self._look_at_files()
                 with self._writing:
                     txn = self._begin(self._items, None, True)
                     try:
                         record = txn.get(name)
-                        if record is not None:
-                            expires, kind, generation = PLAIN(record)
-                            if (
-                                generation == self._calm[0]
-                                and kind == BYTES
-                                and not (expires and expires <= self._clock() * 1000)
-                            ):
-                                new, ttl, result = function(record)
-                                if new is None:
-                                    return result
-                                if ttl is None and len(new) == len(record):
-                                    txn.put(name, new)
-                                    txn.commit()
-                                    return result
+                        if record is not None and self._is_plain(record, self._clock() * 1000):
+                            new, ttl, result = function(record)
+                            if new is None:
+                                return result
+                            if ttl is None and len(new) == len(record):
+                                txn.put(name, new)
+                                txn.commit()
+                                return result
                     finally:
                         txn.abort()  # does nothing after `commit`; both are faster than a `with` block
         except (StoreError, UnicodeEncodeError):
             pass  # nothing has changed, and `update` can recover; it checks the key
 
-        def change(old: Any) -> Change | Keep:
+        def change(old: Any) -> Update | Keep:
             new, ttl, result = function(BLANK + old if type(old) is bytes else old)
-            return Keep(result) if new is None else Change(new[SIZE:], ttl, result)
+            return Keep(result) if new is None else Update(new[HEAD_BYTES:], ttl, result)
 
         return self.update(key, change)
 
@@ -78,58 +72,55 @@ class RevisionMixin(ItemStore):
         results are ignored) and the overall result.
         """
         names = list(map(name_of, keys))
-        tries = 0
-        while True:
-            called = False
-            try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
-                with self._writing, self._begin(self._items, None, True) as txn:
-                    now = int(self._clock() * 1000)
-                    calm = self._calm[0]
-                    records = values = list(map(txn.get, names))
-                    for record in records:
-                        if record is not None:
-                            expires, kind, generation = PLAIN(record)
-                            if generation != calm or kind != BYTES or 0 < expires <= now:
-                                values = [record and self._framed(txn, record, now) for record in records]
-                                records = [None] * len(names)
-                                break
-                    called = True
-                    revisions, result = function(values, *args)
-                    changed_length = []
-                    for index, (new, ttl, _) in enumerate(revisions):
-                        if new is not None:
-                            record = records[index]
-                            if ttl is None and record is not None and len(new) == len(record):
-                                txn.put(names[index], new)
-                            else:
-                                changed_length.append((index, new, ttl))
-                    for index, new, ttl in changed_length:
-                        self._put(txn, keys[index], names[index], new[SIZE:], ttl, now)
-                return result
-            except (NoSpace, StoreError) as error:
-                if called and "closed" in str(error):
-                    raise RuntimeError(
-                        f"The function of revise_many() of {self.name!r} forked or closed it."
-                    ) from error
-                tries = self._mend(error, tries, b"", safe=False)
+
+        def revise(txn: Txn) -> Any:
+            now = int(self._clock() * 1000)
+            records = list(map(txn.get, names))
+            values = [
+                record if record is None or self._is_plain(record, now) else self._framed(txn, record, now)
+                for record in records
+            ]
+            revisions, result = function(values, *args)
+            changed_length = []
+            for index, (new, ttl, _) in enumerate(revisions):
+                if new is not None:
+                    record = records[index]
+                    if ttl is None and record is not None and record is values[index] and len(new) == len(record):
+                        txn.put(names[index], new)
+                    else:
+                        changed_length.append((index, new, ttl))
+            for index, new, ttl in changed_length:
+                self._put(txn, keys[index], names[index], new[HEAD_BYTES:], ttl, now)
+            return result
+
+        return self._transaction(revise, safe=False)
+
+    def _is_plain(self, record: bytes, now: float) -> bool:
+        """Return whether a record is live bytes under a short key, inline, and need not move in `order`."""
+        expires, kind, form, generation = front_of(record)
+        return (
+            kind == BYTES
+            and not form
+            and generation == self._flushes[0]
+            and not self._crowded[0]
+            and not 0 < expires <= now
+        )
 
     def _framed(self, txn: Txn, record: bytes, now: int) -> Any:
         """Return the value of a record of any kind, bytes with a frame; None if it has expired."""
         if not self._live(record, now):
             return None
-        value = decode_value(FRONT(record)[1], self._payload(txn, record))
+        value = decode_value(front_of(record)[1], self._payload(txn, record))
         return BLANK + value if type(value) is bytes else value
 
     def _put(self, txn: Txn, key: object, name: bytes, body: bytes, ttl: float | None, now: int) -> None:
         """Store a change like `update`, for a key whose record is not known."""
         record = txn.get(name)
-        head = None if record is None else HEAD.unpack_from(record)
-        flags = expires = 0
-        if head is not None and head[4] == self._flushes[0] and not 0 < head[0] <= now:
-            expires, flags = head[:2]
+        content = Content(BYTES, body)
+        if record is not None and self._live(record, now):
+            head = head_of(record)
+            content.expires, content.flags = head.expires, head.flags
         if ttl is not None:
             life = milliseconds(ttl)
-            expires = now + life if life else 0
-        self._save(txn, name, record, head, key, BYTES, body, flags, expires, now, False)
+            content.expires = now + life if life else 0
+        self._save(txn, key, name, record, content)

@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import lmdb
 
@@ -27,28 +27,19 @@ from .. import fork_hooks
 from ..bell import Bell
 from ..errors import NoMemory, Unavailable
 from . import files
-from .records import COUNT, FORCIBLE, PAGE, Txn
+from .records import FORCIBLE, PAGE_BYTES, Txn
+
+if TYPE_CHECKING:
+    from lmdb import _Database as Table
 
 log = logger("resty_django.shdict")
 
 TABLES: Final = (b"items", b"order", b"due", b"parts", b"meta", b"journal")
-READERS: Final = 1022
-LOCK_FILE: Final = 128 * 1024
-"""Bytes of LMDB's lock file, allocated in advance: 64 per reader."""
-PATIENCE: Final = 10.0
+OPEN_SECONDS: Final = 10.0
 """Seconds to wait for a fork, or for another thread that opens or closes the environment."""
-TRIES: Final = 1000
-PAUSE: Final = 0.001
-SQUEEZE: Final = 20
-"""Number of attempts to find free pages per attempt that evicts items, which itself needs pages."""
-
-LOOK: Final = 1.0
+MAX_TRIES: Final = 1000
+FILE_CHECK_SECONDS: Final = 1.0
 """Seconds between checks, during writes, whether the files still exist."""
-
-ANEW: Final = ("closed", "another environment", "MDB_BAD_RSLOT")
-"""Texts in the errors of a transaction whose environment was closed by another thread or for a fork."""
-FLUSHES: Final = 4096
-"""Size in bytes of the file that counts flushes; the first twelve bytes are used."""
 
 StoreError = lmdb.Error
 MapFull = lmdb.MapFullError
@@ -64,7 +55,8 @@ def make(data: Path, size: int) -> None:
 
     Raise `OSError` if there is no space.
     """
-    for ending, length in ((files.LOCKS, LOCK_FILE), (files.FLUSHES, FLUSHES)):
+    # LMDB's lock file has 64 bytes for each reader. Twelve bytes of the file that counts flushes are used.
+    for ending, length in ((files.LOCKS, 128 * 1024), (files.FLUSHES, 4096)):
         fd = os.open(files.sibling(data, ending), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, length)
@@ -79,7 +71,7 @@ def make(data: Path, size: int) -> None:
             env.open_db(table)
         meta = env.open_db(b"meta")
         with env.begin(write=True) as txn:
-            txn.put(FORCIBLE, COUNT.pack(0), db=meta)
+            txn.put(FORCIBLE, bytes(8), db=meta)
         env.close()
     except lmdb.Error as error:
         raise OSError(error.code, str(error)) from error
@@ -102,7 +94,7 @@ def _environment(data: Path, size: int) -> lmdb.Environment:
         map_async=True,
         writemap=True,
         readahead=False,
-        max_readers=READERS,
+        max_readers=1022,
         max_dbs=len(TABLES),
         max_spare_txns=1,
         lib_version=0,
@@ -114,7 +106,7 @@ class Environment:
 
     def __init__(self, name: str, size: int, path: str | None) -> None:
         self.name = name
-        self.size = size - size % PAGE
+        self.size = size - size % PAGE_BYTES
         self.path = path
         self._begin: Callable[..., Txn] = self._shut
         self._look_at = 0.0
@@ -124,20 +116,18 @@ class Environment:
         self._env: lmdb.Environment | None = None
         self._dict_file: files.DictFile | None = None
         self.bell: Bell | None = None
-        self._items: Any = None
-        self._order: Any = None
-        self._due: Any = None
-        self._parts: Any = None
-        self._meta: Any = None
-        self._journal: Any = None
+        self._items: Table | None = None
+        self._order: Table | None = None
+        self._due: Table | None = None
+        self._parts: Table | None = None
+        self._meta: Table | None = None
+        self._journal: Table | None = None
         self._flushes = memoryview(b"")
         """The number of flushes, shared by all processes. Read it after the transaction has begun."""
         self._crowded = memoryview(b"")
         """Whether the memory is crowded, so that recency is tracked (0 or 1), shared by all processes."""
         self._waiting = memoryview(b"")
         """Whether a process waits for entries of the journal (0 or 1), shared by all processes."""
-        self._calm = memoryview(b"")
-        """Both as one number: the number of flushes while the memory is not crowded, else a larger number."""
         self._forget()
         _all.add(self)
 
@@ -159,9 +149,9 @@ class Environment:
         below which reads are noted."""
 
     def _open(self) -> None:
-        if not _opening.acquire(timeout=PATIENCE):
+        if not _opening.acquire(timeout=OPEN_SECONDS):
             raise Unavailable(
-                f"{self._setting()} could not be opened within {PATIENCE} s. Do not use other dictionaries "
+                f"{self._setting()} could not be opened within {OPEN_SECONDS} s. Do not use other dictionaries "
                 "in the function passed to update(): a fork waits for the function, and opening a dictionary "
                 "waits for the fork."
             )
@@ -179,7 +169,6 @@ class Environment:
             self._items, self._order, self._due, self._parts, self._meta, self._journal = tables
             shared = _mapped(files.sibling(dict_file.data, files.FLUSHES))
             self._flushes, self._crowded = shared[:1], shared[1:2]
-            self._calm = shared.cast("B").cast("Q")[:1]
             self._waiting = shared[2:3]
             self.bell = Bell(files.sibling(dict_file.data, files.BELL), self._waiting)
             env.reader_check()
@@ -191,14 +180,14 @@ class Environment:
         self._dict_file = dict_file
         self._env = env
         self._begin = env.begin
-        self._look_at = time.monotonic() + LOOK
+        self._look_at = time.monotonic() + FILE_CHECK_SECONDS
 
     def _look_at_files(self) -> None:
         """Close files that were deleted or replaced, because other processes use the new ones.
 
-        Called before a write, once per `LOOK` seconds. The next transaction opens the current files.
+        Called before a write, once per `FILE_CHECK_SECONDS` seconds. The next transaction opens the current files.
         """
-        self._look_at = time.monotonic() + LOOK
+        self._look_at = time.monotonic() + FILE_CHECK_SECONDS
         dict_file = self._dict_file
         if dict_file is None or self._writing._is_owned():  # type: ignore[attr-defined]  # within the function of update()
             return
@@ -258,19 +247,19 @@ class Environment:
         `safe`: whether a storing call must not evict (None: the call does not store).
         """
         env = self._env
-        if tries < TRIES:
+        if tries < MAX_TRIES:
             if env is None:
                 self._open()
                 return tries + 1
-            if any(word in str(error) for word in ANEW):  # another thread has closed it, for a fork
-                return tries + 1
+            if any(word in str(error) for word in ("closed", "another environment", "MDB_BAD_RSLOT")):
+                return tries + 1  # another thread has closed it, or has done so for a fork
             if isinstance(error, lmdb.MapFullError | lmdb.ReadersFullError):
                 with contextlib.suppress(lmdb.Error):
                     env.reader_check()
-                    if safe is not None and tries % SQUEEZE == 0:
+                    if safe is not None and tries % 20 == 0:  # not each time, because evicting itself needs pages
                         self._squeeze(safe)
                         return tries + 1
-                time.sleep(PAUSE)  # let a reading process finish first
+                time.sleep(0.001)  # let a reading process finish first
                 return tries + 1
         if isinstance(error, lmdb.MapFullError):
             raise NoMemory(f"{self._setting()} is full. Raise its SIZE ({self.size}).") from error

@@ -31,17 +31,13 @@ from ..errors import DiskFull, SizeChanged, Unavailable, WrongOwner
 
 log = logger("resty_django.shdict")
 
-LAYOUT: Final = 2
-"""Layout version of the file; files with another version are recreated."""
-
-MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the memory file system, not a temporary file
-SPARE: Final = 1024 * 1024
-TRIES: Final = 500
+MEMORY_FOLDER: Final = Path("/dev/shm")  # noqa: S108 - the memory file system, not a temporary file
+MAX_OPEN_TRIES: Final = 500
+"""Attempts to open the file while other processes create or delete it."""
 LOCKS: Final = "-lock"
 FLUSHES: Final = "-flushes"
 BELL: Final = "-bell"
 """Extensions of the files next to a dictionary's file; LMDB defines the first."""
-OURS: Final = (".card", ".mdb", f".mdb{LOCKS}", f".mdb{FLUSHES}", f".mdb{BELL}")
 
 
 class DictFile:
@@ -86,7 +82,7 @@ def open_dict_file(name: str, size: int, path: str | None, make: Callable[[Path,
         raise _unavailable(error, setting) from error
     gone: Path | None = None
     try:
-        for _ in range(TRIES):
+        for _ in range(MAX_OPEN_TRIES):
             _make_if_alone(manifest, folder, name, size, path, make)
             fcntl.flock(manifest, fcntl.LOCK_SH)
             stored = _read_manifest(manifest)
@@ -174,7 +170,7 @@ def _identity_of(status: os.stat_result) -> tuple[int, int]:
 
 def likely_cause(data: Path) -> str:
     """Return the likely cause of deleted files and its remedy, as sentences; empty if unknown."""
-    if data.is_relative_to(MEMORY):
+    if data.is_relative_to(MEMORY_FOLDER):
         return (
             "The likely cause is systemd-logind, which empties /dev/shm of a user who logs out. Set RemoveIPC=no in "
             "/etc/systemd/logind.conf, run the site as a system user, or set PATH."
@@ -189,11 +185,11 @@ def likely_cause(data: Path) -> str:
 
 def displaced(data: Path) -> str:
     """Return a warning if a file is outside of the memory file system of the machine; "" if inside, or without one."""
-    if data.is_relative_to(MEMORY) or not MEMORY.is_dir():
+    if data.is_relative_to(MEMORY_FOLDER) or not MEMORY_FOLDER.is_dir():
         return ""
     return (
-        f"The file {data} is not in {MEMORY}, which has too little space or cannot be written, so the kernel may write "
-        f"it to a disk. Enlarge {MEMORY} (Docker: --shm-size), reduce SIZE, or set PATH."
+        f"The file {data} is not in {MEMORY_FOLDER}, which has too little space or cannot be written, so the kernel "
+        f"may write it to a disk. Enlarge {MEMORY_FOLDER} (Docker: --shm-size), reduce SIZE, or set PATH."
     )
 
 
@@ -238,7 +234,8 @@ def _read_manifest(manifest: int) -> dict[str, Any]:
 
 
 def _manifest(size: int, data: object) -> dict[str, Any]:
-    return {"layout": LAYOUT, "boot": _boot(), "size": size, "data": data}
+    layout = 2  # the version of the file's format; files with another version are recreated
+    return {"layout": layout, "boot": _boot(), "size": size, "data": data}
 
 
 def _boot() -> str:
@@ -264,7 +261,7 @@ def _folder(path: str | None, setting: str) -> Path:
     if path:
         folder = Path(path)
     else:
-        base = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+        base = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
         folder = base / site_folder()
     return _private_folder(folder, setting)
 
@@ -272,7 +269,7 @@ def _folder(path: str | None, setting: str) -> Path:
 def _folder_with_room(folder: Path, size: int) -> Path:
     """Return `folder`, or a temporary folder if memory has no space."""
     free = os.statvfs(folder)
-    if free.f_bavail * free.f_frsize >= size + SPARE:
+    if free.f_bavail * free.f_frsize >= size + 1024 * 1024:  # some is left for others
         return folder
     return _private_folder(Path(tempfile.gettempdir()) / folder.name, "the dictionary")
 
@@ -280,7 +277,8 @@ def _folder_with_room(folder: Path, size: int) -> Path:
 def _has_others(folder: Path) -> bool:
     """Return whether a folder contains anything but files of dictionaries."""
     try:
-        return any(not entry.name.endswith(OURS) for entry in folder.iterdir())
+        endings = (".card", *(f".mdb{ending}" for ending in ("", LOCKS, FLUSHES, BELL)))
+        return any(not entry.name.endswith(endings) for entry in folder.iterdir())
     except OSError:
         return True
 

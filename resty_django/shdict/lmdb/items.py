@@ -19,30 +19,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from ..codec import LIST, encode_key
 from ..errors import NoMemory
 from .environment import Environment, StoreError
 from .records import (
-    COUNT,
-    ENDS,
-    ENTRY,
+    BODY_PARTS,
     FORCIBLE,
-    FORM,
-    FRONT,
+    FORM_OFFSET,
     HEAD,
+    HEAD_BYTES,
     IN_PARTS,
-    INLINE,
+    ITEM_OVERHEAD_BYTES,
+    LIST_ENDS,
     LONG_KEY,
-    LONGEST_NAME,
-    PAGE,
-    PARTS,
-    PIECE,
-    SIZE,
-    TURN,
-    Head,
+    MAX_INLINE_BYTES,
+    MAX_NAME_BYTES,
+    PAGE_BYTES,
+    PIECE_BYTES,
+    ItemHead,
     Txn,
+    front_of,
     head_of,
     order_key,
     part_key,
@@ -51,26 +51,29 @@ from .records import (
     with_key,
 )
 
-NOTED: Final = 1024
-"""Maximum number of read items that a process notes."""
-SPARE: Final = 96
-"""Minimum number of spare pages."""
-BESIDE: Final = 24
-"""Pages that a transaction changes in addition to the pages of moved or dropped items."""
-EACH: Final = 6
-"""Typical maximum number of pages changed by dropping or moving an item."""
-MOVES: Final = 4
-"""Number of noted items that one write moves."""
-DROP: Final = 300
-"""Maximum number of items that a transaction drops, to keep it short."""
-CHUNK: Final = 4096
-"""Minimum number of bytes to evict, if any."""
-ROUNDS: Final = 1000
-"""Maximum number of eviction transactions for one item."""
+MIN_EVICTED_BYTES: Final = 4096
+"""An eviction frees at least this much."""
 
 R = TypeVar("R")
-Step = Callable[[Txn, bytes, bytes, bool, int], R]
+RecordChange: TypeAlias = Callable[[Txn, bytes, bytes, bool, int], R]
 """Takes the transaction, the name, the stored record, whether it is live, and the time in milliseconds."""
+
+
+class Content(Struct, gc=False):
+    """The content of an item: the kind and the bytes of its value, flags, and expiry in milliseconds (0: never)."""
+
+    kind: int
+    body: bytes
+    flags: int = 0
+    expires: int = 0
+
+
+class DroppedItems(NamedTuple):
+    """The number of dropped items, the freed bytes, and the number of examined items."""
+
+    dropped: int
+    freed: int
+    examined: int
 
 
 class NoSpace(Exception):
@@ -87,7 +90,7 @@ def name_of(key: object) -> bytes:
         name = key.encode() if type(key) is str else encode_key(key)
     except UnicodeEncodeError:
         name = encode_key(key)
-    if 0 < len(name) <= LONGEST_NAME:
+    if 0 < len(name) <= MAX_NAME_BYTES:
         return name
     return short_name(encode_key(name))  # which raises if it is empty, or longer than a key may be
 
@@ -98,12 +101,13 @@ class ItemStore(Environment):
     def __init__(self, name: str, size: int, path: str | None, clock: Callable[[], float]) -> None:
         super().__init__(name, size, path)
         self._clock = clock
-        pages = self.size // PAGE
-        spare = max(pages // 4, SPARE)
+        pages = self.size // PAGE_BYTES
+        spare = max(pages // 4, 96)
         self._mark = pages - spare
-        self._changes = min(max((spare // 2 - BESIDE) // EACH, 2), DROP)
-        """Number of items that one transaction may move or drop."""
-        self._most = max(self.size // 1024, PAGE)
+        # Moving or dropping an item typically changes at most 6 pages; each transaction changes up to 24 others.
+        self._changes = min(max((spare // 2 - 24) // 6, 2), 300)
+        """Number of items that one transaction may move or drop; limited, to keep it short."""
+        self._most = max(self.size // 1024, PAGE_BYTES)
         """Bytes that a process may store before it counts the pages again."""
         self._squeezed = False
         """Whether a transaction that only evicted has removed items that had not expired."""
@@ -124,14 +128,24 @@ class ItemStore(Environment):
                 tries = self._recover(error, tries)
 
     def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"") -> R:
+        """Return what a function returns in a write transaction; it may be called again after an eviction.
+
+        `safe`: items that have not expired must not be evicted. `name`: the item to be spared.
+        """
         tries = 0
         while True:
+            began = False
             try:
                 if monotonic() >= self._look_at:
                     self._look_at_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
+                    began = True
                     return work(txn)
             except (NoSpace, StoreError) as error:
+                if began and "closed" in str(error):  # only this thread can close it now
+                    raise RuntimeError(
+                        f"The function of update() or revise_many() of {self.name!r} forked or closed it."
+                    ) from error
                 tries = self._mend(error, tries, name, safe)
 
     def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool) -> int:
@@ -141,7 +155,7 @@ class ItemStore(Environment):
             return tries
         return self._recover(error, tries, safe)
 
-    def _write(self, key: object, step: Step[R]) -> R | None:
+    def _write(self, key: object, change: RecordChange[R]) -> R | None:
         """Change an existing record; return None if there is none."""
         name = name_of(key)
 
@@ -150,93 +164,87 @@ class ItemStore(Environment):
             if record is None:
                 return None
             now = int(self._clock() * 1000)
-            return step(txn, name, record, self._live(record, now), now)
+            return change(txn, name, record, self._live(record, now), now)
 
         return self._transaction(work)
 
     def _live(self, record: bytes, now: int) -> bool:
-        expires, _, _, generation = FRONT(record)
+        expires, _, _, generation = front_of(record)
         return generation == self._flushes[0] and not 0 < expires <= now
 
     def _evict(self, name: bytes, need: int, safe: bool) -> None:
         """Free `need` bytes in separate transactions, sparing the item `name`. Raise `NoMemory`."""
 
         def evict(txn: Txn) -> int:
-            room = (self._mark - self._used_pages(txn)) * PAGE
+            room = (self._mark - self._used_pages(txn)) * PAGE_BYTES
             if room >= need:
                 return 0
-            now = int(self._clock() * 1000)
-            return self._drop(txn, now, max(need - room, CHUNK), safe, name) or -1
+            return self._drop(txn, max(need - room, MIN_EVICTED_BYTES), safe, name) or -1
 
-        missing = 1 if need <= self._mark * PAGE // 2 else -1
-        rounds = ROUNDS
-        while missing > 0 and rounds:
-            missing = self._transaction(evict, safe)
-            rounds -= 1
-        if missing:
-            raise NoMemory(f"There is no space for {need} bytes in {self._setting()}. Raise its SIZE ({self.size}).")
+        if need <= self._mark * PAGE_BYTES // 2:
+            for _ in range(1000):
+                freed = self._transaction(evict, safe)
+                if not freed:
+                    return
+                if freed < 0:
+                    break
+        raise NoMemory(f"There is no space for {need} bytes in {self._setting()}. Raise its SIZE ({self.size}).")
 
     # --- one item ---
 
     def _save(
-        self,
-        txn: Txn,
-        name: bytes,
-        record: bytes | None,
-        head: Head | tuple[int, ...] | None,
-        key: object,
-        kind: int,
-        body: bytes,
-        flags: int,
-        expires: int,
-        now: int,
-        safe: bool,
+        self, txn: Txn, key: object, name: bytes, record: bytes | None, content: Content, safe: bool = False
     ) -> bool:
-        """Write an item over `record` with its `head` (None: there is none). `name`: the name of `key`.
+        """Write an item over `record` (None: there is none). `name`: the name of `key`.
 
         Return whether items that had not expired were evicted. Raise `NoSpace`.
         """
-        form = 0
-        if len(name) > LONGEST_NAME:
+        body, form = content.body, 0
+        if len(name) > MAX_NAME_BYTES:
             body, form = with_key(encode_key(key), body), LONG_KEY
         crowded = self._crowded[0]
         if crowded and self._touched:
-            self._move_touched(txn, now)
+            self._move_touched(txn)
             if record is not None:
                 record = txn.get(name)
-                head = HEAD.unpack_from(record)
         generation = self._flushes[0]
         forced = False
-        if record is None or head is None:
+        if record is None:
             seq = due = 0
             moves = True
-            need = len(name) + len(body) + ENTRY
+            need = len(name) + len(body) + ITEM_OVERHEAD_BYTES
         else:
-            _, _, old_kind, old_form, old_generation, seq, due = head
+            _, _, old_kind, old_form, old_generation, seq, due = HEAD.unpack_from(record)
             moves = generation != old_generation or (crowded != 0 and seq < (txn.id() << 16) - self._age)
-            old = PARTS.unpack_from(record, SIZE)[1] if old_form & IN_PARTS else len(record) - SIZE
+            old = BODY_PARTS.unpack_from(record, HEAD_BYTES)[1] if old_form & IN_PARTS else len(record) - HEAD_BYTES
             need = len(body) - old
         if need > 0:
             if need > self._room:
-                forced = self._make_room(txn, name, need, now, safe)
+                forced = self._make_room(txn, name, need, safe)
             self._room -= need
         if record is not None and (old_kind == LIST or old_form & IN_PARTS):
-            self._drop_parts(txn, record, keep_list=kind == LIST)
+            self._drop_parts(txn, record, keep_list=content.kind == LIST)
         if moves:
             if seq:
                 txn.delete(order_key(seq), b"", self._order)
             seq = self._next_seq(txn)
             txn.put(order_key(seq), name, True, True, True, self._order)
+        expires = content.expires
         if expires and (not due or expires < due):
-            if due:
-                txn.delete(order_key(due) + name, b"", self._due)
-            due = expires
-            txn.put(order_key(due) + name, b"", True, True, False, self._due)
-        if len(name) + len(body) > INLINE:
+            due = self._set_due(txn, name, due, expires)
+        if len(name) + len(body) > MAX_INLINE_BYTES:
             body = self._put_parts(txn, body)
             form |= IN_PARTS
-        txn.put(name, HEAD.pack(expires, flags, kind, form, generation, seq, due) + body)
+        txn.put(name, HEAD.pack(expires, content.flags, content.kind, form, generation, seq, due) + body)
         return forced
+
+    def _set_due(self, txn: Txn, name: bytes, old: int, due: int) -> int:
+        """Replace an item's entry in `due` (0: none) and return the new one."""
+        if old:
+            txn.delete(order_key(old) + name, b"", self._due)
+        if due:
+            txn.put(order_key(due) + name, b"", True, True, False, self._due)
+        return due
 
     def _next_seq(self, txn: Txn) -> int:
         """Return a number greater than all previous ones in every process: it begins with the transaction number."""
@@ -253,9 +261,9 @@ class ItemStore(Environment):
     def _remove(self, txn: Txn, name: bytes, record: bytes) -> int:
         """Delete an item with all its parts. Return the approximate number of freed bytes."""
         _, _, kind, form, _, seq, due = HEAD.unpack_from(record)
-        freed = len(name) + len(record) + ENTRY
+        freed = len(name) + len(record) + ITEM_OVERHEAD_BYTES
         if form & IN_PARTS:
-            freed += PARTS.unpack_from(record, SIZE)[1]
+            freed += BODY_PARTS.unpack_from(record, HEAD_BYTES)[1]
         if form & IN_PARTS or kind == LIST:
             freed += self._drop_parts(txn, record)
         txn.delete(name)
@@ -266,48 +274,48 @@ class ItemStore(Environment):
 
     def _put_parts(self, txn: Txn, body: bytes) -> bytes:
         owner = self._next_seq(txn)
-        for at in range(0, len(body), PIECE):
-            txn.put(part_key(owner, at), body[at : at + PIECE], True, True, False, self._parts)
-        return PARTS.pack(owner, len(body))
+        for at in range(0, len(body), PIECE_BYTES):
+            txn.put(part_key(owner, at), body[at : at + PIECE_BYTES], True, True, False, self._parts)
+        return BODY_PARTS.pack(owner, len(body))
 
     def _drop_parts(self, txn: Txn, record: bytes, keep_list: bool = False) -> int:
         """Delete a body's pieces, and a list's items unless the list is kept. Return the freed bytes of list items."""
         head = head_of(record)
         freed = 0
         if head.kind == LIST and not keep_list:
-            owner, first, end = ENDS.unpack(self._payload(txn, record))
+            owner, first, end = LIST_ENDS.unpack(self._payload(txn, record))
             for position in range(first, end):
-                freed += len(txn.pop(part_key(owner, position), self._parts) or b"") + ENTRY
+                freed += len(txn.pop(part_key(owner, position), self._parts) or b"") + ITEM_OVERHEAD_BYTES
         if head.form & IN_PARTS:
-            owner, length = PARTS.unpack_from(record, SIZE)
-            for at in range(0, length, PIECE):
+            owner, length = BODY_PARTS.unpack_from(record, HEAD_BYTES)
+            for at in range(0, length, PIECE_BYTES):
                 txn.delete(part_key(owner, at), b"", self._parts)
         return freed
 
     def _body(self, txn: Txn, record: bytes, form: int) -> bytes:
         if not form & IN_PARTS:
-            return record[SIZE:]
-        owner, length = PARTS.unpack_from(record, SIZE)
-        return b"".join([txn.get(part_key(owner, at), b"", self._parts) for at in range(0, length, PIECE)])
+            return record[HEAD_BYTES:]
+        owner, length = BODY_PARTS.unpack_from(record, HEAD_BYTES)
+        return b"".join([txn.get(part_key(owner, at), b"", self._parts) for at in range(0, length, PIECE_BYTES)])
 
     def _payload(self, txn: Txn, record: bytes) -> bytes:
         """Return the bytes of the value, whether stored inline or in parts."""
-        form: int = record[FORM]
+        form = record[FORM_OFFSET]
         if not form:
-            return record[SIZE:]
+            return record[HEAD_BYTES:]
         body = self._body(txn, record, form)
         return payload_in(body) if form & LONG_KEY else body
 
     # --- recency ---
 
     def _note(self, name: bytes) -> None:
-        if len(self._touched) < NOTED:
+        if len(self._touched) < 1024:
             self._touched[name] = None
 
-    def _move_touched(self, txn: Txn, now: int) -> None:
-        """Move some of the items that this process has read to the front."""
-        generation = self._flushes[0]
-        for _ in range(min(MOVES, len(self._touched))):
+    def _move_touched(self, txn: Txn) -> None:
+        """Move some of the items that this process has read to the end of `order`."""
+        now = int(self._clock() * 1000)
+        for _ in range(min(4, len(self._touched))):
             try:
                 name, _ = self._touched.popitem()
             except KeyError:  # another thread was faster
@@ -316,11 +324,11 @@ class ItemStore(Environment):
             if record is None:
                 continue
             head = head_of(record)
-            if head.seq < self._old and head.generation == generation and not 0 < head.expires <= now:
+            if head.seq < self._old and self._live(record, now):
                 txn.delete(order_key(head.seq), b"", self._order)
                 seq = self._next_seq(txn)
                 txn.put(order_key(seq), name, True, True, True, self._order)
-                txn.put(name, HEAD.pack(*head._replace(seq=seq)) + record[SIZE:])
+                txn.put(name, HEAD.pack(*head._replace(seq=seq)) + record[HEAD_BYTES:])
 
     # --- space ---
 
@@ -331,15 +339,16 @@ class ItemStore(Environment):
             pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return pages
 
-    def _make_room(self, txn: Txn, name: bytes, need: int, now: int, safe: bool) -> bool:
+    def _make_room(self, txn: Txn, name: bytes, need: int, safe: bool) -> bool:
         """Free `need` bytes. Return whether items that had not expired were evicted. Raise `NoSpace`."""
         used = self._used_pages(txn)
-        room = (self._mark - used) * PAGE
-        self._crowded[0] = int(2 * (used + need // PAGE) > self._mark)
+        room = (self._mark - used) * PAGE_BYTES
+        self._crowded[0] = int(2 * (used + need // PAGE_BYTES) > self._mark)
         if room >= need:
             room //= 16
         else:
-            freed = self._drop(txn, now, max(2 * need, CHUNK), safe, name) if need <= CHUNK else 0
+            want = max(2 * need, MIN_EVICTED_BYTES)
+            freed = self._drop(txn, want, safe, name) if need <= MIN_EVICTED_BYTES else 0
             if freed < need:
                 raise NoSpace(need)
             room += freed
@@ -353,31 +362,28 @@ class ItemStore(Environment):
         Any change, however small, releases the pages of the transaction before the last.
         """
         with self._writing, self._begin(self._items, None, True) as txn:
-            txn.put(TURN, COUNT.pack(txn.id()), True, True, False, self._meta)
+            txn.put(b"turn", txn.id().to_bytes(8, "little"), True, True, False, self._meta)
             if self._used_pages(txn) > self._mark:
-                self._drop(txn, int(self._clock() * 1000), CHUNK, safe)
+                self._drop(txn, MIN_EVICTED_BYTES, safe)
         self._room = 0
 
-    def _drop(self, txn: Txn, now: int, want: int, safe: bool, spare: bytes = b"") -> int:
+    def _drop(self, txn: Txn, want: int, safe: bool, spare: bytes = b"") -> int:
         """Drop items until `want` bytes are free, within the limit of a transaction. Return the freed bytes."""
-        _, freed, looked = self._drop_stale(txn, now, want, self._changes, spare)
-        if freed < want and not safe:
-            freed += self._drop_oldest(txn, now, want - freed, self._changes - looked, spare)
-        return freed
+        now = int(self._clock() * 1000)
+        stale = self._drop_stale(txn, now, want, self._changes, spare)
+        if stale.freed >= want or safe:
+            return stale.freed
+        return stale.freed + self._drop_oldest(txn, now, want - stale.freed, self._changes - stale.examined, spare)
 
-    def _drop_stale(self, txn: Txn, now: int, want: int, limit: int, spare: bytes = b"") -> tuple[int, int, int]:
-        """Drop flushed items, then expired ones, until `want` bytes are free.
-
-        Examine at most `limit` items. Return the number of dropped items, the freed bytes and the number of examined
-        items.
-        """
+    def _drop_stale(self, txn: Txn, now: int, want: int, limit: int, spare: bytes = b"") -> DroppedItems:
+        """Drop flushed items, then expired ones, until `want` bytes are free. Examine at most `limit` items."""
         dropped = freed = looked = 0
         generation = self._flushes[0]
         cursor = txn.cursor(self._order)
         has_entry = cursor.first()
         while has_entry and freed < want and looked < limit:
             name = cursor.value()
-            record = txn.get(name)
+            record = txn.get(name, b"")
             if head_of(record).generation == generation:
                 break
             looked += 1
@@ -398,7 +404,7 @@ class ItemStore(Environment):
             if name == spare:
                 has_entry = cursor.next()
                 continue
-            record = txn.get(name)
+            record = txn.get(name, b"")
             head = head_of(record)
             if 0 < head.expires <= now:
                 freed += self._remove(txn, name, record)
@@ -406,18 +412,15 @@ class ItemStore(Environment):
             else:
                 self._move_due(txn, name, record, head)
             has_entry = cursor.first()
-        return dropped, freed, looked
+        return DroppedItems(dropped, freed, looked)
 
-    def _move_due(self, txn: Txn, name: bytes, record: bytes, head: Head) -> None:
+    def _move_due(self, txn: Txn, name: bytes, record: bytes, head: ItemHead) -> None:
         """Correct the entry of an item whose expiry was postponed."""
-        txn.delete(order_key(head.due) + name, b"", self._due)
-        if head.expires:
-            txn.put(order_key(head.expires) + name, b"", True, True, False, self._due)
-        txn.put(name, HEAD.pack(*head._replace(due=head.expires)) + record[SIZE:])
+        due = self._set_due(txn, name, head.due, head.expires)
+        txn.put(name, HEAD.pack(*head._replace(due=due)) + record[HEAD_BYTES:])
 
     def _drop_oldest(self, txn: Txn, now: int, want: int, limit: int, spare: bytes) -> int:
         """Drop the least recently used items until `want` bytes are free. Return the freed bytes."""
-        generation = self._flushes[0]
         freed = forcible = 0
         cursor = txn.cursor(self._order)
         for _ in range(limit):
@@ -426,13 +429,11 @@ class ItemStore(Environment):
             if cursor.value() == spare and not cursor.next():
                 break
             name = cursor.value()
-            record = txn.get(name)
-            head = head_of(record)
-            if head.generation == generation and not 0 < head.expires <= now:
-                forcible += 1
+            record = txn.get(name, b"")
+            forcible += self._live(record, now)
             freed += self._remove(txn, name, record)
         if forcible:
             self._squeezed = True
-            (before,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
-            txn.put(FORCIBLE, COUNT.pack(before + forcible), True, True, False, self._meta)
+            forcible += int.from_bytes(txn.get(FORCIBLE, b"", self._meta), "little")
+            txn.put(FORCIBLE, forcible.to_bytes(8, "little"), True, True, False, self._meta)
         return freed

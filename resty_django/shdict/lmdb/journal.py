@@ -5,8 +5,8 @@ Entries have consecutive numbers. The first number is derived from the time at w
 reader notices that a file was replaced, even if more entries were appended since then than before.
 
 Entries have a separate table: they are neither items nor in the order of use, and `flush_all` keeps them. Above
-`journal_size` bytes, appending deletes the oldest entries. An entry of more than `LONGEST` bytes is stored as an item,
-because LMDB would need contiguous pages, and may be evicted before the journal reaches it.
+`journal_size` bytes, appending deletes the oldest entries. An entry of more than `MAX_ENTRY_BYTES` is stored as an
+item, because LMDB would need contiguous pages, and may be evicted before the journal reaches it.
 """
 
 from __future__ import annotations
@@ -14,28 +14,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import islice
-from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..base import Entry
 from ..codec import BYTES
 from .environment import StoreError
-from .items import ItemStore, NoSpace
-from .records import PAGE, Txn, order_key
+from .items import Content, ItemStore
+from .records import PAGE_BYTES, Txn, order_key
 
-LONGEST: Final = 1800
+if TYPE_CHECKING:
+    from lmdb import Cursor
+
+MAX_ENTRY_BYTES: Final = 1800
 """Maximum size in bytes of an entry within the journal."""
-NUMBERS: Final = 2**21
+NUMBERS_PER_MS: Final = 2**21
 """Numbers reserved per millisecond of a journal's creation. Later entries use the numbers of following milliseconds."""
-FAR: Final = 2**20
-"""A journal that was created in another millisecond and ends this far ahead was created again."""
-SHARE: Final = 16
-"""The journal takes at most this part of the file, unless `journal_size` is raised."""
-TRIM_EVERY: Final = 16
-"""Number of entries between two checks of the journal's size."""
-TRIM: Final = 32
-"""Number of entries that one transaction deletes."""
-BATCH: Final = 1000
-"""Maximum number of entries read at once."""
 
 _number: Final = int.from_bytes
 
@@ -54,31 +47,27 @@ class Entries(NamedTuple):
 
 
 class JournalMixin(ItemStore):
-    """Appends to the journal of a dictionary, and reads it."""
+    """Appends to the journal of a dictionary, and reads it.
 
-    journal_size: int
+    `journal_size`: maximum size in bytes; a sixteenth of the file unless it is raised.
+    """
 
     def __init__(self, name: str, size: int, path: str | None, clock: Callable[[], float]) -> None:
         super().__init__(name, size, path, clock)
-        self.journal_size = self.size // SHARE
+        self.journal_size = self.size // 16
 
-    def append(self, *entries: bytes) -> None:
+    def append(self, *entries: Entry) -> None:
         """Append entries to the journal. Raise `NoMemory`."""
-        tries = 0
-        while True:
-            try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
-                with self._writing, self._begin(self._items, None, True) as txn:
-                    for entry in entries:
-                        self._append(txn, entry)
-                return
-            except (NoSpace, StoreError) as error:
-                tries = self._mend(error, tries, b"", safe=False)
+
+        def append(txn: Txn) -> None:
+            for entry in entries:
+                self._append(txn, entry)
+
+        self._transaction(append, safe=False)
 
     def journal_end(self) -> int:
         """Return the number of the last entry; 0 if there has never been one."""
-        cursor: Any
+        cursor: Cursor[bytes] | None
         tries = 0
         while True:
             try:
@@ -89,7 +78,7 @@ class JournalMixin(ItemStore):
                 tries = self._recover(error, tries)
 
     def read_journal(self, position: int) -> Entries:
-        """Return the entries after the number `position`, at most `BATCH`."""
+        """Return the entries after the number `position`, at most 1000."""
         return self._snapshot(self._entries, position)
 
     def _entries(self, txn: Txn, position: int) -> Entries:
@@ -101,47 +90,41 @@ class JournalMixin(ItemStore):
         cursor.set_range(order_key(begin + 1))
         entries = [
             (_number(key), entry or self._long_entry(txn, _number(key)))
-            for key, entry in islice(cursor.iternext(), BATCH)
+            for key, entry in islice(cursor.iternext(), 1000)
         ]
         return Entries(entries[-1][0], entries, entries[0][0] - begin - 1, position != 0 and begin != position)
 
-    def _append(self, txn: Txn, entry: bytes) -> None:
+    def _append(self, txn: Txn, entry: Entry) -> None:
         """Append an entry within a transaction. Ring before it is committed, so that a crash cannot prevent it."""
-        if self._waiting[0]:
-            self.bell.ring()  # type: ignore[union-attr]  # it is open
+        if not isinstance(entry, bytes):
+            raise TypeError(f"An entry of the journal must be bytes, not {entry!r}.")
+        if self._waiting[0] and self.bell is not None:
+            self.bell.ring()
         cursor = txn.cursor(self._journal)
         number = _number(cursor.key()) + 1 if cursor.last() else _first_number()
-        if len(entry) > LONGEST:
-            self._save_long(txn, number, entry)
+        if len(entry) > MAX_ENTRY_BYTES:
+            name = _name(number)
+            self._save(txn, name, name, None, Content(BYTES, entry))
             entry = b""
         txn.put(order_key(number), entry, True, True, True, self._journal)
-        if not number % TRIM_EVERY:
+        if not number % 16:
             self._trim(txn)
 
     def _trim(self, txn: Txn) -> None:
-        """Delete the oldest entries of a journal that is too large, more of them than are appended between two
-        calls."""
+        """Delete the oldest entries of a journal that is too large, twice as many as are appended between calls."""
         stat = txn.stat(self._journal)
-        if (stat["branch_pages"] + stat["leaf_pages"]) * PAGE <= self.journal_size:
+        if (stat["branch_pages"] + stat["leaf_pages"]) * PAGE_BYTES <= self.journal_size:
             return
         cursor = txn.cursor(self._journal)
         cursor.first()
-        for _ in range(min(TRIM, stat["entries"] - 1)):
+        for _ in range(min(32, stat["entries"] - 1)):
             key, entry = cursor.item()
             if not entry:
-                self._drop_long(txn, _number(key))
+                name = _name(_number(key))
+                record = txn.get(name)
+                if record is not None:
+                    self._remove(txn, name, record)
             cursor.delete()
-
-    # --- long entries, as items ---
-
-    def _save_long(self, txn: Txn, number: int, entry: bytes) -> None:
-        now = int(self._clock() * 1000)
-        self._save(txn, _name(number), None, None, _name(number), BYTES, entry, 0, 0, now, False)
-
-    def _drop_long(self, txn: Txn, number: int) -> None:
-        record = txn.get(_name(number))
-        if record is not None:
-            self._remove(txn, _name(number), record)
 
     def _long_entry(self, txn: Txn, number: int) -> bytes | None:
         record = txn.get(_name(number))
@@ -149,15 +132,18 @@ class JournalMixin(ItemStore):
 
 
 def begin_of(position: int, last: int) -> int:
-    """Return the position, or the beginning of a journal that was created again since."""
-    begin = last - last % NUMBERS
-    if position < last and (begin <= position or last < position + FAR):
+    """Return the position, or the beginning of a journal that was created again since.
+
+    A journal that was created in another millisecond and ends far ahead of the position was created again.
+    """
+    begin = last - last % NUMBERS_PER_MS
+    if position < last and (begin <= position or last < position + 2**20):
         return position
     return begin
 
 
 def _first_number() -> int:
-    return int(time.time() * 1000) * NUMBERS + 1
+    return int(time.time() * 1000) * NUMBERS_PER_MS + 1
 
 
 def _name(number: int) -> bytes:

@@ -6,17 +6,17 @@ from typing import Any
 
 from ..codec import LIST, decode, encode_element
 from ..errors import WrongKind
-from .items import ItemStore, name_of
-from .records import ENDS, ENTRY, MIDDLE, Txn, head_of, part_key
+from .items import Content, ItemStore, name_of
+from .records import ITEM_OVERHEAD_BYTES, LIST_ENDS, ListEnds, Txn, head_of, part_key
 
 
 class ListMixin(ItemStore):
     """The calls for lists."""
 
-    def lpush(self, key: object, value: Any) -> int:
+    def lpush(self, key: object, value: object) -> int:
         return self._push(key, value, at_head=True)
 
-    def rpush(self, key: object, value: Any) -> int:
+    def rpush(self, key: object, value: object) -> int:
         return self._push(key, value, at_head=False)
 
     def _push(self, key: object, value: Any, at_head: bool) -> int:
@@ -24,23 +24,20 @@ class ListMixin(ItemStore):
         name = name_of(key)
 
         def push(txn: Txn) -> int:
-            now = int(self._clock() * 1000)
-            record, flags, expires = txn.get(name), 0, 0
-            if record is not None and not self._live(record, now):
+            record = txn.get(name)
+            if record is not None and not self._live(record, int(self._clock() * 1000)):
                 self._remove(txn, name, record)
                 record = None
             if record is None:
-                owner, first, end = self._next_seq(txn), MIDDLE, MIDDLE
+                owner, first, end = self._next_seq(txn), 2**62, 2**62  # the middle of the range
             else:
-                head = head_of(record)
                 owner, first, end = self._ends(txn, record)
-                flags, expires = head.flags, head.expires
-            need = len(data) + ENTRY
+            need = len(data) + ITEM_OVERHEAD_BYTES
             if need > self._room:
-                self._make_room(txn, name, need, now, safe=True)
+                self._make_room(txn, name, need, safe=True)
             self._room -= need
             first, end = (first - 1, end) if at_head else (first, end + 1)
-            self._save_list(txn, key, name, record, (owner, first, end), flags, expires, now)
+            self._save_list(txn, key, name, record, ListEnds(owner, first, end))
             item = bytes((kind,)) + data
             txn.put(part_key(owner, first if at_head else end - 1), item, True, True, False, self._parts)
             return end - first
@@ -58,13 +55,12 @@ class ListMixin(ItemStore):
             if not live:
                 return None
             owner, first, end = self._ends(txn, record)
-            item = txn.pop(part_key(owner, first if at_head else end - 1), self._parts)
+            item = txn.pop(part_key(owner, first if at_head else end - 1), self._parts) or b""
             first, end = (first + 1, end) if at_head else (first, end - 1)
             if first == end:
                 self._remove(txn, name, record)
             else:
-                head = head_of(record)
-                self._save_list(txn, key, name, record, (owner, first, end), head.flags, head.expires, now)
+                self._save_list(txn, key, name, record, ListEnds(owner, first, end))
             return decode(item[0], item[1:])
 
         return self._write(key, pop)
@@ -79,22 +75,15 @@ class ListMixin(ItemStore):
 
         return self._read(key, look)
 
-    def _ends(self, txn: Txn, record: bytes) -> tuple[int, int, int]:
+    def _ends(self, txn: Txn, record: bytes) -> ListEnds:
         if head_of(record).kind != LIST:
             raise WrongKind("The value is not a list. Use get().")
-        owner, first, end = ENDS.unpack(self._payload(txn, record))
-        return owner, first, end
+        return ListEnds._make(LIST_ENDS.unpack(self._payload(txn, record)))
 
-    def _save_list(
-        self,
-        txn: Txn,
-        key: object,
-        name: bytes,
-        record: bytes | None,
-        ends: tuple[int, int, int],
-        flags: int,
-        expires: int,
-        now: int,
-    ) -> None:
-        head = None if record is None else head_of(record)
-        self._save(txn, name, record, head, key, LIST, ENDS.pack(*ends), flags, expires, now, True)
+    def _save_list(self, txn: Txn, key: object, name: bytes, record: bytes | None, ends: ListEnds) -> None:
+        """Write the list over `record` (None: there is none), whose flags and expiry it keeps."""
+        content = Content(LIST, LIST_ENDS.pack(*ends))
+        if record is not None:
+            head = head_of(record)
+            content.flags, content.expires = head.flags, head.expires
+        self._save(txn, key, name, record, content, safe=True)

@@ -11,8 +11,8 @@ Six tables of one LMDB environment:
 | meta | `forcible`, `turn` | 8 bytes each: number of forcible evictions; a dummy written to force a change |
 | journal | number, 8 bytes | an entry; empty: the entry is the item `journal:<number>` |
 
-A name is the key, or a digest of `DIGEST` bytes if the key is longer than `LONGEST_NAME`. A record is a head and a
-body. Next to the environment is a small file that all processes map. It contains three numbers: the number of flushes,
+A name is the key, or a digest of 500 bytes if the key is longer than `MAX_NAME_BYTES`. A record is a head and a body.
+Next to the environment is a small file that all processes map. It contains three numbers: the number of flushes,
 whether the memory is crowded, and whether a process waits for entries of the journal. Items whose generation differs
 from the first number are stale.
 """
@@ -22,52 +22,51 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-PAGE: Final = min(mmap.PAGESIZE, 32768)
+if TYPE_CHECKING:
+    import lmdb
+
+Txn: TypeAlias = "lmdb.Transaction[bytes]"
+
+PAGE_BYTES: Final = min(mmap.PAGESIZE, 32768)
 """LMDB's page size: the machine's, but no larger than this."""
-LONGEST_NAME: Final = 480
-DIGEST: Final = 500
+MAX_NAME_BYTES: Final = 480
 """Maximum length of a key that is used as a name; with the 8 bytes of `due` it fits into LMDB's limit of 511."""
-
-INLINE: Final = 1900
+MAX_INLINE_BYTES: Final = 1900
 """Maximum size of name and body; longer bodies are stored in pieces, because LMDB would need contiguous pages."""
-PIECE: Final = PAGE - 16
-ENTRY: Final = 80
-"""Approximate overhead of an item in addition to its name and body."""
+PIECE_BYTES: Final = PAGE_BYTES - 16
+ITEM_OVERHEAD_BYTES: Final = 80
+"""Approximate size of an item in addition to its name and body."""
 
 IN_PARTS: Final = 1
 LONG_KEY: Final = 2
+"""The bits of `form`: the body is stored in pieces; it begins with the key, because the name is a digest."""
 
 FORCIBLE: Final = b"forcible"
-TURN: Final = b"turn"
 
 HEAD: Final = struct.Struct("<qIBBIQq")
-"""expires (ms, 0: never), flags, kind, form, generation, seq, due (0: not in that table)."""
-SIZE: Final = HEAD.size
-FRONT: Final = struct.Struct("<q4xBBI").unpack_from
-"""The part of a record that readers need: expiry, kind, form, generation."""
-SEQ: Final = struct.Struct("<18xQ").unpack_from
-COUNTER: Final = struct.Struct("<q4xHI16xq").unpack
-"""An integer's record: expiry, kind (plus 256 times the form), generation, the number."""
-COUNTER_SIZE: Final = SIZE + 8
-counted: Final = struct.Struct(f"<{SIZE}sq").pack
-"""An integer's record with a different number."""
-FORM: Final = 13
-"""Offset of `form`."""
-COUNT: Final = struct.Struct("<Q")
-PARTS: Final = struct.Struct("<QQ")
+"""The fields of `ItemHead`."""
+HEAD_BYTES: Final = HEAD.size
+FORM_OFFSET: Final = 13
+BODY_PARTS: Final = struct.Struct("<QQ")
 """A body in parts: owner, length in bytes."""
-ENDS: Final = struct.Struct("<QQQ")
-"""A list: owner, position of the head, position after the tail."""
-MIDDLE: Final = 2**62
+LIST_ENDS: Final = struct.Struct("<QQQ")
+"""The fields of `ListEnds`."""
 
+front_of: Final = struct.Struct("<q4xBBI").unpack_from
+"""Return what readers need of a record: expiry, kind, form, generation."""
+seq_of: Final = struct.Struct("<18xQ").unpack_from
+counter_of: Final = struct.Struct("<q4xHI16xq").unpack
+"""Return the fields of an integer's record: expiry, kind (plus 256 times the form), generation, the number."""
+counted: Final = struct.Struct(f"<{HEAD_BYTES}sq").pack
+"""Return an integer's record with a different number."""
 order_key: Final = struct.Struct(">Q").pack
 part_key: Final = struct.Struct(">QQ").pack
 
 
-class Head(NamedTuple):
-    """The head of a record, for code that is not on a hot path."""
+class ItemHead(NamedTuple):
+    """The head of a record. `expires` and `due`: milliseconds; 0: never, and not in the table `due`."""
 
     expires: int
     flags: int
@@ -78,13 +77,21 @@ class Head(NamedTuple):
     due: int
 
 
-def head_of(record: bytes) -> Head:
-    return Head._make(HEAD.unpack_from(record))
+class ListEnds(NamedTuple):
+    """The body of a list: the owner of its parts, the position of its first element, and the one after its last."""
+
+    owner: int
+    first: int
+    end: int
+
+
+def head_of(record: bytes) -> ItemHead:
+    return ItemHead._make(HEAD.unpack_from(record))
 
 
 def short_name(key: bytes) -> bytes:
     """Return the name for a key that is too long to be used directly."""
-    return hashlib.blake2b(key).digest().ljust(DIGEST, b"\0")
+    return hashlib.blake2b(key).digest().ljust(500, b"\0")  # longer than any key that is used directly
 
 
 def with_key(key: bytes, payload: bytes) -> bytes:
@@ -98,7 +105,3 @@ def key_in(body: bytes) -> bytes:
 
 def payload_in(body: bytes) -> bytes:
     return body[2 + int.from_bytes(body[:2], "little") :]
-
-
-Txn = Any
-"""An LMDB transaction. Only `environment` imports the library."""

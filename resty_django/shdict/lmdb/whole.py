@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from ..base import Entry, Stats
+from ..base import DictStats, Entry
 from ..codec import decode_key
 from ..patterns import KeyPattern
 from .journal import JournalMixin
-from .records import COUNT, FORCIBLE, FORM, LONG_KEY, PAGE, Txn, key_in, order_key
+from .records import FORCIBLE, FORM_OFFSET, LONG_KEY, PAGE_BYTES, Txn, key_in, order_key
 
-WINDOW: Final = 128
+MAX_ITEMS_EXAMINED: Final = 128
 """Maximum number of items that a transaction examines, to keep it short."""
 
 
@@ -33,11 +33,11 @@ class WholeMixin(JournalMixin):
         if not cursor.set_range(order_key(start)):
             return -1
         for count, (seq, name) in enumerate(cursor.iternext()):
-            if count == WINDOW:
+            if count == MAX_ITEMS_EXAMINED:
                 return int.from_bytes(seq)
-            record = txn.get(name)
+            record = txn.get(name, b"")
             if self._live(record, now):
-                form = record[FORM]
+                form = record[FORM_OFFSET]
                 key = key_in(self._body(txn, record, form)) if form & LONG_KEY else name
                 keys[decode_key(key)] = None
                 if len(keys) == limit:
@@ -69,15 +69,17 @@ class WholeMixin(JournalMixin):
         total = 0
         unfinished = True
         while unfinished and (not limit or total < limit):
-            freed, unfinished = self._transaction(partial(self._free_some, limit - total if limit else WINDOW))
+            freed, unfinished = self._transaction(
+                partial(self._free_some, limit - total if limit else MAX_ITEMS_EXAMINED)
+            )
             total += freed
         return total
 
     def _free_some(self, limit: int, txn: Txn) -> tuple[int, bool]:
         """Free at most `limit` expired items. Return their number and whether there may be more."""
         limit = min(limit, self._changes)
-        dropped, _, looked = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
-        return dropped, looked == limit
+        stale = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
+        return stale.dropped, stale.examined == limit
 
     def capacity(self) -> int:
         return self.size
@@ -85,10 +87,10 @@ class WholeMixin(JournalMixin):
     def free_space(self) -> int:
         return self.stats().free_space
 
-    def stats(self) -> Stats:
+    def stats(self) -> DictStats:
         return self._snapshot(self._stats)
 
-    def _stats(self, txn: Txn) -> Stats:
-        free = max(0, self._mark - self._used_pages(txn)) * PAGE
-        (forcible,) = COUNT.unpack(txn.get(FORCIBLE, b"", self._meta))
-        return Stats(txn.stat(self._items)["entries"], self._mark * PAGE, free, forcible)
+    def _stats(self, txn: Txn) -> DictStats:
+        free = max(0, self._mark - self._used_pages(txn)) * PAGE_BYTES
+        forcible = int.from_bytes(txn.get(FORCIBLE, b"", self._meta), "little")
+        return DictStats(txn.stat(self._items)["entries"], self._mark * PAGE_BYTES, free, forcible)

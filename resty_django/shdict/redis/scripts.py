@@ -1,49 +1,54 @@
-"""The Lua scripts of the Redis engine, one per call, and their calls for the keys of a dictionary."""
+"""The Lua scripts of the Redis engine, one for each kind of call, and their calls for the keys of a dictionary."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from resty_django.redis import Script, StoreError, StoreFull, async_connection, connection
-from resty_django.redis.keys import BATCH, ascan, scan
+from resty_django.redis import AsyncClient, Client, LuaScript, StoreError, StoreFull, async_connection, connection
+from resty_django.redis.keys import SCAN_BATCH_KEYS, ascan, scan
 from resty_django.sansio import Step, Steps
 
-from ..base import Entry
+from ..base import Entry, StreamEntry
 from ..codec import encode_key
 from ..errors import NoMemory, SharedDictError, Unavailable
 from .wire import Sent, separated
 
-LUA: Final = Path(__file__).parent / "lua"
+Names: TypeAlias = Mapping[bytes, Sent] | Iterable[bytes]
+"""Names of items, or a mapping of names to separate arguments of a script."""
 
 
-def _script(*names: str, listed: Callable[[Any], Sequence[Any]] | None = None) -> Script:
-    return Script(LUA / "item.lua", *(LUA / f"{name}.lua" for name in names), listed=listed)
+def _script(*names: str, listed: Callable[[Any], Sequence[Any]] | None = None) -> LuaScript:
+    folder = Path(__file__).parent / "lua"
+    return LuaScript(*(folder / f"{name}.lua" for name in ("item", *names)), listed=listed)
 
 
-ADD: Final = _script("save", "entry", "add")
-ADD_OR_GET: Final = _script("save", "entry", "add_or_get")
-APPEND: Final = _script("entry", "append")
-DELETE: Final = _script("entry", "delete")
-DELETE_MANY: Final = _script("entry", "delete_many")
-EXPIRE: Final = _script("save", "expire")
-FLUSH: Final = _script("flush")
-FREE: Final = _script("free")
-GET: Final = _script("get")
-GET_MANY: Final = _script("get_many", listed=separated)
-INCR: Final = _script("save", "incr")
-LIVE: Final = _script("live")
-LLEN: Final = _script("llen")
-LOOK: Final = _script("look")
-POP: Final = _script("pop")
-PUSH: Final = _script("push")
-REPLACE: Final = _script("save", "replace")
-SET: Final = _script("save", "entry", "set")
-SET_MANY: Final = _script("save", "entry", "set_many")
-SWAP: Final = _script("save", "entry", "swap")
-TTL: Final = _script("ttl")
+SCRIPTS: Final = {
+    "add": _script("save", "entry", "add"),
+    "add_or_get": _script("save", "entry", "add_or_get"),
+    "append": _script("entry", "append"),
+    "delete": _script("entry", "delete"),
+    "delete_many": _script("entry", "delete_many"),
+    "expire": _script("save", "expire"),
+    "flush": _script("flush"),
+    "free": _script("free"),
+    "get": _script("get"),
+    "get_many": _script("get_many", listed=separated),
+    "incr": _script("save", "incr"),
+    "live": _script("live"),
+    "llen": _script("llen"),
+    "look": _script("look"),
+    "pop": _script("pop"),
+    "push": _script("push"),
+    "replace": _script("save", "replace"),
+    "set": _script("save", "entry", "set"),
+    "set_many": _script("save", "entry", "set_many"),
+    "swap": _script("save", "entry", "swap"),
+    "ttl": _script("ttl"),
+}
+"""The scripts by name, each joined from the files in the folder `lua` that it needs."""
 
 
 class ScriptCaller:
@@ -59,46 +64,44 @@ class ScriptCaller:
         self._prefix = prefix.encode()
         self._clock = clock
 
-    def _call(self, script: Script, key: object, args: Sent = (), entry: Entry = None) -> Any:
-        """Call a script for one key."""
+    def _call(self, script: str, key: object, args: Sent = (), entry: Entry = None) -> Any:
+        """Return the reply of a script for one key."""
         try:
-            return script(connection(self.alias), *self._sent(key, args, entry))
+            return SCRIPTS[script](connection(self.alias), *self._sent(key, args, entry))
         except StoreError as error:
             raise self._fault(error) from error
 
-    async def _acall(self, script: Script, key: object, args: Sent = (), entry: Entry = None) -> Any:
+    async def _acall(self, script: str, key: object, args: Sent = (), entry: Entry = None) -> Any:
         """Do the same for asyncio."""
         try:
-            return await script.run(async_connection(self.alias), *self._sent(key, args, entry))
+            return await SCRIPTS[script].run(async_connection(self.alias), *self._sent(key, args, entry))
         except StoreError as error:
             raise self._fault(error) from error
 
     def _sent(self, key: object, args: Sent, entry: Entry) -> tuple[tuple[bytes, ...], Sent]:
         """Return the keys and the arguments of a call."""
         keys: tuple[bytes, ...] = (self._prefix + encode_key(key),)
-        if entry is not None:
+        if isinstance(entry, StreamEntry):
             keys += (entry.key,)
             args += entry.args()
         if self._clock is not None:
             args += self._clock_args()
         return keys, args
 
-    def _each(
-        self, script: Script, names: Iterable[bytes], args: Sent = (), entry: Entry = None
-    ) -> Steps[dict[bytes, Any]]:
-        """Return the replies of a script for all names, or for a mapping of names to separate arguments.
+    def _each(self, script: str, names: Names, args: Sent = (), entry: Entry = None) -> Steps[dict[bytes, Any]]:
+        """Return the replies of a script for all names.
 
-        On a server, this takes one round trip for up to `BATCH` names; on a cluster, one to each node.
+        On a server, this takes one round trip for up to `SCAN_BATCH_KEYS` names; on a cluster, one to each node.
         """
         replies: dict[bytes, Any] = {}
         with self._faults():
             client = yield self._connected
             for batch, stream, entry_args in _batches(names, entry):
                 batch_args = (*args, *entry_args, *self._clock_args())
-                replies.update((yield Step(script.each, script.run_each, (client, batch, batch_args, stream))))
+                replies.update((yield each(script, client, batch, batch_args, stream)))
         return replies
 
-    def _scan(self) -> Steps[tuple[Any, Step]]:
+    def _scan(self) -> Steps[tuple[Client | AsyncClient, Step]]:
         """Return the client, and a step that returns the next batch of the dictionary's names; None at the end."""
         client = yield self._connected
         return client, Step(next, anext, ((yield Step(scan, _ascan, (client, self._prefix))), None))
@@ -132,20 +135,30 @@ class ScriptCaller:
         )
 
 
-async def _aconnection(alias: str) -> Any:
+def each(script: str, client: Client | AsyncClient, *args: Any) -> Step:
+    """Return the step that calls `LuaScript.each` on the client with these arguments."""
+    lua_script = SCRIPTS[script]
+    return Step(lua_script.each, lua_script.run_each, (client, *args))
+
+
+async def _aconnection(alias: str) -> AsyncClient:
     return async_connection(alias)
 
 
-async def _ascan(client: Any, prefix: bytes) -> AsyncIterator[list[bytes]]:
+async def _ascan(client: AsyncClient, prefix: bytes) -> AsyncIterator[list[bytes]]:
     return ascan(client, prefix)
 
 
-def _batches(names: Iterable[bytes], entry: Entry) -> Iterator[tuple[Any, tuple[bytes, ...], Sent]]:
-    """Yield the names in parts of at most `BATCH`, a mapping in mappings, with the stream and the arguments of the
-    entry for the last part."""
+def _batches(names: Names, entry: Entry) -> Iterator[tuple[Names, tuple[bytes, ...], Sent]]:
+    """Yield the names in parts of at most `SCAN_BATCH_KEYS`, and for the last part the entry's stream and arguments.
+
+    The parts of a mapping are mappings.
+    """
     listed = list(names)
-    for start in range(0, len(listed), BATCH):
-        batch = listed[start : start + BATCH]
-        is_last = entry is not None and start + BATCH >= len(listed)
+    for start in range(0, len(listed), SCAN_BATCH_KEYS):
+        batch = listed[start : start + SCAN_BATCH_KEYS]
         part = {name: names[name] for name in batch} if isinstance(names, Mapping) else batch
-        yield part, (entry.key,) if is_last else (), entry.args() if is_last else ()
+        if isinstance(entry, StreamEntry) and start + SCAN_BATCH_KEYS >= len(listed):
+            yield part, (entry.key,), entry.args()
+        else:
+            yield part, (), ()

@@ -7,14 +7,12 @@ the server can add to them exactly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, TypeAlias
 
 from ..base import Item
 from ..codec import (
     BYTES,
     INT,
-    MAX_INT,
-    MIN_INT,
     TEXT,
     check_addition,
     check_flags,
@@ -27,39 +25,19 @@ from ..codec import (
 )
 from ..errors import BadValue, NotANumber, NotFound, WrongKind
 
-Sent = tuple[bytes | int, ...]
-
-
-class StreamEntry(NamedTuple):
-    """An entry of a stream that keeps about the last `keep` ones, on the server of the item."""
-
-    key: bytes
-    field: bytes
-    record: bytes
-    keep: int
-
-    def args(self) -> Sent:
-        """Return the arguments of entry.lua."""
-        return self.field, self.record, b"+%d" % self.keep
-
-
-DIGITS: Final = (b"0", b"1", b"2", b"3", b"4", b"5")
-ZERO: Final = ord("0")
-WRONG_KIND: Final = -1
+Sent: TypeAlias = tuple[bytes | int, ...]
 
 
 def packed(value: Any) -> bytes:
     """Return a value in wire format. Raise `BadValue`."""
-    if type(value) is bytes:
-        return DIGITS[BYTES] + value
     kind, data = encode(value)
-    return b"1%d" % value if kind == INT else DIGITS[kind] + data
+    return b"%d%d" % (kind, value) if kind == INT else b"%d%b" % (kind, data)
 
 
 def unpacked(data: bytes) -> Any:
     """Return the value in a reply. Raise `WrongKind` or `Unreadable`."""
     try:
-        kind = data[0] - ZERO
+        kind = data[0] - 48  # the code of the digit 0
         if kind == TEXT:
             return data[1:].decode()
         if kind == BYTES:
@@ -82,25 +60,25 @@ def separated(reply: Sequence[bytes]) -> list[bytes | None]:
     return values
 
 
-def to_store(value: Any, ttl: float, flags: int, stale: bytes) -> Sent:
+def to_store(value: object, ttl: float, flags: int, stale: int) -> Sent:
     """Return the arguments for a new item: value, life, stale and flags, as needed. Raise `BadValue`."""
     data = packed(value)
     if flags:
         return data, milliseconds(ttl), stale, check_flags(flags)
-    return (data, b"%d" % milliseconds(ttl), stale) if ttl else (data,)
+    return (data, milliseconds(ttl), stale) if ttl else (data,)
 
 
-def to_add(by: Any, init: Any, init_ttl: float, stale: bytes) -> Sent:
+def to_add(by: float, init: float | None, init_ttl: float, stale: int) -> Sent:
     """Return the number to add, the new item, its life and stale, as needed. Raise `BadValue`."""
     check_addition(by, init, init_ttl)
     if init is None:
         return (packed(by),)
     total = init + by
-    new = b"O" if type(total) is int and not MIN_INT <= total <= MAX_INT else packed(total)
+    new = b"O" if type(total) is int and not -(2**63) <= total < 2**63 else packed(total)
     return (packed(by), new, milliseconds(init_ttl), stale) if init_ttl else (packed(by), new)
 
 
-def total(data: bytes | None, key: object, by: Any) -> Any:
+def total(data: bytes | None, key: object, by: float) -> Any:
     """Return the sum replied by incr.lua. Raise `NotFound`, `NotANumber` or `BadValue`."""
     if data is None:
         raise NotFound(f"The key {key!r} does not exist. Pass init to incr() to create it.")
@@ -118,7 +96,7 @@ def item(reply: list[Any] | None, stale: bool) -> Item | None:
     return Item(unpacked(reply[0]), int(reply[1]), bool(reply[2]))
 
 
-def packed_item(value: Any) -> bytes:
+def packed_item(value: object) -> bytes:
     """Return a list item in wire format. Raise `BadValue`."""
     kind, data = encode_element(value)
     return bytes((kind,)) + data
@@ -126,7 +104,7 @@ def packed_item(value: Any) -> bytes:
 
 def length(reply: int) -> int:
     """Return the length of a list. Raise `WrongKind`."""
-    if reply == WRONG_KIND:
+    if reply == -1:
         raise WrongKind("The value is not a list. Use get().")
     return reply
 

@@ -1,4 +1,4 @@
-"""A process that uses Django's cache, and prints a JSON list for what happens. `main` tells what it can do."""
+"""A process that uses Django's cache, and prints a JSON list per event. Each function here is one of its tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def say(*what: Any) -> None:
 
 
 def listen() -> None:
-    """Hear events in the background; print the value of `k` whenever it is another, asked all the time."""
+    """Receive events in the background, read `k` all the time, and print its value when it changes."""
     from django.core.cache import cache
 
     from resty_django import events
@@ -34,7 +34,7 @@ def listen() -> None:
 
 
 def requests() -> None:
-    """For each line of the input a request: what `k` is without and with the middleware."""
+    """For each line of the input, print the value of `k` without and with a request through the middleware."""
     from django.core.cache import cache
     from django.http import HttpRequest, HttpResponse
 
@@ -48,7 +48,7 @@ def requests() -> None:
 
 
 def count(times: int, twins: bool) -> None:
-    """Wait for a line of the input, then add to `n` so often."""
+    """Wait for a line of the input, then increment `n` this number of times."""
     from django.core.cache import cache
 
     async def adding() -> None:
@@ -66,7 +66,7 @@ def count(times: int, twins: bool) -> None:
 
 
 def race(twins: bool) -> None:
-    """On each line of the input try to be the first who adds that key."""
+    """For each line of the input, try to be the first process that adds this key."""
     from django.core.cache import cache
 
     say("ready")
@@ -77,7 +77,7 @@ def race(twins: bool) -> None:
 
 
 def load(twins: bool) -> None:
-    """On each line of the input tell the value of a key, loaded from a slow source if it is missing."""
+    """For each line of the input, print the value of this key, loaded from a slow source if it is missing."""
     from django.core.cache import cache
 
     say("ready")
@@ -93,7 +93,7 @@ def load(twins: bool) -> None:
 
 
 def objects() -> None:
-    """On each line of the input tell a key as text, and store an object under `back`."""
+    """For each line of the input, print the value of this key, and store an object under `back`."""
     from django.core.cache import cache
 
     say("ready")

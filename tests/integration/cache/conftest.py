@@ -1,4 +1,4 @@
-"""What the tests of caches share: processes in this one, with an L1 each, over both engines and under one clock."""
+"""Fixtures for caches: simulated processes, each with its L1, over both engines and under one clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest, engine: str, tmp_path: Path, clock: Clock) -> Iterator[Shared]:
-    """Make dictionaries of each engine by name, whose time is `clock`."""
+    """Make dictionaries of each engine by name, with the time of `clock`."""
     dictionaries: dict[str, SharedDict] = {}
 
     def make(name: str, size: int = 4 * MIB) -> SharedDict:
@@ -57,10 +57,10 @@ def hub() -> Hub:
 
 
 class Process:
-    """A process of its own as far as a cache can tell: with an L1, a channel, and the common dictionaries.
+    """A simulated process: a cache with its own L1 and channel, over the common dictionaries.
 
-    The calls are to be awaited; they are sync, or the twins. A callback is given as a plain function, and becomes a
-    coroutine function for the twins.
+    Its calls are awaited, sync calls as well as twins. Pass a callback as a plain function; the twins get a coroutine
+    function of it.
     """
 
     def __init__(self, shared: Shared, clock: Clock, hub: Hub, who: str, twins: bool, options: dict[str, Any]):
@@ -84,7 +84,7 @@ class Process:
         return await result if inspect.isawaitable(result) else result
 
     async def lookup(self, key: str, callback: Any = None, *args: Any, **options: Any) -> Told:
-        """What `lookup` returns, and an error as lua-resty-mlcache returns it."""
+        """Return the result of `lookup`, or an error as lua-resty-mlcache returns it."""
         arguments = () if callback is None else (self.callback(callback), *args)
         try:
             hit = await self.do("lookup", key, *arguments, **options)
@@ -95,7 +95,7 @@ class Process:
         return hit.value, None, int(hit.level)
 
     async def update(self, timeout: float = 0.3) -> str | None:
-        """The message of the error, or None."""
+        """Update, and return the message of the error, or None."""
         try:
             await self.do("update", timeout)
         except CacheError as error:
@@ -108,8 +108,8 @@ Make = Callable[..., Process]
 
 @pytest.fixture
 def make(engine: str, shared: Shared, clock: Clock, hub: Hub, naps: Pauses) -> Make:
-    """Make a `Process`: one with sync calls over LMDB, one with the twins over Redis. A cache does the same over both
-    engines, whose own twins have tests of their own. The options are those of the cache."""
+    """Make a `Process` with sync calls over LMDB, or with the async twins over Redis. A cache does the same over both
+    engines, and other tests cover the twins of the dictionaries. `options`: of the cache."""
 
     def make(who: str = "A", **options: Any) -> Process:
         return Process(shared, clock, hub, who, engine == "redis", options)
@@ -118,12 +118,12 @@ def make(engine: str, shared: Shared, clock: Clock, hub: Hub, naps: Pauses) -> M
 
 
 def value(answer: Any) -> Callable[[], Any]:
-    """A callback that returns this."""
+    """Return a callback that returns this."""
     return lambda: answer
 
 
 def fails(error: Any, partial: Any = None) -> Callable[[], Any]:
-    """A callback whose source cannot answer."""
+    """Return a callback whose source cannot answer."""
 
     def callback() -> Any:
         raise SourceError(error, partial)
@@ -140,7 +140,7 @@ def raises(error: Exception) -> Callable[[], Any]:
 
 @pytest.fixture
 def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
-    """A site with dictionaries of the test's own, whose events nobody hears yet; nothing is left of it."""
+    """A site with separate dictionaries, whose events no process receives yet, and that leaves nothing behind."""
     settings.RESTY_DJANGO = {
         "SHARED_DICTS": {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "events")},
         "EVENTS": {"INTERVAL": 0.01},
@@ -154,6 +154,6 @@ def site(tmp_path: Path, settings: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def alone(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cache is known that an earlier test has made and that still lives."""
+    """Forget the caches that an earlier test has created and that still exist."""
     monkeypatch.setattr(cache_module, "_live", WeakSet())
     mlcaches["default"].lru.flush_all()

@@ -1,4 +1,4 @@
-"""A process that asks a cache all the time, and reports on each line of its input: `test_outage_soak` tells what."""
+"""A process that reads from a cache all the time, and reports for each line of its input; see `test_outage_soak`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAUSE = 0.004
 
 
 class Asker:
-    """Asks for keys in turn. Their values are the times of their loading, so that their ages are known."""
+    """Reads keys in turn. A value is the time at which it was loaded, so its age is known."""
 
     def __init__(self, folder: str) -> None:
         from resty_django.cache import MLCache

@@ -1,5 +1,5 @@
-"""What Django's documentation says of each call of a cache, over our backend on both engines, over locmem and over
-django-redis. Where the documentation leaves room the test names who does what.
+"""Django's documentation of each call of a cache, tested with our backend on both engines, locmem and django-redis.
+Where the documentation leaves room, the test names the behaviour of each backend.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def expiring(case: Case) -> Case:
 # --- get and set -----------------------------------------------------------------------------------------------------
 
 
-async def test_get_of_what_is_not_there(api: Api) -> None:
+async def test_get_of_a_missing_key(api: Api) -> None:
     assert await api.get("k") is None
     assert await api.get("k", "default") == "default"
     assert await api.get("k", default=3) == 3
@@ -95,7 +95,7 @@ async def test_set_and_get(api: Api) -> None:
 async def test_values_come_back_as_they_were(api: Api) -> None:
     for number, value in enumerate(VALUES):
         if api.kind == "django-redis" and value == "\ud800":
-            value = "text"  # it says so with an error of its own
+            value = "text"  # it raises a different error
         await api.set(f"k{number}", value)
         for _ in range(3):  # from each level
             reply = await api.get(f"k{number}", "missing")
@@ -103,7 +103,7 @@ async def test_values_come_back_as_they_were(api: Api) -> None:
             assert type(reply) is type(value)
 
 
-async def test_none_is_told_from_nothing(api: Api) -> None:
+async def test_a_stored_none_differs_from_a_missing_key(api: Api) -> None:
     await api.set("k", None)
     assert await api.get("k", "default") is None
     assert await api.has_key("k") is True
@@ -134,7 +134,7 @@ def empty(value: Any) -> None:
 # --- add, get_or_set, has_key, in ------------------------------------------------------------------------------------
 
 
-async def test_add_stores_only_what_is_not_there(api: Api) -> None:
+async def test_add_stores_only_missing_keys(api: Api) -> None:
     assert await api.add("k", "first") is True
     assert await api.add("k", "second") is False
     assert await api.get("k") == "first"
@@ -214,7 +214,7 @@ async def test_incr_and_decr(api: Api) -> None:
     assert await api.incr("n") == 6
 
 
-async def test_incr_of_what_is_not_there(api: Api) -> None:
+async def test_incr_of_a_missing_key(api: Api) -> None:
     for call in (api.incr, api.decr):
         with pytest.raises(ValueError, match="n"):
             await call("n")
@@ -292,8 +292,7 @@ async def incr_after_the_time_is_over(api: Api) -> AsyncGenerator[None]:
 
 @expiring
 async def incr_leaves_the_time_as_it_is(api: Api) -> AsyncGenerator[None]:
-    """Not documented. `aincr` of locmem and django-redis is, before Django 6.1, a general one, which gives the time of
-    the settings."""
+    """Not documented. Before Django 6.1, `aincr` of locmem and django-redis sets the time to live of the settings."""
     await api.set("counted", 1, BRIEF)
     assert await api.incr("counted") == 2
     yield

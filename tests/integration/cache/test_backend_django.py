@@ -1,4 +1,4 @@
-"""What Django itself keeps in caches: sessions, pages, template fragments, models."""
+"""Django's own users of caches: sessions, pages, template fragments, models."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def kind(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Itera
 
 
 def forget() -> None:
-    """What is in L1 only."""
+    """Empty L1, and leave L2 as it is."""
     caches["default"].store.lru.flush_all()
 
 

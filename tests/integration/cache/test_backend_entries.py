@@ -1,4 +1,4 @@
-"""What the shared dictionary may hold under our keys, and is not of us: it counts as absent, and nothing of it runs."""
+"""Entries that other programs wrote under our keys: they count as absent, and none of their code runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explode() -> None:
 
 
 class Bomb:
-    """Tells when it is loaded."""
+    """Records that it was loaded."""
 
     def __reduce__(self) -> Any:
         return explode, ()
@@ -108,7 +108,7 @@ async def test_an_old_pickle_that_is_brought_back_after_its_time(
     await api.set("k", Bomb(), 60)
     raw, store = shm.get(KEY), api.cache.store
     now = store.clock()
-    monkeypatch.setattr(store, "clock", lambda: now + 60 + entries.SKEW + 1)
+    monkeypatch.setattr(store, "clock", lambda: now + 60 + entries.MAX_CLOCK_SKEW_SECONDS + 1)
     shm.set(KEY, raw)
     await is_a_miss(api, caplog, "it had expired before it was read")
 
@@ -117,13 +117,13 @@ async def test_the_clocks_of_two_machines_may_differ(api: Api, monkeypatch: pyte
     await api.set("k", {1, 2}, 1)
     store = api.cache.store
     now = store.clock()
-    for shift in (-entries.SKEW, entries.SKEW - 1):
+    for shift in (-entries.MAX_CLOCK_SKEW_SECONDS, entries.MAX_CLOCK_SKEW_SECONDS - 1):
         store.lru.flush_all()
         monkeypatch.setattr(store, "clock", lambda shift=shift: now + shift)
         assert await api.get("k") == {1, 2}
 
 
-async def test_touch_signs_a_pickle_anew(api: Api, shm: SharedDict) -> None:
+async def test_touch_signs_a_pickle_again(api: Api, shm: SharedDict) -> None:
     await api.set("k", {1, 2}, 60)
     before = shm.get(KEY)
     assert await api.touch("k", 1000) is True
@@ -262,9 +262,9 @@ async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> No
 
 
 async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What is too large is not stored, nor is what was there before it; that is no error."""
+    """A value that is too large is not stored, the previous value is deleted, and no error is raised."""
     if api.kind == "redis":
-        pytest.skip("the room of Redis is that of its server")
+        pytest.skip("Redis is limited by the memory of its server")
     settings.RESTY_DJANGO = {
         "SHARED_DICTS": {
             "pages": {"PATH": str(tmp_path / "small"), "SIZE": 1024 * 1024},

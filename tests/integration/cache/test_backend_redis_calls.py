@@ -47,7 +47,7 @@ async def test_ttl(api: Api) -> None:
     await api.set("ever", "v", None)
     await api.set("n", 1, 60)
     for key in ("k", "n"):
-        assert await api.ttl(key) in (59, 60)
+        assert await api.ttl(key) == 60
         assert 55_000 < await api.pttl(key) <= 60_000
     assert await api.ttl("ever") is None
     assert await api.pttl("ever") is None
@@ -60,7 +60,7 @@ async def test_expire_and_persist(api: Api) -> None:
     for key, value in {"k": {1, 2}, "n": 1}.items():
         await api.set(key, value, 60)
         assert await api.expire(key, 1000) is True
-        assert await api.ttl(key) in (999, 1000)
+        assert await api.ttl(key) == 1000
         assert await api.persist(key) is True
         assert await api.ttl(key) is None
         assert await api.get(key) == value
@@ -71,9 +71,9 @@ async def test_expire_and_persist(api: Api) -> None:
 
 async def test_incr_with_a_time_to_live(ours: Api) -> None:
     assert [await ours.incr("n", ttl=60) for _ in range(3)] == [1, 2, 3]
-    assert await ours.ttl("n") in (59, 60)
+    assert await ours.ttl("n") == 60
     assert await ours.incr("n", 5, ttl=1000) == 8
-    assert await ours.ttl("n") in (59, 60), "the time of a number that exists stays"
+    assert await ours.ttl("n") == 60, "the time of a number that exists stays"
     assert await ours.incr("ever", -2, ttl=0) == -2
     assert await ours.ttl("ever") is None
     with pytest.raises(ValueError, match="absent' not found"):
@@ -146,7 +146,7 @@ async def test_prefixes_and_patterns_of_strangers(ours: Api, settings: Any) -> N
 async def test_keys_with_a_key_function(ours: Api, settings: Any) -> None:
     shouting = ours.of("shouting")
     await shouting.set_many({"a1": 1, "a2": 2, "b": 3})
-    with pytest.raises(ImproperlyConfigured, match=r"KEY_FUNCTION need OPTIONS\['REVERSE_KEY_FUNCTION'\]\. Set it to"):
+    with pytest.raises(ImproperlyConfigured, match="REVERSE_KEY_FUNCTION"):
         await keys_of(shouting, "a*")
     assert await shouting.delete_pattern("b") == 1
     base = settings.CACHES["default"]
@@ -305,7 +305,7 @@ async def test_a_lock_is_ours(ours: Api) -> None:
     stores["pages"].shm.delete("django-cache/lock::1:k")
     with pytest.raises(LockLost):
         lost.release()
-    with pytest.raises(ValueError, match="exptime of a lock must be greater than 0"):
+    with pytest.raises(ValueError, match="exptime"):
         cache.lock("k", timeout=0)
 
 

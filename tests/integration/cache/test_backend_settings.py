@@ -1,4 +1,4 @@
-"""How a cache of `CACHES` is set up, and how a wrong one is told."""
+"""Settings of a cache in `CACHES`, and the messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def site(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> Itera
 
 
 def wrong(settings: Any, **changed: Any) -> list[checks.CheckMessage]:
-    """What the checks tell of a cache that is right but for this."""
+    """Return the messages of the checks for a cache with these changes."""
     settings.CACHES = {"default": {"BACKEND": OURS, "LOCATION": "pages", **changed}}
     return check_backends()
 
 
-def test_a_right_cache_has_nothing_to_tell() -> None:
+def test_a_valid_cache_has_no_messages() -> None:
     assert check_backends() == []
 
 
@@ -48,7 +48,7 @@ def test_a_right_cache_has_nothing_to_tell() -> None:
         ({"OPTIONS": {"IPC_SHM": "events"}}, "IPC_SHM is not an option of this cache"),
     ],
 )
-def test_what_is_wrong_is_told(settings: Any, changed: dict[str, Any], fault: str) -> None:
+def test_wrong_settings_are_reported(settings: Any, changed: dict[str, Any], fault: str) -> None:
     (message,) = wrong(settings, **changed)
     assert message.id == "resty_cache.E001"
     assert fault in message.msg
@@ -85,7 +85,7 @@ def test_sessions_that_an_outage_would_end(settings: Any) -> None:
     assert wrong(settings) == []
 
 
-def test_wrong_settings_of_the_package_are_told_elsewhere(settings: Any) -> None:
+def test_wrong_settings_of_the_package_are_reported_elsewhere(settings: Any) -> None:
     settings.RESTY_DJANGO = {"NOTHING": 1}
     assert wrong(settings, LOCATION="nowhere") == []
 

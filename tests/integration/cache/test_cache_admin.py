@@ -24,7 +24,7 @@ from resty_django.cache.admin import items
 from resty_django.cache.circuit_breaker.breaker import StoreBreaker
 from resty_django.cache.inventory import all_caches
 from resty_django.cache.models import Cache
-from resty_django.cache.statistics.reporter import Counter
+from resty_django.cache.statistics.reporter import CacheCounter
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.integration.cache.conftest import value
@@ -63,14 +63,14 @@ def of_django(site: Any) -> Iterator[Any]:
 
 
 def row(text: str, name: str) -> str:
-    """The row of the list that tells of a cache."""
+    """Return the row of a cache in the list."""
     (html_row,) = (html_row for html_row in text.split("<tr>") if f">{name}</a>" in html_row)
     return html_row
 
 
 def ask(cache: MLCache) -> None:
-    """Six calls: two from the source, one from L2, two from L1, one from nowhere; and one that fails. They are handed
-    in at once, by whoever looks."""
+    """Make six calls: two from the source, one from L2, two from L1, one miss; and one that fails. The next reader of
+    the counts flushes them together."""
     cache.counter.due_at = math.inf
     cache.get("k", value("v"))
     cache.get("k")
@@ -115,7 +115,7 @@ def test_the_list_has_the_caches_of_the_settings_of_code_of_django_and_of_other_
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"products": {}}}
     coded = MLCache("coded", "counts", lru=LRU(9))
     coded.get("k", value(1))
-    elsewhere = Counter("elsewhere", shdicts["counts"])
+    elsewhere = CacheCounter("elsewhere", shdicts["counts"])
     elsewhere.now.l1 = 7
     run(elsewhere.flush())
     text = text_of(admin_client, LIST)
@@ -131,7 +131,7 @@ def test_the_list_has_the_caches_of_the_settings_of_code_of_django_and_of_other_
     assert "/purge/" not in page
 
 
-def test_the_list_tells_the_last_hour_by_level(admin_client: Client) -> None:
+def test_the_list_shows_the_last_hour_by_level(admin_client: Client) -> None:
     ask(mlcaches["default"])
     html_row = row(text_of(admin_client, LIST), "default")
     cells = re.findall(r'<td class="resty-number">([^<]*)</td>', html_row)
@@ -161,7 +161,7 @@ def test_a_cache_that_cannot_be_used_is_a_row_with_the_reason(admin_client: Clie
     assert logged() == []
 
 
-def test_a_cache_that_is_not_there(admin_client: Client) -> None:
+def test_a_missing_cache(admin_client: Client) -> None:
     assert admin_client.get(f"{LIST}nowhere/change/").status_code == 302
     assert admin_client.post(f"{LIST}nowhere/purge/", {"confirmation": "nowhere"}).status_code == 302
     assert logged() == []
@@ -170,7 +170,7 @@ def test_a_cache_that_is_not_there(admin_client: Client) -> None:
 # --- one cache ----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_tells_levels_callbacks_and_options(admin_client: Client) -> None:
+def test_the_page_shows_levels_callbacks_and_options(admin_client: Client) -> None:
     ask(mlcaches["default"])
     text = text_of(admin_client, PAGE)
     assert text.count('<figure class="resty-chart">') == 3
@@ -281,7 +281,7 @@ def test_misses_of_a_cache_of_django_have_reasons(admin_client: Client, of_djang
 
 
 def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "PAGE", 3)
+    monkeypatch.setattr(items, "KEYS_PER_PAGE", 3)
     cache = mlcaches["default"]
     for number in range(8):
         cache.set(f"a{number}", "x" * number, ttl=100)
@@ -304,8 +304,8 @@ def test_keys_are_listed_by_their_beginning_page_by_page(admin_client: Client, m
     assert "No keys with this prefix." in text_of(admin_client, f"{PAGE}?find=zzz&page=-1")
 
 
-def test_a_search_looks_at_so_many_keys(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(items, "LOOKED_AT", 3)
+def test_a_search_examines_a_limited_number_of_keys(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "MAX_EXAMINED_KEYS", 3)
     for number in range(4):
         mlcaches["default"].set(f"a{number}", 1)
     assert "so not all were searched" in text_of(admin_client, f"{PAGE}?find=")
@@ -324,7 +324,7 @@ def test_an_item(admin_client: Client) -> None:
     assert "L2 does not contain this key" in text_of(admin_client, f"{PAGE}?key=K")
 
 
-def test_none_in_a_dictionary_of_its_own(admin_client: Client) -> None:
+def test_none_in_a_separate_dictionary(admin_client: Client) -> None:
     cache = MLCache("two", "pages", shm_miss="counts", lru=LRU(9))
     cache.get("nothing", value(None))
     visible = plain(text_of(admin_client, f"{LIST}two/change/?key=nothing"))
@@ -365,7 +365,7 @@ def test_a_value_of_a_serializer_is_shown_as_it_is_stored(admin_client: Client) 
 
 
 class Trap:
-    """Tells when it is loaded."""
+    """Records that it was loaded."""
 
     loaded = 0
 
@@ -493,7 +493,7 @@ def test_a_purge_takes_the_exact_name(admin_client: Client, typed: str) -> None:
     assert logged() == []
 
 
-def test_the_page_of_a_purge_tells_what_goes_with_it(admin_client: Client) -> None:
+def test_the_page_of_a_purge_lists_what_is_deleted_with_it(admin_client: Client) -> None:
     beside = MLCache("beside", lru=LRU(9))
     alone = MLCache("alone", "pages", shm_locks="counts", lru=LRU(9))
     visible = plain(text_of(admin_client, f"{LIST}default/purge/"))
@@ -507,7 +507,7 @@ def test_the_page_of_a_purge_tells_what_goes_with_it(admin_client: Client) -> No
     assert beside.name != alone.name
 
 
-def test_a_cache_that_cannot_tell_others_is_left_alone(admin_client: Client) -> None:
+def test_a_cache_without_a_channel_cannot_be_changed(admin_client: Client) -> None:
     cache = MLCache("quiet", ipc=None, lru=LRU(9))
     cache.get("k", value("v"))
     for action, data in (("delete-key", {"key": "k"}), ("purge", {"confirmation": "quiet"})):
@@ -540,7 +540,7 @@ def test_a_cache_in_redis(admin_client: Client, site: Any, valkey_url: str, valk
 # --- who may do what ----------------------------------------------------------------------------------------------
 
 
-def test_figures_and_items_have_permissions_of_their_own() -> None:
+def test_figures_and_items_have_separate_permissions() -> None:
     mlcaches["default"].set("secret-key", "secret-value")
     viewer, reader, blind = (
         person("view_cache"),

@@ -1,4 +1,4 @@
-"""What `resty_check` says of the caches."""
+"""Findings of `resty_check` about caches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from resty_django import health
 from resty_django.cache import LRU, CallbackFailed, EventChannel, MLCache, mlcaches
-from resty_django.cache.statistics.reporter import Counter
+from resty_django.cache.statistics.reporter import CacheCounter
 from resty_django.sansio import run
 from resty_django.shdict import shdicts
 from tests.integration.cache.conftest import raises, value
@@ -36,8 +36,8 @@ def test_all_is_well() -> None:
     assert "can be used" in output.getvalue()
 
 
-def test_callbacks_that_failed_in_any_process_are_told() -> None:
-    counter = Counter("elsewhere", shdicts["default"])
+def test_callbacks_that_failed_in_any_process_are_reported() -> None:
+    counter = CacheCounter("elsewhere", shdicts["default"])
     callback_took(counter, "k", 0.1)
     callback_took(counter, "k", 0.1)
     counter.now.callback_errors = 1
@@ -50,15 +50,15 @@ def test_callbacks_that_failed_in_any_process_are_told() -> None:
     assert "cache" not in reported
 
 
-def test_calls_without_the_store_in_any_process_are_told() -> None:
-    counter = Counter("elsewhere", shdicts["default"])
+def test_calls_without_the_store_in_any_process_are_reported() -> None:
+    counter = CacheCounter("elsewhere", shdicts["default"])
     counter.now.storeless = 1200
     run(counter.flush())
     message = "In the last 10 minutes 1,200 calls did without L2, because its store was down."
     assert findings()["cache elsewhere"] == ("warning", message)
 
 
-def test_callbacks_that_failed_long_ago_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callbacks_that_failed_long_ago_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = mlcaches["default"].counter
     now = counter.wall()
     with monkeypatch.context() as patch:
@@ -69,7 +69,7 @@ def test_callbacks_that_failed_long_ago_are_not_told(monkeypatch: pytest.MonkeyP
     assert set(findings()) == {"cache"}
 
 
-def test_a_dictionary_that_does_not_answer_is_told(site: Any, tmp_path: Path) -> None:
+def test_a_dictionary_that_does_not_answer_is_reported(site: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     dicts = {**site.RESTY_DJANGO["SHARED_DICTS"], "away": {"PATH": str(tmp_path / "file")}}
     site.RESTY_DJANGO = {
@@ -87,7 +87,7 @@ def test_a_dictionary_that_does_not_answer_is_told(site: Any, tmp_path: Path) ->
         call_command("resty_check", only=["cache"], stdout=StringIO(), stderr=StringIO())
 
 
-def test_a_cache_that_cannot_be_made_is_told(site: Any) -> None:
+def test_a_cache_that_cannot_be_made_is_reported(site: Any) -> None:
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"one": {"SERIALIZER": "nowhere.Serializer"}}}
     site.CACHES = {**site.CACHES, "fast": {"BACKEND": OURS, "LOCATION": "nowhere"}}
     reported = findings()
@@ -96,7 +96,7 @@ def test_a_cache_that_cannot_be_made_is_told(site: Any) -> None:
     assert "LOCATION" in reported["cache django-cache/nowhere"][1]
 
 
-def test_a_channel_that_does_not_answer_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_that_does_not_answer_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class Dead:
         polls = 0
 

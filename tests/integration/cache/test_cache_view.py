@@ -1,4 +1,4 @@
-"""`@cache_view`: what is kept, for whom, for how long, and what never is."""
+"""`@cache_view`: which pages are cached, their variants and times to live, and which pages are never cached."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Page:
         self.view = cache_view(ttl, **options)(view)
 
     def get(self, url: str = "/page/", **headers: Any) -> Any:
-        """`headers`: entries of META; `user`: that of the request."""
+        """`headers`: entries of META; `user`: of the request."""
         user = headers.pop("user", None)
         request = requests.get(url, **headers)
         if user is not None:
@@ -126,7 +126,7 @@ def test_a_page_is_made_once_with_its_status_headers_and_body() -> None:
 
 
 @pytest.mark.django_db  # the end of a response checks the connections that earlier tests have opened
-def test_each_hit_is_a_response_of_its_own() -> None:
+def test_each_hit_is_a_separate_response() -> None:
     """It is like a new `HttpResponse`, and shares nothing with other hits that can be changed."""
     page = Page()
     page.get()
@@ -214,7 +214,7 @@ def test_other_addresses_are_other_pages(urls: tuple[str, str]) -> None:
     assert ran() == 2
 
 
-def test_scheme_and_host_tell_pages_apart() -> None:
+def test_pages_differ_by_scheme_and_host() -> None:
     page = Page()
     for _ in range(2):
         page.get()
@@ -414,7 +414,7 @@ def test_never_kept(kind: str) -> None:
 
 
 class Nonce(SimpleLazyObject):
-    """What the middleware of Django 6 puts into a request: true as soon as somebody has asked for it."""
+    """The nonce that the middleware of Django 6 adds to a request: true as soon as it was read."""
 
     def __init__(self) -> None:
         super().__init__(lambda: secrets.token_urlsafe(16))
@@ -424,7 +424,7 @@ class Nonce(SimpleLazyObject):
 
 
 def nonce() -> Any:
-    """That of the Django that is installed; ours is for those that have none."""
+    """Return the nonce of the installed Django; ours before Django 6."""
     return import_string("django.utils.csp.LazyNonce")() if django.VERSION >= (6, 0) else Nonce()
 
 
@@ -488,7 +488,7 @@ def test_authorization_where_that_is_allowed_is_a_variation() -> None:
     assert ran() == 2
 
 
-def test_statuses_that_are_told() -> None:
+def test_statuses_of_the_argument() -> None:
     page = Page(REFUSED["404"], statuses=(200, 404))
     assert [page.get().status_code for _ in range(2)] == [404, 404]
     assert ran() == 1
@@ -513,7 +513,7 @@ def cache(shared: Shared, clock: Clock) -> MLCache:
     return MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=Hub().channel("A"))
 
 
-def test_a_page_lives_as_long_as_it_is_told(cache: MLCache, clock: Clock) -> None:
+def test_the_response_can_shorten_the_time_to_live(cache: MLCache, clock: Clock) -> None:
     page = Page(ttl=60, cache=cache)
     short = Page(cache_control(max_age=10)(plain), ttl=60, cache=cache)
     shared = Page(cache_control(max_age=60, s_maxage=10)(plain), ttl=60, cache=cache)
@@ -525,7 +525,7 @@ def test_a_page_lives_as_long_as_it_is_told(cache: MLCache, clock: Clock) -> Non
         assert ran() == expected
 
 
-def test_what_browsers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_for_browsers(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
     page = Page(ttl=60)
@@ -539,7 +539,7 @@ def test_what_browsers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert parse_http_date(response["Expires"]) == int(now - 20 + 60)
 
 
-def test_browsers_may_be_told_another_time() -> None:
+def test_browsers_may_get_another_time() -> None:
     page = Page(max_age=0)
     for response in (page.get(), page.get()):
         assert response["Cache-Control"] == "max-age=0"
@@ -953,7 +953,7 @@ async def test_pages_of_each_user_of_an_async_view(web: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_user_whom_middleware_has_asked_for_is_noticed(web: Client, settings: Any) -> None:
+def test_a_user_that_middleware_has_read_is_noticed(web: Client, settings: Any) -> None:
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, f"{__name__}.asks_for_the_user"]
     ana = Client()
     ana.force_login(User.objects.create_user("ana"))

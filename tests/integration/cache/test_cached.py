@@ -166,7 +166,7 @@ def test_keys(site: Any) -> None:
     assert load.peek(7, "x" * 500) is not None
 
 
-def test_the_options_are_those_of_the_cache(cache: MLCache, clock: Clock) -> None:
+def test_the_options_of_the_cache_apply(cache: MLCache, clock: Clock) -> None:
     @cached(cache, name="f", ttl=10, neg_ttl=1)
     def f(value: Any) -> Any:
         calls.append(value)
@@ -183,7 +183,7 @@ def test_the_options_are_those_of_the_cache(cache: MLCache, clock: Clock) -> Non
     assert calls == [1, None, None, 1]
 
 
-def test_fresh_gives_a_time_of_its_own(cache: MLCache, clock: Clock) -> None:
+def test_fresh_sets_another_time_to_live(cache: MLCache, clock: Clock) -> None:
     @cached(cache, name="f", ttl=10)
     def f(ttl: float) -> Any:
         calls.append(ttl)
@@ -337,9 +337,9 @@ def test_safe_and_lazy_texts_are_arguments(site: Any) -> None:
 
 
 def test_arguments_that_cannot_be_in_a_key(site: Any) -> None:
-    with pytest.raises(TypeError, match=r"load\(\) cannot be cached by its argument 'language': .* a list"):
+    with pytest.raises(TypeError, match="'language'"):
         load(7, ["en"])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'number'"):
+    with pytest.raises(TypeError, match="'number'"):
         load()  # type: ignore[call-arg]
     assert calls == []
 
@@ -362,7 +362,7 @@ def test_wrong_options() -> None:
         cached(by="pk", name="f")(lambda: 1)
 
 
-def test_a_cache_that_cannot_tell_others(shared: Shared) -> None:
+def test_a_cache_without_a_channel(shared: Shared) -> None:
     alone = cached(MLCache("c", shared("values"), ipc=None), name="f")(lambda: 1)
     assert alone() == 1
     for call in (alone.invalidate, alone.refresh):
@@ -428,7 +428,7 @@ def test_a_self_that_is_an_enum_needs_nothing(site: Any) -> None:
 
 
 def test_a_self_that_nothing_tells_apart(site: Any) -> None:
-    with pytest.raises(TypeError, match=r"without\(\) cannot be cached by its argument 'self'.*by="):
+    with pytest.raises(TypeError, match=r"'self'.*by="):
         Product(1).without()
 
 
@@ -523,7 +523,7 @@ async def test_objects_without_an_identity_are_refused() -> None:
     calls.clear()
     unsaved = Product(None)  # type: ignore[arg-type]
     for call in (unsaved.price, unsaved.price.key, unsaved.price.invalidate):
-        with pytest.raises(ValueError, match=r"by='pk' is None for .*Save the object first"):
+        with pytest.raises(ValueError, match="by='pk'"):
             call()
     with pytest.raises(ValueError, match="Save the object first"):
         await unsaved.aprice()
@@ -539,7 +539,7 @@ def test_generators_are_refused() -> None:
         yield 1
 
     for function in (items, aitems):
-        with pytest.raises(BadOption, match=r"cannot cache the generator of .*items\(\)\. Return a list instead"):
+        with pytest.raises(BadOption, match=r"items\(\)"):
             cached(name="items")(function)
     for function in (partial(int, "1"), lambda: 1):
         with pytest.raises(BadOption, match="has no unique name"):

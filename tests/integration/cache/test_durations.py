@@ -75,7 +75,7 @@ async def test_decorators(site: Any) -> None:
         return HttpResponse("x")
 
     assert view(RequestFactory().get("/durations/"))["Cache-Control"] == "max-age=120"
-    with pytest.raises(BadOption, match="ttl must be a number of seconds, a timedelta or a text"):
+    with pytest.raises(BadOption, match="ttl"):
         cache_view("soon")
 
 
@@ -103,19 +103,19 @@ def test_timeout_of_the_backend(settings: Any, tmp_path: Path, timeout: Any, sec
     cache: Any = caches["default"]
     assert cache.default_timeout == seconds
     cache.set("k", 1)
-    assert cache.ttl("k") in (seconds - 1, seconds)
+    assert cache.ttl("k") == seconds
     cache.set("k", 1, "90s")
-    assert cache.ttl("k") in (89, 90)
+    assert cache.ttl("k") == 90
     assert cache.expire("k", timedelta(minutes=2))
-    assert cache.ttl("k") in (119, 120)
+    assert cache.ttl("k") == 120
     assert cache.get_or_set("f", lambda: 1, "1h") == 1
-    assert cache.ttl("f") in (3599, 3600)
+    assert cache.ttl("f") == 3600
     assert cache.incr("n", ttl="10m") == 1
-    assert cache.ttl("n") in (599, 600)
+    assert cache.ttl("n") == 600
     cache.set("k", 1, timedelta(seconds=-1))
     assert cache.get("k") is None
     assert cache.store.options.lru_ttl == 2
-    with pytest.raises(ValueError, match="'soon' is not a duration such as"):
+    with pytest.raises(ValueError, match="'soon'"):
         cache.set("k", 1, "soon")
 
 
@@ -126,5 +126,5 @@ def test_a_timeout_that_is_none(settings: Any, tmp_path: Path, timeout: Any) -> 
     forms = FORMS.removesuffix(" of at least 0")
     sentence = f"TIMEOUT must be None, or {forms} not {timeout!r}."
     assert sentence in [message for error in check_backends() for message in [error.msg.partition(": ")[2]]]
-    with pytest.raises(ImproperlyConfigured, match="TIMEOUT must be None, or a number of seconds"):
+    with pytest.raises(ImproperlyConfigured, match="TIMEOUT"):
         caches["default"].get("k")

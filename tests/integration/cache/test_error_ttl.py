@@ -18,7 +18,7 @@ from tests.integration.cache.conftest import Make, Shared, fails, raises, value
 
 
 class ApiError(Exception):
-    """An exception whose arguments are not those of its class."""
+    """An exception whose `args` differ from the arguments of its class."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")
@@ -117,7 +117,7 @@ def test_pages_share_no_errors(shared: Shared) -> None:
         with pytest.raises(ApiError):
             view(RequestFactory().get("/"))
     assert len(runs) == 2
-    with pytest.raises(BadOption, match=r"^error_ttl is not an option of cache_view: .* Remove it\.$"):
+    with pytest.raises(BadOption, match="error_ttl"):
         cache_view(60, error_ttl=1)  # type: ignore[call-arg]
 
 

@@ -25,7 +25,7 @@ from resty_django.cache import (
     UnknownCache,
     mlcaches,
 )
-from resty_django.cache.backend.store import Store
+from resty_django.cache.backend.store import BackendStore
 from resty_django.cache.broadcasts import events as channel_events
 from resty_django.cache.middleware import UpdateMiddleware
 from resty_django.cache.mlcache import cache as cache_module
@@ -102,7 +102,7 @@ async def test_an_update_that_cannot_hear_leaves_l1_until_the_next_one(make: Mak
 async def test_a_channel_without_poll(make: Make) -> None:
     a = make(ipc=SyncHub().channel(polls=False))
     await a.do("set", "k", 1)
-    with pytest.raises(NoChannel, match=r"update\(\) of the cache 'c' needs a channel with poll"):
+    with pytest.raises(NoChannel, match="poll"):
         await a.do("update")
 
 
@@ -122,7 +122,7 @@ async def test_a_channel_that_fails(make: Make) -> None:
             pass
 
     a = make(ipc=Silent())
-    with pytest.raises(ChannelFailed, match="could not broadcast the event 'mlcache:invalidations:c': no line"):
+    with pytest.raises(ChannelFailed, match="mlcache:invalidations:c"):
         await a.do("set", "k", 1)
     assert await a.lookup("k") == (1, None, 1)
 
@@ -361,7 +361,7 @@ def of_django(site: Any, *locations: str) -> list[Any]:
 
 def elsewhere(cache: Any, value: Any) -> None:
     """Another process sets `k`: it has the dictionary and the channel of the cache in common, and no L1."""
-    store = Store(cache.store.location, cache.store.options)
+    store = BackendStore(cache.store.location, cache.store.options)
     run(store.set(cache.make_key("k"), value, 0))
 
 
@@ -380,7 +380,7 @@ async def test_the_middleware_hears_for_the_caches_of_django(two: Two, site: Any
         for cache in (pages, parts):
             elsewhere(cache, "new")
         become("A")
-        assert (pages.get("k"), parts.get("k")) == (expected, expected), "nobody has told yet"
+        assert (pages.get("k"), parts.get("k")) == (expected, expected), "the event has not arrived yet"
 
 
 def test_the_middleware_polls_each_channel_once(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +466,7 @@ def test_caches_by_name(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert options.lock_options["timeout"] == 1
     assert isinstance(mlcaches["parts"].channel, EventChannel)
     assert mlcaches["default"].options.ttl == 30
-    with pytest.raises(UnknownCache, match=r"There is no cache 'nowhere'.*which has default, pages, parts"):
+    with pytest.raises(UnknownCache, match=r"'nowhere'.*default, pages, parts"):
         mlcaches["nowhere"]
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"pages": {"TTL": 1}}}
     assert mlcaches["pages"] is not pages

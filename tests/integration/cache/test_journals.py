@@ -13,7 +13,7 @@ from django.core.cache import caches as django_caches
 
 from resty_django import events
 from resty_django.cache import LRU, ChannelFailed, MLCache
-from resty_django.cache.backend.store import Store
+from resty_django.cache.backend.store import BackendStore
 from resty_django.cache.broadcasts import journal_entries
 from resty_django.events import runtime
 from resty_django.sansio import run
@@ -90,7 +90,7 @@ def test_a_process_whose_dictionary_was_created_again_empties_l1(become: Become,
     assert reader.lru.count() == 0
 
 
-def test_caches_hear_of_their_own_keys_in_all_dictionaries(become: Become) -> None:
+def test_caches_receive_changes_of_their_keys_in_all_dictionaries(become: Become) -> None:
     pairs = [pair("one"), pair("two"), pair("three", "other")]
     for number, (writer, reader) in enumerate(pairs):
         become("B")
@@ -131,7 +131,7 @@ def test_values_and_events_in_one_dictionary(become: Become, caplog: pytest.LogC
     assert not caplog.records
 
 
-def test_an_unavailable_dictionary_is_told_once_and_keeps_nothing_else_waiting(
+def test_an_unavailable_dictionary_is_logged_once_and_keeps_nothing_else_waiting(
     become: Become, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*args: Any) -> Any:
@@ -153,7 +153,7 @@ def test_an_unavailable_dictionary_is_told_once_and_keeps_nothing_else_waiting(
     assert [record.getMessage() for record in caplog.records] == [
         "Invalidations in <LmdbDict 'default'> are not received until it is back: no answer"
     ]
-    monkeypatch.setattr("resty_django.cache.broadcasts.follower.PAUSE", 0)
+    monkeypatch.setattr("resty_django.cache.broadcasts.follower.RETRY_SECONDS", 0)
     for follower in (broken[1].channel._follower,):  # type: ignore[union-attr]
         follower._retry_at = 0
     broken[1].update()
@@ -183,7 +183,7 @@ def test_a_value_that_does_not_fit_into_djangos_cache_is_gone_everywhere(become:
     pages.update()
     assert pages.get("k") == "old"
     become("A")
-    elsewhere = Store("default", pages.store.options)
+    elsewhere = BackendStore("default", pages.store.options)
     run(elsewhere.set(pages.make_key("k"), "x" * 2 * MIB, 0))
     assert elsewhere.shm.get(pages.make_key("k")) is None
     become("B")

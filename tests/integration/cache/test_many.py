@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from resty_django.cache import LRU, BadKey, BadValue, MLCache, NoChannel, SerializerFailed
-from resty_django.cache.broadcasts.channel import PART
+from resty_django.cache.broadcasts.channel import MAX_KEYS_PER_BROADCAST
 from resty_django.shdict import Unavailable, WrongKind
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import Clock
@@ -58,11 +58,11 @@ async def test_one_event_for_up_to_500_keys(make: Make, hub: Hub) -> None:
     a, b = make("A"), make("B")
     await a.do("set_many", VALUES)
     await a.do("delete_many", ["a", "a", "\udcff"])
-    many = [f"k{number}" for number in range(PART + 1)]
+    many = [f"k{number}" for number in range(MAX_KEYS_PER_BROADCAST + 1)]
     await a.do("delete_many", many)
     assert {name for _, name, _ in hub.broadcasts} == {"mlcache:many:c"}
     keys = [json.loads(data) for _, _, data in hub.broadcasts]
-    assert keys == [["a", "b", "7"], ["a", "\udcff"], many[:PART], many[PART:]]
+    assert keys == [["a", "b", "7"], ["a", "\udcff"], many[:MAX_KEYS_PER_BROADCAST], many[MAX_KEYS_PER_BROADCAST:]]
     b.cache.lru.set("\udcff", 1)
     assert await b.update() is None
     assert b.cache.lru.get("\udcff") is None
@@ -119,7 +119,7 @@ async def test_errors(make: Make, shared: Shared, hub: Hub) -> None:
         await a.do("get_many", ["list"])
     silent = make("C", ipc=None)
     for call, argument in (("set_many", {"a": 1}), ("delete_many", ["a"])):
-        with pytest.raises(NoChannel, match=rf"{call}\(\) of the cache 'c' needs a channel"):
+        with pytest.raises(NoChannel, match=call):
             await silent.do(call, argument)
 
 
@@ -164,7 +164,7 @@ async def test_a_bulk_reads_l2_once(shared: Shared, make: Make, monkeypatch: pyt
     results = await b.do("get_bulk", bulk)
     assert [result.value for result in results] == [*range(20), 7]
     assert {result.level for result in results} == {2}
-    assert calls in (["get_many"], ["aget_many"], ["aget_many", "get_many"])
+    assert calls == (["aget_many"] if b.twins else ["get_many"])
     assert (b.cache.counter.now.l2, b.cache.counter.now.misses) == (21, 0)
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
 @pytest.fixture(scope="module")
 def tables(django_db_setup: None, django_db_blocker: Any) -> Iterator[SimpleNamespace]:
-    """Models with each kind of relation, in a registry of their own, and their tables."""
+    """Models with each kind of relation, in a separate registry, and their tables."""
     with isolate_apps("project") as apps:
 
         class Base(models.Model):
@@ -43,7 +43,7 @@ def tables(django_db_setup: None, django_db_blocker: Any) -> Iterator[SimpleName
         class Author(Base):  # noqa: DJ008
             notes = GenericRelation(Note)
 
-        class Shelf(Base):  # noqa: DJ008
+        class Section(Base):  # noqa: DJ008
             pass
 
         class Reader(Base):  # noqa: DJ008
@@ -62,7 +62,7 @@ def tables(django_db_setup: None, django_db_blocker: Any) -> Iterator[SimpleName
 
         class Book(Work):  # noqa: DJ008
             author = models.ForeignKey(Author, models.SET_NULL, null=True, related_name="books")
-            shelf = models.ForeignKey(Shelf, models.SET_DEFAULT, null=True, default=None, related_name="books")
+            section = models.ForeignKey(Section, models.SET_DEFAULT, null=True, default=None, related_name="books")
             readers = models.ManyToManyField(Reader, through="Loan", related_name="books")
             genres = models.ManyToManyField(Genre, related_name="books")
 
@@ -78,7 +78,7 @@ def tables(django_db_setup: None, django_db_blocker: Any) -> Iterator[SimpleName
                 app_label = "project"
                 base_manager_name = "objects"
 
-        all_models = (Note, Author, Shelf, Reader, Genre, Work, Book, Loan, Silent)
+        all_models = (Note, Author, Section, Reader, Genre, Work, Book, Loan, Silent)
         with django_db_blocker.unblock():
             with connection.schema_editor() as editor:
                 for model in all_models:
@@ -104,11 +104,11 @@ def site(tables: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         **vars(tables),
         author=tables.Author.objects.create(),
         free_author=tables.Author.objects.create(),
-        shelf=tables.Shelf.objects.create(),
+        section=tables.Section.objects.create(),
         reader=tables.Reader.objects.create(),
         genre=tables.Genre.objects.create(),
     )
-    site.book = tables.Book.objects.create(title="one", author=site.author, shelf=site.shelf)
+    site.book = tables.Book.objects.create(title="one", author=site.author, section=site.section)
     site.other = tables.Book.objects.create(title="two")
     site.note = tables.Note.objects.create(about=site.author)
     site.book.genres.add(site.genre)
@@ -165,7 +165,7 @@ CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
     ("CASCADE", lambda s: s.reader.delete(), f"{LOANS} book"),
     ("CASCADE of many-to-many", lambda s: s.genre.delete(), f"{LINKS} book other"),
     ("SET_NULL", lambda s: s.author.delete(), f"{WORKS} book other Author Note"),
-    ("SET_DEFAULT", lambda s: s.shelf.delete(), f"{WORKS} book other Shelf"),
+    ("SET_DEFAULT", lambda s: s.section.delete(), f"{WORKS} book other Section"),
     ("related add", lambda s: s.free_author.books.add(s.book), f"{WORKS} book other"),
     ("related aadd", lambda s: async_to_sync(s.free_author.books.aadd)(s.book), f"{WORKS} book other"),
     ("related add, bulk=False", lambda s: s.free_author.books.add(s.book, bulk=False), f"{WORKS} book"),

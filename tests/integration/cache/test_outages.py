@@ -18,12 +18,12 @@ import pytest
 from django.test import override_settings
 
 from resty_django.cache import LRU, BadOption, CallbackFailed, MLCache, SourceError, cached, current_outages
-from resty_django.cache.circuit_breaker.breaker import MOST, breaker_of
+from resty_django.cache.circuit_breaker.breaker import MAX_PENDING_WRITES, breaker_of
 from resty_django.cache.circuit_breaker.process_locks import ProcessLocks
 from resty_django.lock import LockTimeout
 from resty_django.shdict import BadKey, Unavailable
 from resty_django.shdict.lmdb import LmdbDict
-from resty_django.shdict.lmdb.files import MEMORY
+from resty_django.shdict.lmdb.files import MEMORY_FOLDER
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 from tests.dictionaries import MIB, Clock
@@ -259,7 +259,7 @@ async def test_a_deletion_is_put_off_for_each_dictionary(site: Site) -> None:
 
 
 @pytest.mark.redis
-async def test_a_store_that_answers_beside_one_that_does_not(site: Site, tmp_path: Path) -> None:
+async def test_one_store_answers_and_another_does_not(site: Site, tmp_path: Path) -> None:
     shm = LmdbDict("values", 4 * MIB, str(tmp_path))
     cache = MLCache("c", shm, shm_miss=site.shm, ipc=site.hub.channel("A"), ttl=30)
     for key in ("deleted", "many"):
@@ -337,9 +337,9 @@ async def test_raise(site: Site) -> None:
         with pytest.raises(Unavailable):
             strict.invalidate(7)
     for wrong in ("open", None, 1):
-        with pytest.raises(BadOption, match="on_error must be 'source' or 'raise', not "):
+        with pytest.raises(BadOption, match="on_error"):
             await site.lookup("n", on_error=wrong)
-    with pytest.raises(BadOption, match=r"on_eror is not an option of a cache\. Did you mean on_error\?"):
+    with pytest.raises(BadOption, match=r"on_eror.*on_error"):
         await site.lookup("n", on_eror="raise")
 
 
@@ -515,10 +515,10 @@ async def test_a_bypassed_store_that_is_full(site: Site) -> None:
 @pytest.mark.redis
 async def test_more_deletions_than_can_be_remembered(site: Site) -> None:
     site.stop()
-    for number in range(MOST):
+    for number in range(MAX_PENDING_WRITES):
         site.cache.delete(number)
     site.cache.delete(0)
-    with pytest.raises(Unavailable, match="10,000 writes wait for the store redis:default already"):
+    with pytest.raises(Unavailable, match="redis:default"):
         await site.do("delete", "another")
 
 
@@ -549,7 +549,7 @@ def lmdb(folder: Path, size: int = 4 * MIB, **options: Any) -> MLCache:
 
 async def test_a_folder_of_another_user(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     if os.geteuid():
-        pytest.skip("only root can give a folder away")
+        pytest.skip("only root can change the owner of a folder")
     folder = tmp_path / "dicts"
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
@@ -585,9 +585,9 @@ async def test_a_process_of_another_user(tmp_path: Path) -> None:
 
 
 async def test_a_file_without_room(tmp_path: Path) -> None:
-    memory = os.statvfs(MEMORY)
+    memory = os.statvfs(MEMORY_FOLDER)
     size = memory.f_blocks * memory.f_frsize * 2
-    folder = MEMORY / f"resty-outage-{os.getpid()}"
+    folder = MEMORY_FOLDER / f"resty-outage-{os.getpid()}"
     cache = lmdb(folder, size)
     try:
         assert await ask(cache, "k", "v") == ("v", 3)

@@ -1,4 +1,4 @@
-"""What comes between a look at L2, or a write to it, and the moment when L1 gets the value: nothing old stays there."""
+"""Events between a read or write of L2 and the moment when L1 stores the value: no old value stays in L1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from resty_django import events
 from resty_django.cache import LRU, MLCache
 from resty_django.cache.broadcasts.channel import INVALIDATIONS
-from resty_django.cache.broadcasts.events import SOURCE
+from resty_django.cache.broadcasts.events import EVENT_SOURCE
 from resty_django.shdict import SharedDict, shdicts
 from tests.integration.cache.conftest import Make, Process, Shared, value
 from tests.integration.cache.tools import Hub
@@ -23,8 +23,8 @@ Then = Callable[[], object]
 
 @pytest.fixture
 def after(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """`after(dictionary, call, one, two)`: whoever calls that for the key `k` of the cache `c` has to wait, with the
-    result in its hands, until another thread has done `one`; the next time `two`; from then on nothing."""
+    """`after(dictionary, call, one, two)`: hold the result of this call for the key `k` of the cache `c` until another
+    thread has done `one`; the second time, until it has done `two`; later calls do not wait."""
 
     def after(dictionary: SharedDict, call: str, *then: Then) -> None:
         actions = list(then)
@@ -165,7 +165,7 @@ def test_who_reads_while_the_thread_of_the_events_hears(site: Any, after: After)
     def meddle() -> None:
         writer.set("k", "new")
         before = reader.lru.version("k")
-        events.post(SOURCE, f"{INVALIDATIONS}c", ["another process", "k"])
+        events.post(EVENT_SOURCE, f"{INVALIDATIONS}c", ["another process", "k"])
         assert eventually(lambda: reader.lru.version("k") > before)
 
     after(shdicts["default"], "get", meddle)

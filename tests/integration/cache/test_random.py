@@ -36,8 +36,8 @@ class Entry:
 
 @dataclass
 class Model:
-    """What the rules say, in a few lines: `l1` is value, end and tags by process and key, `news` what it has not heard
-    yet: a key, a tag, or None for everything."""
+    """The rules in a few lines. `l1`: value, end and tags by process and key. `news`: by process, the events that it
+    has not received yet: a key, a tag, or None for everything."""
 
     resurrects: bool
     now: int
@@ -46,7 +46,7 @@ class Model:
     news: dict[str, list[str | None]] = field(default_factory=dict)
 
     def get(self, who: str, key: str, outcome: Any, options: dict[str, Any]) -> Told:
-        """`outcome`: None for no callback, else a pair of what it does and its value; `options`: those of the call."""
+        """`outcome`: None without a callback, else its action and its value. `options`: of the call."""
         item = self.l1[who].get(key)
         if item is not None and (item[1] is None or item[1] >= self.now):
             return item[0], None, 1

@@ -1,4 +1,4 @@
-"""Times to live, promotion, serializers, errors, locks: what `get` does beside the fixed answers."""
+"""Times to live, promotion, serializers, errors, locks: other behaviour of `get`."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_a_callback_gets_its_arguments(make: Make) -> None:
     assert await a.lookup("k", lambda *args: [*args], 1, "x") == ([1, "x"], None, 3)
 
 
-async def test_get_gives_the_value_alone_and_raises(make: Make) -> None:
+async def test_get_returns_only_the_value_and_raises(make: Make) -> None:
     a = make()
     assert await a.do("get", "k") is None
     with pytest.raises(CallbackFailed, match=r"^callback threw an error: boom$") as caught:
@@ -304,7 +304,7 @@ async def test_the_lock_is_held_while_the_callback_runs(make: Make, shared: Shar
     assert shared("values").get_keys() == ["c:k"]
 
 
-async def test_a_lock_that_was_lost_meanwhile_is_no_error(make: Make, shared: Shared) -> None:
+async def test_a_lock_that_was_lost_meanwhile_is_not_an_error(make: Make, shared: Shared) -> None:
     a = make()
 
     def slow() -> str:

@@ -33,7 +33,7 @@ BODIES = {
 }
 HEADS = {
     "lives for NaN": (1.0, float("nan")),
-    "lives for ever and a day": (1.0, float("inf")),
+    "has an infinite time to live": (1.0, float("inf")),
     "lives for less than nothing": (1.0, -1.0),
     "stored at NaN": (float("nan"), 5.0),
     "stored at infinity": (float("-inf"), 0.0),
@@ -58,10 +58,10 @@ ITEMS = {
     "a list nested too deeply": b"5" + DEEP,
     "an extension": b"5\xd4\x05a",
     "a number where a list is": b"5\x01",
-    "a kind that there is not": b"9x",
+    "an unknown kind": b"9x",
     "a byte below the kinds": b"\x00",
 }
-"""What the hash of a shared dictionary on Redis may hold."""
+"""Values in the hash of a shared dictionary on Redis."""
 
 
 async def test_a_record_that_cannot_be_decoded_is_absent(make: Make, caplog: pytest.LogCaptureFixture) -> None:

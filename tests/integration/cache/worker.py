@@ -1,4 +1,4 @@
-"""A process that uses a cache, and prints a JSON list for each thing that happens. `main` tells what it can do."""
+"""A process that uses a cache, and prints a JSON list per event. Each function here is one of its tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def the_cache(**options: Any) -> Any:
 
 
 def storm(twins: bool, keys: int) -> None:
-    """On each line of the input ask for that many cold keys; the source is slow, and counts how often it is asked."""
+    """For each line of the input, read this number of cold keys; the source is slow, and counts its calls."""
     from resty_django.shdict import shdicts
 
     cache = the_cache()
@@ -55,7 +55,7 @@ def storm(twins: bool, keys: int) -> None:
 
 
 def page(twins: bool) -> None:
-    """On each line of the input, a path, ask for that page; the view is slow, and counts how often it runs."""
+    """For each line of the input, request the page with this path; the view is slow, and counts its runs."""
     from django.http import HttpRequest, HttpResponse
     from django.test import AsyncRequestFactory, RequestFactory
 
@@ -86,7 +86,7 @@ def page(twins: bool) -> None:
 
 
 def fail(twins: bool) -> None:
-    """On each line of the input ask for that key five times at once; the source is slow and fails, and counts."""
+    """For each line of the input, read this key five times at once; the source is slow, counts its calls, and fails."""
     from concurrent.futures import ThreadPoolExecutor
 
     from resty_django.shdict import shdicts
@@ -140,7 +140,7 @@ def hang(**options: Any) -> None:
 
 
 def load_tagged(**options: Any) -> None:
-    """Run a callback that has read its source, and returns it after a line of the input. Then end."""
+    """Run a callback that reads its source, and returns the value after a line of the input. Then exit."""
 
     def source() -> str:
         say("has read")
@@ -151,7 +151,7 @@ def load_tagged(**options: Any) -> None:
 
 
 def ask(**options: Any) -> None:
-    """Ask once for each line of the input: `key value`."""
+    """Read a key for each line of the input: `key value`."""
     from resty_django.cache import CacheError, LockTimeout
 
     cache = the_cache(**options)
@@ -168,7 +168,7 @@ def ask(**options: Any) -> None:
 
 
 def listen(**options: Any) -> None:
-    """Hear in the background; print the value of `k` whenever it is another, asked of L1 all the time."""
+    """Receive events in the background, read `k` from L1 all the time, and print its value when it changes."""
     from resty_django import events
 
     cache = the_cache(**options)
@@ -184,7 +184,7 @@ def listen(**options: Any) -> None:
 
 
 def alisten(**options: Any) -> None:
-    """As `listen`, in a task of an event loop."""
+    """Do the same as `listen` in a task of an event loop."""
     from resty_django import events
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of events share: services over both engines under a clock, and whole processes that listen."""
+"""Fixtures of the tests of events: services over both engines under a clock, and whole processes that listen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
 from resty_django.events.channels import Channel, channel_of
-from resty_django.events.options import Options
+from resty_django.events.options import EventOptions
 from resty_django.events.service import EventService
 from resty_django.shdict import SharedDict
 from tests import processes
@@ -24,7 +24,7 @@ from tests.dictionaries import empty_dictionary
 ROOT = Path(__file__).resolve().parents[3]
 WORKER = Path(__file__).with_name("worker.py")
 FRESH = {"fork_at_once"}
-"""What is about imports, and so needs a new interpreter."""
+"""Code about imports, which needs a new interpreter."""
 
 
 @pytest.fixture(params=["lmdb", *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("redis", "redis-async"))])
@@ -47,7 +47,7 @@ def channel(dictionary: SharedDict) -> Channel:
 
 
 class Process:
-    """A process of its own as far as events can tell, in this one.
+    """A process, simulated in this one.
 
     `heard`: what a handler for every event was given. The calls are to be awaited; they are sync or the twins.
     """
@@ -56,7 +56,7 @@ class Process:
         self.heard: list[str] = []
         self.channel = channel
         self.twins = twins
-        self.service = EventService(lambda: (channel, Options.of(EventsSettings())), pid=pid)
+        self.service = EventService(lambda: (channel, EventOptions.of(EventsSettings())), pid=pid)
         self.service.registry.add(lambda data, event, source, pid: self.heard.append(event))
 
     def on(self, event: str, callback: Callable[..., Any]) -> None:
@@ -64,7 +64,7 @@ class Process:
         self.service.registry.add(lambda *event_args: callback(), "s", event)
 
     async def begin(self, **options: Any) -> Process:
-        await self._do("begin", self.channel, Options.of(EventsSettings()).changed(**options))
+        await self._do("begin", self.channel, EventOptions.of(EventsSettings()).changed(**options))
         return self
 
     async def post(self, event: str, data: Any = None, unique: object = None) -> None:

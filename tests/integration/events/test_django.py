@@ -1,4 +1,4 @@
-"""How events fit into a site: web workers start by themselves, a poll in each request, settings, the probe, rules.
+"""Events in a site: automatic start of web workers, a poll in each request, settings, the probe, rules.
 
 Private names: `runtime._listener`, since which kind of listener runs is of no use to callers, and `service._service`,
 since the public `service()` would start the service that must not run.
@@ -64,7 +64,7 @@ async def ask_asgi() -> None:
     await communicator.wait()
 
 
-# --- starting by themselves ---
+# --- automatic start ---
 
 
 def test_the_first_request_under_wsgi_starts_a_thread(outside_of_tests: None) -> None:
@@ -89,7 +89,7 @@ async def test_the_first_request_under_asgi_starts_a_task_of_the_loop(outside_of
     await events.astop()
 
 
-def test_a_site_may_forbid_it(outside_of_tests: None, settings: Any) -> None:
+def test_a_setting_disables_the_automatic_start(outside_of_tests: None, settings: Any) -> None:
     settings.RESTY_DJANGO = {"EVENTS": {"AUTOSTART": False}}
     ask_wsgi()
     assert not events.running()
@@ -99,7 +99,7 @@ def test_a_fault_of_the_settings_fails_no_request(
     outside_of_tests: None, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.RESTY_DJANGO = {"EVENTS": {"INTERVAL": -1}}
-    settings.LOGGING_CONFIG = None  # django.setup() would take away the handler of `caplog`
+    settings.LOGGING_CONFIG = None  # django.setup() would remove the handler of `caplog`
     ask_wsgi()
     assert not events.running()
     assert "This process cannot receive events" in caplog.text
@@ -187,14 +187,14 @@ def test_a_store_that_is_down_fails_no_request_and_is_left_alone(
         for _ in range(5):
             assert page(ask).content == b"fine"  # type: ignore[union-attr]
         assert len(calls) == 1
-        now.advance(middleware.PAUSE)
+        now.advance(1.0)
         page(ask)
         assert len(calls) == 2
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
     events.post("s", "e")
     page(ask)
     assert heard == ["started"]
-    now.advance(middleware.PAUSE)
+    now.advance(1.0)
     page(ask)
     assert heard == ["started", "missed", "e"]
 
@@ -216,7 +216,7 @@ def test_an_outage_after_one_that_a_listener_has_ended_is_logged_too(
             page(ask)
         assert len(caplog.records) == count
         events.poll()
-        now.advance(middleware.PAUSE)
+        now.advance(1.0)
         page(ask)
     assert heard == ["started", "missed", "missed"]
 
@@ -234,7 +234,7 @@ def test_a_listener_that_is_about_to_start_is_waited_for_quietly(
 # --- settings and the probe ---
 
 
-def test_the_dictionary_of_events_is_there_without_a_word(settings: Any) -> None:
+def test_the_dictionary_of_events_needs_no_settings(settings: Any) -> None:
     settings.RESTY_DJANGO = {}
     assert conf.events.dict == "events"
     assert conf.shared_dicts["events"].size == 4 * 1024 * 1024
@@ -266,7 +266,7 @@ def test_wrong_settings_are_named(settings: Any, section: dict[str, Any], senten
     assert sentence in str(caught.value)
 
 
-def test_the_probe_tells_whether_events_can_be_read(
+def test_the_probe_reports_whether_events_can_be_read(
     site: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call_command("resty_check", "--only", "events")
@@ -293,7 +293,7 @@ def rule(site: Any, transactional_db: None, settings: Any) -> Iterator[IdRule]:
 
 
 def edited_elsewhere(rule: IdRule, source: str) -> None:
-    """As another process edits a rule, but for the event that it posts."""
+    """Edit a rule as another process does, without posting the event."""
     IdRule.objects.filter(pk=rule.pk).update(source=source, version=rule.version + 1)
 
 

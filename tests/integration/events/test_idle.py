@@ -48,7 +48,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def prompt(heard: list[float], post: Any) -> bool:
-    """Whether an event for a listener that sleeps is heard much earlier than it would look by itself: in most of
+    """Return whether a sleeping listener hears an event much earlier than its next poll, in most of
     5 trials, since the machine may pause."""
     late = 0
     for _ in range(5):

@@ -14,7 +14,7 @@ import pytest
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import NoRoom
 from resty_django.events.channels.memory import MemoryChannel
-from resty_django.events.options import Options
+from resty_django.events.options import EventOptions
 from resty_django.events.service import EventService
 from resty_django.shdict import NoMemory
 from resty_django.shdict.lmdb import LmdbDict
@@ -89,10 +89,10 @@ def test_flushing_the_dictionary_keeps_the_events(channel: MemoryChannel) -> Non
 
 
 def service(channel: MemoryChannel, **options: Any) -> EventService:
-    return EventService(lambda: (channel, Options.of(EventsSettings()).changed(**options)))
+    return EventService(lambda: (channel, EventOptions.of(EventsSettings()).changed(**options)))
 
 
-def test_old_events_leave_when_there_is_no_room(channel: MemoryChannel) -> None:
+def test_the_oldest_events_are_deleted_when_the_journal_is_full(channel: MemoryChannel) -> None:
     posts = service(channel)
     for number in range(3000):
         posts.post("s", "e", [number, "x" * 1000])
@@ -108,7 +108,7 @@ def test_a_listener_that_is_too_slow_hears_the_rest(channel: MemoryChannel, capl
     heard: list[int] = []
     listener = service(channel)
     listener.registry.add(lambda data, *event_args: heard.append(data[0]), "s")
-    listener.begin(channel, Options.of(EventsSettings()))
+    listener.begin(channel, EventOptions.of(EventsSettings()))
     for number in range(3000):
         listener.post("s", "e", [number, "x" * 1000])
     assert listener.poll() == "done"
@@ -147,7 +147,7 @@ def test_a_large_event_that_was_evicted_is_dropped(channel: MemoryChannel, caplo
     heard: list[str] = []
     listener = service(channel)
     listener.registry.add(lambda data, event, *event_args: heard.append(event), "s")
-    listener.begin(channel, Options.of(EventsSettings()))
+    listener.begin(channel, EventOptions.of(EventsSettings()))
     listener.post("s", "large", "x" * 10_000)
     listener.post("s", "small")
     channel.dictionary.delete(*channel.dictionary.get_keys())
@@ -156,7 +156,9 @@ def test_a_large_event_that_was_evicted_is_dropped(channel: MemoryChannel, caplo
     assert "dropping 1 events" in caplog.text
 
 
-def test_no_memory_is_tried_again_but_not_for_ever(channel: MemoryChannel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_without_space_is_retried_but_not_forever(
+    channel: MemoryChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries: list[float] = []
     full = 3
 
@@ -174,7 +176,7 @@ def test_no_memory_is_tried_again_but_not_for_ever(channel: MemoryChannel, monke
     assert len(tries) == 3
     tries.clear()
     full = 10**9
-    monkeypatch.setattr("resty_django.events.channels.memory.PATIENCE", 0.05)
+    monkeypatch.setattr("resty_django.events.channels.memory.APPEND_RETRY_SECONDS", 0.05)
     with pytest.raises(NoMemory):
         channel.append(b"b", 10**9)
     assert tries[-1] - tries[0] < 1

@@ -26,7 +26,7 @@ def test_processes_hear_each_other(worker: Start) -> None:
     second.wait_for("heard", "started", None)
 
 
-def test_the_end_of_a_process_is_heard_by_the_others_and_by_itself(worker: Start) -> None:
+def test_all_processes_hear_the_end_of_a_process_even_that_process(worker: Start) -> None:
     stays, goes = worker("listen"), worker("listen")
     ready((stays, goes))
     goes.leave()
@@ -35,7 +35,7 @@ def test_the_end_of_a_process_is_heard_by_the_others_and_by_itself(worker: Start
     assert goes.errors() == ""
 
 
-def test_a_process_with_an_interval_of_0_tells_its_end_too(worker: Start) -> None:
+def test_a_process_with_an_interval_of_0_posts_its_end_too(worker: Start) -> None:
     stays, goes = worker("listen"), worker("listen", interval=0)
     ready((stays, goes))
     goes.leave()
@@ -43,7 +43,7 @@ def test_a_process_with_an_interval_of_0_tells_its_end_too(worker: Start) -> Non
 
 
 def test_a_loop_hears_events_and_ends_well(worker: Start) -> None:
-    """Coroutine functions run in the loop, other handlers in one thread beside it."""
+    """Coroutine functions run in the loop, other handlers in one thread next to it."""
     listener = worker("alisten")
     listener.wait_for("ready", listener.pid)
     chatter = worker("chatter", count=3, seed=1)
@@ -90,7 +90,7 @@ def test_a_fork_while_the_listener_is_importing_waits_for_it(worker: Start) -> N
 
 
 def come_and_go(worker: Start, kills: int, at_once: int) -> None:
-    """Processes that post all the time, so many of them killed one by one, and one that hears everything."""
+    """Processes that post continuously, some of which are killed one by one, and one that hears everything."""
     chance = random.Random(7)
     observer = worker("listen")
     observer.wait_for("ready", observer.pid)

@@ -72,7 +72,7 @@ def test_the_first_configuring_does_not_poll_in_the_foreground() -> None:
     assert eventually(lambda: threads == ["resty-events"])
 
 
-def test_options_are_those_of_the_settings_and_of_the_call(settings: Any) -> None:
+def test_options_come_from_the_settings_and_the_call(settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "EVENTS": {"TIMEOUT": 7, "INTERVAL": 3}}
     events.configure(interval=0, retries=25)
     options = runtime.service().options
@@ -112,12 +112,12 @@ def test_the_dictionary_cannot_change(heard: list[str]) -> None:
 
 
 def test_a_wrong_option_changes_nothing() -> None:
-    with pytest.raises(events.BadOption, match=r"^timeout must be greater than 0"):
+    with pytest.raises(events.BadOption, match=r"^timeout"):
         events.configure(timeout=0)
     assert not events.configured()
     events.configure(interval=0, timeout=3)
     before = runtime.service().options
-    with pytest.raises(events.BadOption, match=r"^retries must be a whole number"):
+    with pytest.raises(events.BadOption, match=r"^retries"):
         events.configure(interval=5, retries=1.5)  # type: ignore[arg-type]
     assert runtime.service().options == before
     with pytest.raises(TypeError):
@@ -151,7 +151,7 @@ def test_what_is_posted_after_the_start_is_heard(heard: list[str]) -> None:
     assert heard == ["started", "e", "stopping"]
 
 
-def test_a_stop_ends_the_thread_and_a_new_start_begins_anew(heard: list[str]) -> None:
+def test_a_stop_ends_the_thread_and_a_later_start_works(heard: list[str]) -> None:
     events.start()
     events.stop()
     assert not events.running()
@@ -164,7 +164,7 @@ def test_a_stop_ends_the_thread_and_a_new_start_begins_anew(heard: list[str]) ->
     assert eventually(lambda: heard == ["started"])
 
 
-def test_a_stop_of_what_polls_by_itself_tells_it_too(heard: list[str]) -> None:
+def test_a_stop_without_a_listener_posts_stopping_too(heard: list[str]) -> None:
     runtime.ensure()
     assert not events.running()
     events.stop()
@@ -211,7 +211,7 @@ async def test_a_task_listens_in_the_loop(heard: list[str]) -> None:
 
 
 async def test_a_task_does_not_live_in_the_context_of_who_starts_it() -> None:
-    """Which under ASGI is the first request, with a thread of its own that ends with it."""
+    """Under ASGI, that is the first request, in a separate thread that ends with it."""
     request = contextvars.ContextVar("request", default="none")
     values: list[str] = []
 
@@ -227,7 +227,7 @@ async def test_a_task_does_not_live_in_the_context_of_who_starts_it() -> None:
 
 
 async def test_a_task_that_listens_can_be_stopped_from_another_thread(heard: list[str], monkeypatch: Any) -> None:
-    """The loop is told late, and a handler takes a while: it must not be interrupted."""
+    """The loop learns of it late, and a handler takes a while: it must not be interrupted."""
     loop, ended = asyncio.get_running_loop(), []
     tell = loop.call_soon_threadsafe
 
@@ -276,7 +276,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> EventStore:
     return EventStore(monkeypatch)
 
 
-def test_a_listener_outlives_an_outage_and_tells_it_once(
+def test_a_listener_survives_an_outage_and_logs_it_once(
     store: EventStore, heard: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     messages = ["Events are not received until the store is back: Unavailable: no answer"]
@@ -294,7 +294,7 @@ def test_a_listener_outlives_an_outage_and_tells_it_once(
     assert eventually(lambda: [record.getMessage() for record in caplog.records] == messages)
 
 
-def test_a_start_with_a_store_that_is_down_comes_true_later(
+def test_a_start_succeeds_once_the_store_is_back(
     store: EventStore, heard: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     store.go_down()
@@ -348,9 +348,9 @@ def test_a_follower_that_disappears_during_a_poll_hides_no_other() -> None:
 # --- registering ---
 
 
-def test_what_is_no_callback_is_refused() -> None:
+def test_register_rejects_objects_that_cannot_be_called() -> None:
     for call in (events.register, events.register_weak, events.unregister, events.on_event()):
-        with pytest.raises(TypeError, match=r"^callback is not callable"):
+        with pytest.raises(TypeError, match=r"^callback"):
             call(7)
 
 
@@ -426,7 +426,7 @@ def test_connections_of_handlers_are_not_kept(monkeypatch: pytest.MonkeyPatch) -
     assert eventually(lambda: set(closed) == {"resty-events"})
 
 
-async def test_connections_of_handlers_beside_a_loop_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_database_connections_of_the_handlers_thread_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[str] = []
     monkeypatch.setattr(handlers, "close_old_connections", lambda: closed.append(threading.current_thread().name))
     events.register(lambda *event_args: None)

@@ -14,7 +14,7 @@ from resty_django import events
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import runtime
 from resty_django.events.channels.stream import StreamChannel
-from resty_django.events.options import Options
+from resty_django.events.options import EventOptions
 from resty_django.events.service import EventService
 from resty_django.redis import connection
 from resty_django.shdict import NoMemory, SharedDictError, Unavailable
@@ -33,20 +33,20 @@ def channel(redis_cache: str) -> StreamChannel:
 def listening(channel: StreamChannel) -> tuple[EventService, list[Any]]:
     """A service that has begun, and the data that it hears."""
     heard: list[Any] = []
-    service = EventService(lambda: (channel, Options.of(EventsSettings())))
+    service = EventService(lambda: (channel, EventOptions.of(EventsSettings())))
     service.registry.add(lambda data, *event_args: heard.append(data), "s")
-    service.begin(channel, Options.of(EventsSettings()))
+    service.begin(channel, EventOptions.of(EventsSettings()))
     return service, heard
 
 
-def test_the_stream_keeps_about_as_many_events_as_it_is_told(redis_cache: str) -> None:
+def test_the_stream_keeps_about_as_many_events_as_configured(redis_cache: str) -> None:
     channel = StreamChannel(RedisDict("events", alias=redis_cache), 200)
     for number in range(1000):
         channel.append(b"%d" % number, 0)
     assert 200 <= connection(redis_cache).xlen(b"resty:dict:events:") <= 400
 
 
-def test_the_key_of_the_stream_is_that_of_no_item(redis_cache: str) -> None:
+def test_no_item_has_the_key_of_the_stream(redis_cache: str) -> None:
     dictionary = RedisDict("other", alias=redis_cache, prefix="mine:")
     StreamChannel(dictionary, 1000).append(b"x", 0)
     dictionary.set("events", 1)
@@ -62,7 +62,7 @@ def test_many_events_are_read_in_parts(channel: StreamChannel) -> None:
     assert heard == list(range(1700))
 
 
-def test_a_stream_that_lost_its_end_is_gone_on_with(
+def test_reading_continues_in_a_stream_that_lost_its_end(
     channel: StreamChannel, redis_cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a failover to a server that is behind and whose clock is, too."""
@@ -146,7 +146,7 @@ def use(settings: Any, redis_cache: str) -> Iterator[Callable[..., None]]:
     servers.forget_pools()
 
 
-def test_errors_of_the_server_are_those_of_the_dictionary(use: Callable[..., None]) -> None:
+def test_errors_of_the_server_become_errors_of_the_dictionary(use: Callable[..., None]) -> None:
     with servers.one() as server:
         use(server.url)
         channel = StreamChannel(RedisDict("events"), 1000)
@@ -185,7 +185,7 @@ def test_events_are_heard_at_once(use: Callable[..., None], valkey_url: str) -> 
 
 
 @pytest.mark.parametrize("patience", [0.1, 0.3])
-def test_a_short_patience_of_the_client_is_no_outage(
+def test_a_short_timeout_of_the_client_does_not_count_as_an_outage(
     use: Callable[..., None], valkey_url: str, caplog: pytest.LogCaptureFixture, patience: float
 ) -> None:
     use(valkey_url, SOCKET_TIMEOUT=patience)

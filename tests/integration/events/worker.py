@@ -1,4 +1,4 @@
-"""A process that listens for events and prints a JSON list for each thing that happens. `main` tells what it can do."""
+"""A process that listens for events and prints a JSON list for each thing that happens. `main` lists its commands."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ person = partial(signed_in, "resty_ids")
 
 
 def rule_data(rule: IdRule | None = None, **fields: Any) -> dict[str, Any]:
-    """What the browser sends for a rule's form; a field set to None is left out."""
+    """Return the fields that a browser sends for a rule's form; a field set to None is left out."""
     data = {
         "name": "order",
         "description": "",

@@ -1,4 +1,4 @@
-"""What the tests of the ID service share: rules, a stop after each test, and whole processes that ask for IDs."""
+"""Fixtures of the tests of the ID service: rules, a stop after each test, and processes that request IDs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def order(make_rule: Callable[..., IdRule]) -> IdRule:
 
 
 class Worker(processes.LineProcess):
-    """A process of its own that asks for IDs and prints each as soon as it has it."""
+    """A separate process that requests IDs and prints each of them at once."""
 
     def __init__(self, *args: str, ids: dict[str, Any] | None = None) -> None:
         env = {"RESTY_DB_NAME": str(connection.settings_dict["NAME"]), "RESTY_WORKER_IDS": repr(ids or {})}
@@ -117,7 +117,7 @@ def locked() -> Callable[[], AbstractContextManager[None]]:
 
 
 def served(ids: list[str], app: str = "") -> bool:
-    """Whether an ID could be had, which is then added to `ids`."""
+    """Request an ID and add it to `ids`. Return False if none was available."""
     try:
         ids.append(next_id("order", app))
     except Unavailable:
@@ -127,7 +127,7 @@ def served(ids: list[str], app: str = "") -> bool:
 
 @contextmanager
 def away(table: str, column: str = "") -> Iterator[None]:
-    """A context in which a table, or a column of it, is not there."""
+    """A context in which a table, or one of its columns, is missing."""
     renamings = [(table, "TO resty_ids_away"), ("resty_ids_away", f"TO {table}")]
     if column:
         renamings = [(table, f"COLUMN {column} TO {column}_away"), (table, f"COLUMN {column}_away TO {column}")]
@@ -143,7 +143,7 @@ def away(table: str, column: str = "") -> Iterator[None]:
 
 @pytest.fixture
 def broken() -> Callable[[], AbstractContextManager[None]]:
-    """A context in which every reservation fails at once, since the table of counters is not there."""
+    """A context in which every reservation fails at once, since the table of counters is missing."""
     return partial(away, "resty_ids_idcounter")
 
 

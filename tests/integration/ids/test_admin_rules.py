@@ -158,7 +158,7 @@ def test_a_risky_edit_takes_a_second_submit_with_the_box(admin_client: Client) -
     assert IdRule.objects.get().source == data["source"]
 
 
-def test_line_ends_of_the_browser_are_no_change_of_a_script(admin_client: Client) -> None:
+def test_line_ends_of_the_browser_do_not_change_a_script(admin_client: Client) -> None:
     rule = make_rule(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
     make_counter(rule)
     data = rule_data(rule, source=LUA.replace("\n", "\r\n"), reset_seconds=0, description="new")
@@ -180,7 +180,7 @@ def test_an_edit_without_risk_shows_no_box(admin_client: Client) -> None:
 # --- who may write what ---------------------------------------------------------------------------------------------
 
 
-def test_lua_takes_its_own_permission_to_add_change_and_preview() -> None:
+def test_lua_requires_its_own_permission_to_add_change_and_preview() -> None:
     editor, writer = person(*EDITORS), person(*EDITORS, "change_lua_rule")
     data = rule_data(kind="lua", source=LUA, max_counter=999, reset_seconds=0)
     assert "do not have permission" in editor.post(f"{RULES}add/", data).content.decode()
@@ -208,7 +208,7 @@ def test_a_template_is_not_turned_into_a_script_without_the_permission() -> None
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON]}})
-def test_python_takes_its_own_permission() -> None:
+def test_python_requires_its_own_permission() -> None:
     data = rule_data(kind="python", source=PYTHON, reset_seconds=0)
     assert "do not have permission" in person(*EDITORS, "change_lua_rule").post(f"{RULES}add/", data).content.decode()
     allowed = person(*EDITORS, "change_python_rule")
@@ -217,7 +217,7 @@ def test_python_takes_its_own_permission() -> None:
 
 
 @override_settings(RESTY_DJANGO={"IDS": {"PYTHON_RULES": [PYTHON.replace("Plain", "Broken")]}})
-def test_a_python_rule_that_cannot_be_made_breaks_no_page(admin_client: Client) -> None:
+def test_a_broken_python_rule_breaks_no_page(admin_client: Client) -> None:
     rule = make_rule(kind="python", source=PYTHON.replace("Plain", "Broken"), reset_seconds=0)
     counter = make_counter(rule)
     for url in (RULES, change(rule), COUNTERS, f"{COUNTERS}{counter.pk}/change/"):
@@ -243,7 +243,7 @@ def test_preview_takes_no_number_and_writes_nothing(admin_client: Client) -> Non
     counter = make_counter(rule, bound=100)
     before = rows()
     data = rule_data(rule)
-    with mock.patch.object(store.Store, "reserve", side_effect=AssertionError("the store was asked")):
+    with mock.patch.object(store.CounterStore, "reserve", side_effect=AssertionError("the store was asked")):
         assert counters_of(look(admin_client, data, rule)) == ["000000", "000001", "000002", "000003", "000004"]
         at_counter = look(admin_client, data | {"sample-counter": str(counter.pk)}, rule)
     assert counters_of(at_counter) == ["000100", "000101", "000102", "000103", "000104"]
@@ -269,7 +269,7 @@ def test_preview_ends_with_the_range(admin_client: Client) -> None:
     assert "given out all its numbers" in look(admin_client, data, rule)
 
 
-def test_preview_makes_a_salt_up_and_says_what_is_wrong_with_a_typed_one(admin_client: Client) -> None:
+def test_preview_generates_a_salt_and_reports_an_invalid_one(admin_client: Client) -> None:
     data = rule_data(source="{salt:4}{now:%y%m%d}{counter:06d}")
     assert shown(look(admin_client, data))[0].startswith("1234")
     assert "exactly 4" in look(admin_client, data | {"sample-salt": "toolong"})
@@ -309,7 +309,7 @@ def test_preview_of_a_rule_in_order_warns_of_nothing(admin_client: Client) -> No
         assert "resty-warnings" not in look(admin_client, rule_data(**fields))
 
 
-def test_preview_goes_on_while_the_name_is_still_missing(admin_client: Client) -> None:
+def test_preview_works_while_the_name_is_still_missing(admin_client: Client) -> None:
     html = look(admin_client, rule_data(name=""))
     assert len(shown(html)) == 5
     assert "Name: This field is required." in html
@@ -342,7 +342,7 @@ def test_preview_is_for_those_who_may_see_rules_and_by_post_alone() -> None:
     assert viewer.get(change(rule)).status_code == 200
 
 
-def test_preview_of_a_rule_that_is_gone(admin_client: Client) -> None:
+def test_preview_of_a_deleted_rule(admin_client: Client) -> None:
     assert (
         admin_client.post(reverse("admin:resty_ids_idrule_preview", query={"rule": 77}), rule_data()).status_code == 404
     )
@@ -355,7 +355,7 @@ def test_preview_of_a_rule_that_is_gone(admin_client: Client) -> None:
 # --- issue --------------------------------------------------------------------------------------------------------
 
 
-def test_issue_gives_an_id_out_and_notes_it(admin_client: Client) -> None:
+def test_issue_returns_an_id_and_logs_it(admin_client: Client) -> None:
     rule = make_rule()
     reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "shop", "salt": ""}, follow=True)
     match = re.search(r"O\d{6}000000", reply.content.decode())
@@ -387,7 +387,7 @@ def test_issue_of_a_gapless_rule(admin_client: Client) -> None:
     def elsewhere(execute: Any, sql: str, *arguments: Any) -> Any:
         return execute(sql.replace("django_admin_log", "no_such_table"), *arguments)
 
-    with connection.execute_wrapper(elsewhere):  # the number is issued and shown, so it is no gap
+    with connection.execute_wrapper(elsewhere):  # the number is issued and shown, so it leaves no gap
         reply = admin_client.post(f"{RULES}{rule.pk}/issue/", {"app": "", "salt": ""}, follow=True)
     assert "000002</code>" in (text := reply.content.decode())
     assert "Not recorded in the history" in text
@@ -417,7 +417,7 @@ def test_issue_shows_what_the_service_refuses(
 # --- delete -------------------------------------------------------------------------------------------------------
 
 
-def test_deleting_a_rule_with_counters_takes_its_name(admin_client: Client) -> None:
+def test_deleting_a_rule_with_counters_requires_its_name(admin_client: Client) -> None:
     rule = make_rule()
     for number in range(23):
         make_counter(rule, f"app{number}")
@@ -434,7 +434,7 @@ def test_deleting_a_rule_with_counters_takes_its_name(admin_client: Client) -> N
     assert not IdCounter.objects.exists()
 
 
-def test_deleting_an_unused_rule_takes_no_name(admin_client: Client) -> None:
+def test_deleting_an_unused_rule_requires_no_name(admin_client: Client) -> None:
     rule = make_rule()
     assert admin_client.post(f"{RULES}{rule.pk}/delete/", {"post": "yes"}).status_code == 302
     assert not IdRule.objects.exists()

@@ -17,7 +17,7 @@ from resty_django.ids.errors import IdError
 from resty_django.ids.models import IdRule
 from resty_django.ids.service import service
 from resty_django.ids.udp.handler import Ignored, Pending, RequestHandler
-from resty_django.ids.udp.stats import Stats
+from resty_django.ids.udp.stats import UdpStats
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.db]
 
@@ -33,7 +33,7 @@ def handler(make_rule: Callable[..., IdRule]) -> RequestHandler:
     make_rule("short", source="{counter:01d}", max_counter=1)
     next_id("order", "shop")
     next_ids("short", 2, "shop")
-    return RequestHandler(service(), Stats())
+    return RequestHandler(service(), UdpStats())
 
 
 def reply_to(handler: RequestHandler, datagram: bytes, host: str = STRANGER) -> bytes | None:
@@ -120,8 +120,8 @@ def test_a_batch_that_may_not_be_sent_takes_one_number_at_most(handler: RequestH
     assert before - service().counter("order", "shop").remaining <= 1
 
 
-def test_those_that_are_listed_or_sign_are_answered_in_full(handler: RequestHandler) -> None:
-    listed = RequestHandler(service(), Stats(), listed=True)
+def test_listed_or_signing_clients_get_full_replies(handler: RequestHandler) -> None:
+    listed = RequestHandler(service(), UdpStats(), listed=True)
     assert len(reply_to(listed, get(count=100)) or b"") > 900
 
 
@@ -147,7 +147,7 @@ JSON = st.recursive(
 )
 def _fuzz(fields: dict[str, Any]) -> None:
     datagram = json.dumps(fields).encode()
-    handler = RequestHandler(service(), Stats())
+    handler = RequestHandler(service(), UdpStats())
     reply = reply_to(handler, datagram)
     if reply is not None and len(reply) > len(datagram):
         assert fields["action"] in ("get", "create")

@@ -1,4 +1,4 @@
-"""Two sites with STEP 2 and a database each never give out the same number, however each has made its rule."""
+"""Two sites with STEP 2 and a database each never issue the same number, however each has created its rule."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ EDITS: Mapping[str, Callable[[int], None]] = {
 
 
 def numbers(settings: Any, tmp_path: Any, creation: str, offset: int, edit: tuple[str, int, bool] | None) -> set[int]:
-    """What a site of its own gives out whose rule was made in this creation."""
+    """Return the numbers that a separate site issues whose rule was created this way."""
     service.stop()
     IdRule.objects.all().delete()
     settings.RESTY_DJANGO = {"IDS": {"STEP": 2, "OFFSET": offset}}

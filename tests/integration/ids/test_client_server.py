@@ -23,7 +23,7 @@ KEY = "a shared secret of some length"
 
 @pytest.fixture
 def start() -> Iterator[Callable[[], tuple[str, int]]]:
-    """Starts servers in threads and gives their addresses."""
+    """Start servers in threads and return their addresses."""
     with ExitStack() as running:
 
         def make() -> tuple[str, int]:
@@ -78,7 +78,7 @@ def test_refusals_arrive_as_their_classes(start: Any) -> None:
             client.monitor("nope")
 
 
-def test_two_servers_on_one_database_never_give_one_id_twice(start: Any) -> None:
+def test_two_servers_on_one_database_never_issue_one_id_twice(start: Any) -> None:
     async def ask() -> list[str]:
         async with AsyncIdClient([start(), start()], timeout=5) as client:
             batches = await asyncio.gather(*(client.get_many("order", 20, "shop") for _ in range(100)))

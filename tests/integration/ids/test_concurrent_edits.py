@@ -133,7 +133,7 @@ OBJECTS: Mapping[str, tuple[Callable[[], models.Model], str, dict[str, Any], dic
 
 
 def shown(client: Client, url: str) -> dict[str, Any]:
-    """What a browser would send back of a form."""
+    """Return the fields that a browser would send back."""
     form = client.get(url).context["adminform"].form
     data = {name: form[name].value() for name in form.fields}
     return {

@@ -25,7 +25,7 @@ def declare(settings: Any, *rules: dict[str, Any], **ids: Any) -> None:
 
 
 def migrated() -> None:
-    """What `migrate` sends at its end."""
+    """Send the signal that `migrate` sends at its end."""
     config = apps.get_app_config("resty_ids")
     migrated = {"app_config": config, "interactive": False, "plan": []}
     post_migrate.send(sender=config, using="default", apps=apps, verbosity=0, **migrated)
@@ -60,7 +60,7 @@ def test_a_declared_rule_that_was_deleted_comes_back(settings: Any) -> None:
     assert IdCounter.objects.count() == 1
 
 
-def test_what_people_change_is_left_to_them_until_the_next_start(settings: Any) -> None:
+def test_manual_changes_stay_until_the_next_start(settings: Any) -> None:
     """Processes of two releases run next to each other during a roll-out: they must not fight."""
     declare(settings, RULE, REFRESH=0.05)
     next_id("ticket")

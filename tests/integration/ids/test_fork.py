@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.mark.parametrize("count", [5, 180])
-def test_children_of_a_fork_get_numbers_of_their_own(order: IdRule, worker: Callable[..., Any], count: int) -> None:
+def test_children_of_a_fork_get_their_own_numbers(order: IdRule, worker: Callable[..., Any], count: int) -> None:
     """As under gunicorn with --preload: the parent has used the service, and goes on using it."""
     children = 3
     process = worker("fork", str(children), str(count))

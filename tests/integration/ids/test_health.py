@@ -1,4 +1,4 @@
-"""What `resty_check` says of rules and counters."""
+"""Findings of `resty_check` about rules and counters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from resty_django import health
 from resty_django.ids import next_id, stop
-from resty_django.ids.engine.cycle import DAY
+from resty_django.ids.engine.cycle import DAY_SECONDS
 from resty_django.ids.health import probe
 from resty_django.ids.models import IdCounter, IdRule
 
@@ -35,7 +35,7 @@ def test_the_probe_is_registered() -> None:
     assert "ids" in health.names()
 
 
-def test_all_is_well(order: IdRule) -> None:
+def test_healthy_rules_yield_one_ok_finding(order: IdRule) -> None:
     take(5)
     assert findings() == [("ok", "ids", "1 rules compile; no counter is near exhaustion.")]
 
@@ -55,7 +55,7 @@ def test_every_broken_rule_is_named(order: IdRule, make_rule: MakeRule) -> None:
     }
 
 
-def test_a_rule_that_is_off_is_not_looked_at(order: IdRule) -> None:
+def test_a_disabled_rule_is_skipped(order: IdRule) -> None:
     take(1)
     IdRule.objects.update(source="{x}", enabled=False)
     assert findings()[0][0] == "ok"
@@ -73,10 +73,10 @@ def test_a_counter_near_its_end_is_named(make_rule: MakeRule, count: int, level:
 
 
 def test_a_cycle_that_has_passed_is_not_near_its_end(make_rule: MakeRule) -> None:
-    make_rule(source="{now:%y%m%d}{counter:03d}", max_counter=99, reset_seconds=DAY, segment_size=1)
+    make_rule(source="{now:%y%m%d}{counter:03d}", max_counter=99, reset_seconds=DAY_SECONDS, segment_size=1)
     take(100)
     assert findings()[0][0] == "error"
-    IdCounter.objects.update(cycle_start=0, cycle_end=DAY, shown=5)
+    IdCounter.objects.update(cycle_start=0, cycle_end=DAY_SECONDS, shown=5)
     assert findings()[0][0] == "ok"
 
 

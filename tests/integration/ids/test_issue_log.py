@@ -1,4 +1,4 @@
-"""The issue log: every ID given out, whoever asked, and what becomes of it when its file does not behave."""
+"""The issue log: it contains every issued ID, and survives failures of its file."""
 
 from __future__ import annotations
 
@@ -150,5 +150,5 @@ def test_a_log_closed_under_load_has_all_that_was_written_before(tmp_path: Path)
         assert [line[2] for line in logged if line[1] == str(n)] == [f"{n}-{k}" for k in range(2000)]
 
 
-def test_no_path_is_no_log() -> None:
+def test_without_a_path_there_is_no_log() -> None:
     assert open_log(None) is None

@@ -42,7 +42,7 @@ def test_ids_of_all_kinds_are_counted(order: IdRule, make_rule: Callable[..., Id
     assert sum(counts["order"].minutes) == 25
 
 
-def test_a_service_that_runs_hands_in_by_itself(order: IdRule) -> None:
+def test_a_running_service_reports_automatically(order: IdRule) -> None:
     next_id("order")
     deadline = time.monotonic() + 60
     while issued(["order"])["order"].total < 1:
@@ -50,7 +50,7 @@ def test_a_service_that_runs_hands_in_by_itself(order: IdRule) -> None:
         time.sleep(0.02)
 
 
-def test_minutes_that_are_over_leave_and_the_sum_stays() -> None:
+def test_ended_minutes_are_dropped_and_the_total_stays() -> None:
     now = 1_800_000_000.0
     add_issued("order", 3, now - 7200)
     add_issued("order", 4, now - 300)
@@ -63,20 +63,20 @@ def test_minutes_that_are_over_leave_and_the_sum_stays() -> None:
     assert counts.per_minute == 4 / 5
 
 
-def test_many_that_hand_in_at_once_lose_nothing() -> None:
+def test_concurrent_reports_lose_nothing() -> None:
     handings = [StatsReporter(lambda n=n: {"order": n}) for n in range(1, 9)]  # type: ignore[misc]
     together(*[handing.flush for handing in handings for _ in range(3)])
     assert issued(["order"])["order"].total == sum(range(1, 9))
 
 
-def test_what_is_not_ours_counts_as_nothing() -> None:
+def test_foreign_entries_count_as_nothing() -> None:
     shdicts["default"].set(series().key("order"), "something else")
     assert issued(["order"])["order"].total == 0
     add_issued("order", 2, time.time())
     assert issued(["order"])["order"].total == 2
 
 
-def test_a_dictionary_that_fails_is_in_nobodys_way(order: IdRule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_dictionary_does_not_affect_ids(order: IdRule, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: Any) -> None:
         raise SharedDictError("down")
 
@@ -88,7 +88,7 @@ def test_a_dictionary_that_fails_is_in_nobodys_way(order: IdRule, monkeypatch: p
     assert issued(["order"])["order"].total == 1
 
 
-def test_head_room_is_that_of_the_counter_nearest_to_its_end(
+def test_head_room_belongs_to_the_counter_nearest_to_its_end(
     make_rule: Callable[..., IdRule], django_assert_num_queries: Any
 ) -> None:
     rule = make_rule(source="{counter:03d}", max_counter=99, segment_size=10)

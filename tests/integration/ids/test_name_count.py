@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from resty_django.ids import store
 from resty_django.ids.errors import TooManyNames
 from resty_django.ids.models import IdCounter, IdRule
-from resty_django.ids.store import Store
+from resty_django.ids.store import CounterStore
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
@@ -23,7 +23,7 @@ def _every_name(settings: object) -> None:
 
 
 def reserve(rule: IdRule, *apps: str) -> None:
-    store = Store()
+    store = CounterStore()
     for app in apps:
         store.reserve(rule.pk, rule.spec(), app, shown=None, want=1)
 
@@ -32,7 +32,7 @@ def count(rule: IdRule) -> int:
     return IdRule.objects.values_list("name_count", flat=True).get(pk=rule.pk)
 
 
-def test_a_new_name_costs_the_same_however_many_there_are(make_rule: Callable[..., IdRule]) -> None:
+def test_a_new_name_counts_no_rows(make_rule: Callable[..., IdRule]) -> None:
     rule = make_rule(max_names=500)
     queries = []
     for number in range(3):
@@ -77,9 +77,9 @@ def test_at_the_bound_nothing_is_counted_for_each_request(
         return 2
 
     monkeypatch.setattr(store, "count_names", noted)
-    monkeypatch.setattr(store, "RECOUNT_SHARE", 1e12)
+    monkeypatch.setattr(store, "MIN_RECOUNT_RATIO", 1e12)
     for number in range(20):
-        with pytest.raises(TooManyNames, match="Raise its max_names"):
+        with pytest.raises(TooManyNames, match="max_names"):
             reserve(rule, f"more{number}")
     assert len(counts) <= 1
 

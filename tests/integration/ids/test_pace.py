@@ -15,12 +15,12 @@ from django.test.utils import override_settings
 from django.utils import timezone
 
 from resty_django.ids import next_id
-from resty_django.ids.engine.cycle import DAY
+from resty_django.ids.engine.cycle import DAY_SECONDS
 from resty_django.ids.health import probe
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.overview import runs_out
 from resty_django.ids.service.id_service import IdService
-from resty_django.ids.store import Store
+from resty_django.ids.store import CounterStore
 from tests.integration.ids.admin_tools import COUNTERS
 from tests.servers import eventually
 
@@ -91,10 +91,10 @@ def test_a_fast_counter_of_several_processes_is_forecast(make_rule: MakeRule, se
 
 def test_a_batch_at_the_begin_of_each_cycle_is_not_its_pace(make_rule: MakeRule) -> None:
     """The window goes on in the next cycle; its age is bounded, so that it follows changes."""
-    rule = make_rule(source="{now:%y%m%d}{counter:06d}", max_counter=9_999, reset_seconds=DAY, timezone="UTC")
-    midnight = NOW // DAY * DAY
+    rule = make_rule(source="{now:%y%m%d}{counter:06d}", max_counter=9_999, reset_seconds=DAY_SECONDS, timezone="UTC")
+    midnight = NOW // DAY_SECONDS * DAY_SECONDS
     for day in range(6):
-        store = Store(lambda: midnight + day * DAY)  # noqa: B023
+        store = CounterStore(lambda: midnight + day * DAY_SECONDS)  # noqa: B023
         store.reserve(rule.pk, rule.spec(), "", shown=None, want=3000)
         hours_pass(1)
         store.reserve(rule.pk, rule.spec(), "", shown=None, want=10, issued=3000)
@@ -104,7 +104,7 @@ def test_a_batch_at_the_begin_of_each_cycle_is_not_its_pace(make_rule: MakeRule)
         if day:  # on the first day, a batch is all that is known
             assert (10_000 - row.bound) / row.window_issued * (now - since) > 23 * 3600, day
         hours_pass(23)
-    assert DAY <= now - since <= 3 * DAY
+    assert DAY_SECONDS <= now - since <= 3 * DAY_SECONDS
     assert row.window_issued <= 3 * 3000
 
 

@@ -1,4 +1,4 @@
-"""Edits of rules reach every running process by themselves, and a broken rule harms itself alone."""
+"""Edits of rules reach every running process automatically, and a broken rule affects no other rule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def answer(rule: str = "order") -> str:
 
 
 def edited_elsewhere(rule: IdRule, **changes: Any) -> None:
-    """As another process edits a rule: no signal of this one tells of it."""
+    """Edit a rule like another process, without a signal in this one."""
     IdRule.objects.filter(pk=rule.pk).update(version=F("version") + 1, **changes)
 
 
@@ -108,7 +108,7 @@ def test_a_smaller_maximum_holds_for_what_was_reserved_before(order: IdRule, eve
     ],
     ids=str,
 )
-def test_a_rule_broken_in_the_database_answers_so_and_the_others_go_on(
+def test_a_rule_broken_in_the_database_is_reported_and_the_others_work(
     make_rule: MakeRule, eventually: Eventually, broken: dict[str, Any]
 ) -> None:
     allowed = [f"{__name__}.{name}" for name in ("Failing", "Unmakable", "Plain")]
@@ -170,7 +170,7 @@ def test_a_deleted_rule_is_unknown(order: IdRule, make_rule: MakeRule, eventuall
     assert answer("other") == "000000000"
 
 
-def test_a_rule_that_is_off_is_unknown_until_it_is_on_again(order: IdRule, eventually: Eventually) -> None:
+def test_a_disabled_rule_is_unknown_until_it_is_enabled(order: IdRule, eventually: Eventually) -> None:
     assert answer() == "000000000"
     edited_elsewhere(order, enabled=False)
     assert eventually(lambda: answer() == "unknown_rule", WITHIN)
@@ -179,7 +179,7 @@ def test_a_rule_that_is_off_is_unknown_until_it_is_on_again(order: IdRule, event
     assert eventually(lambda: answer() == f"{bound:09d}", WITHIN)
 
 
-def test_a_renamed_rule_goes_on_under_its_new_name(order: IdRule, eventually: Eventually) -> None:
+def test_a_renamed_rule_continues_under_its_new_name(order: IdRule, eventually: Eventually) -> None:
     answer()
     edited_elsewhere(order, name="bestellung")
     assert eventually(lambda: answer() == "unknown_rule", WITHIN)
@@ -188,7 +188,7 @@ def test_a_renamed_rule_goes_on_under_its_new_name(order: IdRule, eventually: Ev
 
 
 def test_rules_that_exchange_their_names_keep_their_numbers(make_rule: MakeRule, eventually: Eventually) -> None:
-    """What the one did not use must not be given back to the counter of the other."""
+    """Unused numbers of one rule must not be returned to the counter of the other."""
     a = make_rule("a", "A{counter:09d}", segment_size=100)
     b = make_rule("b", "B{counter:09d}", segment_size=100)
     with override_settings(RESTY_DJANGO={"IDS": {"REFRESH": 0.05}}):

@@ -1,4 +1,4 @@
-"""What the reservation thread is asked for is bounded, merged and done in the order of its importance."""
+"""Requests to the reservation thread are limited, merged and served by priority."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_lookups_that_nobody_waits_for_any_more_cost_nothing(order: IdRule, sett
     ids.load()
 
 
-def test_a_stop_refuses_what_waits(order: IdRule) -> None:
+def test_a_stop_refuses_waiting_requests(order: IdRule) -> None:
     with held() as ids:
         futures: list[Any] = [ids.reservations.requests.lookup(order.pk, f"app{n}") for n in range(100)]
         futures += [ids.reservations.requests.refresh(), ids.counter("order", "new").refill(5)]

@@ -18,7 +18,7 @@ from resty_django.ids import next_id, stop
 from resty_django.ids.errors import IdError
 from resty_django.ids.models import IdRule
 from resty_django.ids.service import service
-from resty_django.ids.service.reservations import MARGIN
+from resty_django.ids.service.reservations import WATCHDOG_SECONDS
 from tests.integration.ids.conftest import served
 from tests.servers import eventually
 from tests.tcpproxy import Proxy
@@ -49,7 +49,7 @@ def test_a_connection_whose_traffic_is_dropped_is_replaced(
     next_id("order", "before")
     proxy.silence()
     began = time.monotonic()
-    assert served_within(SLACK * (TIMEOUT + MARGIN), "new")
+    assert served_within(SLACK * (TIMEOUT + WATCHDOG_SECONDS), "new")
     assert time.monotonic() - began > TIMEOUT / 2, "the connection was not silent"
     assert service().stats()["reservation_failures"] >= 1
     assert service().stats()["last_error"]
@@ -62,12 +62,12 @@ def test_a_server_that_is_silent_to_new_connections_too_is_an_outage_with_an_end
     proxy.silence(new=True)
     accepted = proxy.accepted
     assert not served_within(TIMEOUT, "new")
-    until = time.monotonic() + SLACK * (TIMEOUT + MARGIN)
+    until = time.monotonic() + SLACK * (TIMEOUT + WATCHDOG_SECONDS)
     while proxy.accepted < accepted + 2 and time.monotonic() < until:
         time.sleep(0.05)
     assert proxy.accepted >= accepted + 2, "it does not try again"
     proxy.silence()
-    assert served_within(SLACK * (TIMEOUT + MARGIN), "new")
+    assert served_within(SLACK * (TIMEOUT + WATCHDOG_SECONDS), "new")
 
 
 @pytest.mark.services
@@ -115,7 +115,7 @@ def test_a_driver_that_hangs_is_left_behind(
 ) -> None:
     next_id("order", "before")
     hanging = stuck()
-    assert served_within(SLACK * 2 * (TIMEOUT + MARGIN), "new")
+    assert served_within(SLACK * 2 * (TIMEOUT + WATCHDOG_SECONDS), "new")
     assert service().reservations.failures >= 1
     assert any("starting a new" in record.message for record in caplog.records)
     failures = service().reservations.failures
@@ -126,7 +126,7 @@ def test_a_driver_that_hangs_is_left_behind(
 
 
 def test_a_query_that_runs_too_long_is_interrupted(order: IdRule, short: None, eventually: Callable[..., bool]) -> None:
-    """By the database or by the watchdog, whoever is first."""
+    """By the database or by the watchdog, whichever is first."""
     next_id("order", "before")
     endless = {
         "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
@@ -135,13 +135,13 @@ def test_a_query_that_runs_too_long_is_interrupted(order: IdRule, short: None, e
     }[connection.vendor]
 
     def run() -> None:
-        with connection.cursor() as cursor:  # that of the thread
+        with connection.cursor() as cursor:  # the thread's connection
             cursor.execute(endless)
 
     began = time.monotonic()
     done: Future[None] = service().reservations.submit(run)
     with contextlib.suppress(OperationalError, IdError):
-        done.result(SLACK * 2 * (TIMEOUT + MARGIN))
+        done.result(SLACK * 2 * (TIMEOUT + WATCHDOG_SECONDS))
     assert time.monotonic() - began < 30
     assert served_within(SLACK * TIMEOUT, "new")
 
@@ -149,7 +149,7 @@ def test_a_query_that_runs_too_long_is_interrupted(order: IdRule, short: None, e
 def test_work_without_the_database_is_not_timed(order: IdRule, short: None) -> None:
     """Rules that take long to compile are not an outage."""
     next_id("order", "before")
-    service().reservations.submit(lambda: time.sleep(2 * TIMEOUT + 2 * MARGIN)).result(30)
+    service().reservations.submit(lambda: time.sleep(2 * TIMEOUT + 2 * WATCHDOG_SECONDS)).result(30)
     assert service().reservations.failures == 0
     next_id("order", "new")
 

@@ -164,7 +164,7 @@ def test_replies_echo_the_request_and_only_the_server_sets_its_fields(
     assert reply["data"].startswith("O")
 
 
-def test_seq_comes_back_to_the_letter(peer: Peer) -> None:
+def test_seq_is_returned_unchanged(peer: Peer) -> None:
     for text in (b"1e400", b"12345678901234567890123", b"1.0", b'"\\u00e4"', '"ä"'.encode()):
         reply = peer.raw(b'{"action":"get","rule_name":"order","app_name":"shop","seq":' + text + b"}")
         assert b'"seq":' + text in reply
@@ -176,7 +176,7 @@ def test_a_failure_carries_no_data_of_the_client(peer: Peer) -> None:
     assert reply["message"] == "unknown_rule: There is no rule 'nothing'."
 
 
-def test_monitor_tells_the_last_number_and_makes_no_counter(peer: Peer) -> None:
+def test_monitor_returns_the_last_number_and_creates_no_counter(peer: Peer) -> None:
     missing = peer.ask(action="monitor", rule_name="order", app_name="shop")
     assert (missing["code"], missing["message"], "data" in missing) == (-1, "not exist", False)
     assert not IdCounter.objects.exists()
@@ -257,12 +257,12 @@ def test_an_object_with_a_bad_field_gets_an_error(peer: Peer, datagram: bytes) -
         b'{"a":' + b"[" * 15_000,
     ],
 )
-def test_what_is_no_object_is_dropped_and_counted(peer: Peer, datagram: bytes) -> None:
+def test_datagrams_without_an_object_are_dropped_and_counted(peer: Peer, datagram: bytes) -> None:
     assert peer.silent(datagram)
     assert peer.dropped("not_an_object") == 1
 
 
-def test_what_some_pythons_find_too_deep_is_dropped_or_answered(peer: Peer) -> None:
+def test_deep_nesting_is_dropped_or_answered(peer: Peer) -> None:
     seq = b"[" * 9000 + b"]" * 9000
     peer.sock.send(b'{"action":"get","rule_name":"order","app_name":"shop","seq":' + seq + b"}")
     assert eventually(lambda: peer.dropped("not_an_object") or select.select([peer.sock], [], [], 0)[0])
@@ -339,7 +339,7 @@ def test_a_source_is_held_to_its_rate(rule: IdRule, start: Callable[..., Peer], 
     assert peer.get()["code"] == 0
 
 
-def test_the_guard_knows_networks_and_forgets_old_sources() -> None:
+def test_access_control_checks_networks_and_forgets_old_sources() -> None:
     access = AccessControl(["10.0.0.0/8", "2001:db8::/32"], 0)
     assert access.refusal("10.1.2.3") is None
     assert access.refusal("::ffff:10.1.2.3") is None
@@ -421,7 +421,7 @@ def test_ipv6(rule: IdRule, start: Callable[..., Peer]) -> None:
     assert start("::1").get()["code"] == 0
 
 
-def test_an_exhausted_counter_has_a_code_of_its_own(start: Callable[..., Peer]) -> None:
+def test_an_exhausted_counter_has_its_own_code(start: Callable[..., Peer]) -> None:
     IdRule.objects.create(name="order", source="{counter:01d}", max_counter=3)
     peer = start()
     assert [peer.get()["data"] for _ in range(4)] == ["0", "1", "2", "3"]
@@ -546,6 +546,6 @@ def _close(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "80000"])
-def test_a_number_that_is_no_port_is_refused(port: str) -> None:
-    with pytest.raises(CommandError, match=rf"--port {port} is not a port\. Use a number from 1 to 65535"):
+def test_an_invalid_port_is_refused(port: str) -> None:
+    with pytest.raises(CommandError, match=f"--port {port}"):
         call_command("runidserver", f"--port={port}")

@@ -1,4 +1,4 @@
-"""Flaws of id_server that need a test of their own; docs/ids/guarantees.md lists all of them, with their tests."""
+"""Flaws of id_server that need a separate test; docs/ids/guarantees.md lists all of them, with their tests."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import pytest
 from django.test.utils import override_settings
 
 from resty_django.ids import next_id
-from resty_django.ids.engine.cycle import DAY
+from resty_django.ids.engine.cycle import DAY_SECONDS
 from resty_django.ids.models import IdCounter, IdRule
 from resty_django.ids.service import service
 from resty_django.ids.service.id_service import IdService
-from resty_django.ids.store import Store
+from resty_django.ids.store import CounterStore
 from tests.dictionaries import Clock
 from tests.integration.ids.conftest import away
 
 pytestmark = [pytest.mark.db, pytest.mark.django_db(transaction=True)]
 
 MakeRule = Callable[..., IdRule]
-DAILY = {"source": "O{now:%y%m%d}{counter:06d}", "max_counter": 999_999, "reset_seconds": DAY}
+DAILY = {"source": "O{now:%y%m%d}{counter:06d}", "max_counter": 999_999, "reset_seconds": DAY_SECONDS}
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., IdService]]:
-    """A service with a clock of its own; all are stopped after the test."""
+    """A service with its own clock; all are stopped after the test."""
     services: list[IdService] = []
 
     def new(clock: Callable[[], float] = time.time) -> IdService:
@@ -110,7 +110,7 @@ def test_a_late_writer_does_not_move_a_row_back(order: IdRule, monkeypatch: pyte
     from resty_django.ids import store as store_module
 
     original = store_module.find_counter
-    store, spec = Store(time.time), order.spec()
+    store, spec = CounterStore(time.time), order.spec()
     store.reserve(order.pk, spec, "", shown=None, want=10)
     rivals = iter(range(3))
 
@@ -118,7 +118,7 @@ def test_a_late_writer_does_not_move_a_row_back(order: IdRule, monkeypatch: pyte
         stored = original(*args)
         if next(rivals, None) is not None:
             monkeypatch.setattr(store_module, "find_counter", original)
-            Store(time.time).reserve(order.pk, spec, "", shown=None, want=100)
+            CounterStore(time.time).reserve(order.pk, spec, "", shown=None, want=100)
             monkeypatch.setattr(store_module, "find_counter", find)
         return stored
 

@@ -1,4 +1,4 @@
-"""What the tests of limits share."""
+"""Fixtures of the tests of limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .view_tools import bans_store, empty_limits, limits_store, site  # noqa: F4
 
 @pytest.fixture(autouse=True)
 def _no_policies_left() -> Iterator[None]:
-    """What a test has read of the database is forgotten with it, also by the thread that would look again."""
+    """Forget after each test what it has read from the database, also in the thread that checks for changes."""
     yield
     registry.forget_policies()
 

@@ -47,7 +47,7 @@ def policy_of(name: str = "pay") -> Policy:
 
 @contextmanager
 def breakable(table: str) -> Iterator[Callable[[bool], None]]:
-    """Break a table of the limits (True), or mend it; it is mended at the end."""
+    """Rename a table of the limits (True) or restore its name; at the end, it has its name again."""
     away = False
 
     def change(breaking: bool) -> None:
@@ -64,7 +64,7 @@ def breakable(table: str) -> Iterator[Callable[[bool], None]]:
 
 @pytest.fixture
 def limits_site(settings: Any, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """A site with dictionaries of its own, whose policies, figures and events begin and end with the test."""
+    """A site with separate dictionaries, whose policies, figures and events begin and end with the test."""
     site = {
         "SHARED_DICTS": {name: {"PATH": str(tmp_path / "dicts")} for name in ("default", "bans", "events", "limits")},
         "LIMITS": {"REFRESH": 60.0},
@@ -101,7 +101,7 @@ def key_page(client: Client, key: str) -> str:
 
 
 class Worker(processes.LineProcess):
-    """A process of its own; prints a JSON list for each thing that happens to it. `policy_worker` says which."""
+    """A separate process that prints a JSON list for each event; see `policy_worker`."""
 
     def __init__(self, what: str, site: dict[str, Any], caches: dict[str, Any] | None = None, **options: Any) -> None:
         env = {

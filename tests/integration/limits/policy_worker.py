@@ -1,4 +1,4 @@
-"""A process that uses policies and prints a JSON list for each thing that happens. `main` tells what it can do."""
+"""A process that uses policies and prints a JSON list for each event. `main` lists its commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def until_end_of_input() -> threading.Event:
 
 
 def say_changes(who: str, name: str, look: Callable[[], object]) -> None:
-    """Say what `look` comes to find, now and after each change that concerns the policy, and when."""
+    """Print the result of `look` and the time, now and after each change of the result."""
     from resty_django import events
     from resty_django.limits.policies import registry
 
@@ -43,7 +43,7 @@ def say_changes(who: str, name: str, look: Callable[[], object]) -> None:
 
 
 def watch(name: str, who: str = "watch") -> None:
-    """Say each limit that the policy comes to have, as a request would find it."""
+    """Print each limit that the policy has, as a request would find it."""
     from resty_django.limits.policies import registry
 
     def look() -> object:
@@ -54,7 +54,7 @@ def watch(name: str, who: str = "watch") -> None:
 
 
 def override(name: str, key: str) -> None:
-    """Say each rate that an override gives the key in a policy, as a request would find it."""
+    """Print each rate of the override of a key in a policy, as a request would find it."""
     from resty_django.limits.overrides.current import current
 
     def look() -> object:

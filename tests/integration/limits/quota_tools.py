@@ -1,4 +1,4 @@
-"""What the tests of quotas share."""
+"""Fixtures of the tests of quotas."""
 
 from __future__ import annotations
 

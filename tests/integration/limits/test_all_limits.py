@@ -327,20 +327,21 @@ def test_a_foreign_description_is_read_as_far_as_it_can_be(foreign: Any) -> None
     assert all(isinstance(text, str) for part in description for text in part)
 
 
-def test_the_catalog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "MOST_LIMITS", 3)
+def test_the_catalog_is_bounded() -> None:
     limiter = FixedWindow(1, 3600, prefix="p")
-    for number in range(9):
-        catalog.add_limit(catalog.FUNCTION, f"f{number}", limiter, "here")
-    assert list(catalog.counted_limits()) == ["function:f0", "function:f1", "function:f2"]
+    for number in range(600):
+        catalog.add_limit(catalog.LimitKind.FUNCTION, f"f{number}", limiter, "here")
+    assert len(catalog.counted_limits()) == 500
     for number in range(50):
-        catalog.add_limit(catalog.FUNCTION, "f0", FixedWindow(number + 1, 3600, prefix=f"p{number}"), f"place{number}")
+        catalog.add_limit(
+            catalog.LimitKind.FUNCTION, "f0", FixedWindow(number + 1, 3600, prefix=f"p{number}"), f"place{number}"
+        )
     description = stats.description("function:f0")
-    assert len(description.rates) == len(description.locations) == catalog.MOST_PARTS
+    assert len(description.rates) == len(description.locations) == catalog.MAX_PARTS
     assert description.locations[-1] == "place49"
-    long_names = {catalog.series_name(catalog.FUNCTION, "x" * 300 + str(number)) for number in range(3)}
+    long_names = {catalog.series_name(catalog.LimitKind.FUNCTION, "x" * 300 + str(number)) for number in range(3)}
     assert len(long_names) == 3
-    assert {len(name) for name in long_names} == {catalog.LONGEST_SERIES}
+    assert {len(name) for name in long_names} == {catalog.MAX_SERIES_CHARS}
 
 
 # --- the list -----------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import quote
 
-from resty_django.admin.statistics import Key
+from resty_django.admin.statistics import KeyView
 from resty_django.limits import bans
 from resty_django.limits.bans import registry
-from resty_django.limits.bans.registry import NOT_STORED
+from resty_django.limits.bans.registry import NOT_STORED_KEY
 from resty_django.shdict import shdicts
 from tests.integration.limits.policy_tools import person
 from tests.staff import logged, text_of
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.db, pytest.mark.usefixtures("ba
 
 
 def page_of(ban: bans.Ban, name: str = "change") -> str:
-    return f"{BANS}{quote(Key.of(ban.name).token)}/{name}/"
+    return f"{BANS}{quote(KeyView.of(ban.name).token)}/{name}/"
 
 
 def test_the_list_shows_and_finds_bans() -> None:
@@ -55,13 +55,13 @@ def test_a_ban_is_lifted() -> None:
 
 def test_unknown_bans() -> None:
     client = person("view_keyban", "lift_keyban")
-    for token in ("no", Key.of("ban:0::unknown").token, Key.of("other").token, "%00"):
+    for token in ("no", KeyView.of("ban:0::unknown").token, KeyView.of("other").token, "%00"):
         assert client.get(f"{BANS}{token}/change/").status_code == 302
         assert client.post(f"{BANS}{token}/lift/").status_code == 302
 
 
 def test_bans_that_were_not_stored_are_reported() -> None:
-    shdicts["limits"].set(NOT_STORED, 2)
+    shdicts["limits"].set(NOT_STORED_KEY, 2)
     assert "2 bans were not stored" in text_of(person("view_keyban"), BANS)
 
 
@@ -73,7 +73,7 @@ def test_selected_bans_are_lifted_after_a_confirmation_with_their_number() -> No
     bans.add("198.51.100.1", for_="1h", limit="shop.search")
     client = person("view_keyban", "lift_keyban")
     assert text_of(client, BANS).count('name="pick"') == 3
-    picks = [Key.of(ban.name).token for ban in (first, second)]
+    picks = [KeyView.of(ban.name).token for ban in (first, second)]
     text = client.post(f"{BANS}lift/", {"verb": "lift", "pick": picks}).content.decode()
     assert "2 of 2 bans selected." in text
     assert "192.0.2.8" in text

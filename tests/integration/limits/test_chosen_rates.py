@@ -71,9 +71,9 @@ async def test_requests_to_which_the_limit_does_not_apply_are_not_asked_for_thei
 async def test_a_function_returns_the_rate(site: Site) -> None:
     view = site.view(limit_count(rate=rate_of))
     assert [await passed(site, view, plan) for plan in ("", "none")] == [3, 6]
-    with pytest.raises(ValueError, match="The rate that rate_of returned cannot be used: 'fast' is not a rate"):
+    with pytest.raises(ValueError, match=r"rate_of.*'fast'"):
         await site.get(view, headers={"X-Plan": "bad"})
-    with pytest.raises(TypeError, match="The rate that rate_of returned cannot be used: 7 is not a number of requests"):
+    with pytest.raises(TypeError, match=r"rate_of.* 7 "):
         await site.get(view, headers={"X-Plan": "number"})
 
 
@@ -145,7 +145,7 @@ async def test_an_unknown_tier_gets_the_rate_of_the_first(site: Site, caplog: py
         (lambda: limit_req(tier_of), "Write the limit in brackets"),
     ],
 )
-def test_bad_rates_are_told_when_the_module_is_imported(wrong: Any, error: str) -> None:
+def test_wrong_rates_raise_when_the_module_is_imported(wrong: Any, error: str) -> None:
     with pytest.raises((TypeError, ValueError), match=error):
         wrong()
 
@@ -184,7 +184,7 @@ def test_throttles_have_a_rate_that_a_function_of_the_request_returns(throttle: 
     before = len(throttle._enforcers)
     assert [codes(throttle, plan) for plan in ("free", "none")] == [3, 6]
     assert len(throttle._enforcers) == before + 1
-    with pytest.raises(ValueError, match=r"rate(_of)? returned cannot be used: 'fast' is not a rate"):
+    with pytest.raises(ValueError, match=r"rate.*'fast'"):
         codes(throttle, "bad")
 
 
@@ -206,5 +206,5 @@ def test_a_scope_has_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
     with override_settings(RESTY_DJANGO={"LIMITS": {"TIER": f"{__name__}.tier_of"}}):
         assert [codes(Scoped, plan) for plan in ("free", "pro")] == [1, 3]
     monkeypatch.setitem(api_settings.DEFAULT_THROTTLE_RATES, "offers", {"free": "fast"})
-    with pytest.raises(ImproperlyConfigured, match=r"throttle 'offers' is not valid\. 'fast' is not a rate"):
+    with pytest.raises(ImproperlyConfigured, match=r"'offers'.*'fast'"):
         codes(Scoped, "free")

@@ -29,7 +29,7 @@ from resty_django.limits import (
 )
 from resty_django.limits.algorithms import FRAME
 from resty_django.limits.limiters.units import parse_rate
-from resty_django.limits.limiters.validation import LEAST, LONGEST, MOST
+from resty_django.limits.limiters.validation import MAX_AMOUNT, MAX_SECONDS, MIN_NUMBER
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.redis import RedisDict
 from tests.dictionaries import MIB, Clock
@@ -139,7 +139,7 @@ class Player:
             return "cost too high"
         if isinstance(result, Decision) and result.token:
             self.slots[key].append(result.token)
-            result = result._replace(token="token")
+            result = result.replace(token="token")
         return result
 
 
@@ -198,7 +198,7 @@ class Watched(Pure):
         first, second = (int.from_bytes(self.states[key][at : at + 8], "little") for at in (FRAME, FRAME + 8))
         if isinstance(self.limiter, SlidingWindow):
             return first > self.limiter.now()
-        window = self.limiter.numbers.window if isinstance(self.limiter, FixedWindow) else 0
+        window = self.limiter.config.window if isinstance(self.limiter, FixedWindow) else 0
         return second > self.limiter.now() + window
 
     def passing(self, key: str) -> int:
@@ -226,8 +226,8 @@ class Watched(Pure):
             clock.milliseconds = before
 
     def decided(self, states: dict[str, bytes], key: str, cost: int) -> Decision:
-        algorithm, numbers = self.limiter.algorithm, self.limiter.numbers
-        state, _, decision = algorithm.incoming(states.get(key), self.limiter.now(), numbers, cost, True)
+        algorithm, config = self.limiter.algorithm, self.limiter.config
+        state, _, decision = algorithm.incoming(states.get(key), self.limiter.now(), config, cost, True)
         if state is not None:
             states[key] = state
         assert isinstance(decision, Decision)
@@ -518,34 +518,37 @@ async def test_a_request_that_can_never_pass_is_an_error(cls: type[Any], numbers
 @pytest.mark.parametrize(
     ("cls", "numbers", "options"),
     [
-        (LeakyBucket, (MOST, MOST), {}),
-        (LeakyBucket, (LEAST, MOST), {"idle": MOST}),
-        (FixedWindow, (MOST, LONGEST), {}),
-        (SlidingWindow, (MOST, LONGEST), {}),
-        (Concurrency, (MOST, MOST, MOST), {"lease": None}),
-        (TokenBucket, (MOST,), {"max_wait": LONGEST}),
-        (TokenBucket, (MOST, MOST), {"idle": LONGEST}),
-        (TokenBucket.from_interval, (1, MOST, MOST, 0), {}),
-        (TokenBucket.from_interval, (MOST, MOST, LEAST), {"idle": LONGEST}),
+        (LeakyBucket, (MAX_AMOUNT, MAX_AMOUNT), {}),
+        (LeakyBucket, (MIN_NUMBER, MAX_AMOUNT), {"idle": MAX_AMOUNT}),
+        (FixedWindow, (MAX_AMOUNT, MAX_SECONDS), {}),
+        (SlidingWindow, (MAX_AMOUNT, MAX_SECONDS), {}),
+        (Concurrency, (MAX_AMOUNT, MAX_AMOUNT, MAX_AMOUNT), {"lease": None}),
+        (TokenBucket, (MAX_AMOUNT,), {"max_wait": MAX_SECONDS}),
+        (TokenBucket, (MAX_AMOUNT, MAX_AMOUNT), {"idle": MAX_SECONDS}),
+        (TokenBucket.from_interval, (1, MAX_AMOUNT, MAX_AMOUNT, 0), {}),
+        (TokenBucket.from_interval, (MAX_AMOUNT, MAX_AMOUNT, MIN_NUMBER), {"idle": MAX_SECONDS}),
     ],
 )
 async def test_the_largest_and_smallest_numbers_work(cls: type[Any], numbers: Any, options: Any, stores: Bench) -> None:
     limiter = stores.make(cls, *numbers, **options)
-    for cost in (MOST, 1):
+    for cost in (MAX_AMOUNT, 1):
         for _ in range(3):
             await limiter.hit("k", cost)
             stores.clock.advance(0.001)
     assert math.isfinite((await limiter.peek("k")).retry_after)
-    await limiter.uncommit("k", MOST)
-    stores.clock.advance(LONGEST)
+    await limiter.uncommit("k", MAX_AMOUNT)
+    stores.clock.advance(MAX_SECONDS)
     assert (await limiter.hit("k")).allowed or cls is Concurrency
 
 
-@pytest.mark.parametrize("cost", [MOST + 1, 2**63, 10**400], ids=["most", "int64", "float"])
+@pytest.mark.parametrize("cost", [MAX_AMOUNT + 1, 2**63, 10**400], ids=["most", "int64", "float"])
 @pytest.mark.parametrize("cls", [LeakyBucket, FixedWindow, SlidingWindow, Concurrency, TokenBucket])
 async def test_a_cost_beyond_all_limits_is_an_error(cls: type[Any], cost: int, stores: Bench) -> None:
     limiter = stores.make(
-        cls, *{LeakyBucket: (1, MOST), Concurrency: (MOST, MOST), TokenBucket: (1, 1)}.get(cls, (MOST, 1))
+        cls,
+        *{LeakyBucket: (1, MAX_AMOUNT), Concurrency: (MAX_AMOUNT, MAX_AMOUNT), TokenBucket: (1, 1)}.get(
+            cls, (MAX_AMOUNT, 1)
+        ),
     )
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
         with pytest.raises(CostTooHigh):
@@ -555,7 +558,7 @@ async def test_a_cost_beyond_all_limits_is_an_error(cls: type[Any], cost: int, s
 
 
 def test_a_request_takes_only_so_many_leases() -> None:
-    slots = Concurrency(MOST, store=LocalStore())
+    slots = Concurrency(MAX_AMOUNT, store=LocalStore())
     assert slots.hit("k", 2**16)
     with pytest.raises(CostTooHigh, match=r"Set lease=None"):
         slots.hit("k", 2**16 + 1)

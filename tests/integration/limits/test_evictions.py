@@ -14,7 +14,7 @@ from resty_django.limits import Decision, FixedWindow, LeakyBucket
 from resty_django.limits.decorators import limit_count
 from resty_django.limits.facts import count_evictions
 from resty_django.limits.overview import panel
-from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, stats
+from resty_django.limits.statistics.reporter import MAX_SERIES, OTHER_LIMITS, stats
 from resty_django.metrics.exposition import RestyCollector
 from resty_django.shdict import shdicts
 
@@ -99,9 +99,9 @@ async def test_a_view_goes_on_deciding_during_a_flood(site: Site) -> None:
 @pytest.mark.usefixtures("limits_site")
 def test_names_beyond_the_maximum_are_counted_together() -> None:
     """Labels of metrics and lists of the admin cannot grow without a bound either."""
-    for number in range(MOST_NAMES + 20):
+    for number in range(MAX_SERIES + 20):
         stats.record(f"limit {number}", "k", Decision(True))
     stats.flush()
     totals = stats.totals()
-    assert len(totals) == MOST_NAMES + 1
-    assert totals[OTHERS].passed == 20
+    assert len(totals) == MAX_SERIES + 1
+    assert totals[OTHER_LIMITS].passed == 20

@@ -356,7 +356,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="can't decode"):
         run("limits_policies", "load", file)
     file.write_text(json.dumps([policy(), policy(name="other", window="soon")]))
-    with pytest.raises(CommandError, match=r"Row 2 \(other\): window: .*\nNothing was changed\."):
+    with pytest.raises(CommandError, match=r"Row 2 \(other\): window: "):
         run("limits_policies", "load", file)
     assert names() == {}
     file.write_text(json.dumps([policy()]))

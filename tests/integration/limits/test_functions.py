@@ -92,7 +92,7 @@ def test_functions_with_a_name_share_a_limit() -> None:
         assert first() == 1
 
 
-def test_a_store_of_its_own() -> None:
+def test_a_function_may_have_a_separate_store() -> None:
     one = limited("1/h", store=LocalStore())(lambda: 1)
     assert one() == 1
     with pytest.raises(Limited):
@@ -189,7 +189,7 @@ async def test_while_the_dictionary_of_bans_is_down(redeem: Any) -> None:
 
 @pytest.fixture
 def refusals() -> Iterator[list[tuple[Any, ...]]]:
-    """Return what receivers of `call_refused` are told: a sync one, and an async one that pauses."""
+    """Return what receivers of `call_refused` receive: a sync one, and an async one that pauses."""
     told: list[tuple[Any, ...]] = []
 
     def receive(sender: Any, decision: Any, kind: str, name: str, key: str, **named: Any) -> None:

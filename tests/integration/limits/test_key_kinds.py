@@ -77,7 +77,7 @@ def test_a_text_is_not_taken_for_a_user_or_an_address(key: str) -> None:
 
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("key", ["192.0.2.0/25", "192.0.2.7/32", "192.0.2.7|x", "user:7", "-", "x" * 300])
-def test_what_is_no_address_is_replaced_by_a_hash(key: str) -> None:
+def test_texts_that_are_not_addresses_are_replaced_by_a_hash(key: str) -> None:
     override("none", "192.0.2.0/24", "network")
     assert re.fullmatch("~[0-9a-f]{32}", stored_key(key, "address"))
     assert passes(key, "address") == 1

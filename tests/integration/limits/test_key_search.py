@@ -85,7 +85,7 @@ def test_a_reset_needs_a_loaded_limit_and_a_key(admin_client: Client) -> None:
 
 
 def test_the_number_of_asked_limits_is_bounded(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_search, "MOST_LIMITERS", 2)
+    monkeypatch.setattr(key_search, "MAX_LIMITERS", 2)
     for name in "abc":
         use("k", 1, name)
     html = key_page(admin_client, "k")

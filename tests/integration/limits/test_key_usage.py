@@ -98,7 +98,7 @@ def test_the_number_of_queries_and_of_rows_is_bounded(admin_client: Client, monk
     with CaptureQueriesContext(connection) as queries:
         assert len(rows(key_page(admin_client, "7"), "resty-key-quotas")) == 8
     assert sum(QuotaUsage._meta.db_table in query["sql"] for query in queries) == 1
-    monkeypatch.setattr(key_usage, "SHOWN", 3)
+    monkeypatch.setattr(key_usage, "MAX_KEY_ROWS", 3)
     html = key_page(admin_client, "7")
     assert len(rows(html, "resty-key-quotas")) == 3
     assert "There are more." in html

@@ -81,7 +81,7 @@ async def test_after_a_refusal_by_a_limit_inside(site: Site, conn: Concurrency) 
     assert busy(conn) == 0
 
 
-async def test_after_a_refusal_by_a_limit_beside(site: Site, conn: Concurrency) -> None:
+async def test_after_a_refusal_by_a_limit_that_decides_together_with_it(site: Site, conn: Concurrency) -> None:
     """Decided together, and the slot is asked for last, wherever it stands."""
     from resty_django.limits import FixedWindow
 
@@ -101,13 +101,13 @@ async def test_a_refused_request_takes_no_slot(site: Site, conn: Concurrency) ->
     assert await site.statuses(view, 1) == [200]
 
 
-async def test_a_dry_run_gives_back_as_well(site: Site, conn: Concurrency) -> None:
+async def test_a_dry_run_releases_its_slot(site: Site, conn: Concurrency) -> None:
     view = site.view(limit(conn, dry_run=True))
     assert await site.statuses(view, 5) == [200] * 5
     assert busy(conn) == 0
 
 
-async def test_as_many_as_there_are_slots_at_a_time(conn: Concurrency) -> None:
+async def test_the_number_of_concurrent_requests_is_the_number_of_slots(conn: Concurrency) -> None:
     site = Site(True)
     go_on = asyncio.Event()
 
@@ -167,7 +167,9 @@ async def test_a_stream_that_breaks(conn: Concurrency) -> None:
     assert busy(conn) == 0
 
 
-async def test_a_response_that_nobody_closes_gives_back_when_it_is_gone(site: Site, conn: Concurrency) -> None:
+async def test_a_response_that_is_never_closed_releases_its_slot_when_it_is_collected(
+    site: Site, conn: Concurrency
+) -> None:
     response = await site.get(site.view(limit(conn), body=lambda request: StreamingHttpResponse([b"a"])))
     assert busy(conn) == 1
     del response
@@ -224,7 +226,7 @@ async def test_a_response_in_a_cache_holds_nothing(conn: Concurrency) -> None:
     assert busy(conn) == 0
 
 
-def test_a_slot_is_given_back_once(conn: Concurrency) -> None:
+def test_a_slot_is_released_once(conn: Concurrency) -> None:
     decision = conn.hit("k")
     conn.hit("k")
     slot = HeldSlot(conn, "k", decision.token)
@@ -284,7 +286,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_for_its_turn(limits_st
 # --- the latency ---
 
 
-async def test_the_latency_is_that_of_the_view_without_what_it_slept(empty_limits: None) -> None:
+async def test_the_latency_is_the_time_of_the_view_without_the_delay(empty_limits: None) -> None:
     site = Site(True)
     conn = Concurrency(1, 1, default_delay=0.5, prefix="leaving:", name="conn", lease=None)
     conn.hit("192.0.2.1")
@@ -450,7 +452,7 @@ def test_many_threads(limits_store: str, conn: Concurrency) -> None:
     assert busy(conn) == 0
 
 
-async def test_a_request_that_costs_more_gives_back_all_of_it(site: Site, empty_limits: None) -> None:
+async def test_a_request_with_a_cost_releases_all_its_slots(site: Site, empty_limits: None) -> None:
     for lease in (None, 60):
         limiter = Concurrency(5, lease=lease, prefix=f"leaving {lease}:", name="dear")
         view = site.view(limit(limiter, cost=3), body=lambda request: HttpResponse(b"done"))

@@ -29,7 +29,7 @@ REFUSED = Decision(False)
 
 
 def data(**fields: Any) -> dict[str, Any]:
-    """What the browser sends for a policy's form."""
+    """Return the fields that a browser sends for a policy's form."""
     empty = (
         "rate",
         "burst",
@@ -64,7 +64,7 @@ def page(row: LimitPolicy, name: str) -> str:
 # --- list ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_tells_the_limit_in_words_and_its_last_hour(admin_client: Client) -> None:
+def test_the_list_shows_the_limit_in_words_and_its_last_hour(admin_client: Client) -> None:
     make_policy(algorithm="leaky_bucket", limit=None, window="", rate="200/s", burst=100, path="/pay/*", methods="POST")
     make_policy("other")
     for number in range(30):
@@ -154,7 +154,7 @@ def test_a_route_a_rate_and_a_key_are_enough(admin_client: Client) -> None:
     first, *folded = form
     assert first.fields == ["route", "rate", "key", "name"]
     assert all(section.is_collapsible for section in folded)
-    # What a browser sends for the other fields.
+    # A browser also sends the initial values of the other fields.
     sent = {name: "" if value is None else value for name, value in form.form.initial.items()}
     sent |= {
         field.name: "" if field.initial is None else field.initial for field in form.form if field.name not in sent
@@ -206,7 +206,7 @@ def test_numbers_of_other_algorithms_are_dropped(admin_client: Client) -> None:
         ({"key": "<script>"}, "&#x27;&lt;script&gt;&#x27; is not a key"),
     ],
 )
-def test_mistakes_are_told_at_their_field(admin_client: Client, fields: dict[str, Any], message: str) -> None:
+def test_mistakes_are_reported_at_their_field(admin_client: Client, fields: dict[str, Any], message: str) -> None:
     reply = admin_client.post(f"{POLICIES}add/", data(**fields))
     html = reply.content.decode()
     assert reply.status_code == 200
@@ -236,7 +236,7 @@ def test_the_page_of_figures_shows_time_and_keys(admin_client: Client) -> None:
     assert 'data-resty-parts="#content-main"' in html  # updates itself
 
 
-def test_hostile_keys_are_shown_as_what_they_are(admin_client: Client) -> None:
+def test_hostile_keys_are_escaped(admin_client: Client) -> None:
     row = make_policy()
     limiters_of(row.spec())[0].hit(HOSTILE)
     reporter.stats.record("pay", HOSTILE, REFUSED)
@@ -345,5 +345,5 @@ def test_modes_take_the_permission_to_change() -> None:
 
 
 @pytest.mark.parametrize("name", ["figures", "try", "reset-key"])
-def test_a_policy_that_is_gone_leads_back(admin_client: Client, name: str) -> None:
+def test_the_page_of_a_deleted_policy_redirects_to_the_list(admin_client: Client, name: str) -> None:
     assert admin_client.get(f"{POLICIES}12345/{name}/").status_code == 302

@@ -1,4 +1,4 @@
-"""What `resty_check` says of limits."""
+"""The report of `resty_check` on limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def findings() -> list[tuple[str, str, str]]:
     return [(finding.level, finding.subject, finding.message) for _, finding in health.run(["limits"])]
 
 
-def test_all_is_well() -> None:
+def test_nothing_is_reported_for_a_healthy_site() -> None:
     make_policy()
     reporter.stats.record("pay", "k", Decision(True))
     reporter.stats.flush()
@@ -47,7 +47,7 @@ def test_a_wrong_rule_of_the_settings_is_an_error(settings: Any) -> None:
     assert message.startswith("A rule of the setting RULES cannot be used. ")
 
 
-def test_a_policy_that_cannot_be_used_is_named() -> None:
+def test_a_wrong_policy_is_reported() -> None:
     make_policy()
     LimitPolicy.objects.update(window="soon")
     [(level, subject, message)] = findings()
@@ -55,7 +55,7 @@ def test_a_policy_that_cannot_be_used_is_named() -> None:
     assert message.startswith("The policy is not valid. window: ")
 
 
-def test_an_override_that_cannot_be_used_is_named() -> None:
+def test_a_wrong_override_is_reported() -> None:
     LimitOverride.objects.create(kind="network", key="192.0.2.0/99", rate="none")
     [(level, subject, message)] = findings()
     assert (level, subject) == ("error", "overrides")
@@ -66,7 +66,7 @@ def test_an_override_that_cannot_be_used_is_named() -> None:
     assert message.startswith("The override “user 7 in pay” is not valid. rate: '1.5/s' is not a whole number")
 
 
-def test_decisions_without_the_store_are_told_after_it_is_back() -> None:
+def test_decisions_without_the_store_are_reported_after_it_answers_again() -> None:
     for _ in range(3):
         reporter.stats.record("pay", "k", Decision(True, failed=True))
     reporter.stats.flush()
@@ -101,7 +101,7 @@ def test_refusals_of_different_minutes_are_not_added(settings: Any, monkeypatch:
     assert [level for level, _subject, _message in findings()] == ["ok"]
 
 
-def test_a_store_that_does_not_answer_is_told(settings: Any) -> None:
+def test_a_store_that_does_not_answer_is_reported(settings: Any) -> None:
     settings.RESTY_DJANGO = {"SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
     [(level, subject, _)] = findings()
     assert (level, subject) == ("error", "store limits")

@@ -98,11 +98,11 @@ def test_limiters_that_are_created_in_the_block() -> None:
 
 def test_the_assertions_fail() -> None:
     with frozen_limits():
-        with pytest.raises(AssertionError, match="Call 4 was refused; 5 should pass"):
+        with pytest.raises(AssertionError, match="Call 4 was refused"):
             assert_limited(log_in, requests.get("/"), times=5)
         with pytest.raises(AssertionError, match="Call 1 of 2 was refused"):
             assert_not_limited(log_in, requests.get("/"), times=2)
-    with frozen_limits(), pytest.raises(AssertionError, match="Call 3 was not refused; only 2 should pass"):
+    with frozen_limits(), pytest.raises(AssertionError, match="Call 3 was not refused"):
         assert_limited(log_in, requests.get("/"), times=2)
 
 

@@ -175,7 +175,7 @@ def test_each_failure_may_have_another_spelling(clock: FrozenClock, alice: Any) 
 def test_success_with_a_similar_name_resets_nothing_of_another_user(
     clock: FrozenClock, victim: str, attacker: str
 ) -> None:
-    """Where a database tells them apart, somebody else may have the name."""
+    """In a database that treats the names as different, they may belong to two users."""
     users = get_user_model().objects
     if connection.vendor == "mysql":
         pytest.skip("the names are one")
@@ -210,12 +210,12 @@ def test_a_name_with_accents_is_reset_like_others(clock: FrozenClock) -> None:
         ("한글", "\u1112\u1161\u11ab\u1100\u1173\u11af"),
     ],
 )
-def test_names_that_databases_do_not_tell_apart(one: str, other: str) -> None:
+def test_names_that_databases_treat_as_equal(one: str, other: str) -> None:
     assert normalized(one) == normalized(other)
     assert normalized(normalized(one)) == normalized(one)
 
 
-def test_other_names_are_told_apart() -> None:
+def test_different_names_have_different_keys() -> None:
     names = [
         "alice",
         "alise",

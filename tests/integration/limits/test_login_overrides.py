@@ -78,7 +78,7 @@ async def test_a_blocked_address_does_not_log_in(log_in: Any, limit: str, kind: 
     assert not await log_in()
     assert not await log_in("a|b|c")  # a name does not hide the address
     assert await log_in(ip="198.51.100.1")
-    # What was refused is no failed log-in.
+    # A refused log-in does not count as failed.
     await fail(log_in, 9)
     assert await stored() == []
 

@@ -68,7 +68,7 @@ Site = Callable[..., None]
 
 @pytest.fixture
 def rules(settings: Any, empty_limits: None) -> Iterator[Site]:
-    """Give the site these rules; they are policies by their fields."""
+    """Set the rules of the site: policies as dicts of their fields."""
 
     def enter(*declared: dict[str, Any], **section: Any) -> None:
         settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "LIMITS": {"RULES": declared, **section}}
@@ -164,7 +164,7 @@ def test_shadow_and_off(rules: Site, asking: Asking) -> None:
     assert "RateLimit" not in responses[0]
 
 
-def test_slots_are_given_back(limits_store: str, rules: Site, asking: Asking) -> None:
+def test_slots_are_released(limits_store: str, rules: Site, asking: Asking) -> None:
     rules({"name": "slots", "algorithm": "concurrency", "limit": 1, "path": "/*", "lease": "1h"})
     policy = policy_of("slots")
     limiter = policy.limiter
@@ -215,7 +215,7 @@ def test_what_has_no_view_is_not_limited(rules: Site, asking: Asking) -> None:
 # --- wrong rules ---
 
 
-def test_wrong_rules_are_told_before_the_first_request(rules: Site) -> None:
+def test_wrong_rules_raise_before_the_first_request(rules: Site) -> None:
     rules(rule("bad", limit=0, path="/*"))
     with pytest.raises(ImproperlyConfigured, match=r"RULES.*policy 'bad': limit"):
         Client().get("/free/")

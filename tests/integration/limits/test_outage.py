@@ -108,7 +108,7 @@ async def test_closed(store: RedisDict, server: Server) -> None:
     count = FixedWindow(3, 3600, store=store, on_error="closed")
     server.kill()
     for decision in (count.hit("k"), await count.ahit("k")):
-        assert decision == Decision(False, limit=3, retry_after=circuit_breaker.PAUSE, failed=True)
+        assert decision == Decision(False, limit=3, retry_after=circuit_breaker.BYPASS_SECONDS, failed=True)
     server.start()
     rested(store)
     assert count.hit("k").allowed
@@ -193,7 +193,7 @@ async def test_a_store_that_is_down_is_left_alone(store: RedisDict, server: Serv
     decide, adecide = type(kept_store).decide, type(kept_store).adecide
     monkeypatch.setattr(type(kept_store), "decide", lambda *args: tries.append(1) or decide(*args))
     monkeypatch.setattr(type(kept_store), "adecide", lambda *args: tries.append(1) or adecide(*args))
-    monkeypatch.setattr(circuit_breaker_module, "PAUSE", 3600.0)
+    monkeypatch.setattr(circuit_breaker_module, "BYPASS_SECONDS", 3600.0)
     server.kill()
     for _ in range(20):
         count.hit("k")
@@ -252,7 +252,9 @@ def test_the_setting_decides_where_the_limiter_does_not(settings: Any) -> None:
         "SHARED_DICTS": {"gone": {"PATH": "/proc/nowhere"}},
         "LIMITS": {"STORE": "gone", "ON_ERROR": "closed"},
     }
-    assert FixedWindow(1, 1).hit("k") == Decision(False, limit=1, retry_after=circuit_breaker.PAUSE, failed=True)
+    assert FixedWindow(1, 1).hit("k") == Decision(
+        False, limit=1, retry_after=circuit_breaker.BYPASS_SECONDS, failed=True
+    )
     settings.RESTY_DJANGO = {"LIMITS": {"STORE": "default"}}
     limiter = FixedWindow(1, 1, prefix="test_outage:")
     assert limiter.hit("k") == Decision(True, 0.0, 0, 1, 0, 1.0)

@@ -65,7 +65,7 @@ def test_an_override_is_added_changed_deleted_and_logged() -> None:
     found = current.find("pay", "192.0.2.1", ("ip",))
     assert found is not None
     assert found.blocks
-    # A second editor, who has not seen this change, is told.
+    # A second editor, who has not seen this change, gets an error.
     reply = operator.post(f"{OVERRIDES}{row.pk}/change/", {**changed, "rate": "none"})
     assert "Another user has saved this object" in reply.content.decode()
     assert operator.post(f"{OVERRIDES}{row.pk}/delete/", {"post": "yes"}).status_code == 302
@@ -100,7 +100,7 @@ def test_each_input_of_a_time_has_a_label(admin_client: Client) -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_bad_input_is_told_at_its_field(admin_client: Client, fields: dict[str, str], message: str) -> None:
+def test_bad_input_is_reported_at_its_field(admin_client: Client, fields: dict[str, str], message: str) -> None:
     make_policy()
     html = admin_client.post(f"{OVERRIDES}add/", entered(**fields)).content.decode()
     assert message in errors(html)

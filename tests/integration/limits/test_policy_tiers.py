@@ -102,7 +102,7 @@ def test_each_tier_has_its_rate(statuses: Statuses, algorithm: str) -> None:
         assert passed(statuses(plan="pro")) == 0
     assert passed(statuses(plan="staff")) == 6
     assert passed(statuses(plan="unknown")) == 1
-    assert passed(statuses()) == 0  # requests without a tier share the state of those of unknown ones
+    assert passed(statuses()) == 0  # requests without a tier, and with an unknown tier, share a state
 
 
 def test_all_of_several_rates_have_to_pass_and_count_once(statuses: Statuses) -> None:
@@ -188,13 +188,6 @@ def test_plain_code_uses_the_limiters_of_a_tier() -> None:
     assert [bool(pro.hit("k")) for _ in range(5)] == [True] * 4 + [False]
     assert policy.limiter.hit("k")
     assert len({limiter.prefix for limiter in policy.limiters}) == len(policy.limiters) == 4
-
-
-def test_a_policy_without_tiers_and_exemptions_takes_the_short_way() -> None:
-    for number, fields in enumerate(({}, {"tiers": TIERS}, {"exempt_paths": "/a"})):
-        make_policy(f"p{number}", **fields)
-    plain = [enforcers.enforcer_for((policy,)).plain for policy in registry.all_policies().values()]
-    assert [limit is not None for limit in plain] == [True, False, False]
 
 
 # --- several rates ------------------------------------------------------------------------------------------------
@@ -388,7 +381,7 @@ def test_refusals_ban_a_key_in_all_tiers(statuses: Statuses) -> None:
     assert passed(statuses(plan="many", count=2)) == 2
 
 
-def test_shadow_mode_bans_nobody(statuses: Statuses) -> None:
+def test_policies_in_shadow_mode_do_not_ban(statuses: Statuses) -> None:
     make_policy("api", path="/api/*", mode="shadow", ban="15m")
     assert passed(statuses()) == 6
     assert bans.current_bans() == []
@@ -419,7 +412,7 @@ def test_code_declares_tiers_as_a_dict_and_exemptions_as_lists() -> None:
 
 
 def form(**fields: Any) -> dict[str, Any]:
-    """What the browser sends for a policy's form."""
+    """Return the fields that a browser sends for a policy's form."""
     numbers = {"algorithm": "fixed_window", "limit": "2", "window": "1h"}
     return {"name": "api", "key": "ip", "cost": "1", "mode": "enforce", "order": "0", **numbers, **fields}
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from resty_django.limits import LocalStore, Quota, forget_quotas
 from resty_django.limits.models import QuotaUsage
 from resty_django.limits.quotas import changes, rows
-from resty_django.limits.quotas.blocks import CHECK, RECHECK
+from resty_django.limits.quotas.blocks import CHECK_MS, REFUSAL_MS
 from resty_django.limits.quotas.quota import DATABASE
 from tests.dictionaries import Clock
 
@@ -108,7 +108,7 @@ def test_wrong_units(july: Clock, units: Any, error: type[Exception]) -> None:
 def test_granted_units_add_up_to_a_maximum(july: Clock) -> None:
     counted = monthly(3, clock=july)
     assert counted.grant("k", 10**15) == 10**15
-    with pytest.raises(ValueError, match="At most 1,000,000,000,000,000 units can be granted"):
+    with pytest.raises(ValueError, match="At most 1,000,000,000,000,000"):
         counted.grant("k", 1)
     assert counted.use("k")
     assert counted.grant("k", -(10**15)) == 0
@@ -129,7 +129,7 @@ def test_another_store_follows_a_reset_within_a_minute(july: Clock) -> None:
     here, there = monthly(1000, clock=july, store=LocalStore()), monthly(1000, clock=july, store=LocalStore())
     assert there.use("k")
     here.reset("k")
-    july.now += CHECK / 1000
+    july.now += CHECK_MS / 1000
     assert there.use("k")
     assert there.usage("k").used == 0
     assert passing(there) == 1000
@@ -140,7 +140,7 @@ def test_another_store_follows_subtracted_units_within_a_minute(july: Clock) -> 
     assert there.use("k")
     here.grant("k", -1000)
     assert there.use("k")
-    july.now += CHECK / 1000
+    july.now += CHECK_MS / 1000
     assert there.use("k")
     assert not there.use("k")
     assert QuotaUsage.objects.get().used == 10
@@ -151,7 +151,7 @@ def test_another_store_follows_a_grant_after_a_refusal_within_ten_seconds(july: 
     assert passing(there) == 1
     here.grant("k", 1)
     assert not there.use("k")
-    july.now += RECHECK / 1000
+    july.now += REFUSAL_MS / 1000
     assert passing(there) == 1
 
 
@@ -160,7 +160,7 @@ def test_a_block_in_use_reads_its_row_once_a_minute(july: Clock) -> None:
     counted.use("k")
     with CaptureQueriesContext(connection) as queries:
         assert all(counted.use("k") for _ in range(20))
-        july.now += CHECK / 1000
+        july.now += CHECK_MS / 1000
         assert all(counted.use("k") for _ in range(20))
     assert [query["sql"].split()[0] for query in queries] == ["SELECT"]
 
@@ -171,13 +171,13 @@ def test_a_block_in_use_passes_if_its_row_cannot_be_read(july: Clock, monkeypatc
 
     counted = monthly(10_000, clock=july, store=LocalStore())
     counted.use("k")
-    july.now += CHECK / 1000
+    july.now += CHECK_MS / 1000
     with monkeypatch.context() as patch:
         patch.setattr(rows, "read", broken)
         assert all(counted.use("k") for _ in range(5))
     assert DATABASE.down
     DATABASE.retry_at = 0.0
-    july.now += CHECK / 1000
+    july.now += CHECK_MS / 1000
     assert counted.use("k")
     assert not DATABASE.down
 

@@ -110,7 +110,7 @@ def test_users_addresses_networks_and_keys() -> None:
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_decorators_and_throttles_obey() -> None:
+def test_overrides_apply_to_decorators_and_throttles() -> None:
     exports = monthly(key="user")
 
     @quota(exports)

@@ -131,7 +131,7 @@ def test_exactly_the_limit_passes_in_four_processes(site: dict[str, Any]) -> Non
     assert not quota(LIMIT).use("k")
 
 
-def test_killed_processes_cost_at_most_a_block_each(site: dict[str, Any]) -> None:
+def test_a_killed_process_loses_at_most_one_block(site: dict[str, Any]) -> None:
     passed, kills = 0, 6
     for number in range(kills):
         worker = Worker("use", site)
@@ -144,7 +144,7 @@ def test_killed_processes_cost_at_most_a_block_each(site: dict[str, Any]) -> Non
     assert LIMIT - passed <= kills * BLOCK
 
 
-def test_a_process_that_is_killed_with_a_block_in_its_hands_costs_that_block(site: dict[str, Any]) -> None:
+def test_a_process_that_is_killed_while_it_reserves_loses_one_block(site: dict[str, Any]) -> None:
     worker = Worker("stop", site)
     assert worker.line() == ["reserved", BLOCK]
     worker.kill()
@@ -192,7 +192,7 @@ def test_a_grant_while_two_processes_reserve_blocks(site: dict[str, Any]) -> Non
     assert passed + finish(quota(LIMIT)) == LIMIT + 201
 
 
-def test_a_process_that_is_killed_with_a_block_in_its_hands_costs_nothing_after_a_reset(site: dict[str, Any]) -> None:
+def test_a_process_that_is_killed_while_it_reserves_loses_nothing_after_a_reset(site: dict[str, Any]) -> None:
     worker = Worker("stop", site)
     assert worker.line() == ["reserved", BLOCK]
     exports = quota(LIMIT)

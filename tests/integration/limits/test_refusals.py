@@ -17,8 +17,8 @@ from django.test import Client, RequestFactory
 from resty_django.limits import Decision, Limited, limit_count, limited
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import catalog
-from resty_django.limits.statistics.events import REFUSED, SHADOWED, Event
-from resty_django.limits.statistics.refusals import EACH, MOST
+from resty_django.limits.statistics.events import EventOutcome, RefusalEvent
+from resty_django.limits.statistics.refusals import MAX_REFUSALS, MAX_REFUSALS_OF_KEY
 from resty_django.limits.statistics.reporter import StatsReporter, stats
 from resty_django.limits.throttling import FixedWindowThrottle
 from resty_django.shdict import shdicts
@@ -88,8 +88,8 @@ def test_refusals_of_several_processes_are_read_in_order(store: str) -> None:
         event
         for turn in range(3)
         for event in (
-            Event(milliseconds + 60_000 * turn, "a", REFUSED),
-            Event(milliseconds + 60_000 * turn + 1000, "b", SHADOWED),
+            RefusalEvent(milliseconds + 60_000 * turn, "a", EventOutcome.REFUSED),
+            RefusalEvent(milliseconds + 60_000 * turn + 1000, "b", EventOutcome.SHADOWED),
         )
     ]
     assert first.refusals("p") == expected
@@ -110,15 +110,15 @@ def test_refusals_are_bounded_per_key_and_per_limit() -> None:
             assert reporter.flush()
     reporter.flush()
     events = reporter.refusals("p")
-    assert len(events) <= MOST
+    assert len(events) <= MAX_REFUSALS
     often = [event.time for event in events if event.key == "often"]
     assert often == [int((START + turn) * 1000) for turn in range(100 - len(often), 100)]
-    assert 20 <= len(often) <= EACH
+    assert 20 <= len(often) <= MAX_REFUSALS_OF_KEY
     assert events[-1][0] == int((START + 99) * 1000)
     for _ in range(5000):
         reporter.record("p", "often", REFUSE)
     reporter.flush()
-    assert len([event for event in reporter.refusals("p") if event[1] == "often"]) == EACH
+    assert len([event for event in reporter.refusals("p") if event[1] == "often"]) == MAX_REFUSALS_OF_KEY
     assert len({event.key for event in reporter.refusals("p")}) > 100, "a key does not push out the others"
 
 
@@ -128,10 +128,10 @@ def test_refusals_wait_while_the_store_is_down(settings: Any) -> None:
     working = settings.RESTY_DJANGO
     settings.RESTY_DJANGO = {**working, "SHARED_DICTS": {"limits": {"PATH": "/proc/nowhere"}}}
     for turn in range(3):
-        for number in range(MOST):
+        for number in range(MAX_REFUSALS):
             reporter.record("p", f"{turn}-{number}", REFUSE)
         assert not reporter.flush()
-    assert len(reporter.tallies["p"].recent) == MOST
+    assert len(reporter.tallies["p"].recent) == MAX_REFUSALS
     settings.RESTY_DJANGO = working
     assert reporter.flush()
     keys = [event.key for event in reporter.refusals("p")]
@@ -209,7 +209,7 @@ def test_the_refusal_of_a_request_is_found_by_its_txid(admin_client: Client) -> 
 
 def test_a_key_lists_at_most_a_hundred_refusals_and_says_so(admin_client: Client) -> None:
     for name in ("a", "b", "c"):
-        for _ in range(EACH):
+        for _ in range(MAX_REFUSALS_OF_KEY):
             stats.record(name, "k", REFUSE)
     assert len(rows(admin_client, "k")) == 100
     assert "100 of 150 stored refusals." in admin_client.get(KEY, {"key": "k"}).content.decode()

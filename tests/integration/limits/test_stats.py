@@ -14,7 +14,7 @@ import pytest
 from resty_django.limits import Decision
 from resty_django.limits.policies import registry
 from resty_django.limits.statistics import reporter
-from resty_django.limits.statistics.reporter import MOST_NAMES, OTHERS, StatsReporter, Totals
+from resty_django.limits.statistics.reporter import MAX_SERIES, OTHER_LIMITS, StatsReporter, Totals
 from resty_django.minute_series.top_keys import FrequentKey
 from resty_django.shdict import SharedDict, Unavailable
 from tests.dictionaries import Clock
@@ -90,23 +90,23 @@ def test_very_many_keys_take_a_fixed_room(figures: StatsReporter, dictionary: Sh
         figures.record("a", f"{number:x}" * 400, REFUSED)
         if number % 5 == 0:
             figures.record("a", "often", REFUSED)
-    assert len(figures.tallies["a"].top) <= 8 * reporter.SIZE
+    assert len(figures.tallies["a"].top) <= 8 * reporter.TOP_KEYS
     figures.flush()
     top = figures.top("a")
     assert top[0].key == "often"
-    assert len(top) == reporter.SIZE
-    assert max(len(entry.key) for entry in top) <= reporter.LONGEST_KEY
+    assert len(top) == reporter.TOP_KEYS
+    assert max(len(entry.key) for entry in top) <= reporter.MAX_KEY_CHARS
     assert figures.totals()["a"].refused == 6000
 
 
 def test_very_many_names_are_counted_together(figures: StatsReporter) -> None:
-    for number in range(MOST_NAMES + 20):
+    for number in range(MAX_SERIES + 20):
         figures.record(f"n{number}", "k", PASSED)
     figures.flush()
     totals = figures.totals()
-    assert len(totals) <= MOST_NAMES + 1
-    assert sum(counts.passed for counts in totals.values()) == MOST_NAMES + 20
-    assert totals[OTHERS].passed == 20
+    assert len(totals) <= MAX_SERIES + 1
+    assert sum(counts.passed for counts in totals.values()) == MAX_SERIES + 20
+    assert totals[OTHER_LIMITS].passed == 20
 
 
 def test_a_store_that_is_down_loses_nothing(

@@ -218,7 +218,7 @@ def content(value: Any) -> Any:
 
 
 def test_the_frame_is_that_of_a_record() -> None:
-    assert records.SIZE == FRAME
+    assert records.HEAD_BYTES == FRAME
 
 
 def test_what_is_changed_together_in_lmdb(tmp_path: Any, clock: Any) -> None:

@@ -90,7 +90,7 @@ class Site:
         return view
 
     async def get(self, view: Any, path: str = "/", ip: str = "192.0.2.1", **options: Any) -> Any:
-        """The response of a view to a GET, or another `method`; `kwargs` are those of its URL, `user` who asks."""
+        """Return the response of a view to a GET or another `method`. `kwargs`: of its URL. `user`: of the request."""
         kwargs, user = options.pop("kwargs", {}), options.pop("user", None)
         request = self.factory.generic(options.pop("method", "GET"), path, **options)
         request.META["REMOTE_ADDR"] = ip
@@ -139,7 +139,7 @@ def change(settings: Any, **section: Any) -> None:
 
 @contextmanager
 def heard(signal: Signal) -> Iterator[list[dict[str, Any]]]:
-    """What the signal sends during the block."""
+    """Collect the arguments that the signal sends during the block."""
     sent: list[dict[str, Any]] = []
 
     def receive(**named: Any) -> None:

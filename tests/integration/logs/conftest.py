@@ -35,7 +35,7 @@ def tcp(tmp_path: Path) -> Iterator[LogServer]:
 
 @pytest.fixture
 def ship() -> Iterator[Ship]:
-    """Makes a logger of its own with a handler; the handler is closed in the end."""
+    """Create a separate logger with a handler; the handler is closed in the end."""
     created: list[SocketHandler] = []
 
     def make(server: LogServer, **options: Any) -> tuple[logging.Logger, SocketHandler]:

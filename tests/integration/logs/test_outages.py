@@ -56,7 +56,7 @@ class Load:
 
 
 def check(lines: list[str], count: int) -> int:
-    """Every message is there, whole, and first seen in order. Gives how many came once more."""
+    """Check that every message arrived whole and in order. Return how many arrived twice."""
     numbers = [int(line.split()[1]) for line in lines]
     assert all(
         line == f"message {number:06d} {'x' * (number % 50)}" for line, number in zip(lines, numbers, strict=True)
@@ -104,8 +104,8 @@ def test_a_server_that_is_killed_in_the_middle_of_a_send_loses_nothing(stream: L
     assert all(len(line) > 100_000 for line in numbers if not line.startswith("0 "))
 
 
-def test_what_was_sent_just_before_a_kill_is_sent_again(stream: LogServer, ship: Ship) -> None:
-    """It lay unread in the memory of the system, and no error told of that."""
+def test_messages_sent_just_before_a_kill_are_resent(stream: LogServer, ship: Ship) -> None:
+    """It was unread in the memory of the system, which caused no error."""
     logger, handler = ship(stream, resend=LONG)
     logger.info("one")
     handler.flush()
@@ -125,7 +125,7 @@ def test_what_was_sent_just_before_a_kill_is_sent_again(stream: LogServer, ship:
     assert handler.stats().resent == 2
 
 
-def test_the_same_without_sending_again_is_the_loss_that_nobody_sees(tcp: LogServer, ship: Ship) -> None:
+def test_without_resending_these_messages_are_lost_silently(tcp: LogServer, ship: Ship) -> None:
     logger, handler = ship(tcp, resend=0)
     logger.info("one")
     handler.flush()
@@ -157,7 +157,7 @@ def test_a_connection_that_the_server_has_closed_is_noticed_before_more_is_sent(
     assert handler.stats().failures == 0
 
 
-def test_drops_begin_at_the_limit_and_are_counted_and_told(
+def test_drops_begin_at_the_limit_and_are_counted_and_logged(
     tcp: LogServer, ship: Ship, caplog: pytest.LogCaptureFixture
 ) -> None:
     logger, handler = ship(tcp, flush_limit=1000, drop_limit=10_000, retry_interval=1, timeout=LONG)
@@ -184,9 +184,7 @@ def test_drops_begin_at_the_limit_and_are_counted_and_told(
     assert {record.threadName for record in caplog.records} == {"resty-logs"}
 
 
-def test_the_outage_is_told_in_the_shipped_messages_too(
-    tcp: LogServer, ship: Ship, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_shipped_messages_report_the_outage(tcp: LogServer, ship: Ship, caplog: pytest.LogCaptureFixture) -> None:
     handler = ship(tcp, retry_interval=1)[1]
     root = logging.getLogger()
     root.addHandler(handler)
@@ -277,7 +275,7 @@ def test_a_server_that_does_not_read_is_given_up_and_tried_again(
     handler.close()
 
 
-def test_over_udp_nobody_waits_for_a_server_that_is_not_there(ship: Ship) -> None:
+def test_udp_never_waits_for_a_missing_server(ship: Ship) -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]

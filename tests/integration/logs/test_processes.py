@@ -1,4 +1,4 @@
-"""The end of a process, forks, and a site's settings. Each test starts processes of its own."""
+"""The end of a process, forks, and a site's settings. Each test starts separate processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger.addHandler(handler)
 """
 
 WITH_THREADS = "ignore:This process:DeprecationWarning"
-"""What Python 3.12 and newer say of a fork beside threads, which is what is tested here."""
+"""Python 3.12 and newer warn of a fork next to threads, which is tested here."""
 
 
 def run(script: str, server: LogServer, seconds: float = 60, **options: object) -> subprocess.CompletedProcess[str]:
@@ -43,24 +43,24 @@ def run(script: str, server: LogServer, seconds: float = 60, **options: object) 
 
 
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise SystemExit", "1 / 0"])
-def test_what_waits_is_shipped_at_the_end_of_the_process(tcp: LogServer, end: str) -> None:
+def test_waiting_messages_are_shipped_at_the_end_of_the_process(tcp: LogServer, end: str) -> None:
     run(f"logger.info('one')\nlogger.info('two')\n{end}", tcp)
     until(lambda: tcp.lines() == ["one", "two"])
 
 
-def test_what_is_logged_while_the_process_ends_is_shipped_at_once(tcp: LogServer) -> None:
+def test_messages_logged_while_the_process_ends_are_shipped_immediately(tcp: LogServer) -> None:
     script = "late.setLevel('INFO')\nlate.addHandler(handler)\nlogger.info('one')"
     assert run(script, tcp).stderr == ""
     until(lambda: tcp.lines() == ["one", "logged at the very end"])
 
 
-def test_so_is_the_first_message_even_if_no_thread_can_be_started_any_more(tcp: LogServer) -> None:
+def test_the_first_message_is_shipped_even_if_no_thread_can_start(tcp: LogServer) -> None:
     script = "late.setLevel('INFO')\nlate.addHandler(handler)\natexit.register(lambda: late.info('logged before that'))"
     assert run(script, tcp).stderr == ""
     until(lambda: tcp.lines() == ["logged before that", "logged at the very end"])
 
 
-def test_a_server_that_is_away_does_not_hold_up_the_end_and_the_loss_is_told(tcp: LogServer) -> None:
+def test_a_server_that_is_down_does_not_delay_the_exit_and_the_loss_is_logged(tcp: LogServer) -> None:
     tcp.kill()
     started = time.monotonic()
     script = "import resty_django.logs.handler as module\nmodule.FLUSH_SECONDS = 60\n"  # `close` comes first
@@ -80,7 +80,7 @@ def test_a_server_that_never_answers_holds_up_the_end_for_seconds_at_most(tmp_pa
     assert "log messages for tcp://127.0.0.1:" in ended.stderr
 
 
-def test_a_child_begins_with_nothing_and_nothing_comes_twice(stream: LogServer) -> None:
+def test_a_child_starts_with_an_empty_buffer_and_nothing_is_sent_twice(stream: LogServer) -> None:
     script = """
 logger.info("of the parent, before")
 for number in range(5):
@@ -107,7 +107,7 @@ def log(name, count):
         logger.info("%s %d", name, number)
 
 log("before", 500)
-thread = threading.Thread(target=log, args=("beside", 3000))
+thread = threading.Thread(target=log, args=("other", 3000))
 thread.start()
 for name in "ab":
     if os.fork() == 0:
@@ -124,7 +124,7 @@ for _ in "ab":
     time.sleep(0.2)
     lines = stream.lines()
     assert max(Counter(lines).values()) == 1
-    for name, count in (("before", 500), ("beside", 3000), ("a", 1000), ("b", 1000)):
+    for name, count in (("before", 500), ("other", 3000), ("a", 1000), ("b", 1000)):
         assert [line for line in lines if line.split()[0] == name] == [f"{name} {number}" for number in range(count)]
 
 
@@ -134,7 +134,7 @@ def test_the_settings_of_the_documentation_ship(tmp_path: Path, tcp: LogServer) 
     assert str(tcp.port) in settings
     (tmp_path / "site_with_logs.py").write_text(settings)
     script = (
-        "import django, logging; django.setup(); logging.getLogger('shop').warning('told');"
+        "import django, logging; django.setup(); logging.getLogger('shop').warning('shipped');"
         "from resty_django.logs import handlers; print([handler.options.address for handler in handlers()])"
     )
     env = {**os.environ, "DJANGO_SETTINGS_MODULE": "site_with_logs", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
@@ -142,10 +142,10 @@ def test_the_settings_of_the_documentation_ship(tmp_path: Path, tcp: LogServer) 
     assert ended.stderr == ""
     assert ended.stdout.strip() == f"['tcp://127.0.0.1:{tcp.port}']"
     (line,) = until(tcp.lines)
-    assert line.endswith("told")
+    assert line.endswith("shipped")
 
 
-def test_wrong_options_in_the_settings_are_told() -> None:
+def test_wrong_options_in_the_settings_are_reported() -> None:
     script = (
         "import logging.config; logging.config.dictConfig({'version': 1, 'handlers': {'server': "
         "{'class': 'resty_django.logs.SocketHandler', 'host': 'a', 'port': %d, 'flush_limit': 9_999_999}}})"

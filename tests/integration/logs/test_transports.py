@@ -40,7 +40,7 @@ def test_a_few_messages_wait_for_more_until_somebody_flushes(tcp: LogServer, shi
     until(lambda: tcp.lines() == ["one"])
 
 
-def test_from_the_flush_limit_on_they_go_by_themselves(tcp: LogServer, ship: Ship) -> None:
+def test_messages_are_flushed_automatically_at_the_flush_limit(tcp: LogServer, ship: Ship) -> None:
     logger, handler = ship(tcp, flush_limit=100)
     logger.info("x" * 98)
     assert handler.stats().waiting == 1
@@ -48,7 +48,7 @@ def test_from_the_flush_limit_on_they_go_by_themselves(tcp: LogServer, ship: Shi
     until(lambda: tcp.lines() == ["x" * 98, "y"])
 
 
-def test_and_by_the_clock_where_that_is_wanted(tcp: LogServer, ship: Ship) -> None:
+def test_messages_are_flushed_periodically_if_configured(tcp: LogServer, ship: Ship) -> None:
     logger, _ = ship(tcp, periodic_flush=0.1)
     for number in range(3):
         logger.info("%d", number)
@@ -71,7 +71,7 @@ def test_the_terminator_is_an_option(tcp: LogServer, ship: Ship) -> None:
     until(lambda: tcp.lines() == ["WARNING one|", "ERROR two|"])
 
 
-def test_a_record_that_cannot_be_formatted_is_told_as_always(
+def test_a_record_that_cannot_be_formatted_is_reported_as_usual(
     tcp: LogServer, ship: Ship, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logger, handler = ship(tcp)
@@ -150,10 +150,10 @@ def test_a_plain_server_is_not_taken_for_one_with_tls(tcp: LogServer, ship: Ship
     assert handler.stats().waiting == 1
 
 
-def test_the_session_is_used_again(certificate: Path) -> None:
+def test_the_tls_session_is_resumed(certificate: Path) -> None:
     import ssl
 
-    from resty_django.logs import Options
+    from resty_django.logs import LogOptions
     from resty_django.logs.connection import Connection
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -172,7 +172,9 @@ def test_the_session_is_used_again(certificate: Path) -> None:
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         port = listener.getsockname()[1]
-        connection = Connection(Options(host="127.0.0.1", port=port, ssl=True, ca_file=str(certificate), timeout=10000))
+        connection = Connection(
+            LogOptions(host="127.0.0.1", port=port, ssl=True, ca_file=str(certificate), timeout=10000)
+        )
         for _ in range(2):
             connection.open()
             connection.send(b"told\n")
@@ -236,7 +238,9 @@ def findings() -> dict[str, str]:
     return {finding.subject: finding.level for _, finding in health.run(["logs"])}
 
 
-def test_the_probe_tells_whether_each_server_takes_connections(tcp: LogServer, ship: Ship, certificate: Path) -> None:
+def test_the_probe_reports_whether_each_server_accepts_connections(
+    tcp: LogServer, ship: Ship, certificate: Path
+) -> None:
     handler = ship(tcp)[1]
     away = SocketHandler(host="127.0.0.1", port=free_port())
     by_subject = findings()

@@ -100,7 +100,7 @@ def test_metrics_accept_networks_by_the_connection_address(settings: Any, addres
 
 def test_wrong_settings_are_errors(settings: Any) -> None:
     configure(settings, TOKENS=["short"])
-    with pytest.raises(ImproperlyConfigured, match="fewer than 16 characters"):
+    with pytest.raises(ImproperlyConfigured, match="TOKENS"):
         conf.metrics  # noqa: B018
 
 

@@ -139,7 +139,7 @@ def busy_site(valkey: Redis, valkey_url: str, settings: Any, empty_cache: MLCach
 
 
 @pytest.mark.redis
-def test_rules_and_dashboard_use_what_a_site_with_data_exposes(busy_site: None, admin_client: Client) -> None:
+def test_rules_and_dashboard_use_exposed_metrics(busy_site: None, admin_client: Client) -> None:
     known = exposed(admin_client.get("/metrics").content.decode())
     recorded: dict[str, set[str]] = {}
     for rule in rules():
@@ -196,7 +196,7 @@ def test_without_an_option_the_command_prints_the_metrics() -> None:
     output = StringIO()
     call_command("resty_metrics", stdout=output)
     assert 'resty_source_up{source="dictionaries"} 1.0' in output.getvalue()
-    with pytest.raises(CommandError, match="not allowed with"):
+    with pytest.raises(CommandError):
         call_command("resty_metrics", "--rules", "--dashboard")
 
 
@@ -218,7 +218,7 @@ def exposed_values(client: Client) -> dict[str, float]:
 
 
 @pytest.mark.db
-def test_the_forecast_of_a_rule_is_that_of_its_first_counter() -> None:
+def test_the_first_counter_to_run_out_is_the_forecast_of_its_rule() -> None:
     assert runs_out() == []
     later, soon = 10 * 86_400, 60
     for name, ends_in, bounds in (("order", later, (51, 81)), ("daily", soon, (51,)), ("idle", soon, (1,))):

@@ -20,7 +20,7 @@ from resty_django.ids import service
 from resty_django.ids.models import IdRule
 from resty_django.limits.decision import Decision
 from resty_django.limits.statistics import reporter as limit_stats
-from resty_django.overview import Figure, Panel, Row, Tile
+from resty_django.overview import Figure, Panel, Tile, TileRow
 from resty_django.shdict import shdicts
 from tests.integration.ids.admin_tools import add_issued, make_counter
 
@@ -98,7 +98,7 @@ def test_tile_of_ids_shows_rate_and_head_room(admin_client: Client) -> None:
     assert "<svg" in text
 
 
-def test_ids_given_out_are_counted_without_slowing_them(django_capture_on_commit_callbacks: Any) -> None:
+def test_counting_does_not_slow_the_issue_of_ids(django_capture_on_commit_callbacks: Any) -> None:
     IdRule.objects.create(name="order", source="{counter}")
     id_service = service.IdService()
     id_service.issued_before = {"order": 7}
@@ -114,7 +114,7 @@ def test_ids_given_out_are_counted_without_slowing_them(django_capture_on_commit
     assert series["never"].total == 0
 
 
-def test_counts_that_cannot_be_handed_in_are_kept(settings: Any) -> None:
+def test_counts_that_cannot_be_stored_are_kept(settings: Any) -> None:
     from resty_django.ids.service.stats import StatsReporter, issued
 
     counts = {"order": 4}
@@ -152,8 +152,8 @@ def test_tile_of_caches_shows_hit_levels(admin_client: Client, empty_cache: MLCa
 
 
 def test_rows_with_other_figures_have_a_cell_in_each_column(admin_client: Client) -> None:
-    more = Row("shadowed", [Figure("passed", "Passed", 7), Figure("shadowed", "Would be refused", 9)])
-    panel("mixed", lambda: overview.tile([], [Row("plain", [Figure("passed", "Passed", 5)]), more]))
+    more = TileRow("shadowed", [Figure("passed", "Passed", 7), Figure("shadowed", "Would be refused", 9)])
+    panel("mixed", lambda: overview.tile([], [TileRow("plain", [Figure("passed", "Passed", 5)]), more]))
     tile = tile_of(admin_client.get(PAGE).content.decode(), "mixed")
     assert tile.count('<th scope="col"') == 3
     assert [len(re.findall(r"<t[hd][ >]", row)) for row in re.findall(r"<tr>(.*?)</tr>", tile)] == [3, 3, 3]
@@ -192,7 +192,7 @@ def test_hanging_panel_times_out() -> None:
 
 
 def test_external_text_is_escaped_and_long_lists_are_cut(admin_client: Client) -> None:
-    rows = [Row(f"<script>{n}</script>", [Figure("n", "N", n)]) for n in range(20)]
+    rows = [TileRow(f"<script>{n}</script>", [Figure("n", "N", n)]) for n in range(20)]
     panel("hostile", lambda: overview.tile([Figure("n", "N", None, note="<i>")], rows, notes=["\x00<u>"]))
     text = tile_of(admin_client.get(PAGE).content.decode(), "hostile")
     assert "<script>" not in text
@@ -229,7 +229,7 @@ def test_template_tag_depends_on_permissions(admin_client: Client) -> None:
 
 
 @pytest.mark.redis
-def test_a_new_site_is_told_what_to_do_first(admin_client: Client, jobs_site: Any) -> None:
+def test_a_new_site_shows_what_to_do_first(admin_client: Client, jobs_site: Any) -> None:
     text = admin_client.get(PAGE).content.decode()
     for name, first in (
         ("ids", "Add a rule"),
@@ -242,8 +242,11 @@ def test_a_new_site_is_told_what_to_do_first(admin_client: Client, jobs_site: An
 
 
 @pytest.mark.redis
-def test_what_needs_attention_is_first_and_each_figure_is_a_link(admin_client: Client, jobs_site: Any) -> None:
-    rows = [Row("calm", [Figure("n", "N", 1)]), Row("eager", [Figure("n", "N", 2, level="warning")], query="q=eager")]
+def test_problems_come_first_and_each_figure_is_a_link(admin_client: Client, jobs_site: Any) -> None:
+    rows = [
+        TileRow("calm", [Figure("n", "N", 1)]),
+        TileRow("eager", [Figure("n", "N", 2, level="warning")], query="q=eager"),
+    ]
     panel("fine", lambda: overview.tile([Figure("n", "N", 3)], rows[:1]), page="resty_ids_idrule_changelist", order=1)
     failed = Figure("failed", "Failed", 22, level="error", page="resty_ids_idrule_changelist?q=22")
     panel("late", lambda: overview.tile([failed], rows), page="resty_ids_idrule_changelist", order=999)

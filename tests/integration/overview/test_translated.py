@@ -38,7 +38,7 @@ OF_JOBS = re.compile(r"<(h2|th scope=\"col\"|label|legend|dt|caption)\b[^>]*>(.*
 def _translated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Mark all texts that gettext translates."""
     stop()
-    translation.gettext("")  # replaces the stub of the functions below by themselves
+    translation.gettext("")  # replaces Django's stub with the functions that are patched below
 
     def marked(original: Any, *args: Any) -> str:
         text = original(*args) if args[0] else ""

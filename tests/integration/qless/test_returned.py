@@ -75,11 +75,11 @@ def in_a_process_of_celery(start: Callable[[], InProcessWorker], name: str) -> s
 
 
 def sent_to_celery(start: Callable[[], InProcessWorker], name: str) -> str:
-    """What a worker of Celery does after a task that was sent."""
-    site_client.call("put", "w", tracking.QUEUE, "sent", "celery-send:x", "{}", tracking.FAR)
+    """Do the same as a Celery worker after a task that was sent."""
+    site_client.call("put", "w", "default", "sent", "celery-send:x", "{}", tracking.FAR_SECONDS)
     celery_app.returns.push_request(headers={tracking.HEADER: "sent"})
     try:
-        tracking.on_postrun(celery_app.returns, "sent", tracking.SUCCESS, RETURNED[name])
+        tracking.on_postrun(celery_app.returns, "sent", "SUCCESS", RETURNED[name])
     finally:
         celery_app.returns.pop_request()
     return "sent"
@@ -108,7 +108,7 @@ def test_any_json_is_a_result(start: Callable[[], InProcessWorker], run: Callabl
 
 @WAYS
 @pytest.mark.parametrize("name", NOT_FINITE)
-def test_what_is_not_finite_fails_at_once(
+def test_a_result_that_is_not_finite_fails_at_once(
     start: Callable[[], InProcessWorker], run: Callable[..., str], name: str
 ) -> None:
     jid = run(start, name)
@@ -134,7 +134,7 @@ class TestEager:
             assert (returned, type(returned)) == (VALUES[name], type(VALUES[name]))
 
     @pytest.mark.parametrize("name", NOT_FINITE)
-    def test_what_is_not_finite_fails(self, name: str) -> None:
+    def test_a_result_that_is_not_finite_fails(self, name: str) -> None:
         with pytest.raises(InvalidArgument, match=REFUSED):
             examples.returns.apply_async((name,), task_id="refused")
         assert AsyncResult[Any]("refused").state == "FAILURE"
@@ -148,7 +148,7 @@ class TestEager:
             result.get()
 
 
-def test_a_result_that_nobody_wants_may_be_anything(start: Callable[[], InProcessWorker]) -> None:
+def test_a_result_that_is_not_kept_may_be_anything(start: Callable[[], InProcessWorker]) -> None:
     start()
     result = examples.drops.delay("nan")
     with pytest.raises(ResultGone):
@@ -167,7 +167,7 @@ def test_results_come_back_as_they_were(client: Client, value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["NaN", "nan", "Infinity", "-Infinity", "inf", "", "{", "nope"])
-def test_the_core_refuses_what_is_no_json(client: Client, text: str) -> None:
+def test_the_core_refuses_text_that_is_not_json(client: Client, text: str) -> None:
     """From a client in any language: nothing has changed then."""
     jid = client.queues["q"].put("Klass")
     client.queues["q"].pop()
@@ -208,7 +208,7 @@ def test_awaitables_are_awaited_and_generators_fail(start: Callable[[], InProces
     assert sorted(examples.TRAIL) == sorted([*indirect.AWAITED] * 3)
 
 
-def test_the_same_in_processes(workers: Start, client: Client) -> None:
+def test_processes_handle_results_in_the_same_way(workers: Start, client: Client) -> None:
     run = workers("--pool", "processes", qless={"MODULES": [indirect.__name__], "WORKER": {"QUEUES": ["q"]}})
     jids = {kind: client.queues["q"].put(indirect.TASKS[kind, False].name, DATA) for kind in indirect.AWAITED}
     for jid in jids.values():
@@ -225,7 +225,7 @@ DATA = {"args": ["word"], "kwargs": {}}
 
 
 @pytest.mark.usefixtures("_indirect")
-async def test_the_same_without_a_worker(settings: Any) -> None:
+async def test_eager_tasks_handle_results_in_the_same_way(settings: Any) -> None:
     job = Job.build(site_client, JOB_CLASS, queue="q", data="wrapped")
     assert await job.aperform() == "wrapped"
     assert await sync_to_async(job.perform)() == "wrapped"
@@ -252,7 +252,7 @@ def test_an_awaitable_of_celery(start: Callable[[], InProcessWorker]) -> None:
         AsyncResult[Any](put_task(celery_app.rows, queue="q")).get(LONG)
 
 
-def test_a_generator_function_is_no_task() -> None:
+def test_a_generator_function_is_not_a_task() -> None:
     for function in (indirect.rows, indirect.arows, functools.partial(indirect.rows)):
         vars(function).setdefault("__qualname__", "indirect.rows")
         with pytest.raises(TypeError, match=r"indirect\.a?rows is a generator function, which cannot be a task"):

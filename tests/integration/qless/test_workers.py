@@ -15,7 +15,7 @@ from resty_django import health
 from resty_django.qless import Client, NotAllowed, chain, group
 from resty_django.qless import client as site_client
 from resty_django.qless.clients.default import default_client
-from resty_django.qless.clients.replies import GONE, SILENT
+from resty_django.qless.clients.replies import GONE_SECONDS, SILENT_SECONDS
 from resty_django.qless.clients.worker_reports import ReportedJob, encode_report
 from resty_django.qless.coverage import coverage
 from resty_django.qless.facts import facts
@@ -46,7 +46,7 @@ def names(client: Client) -> set[str]:
 def test_the_three_states(client: Any) -> None:
     client.call("worker.alive", "ours", "mail", "default")
     client.queues["mail"].pop()  # as a foreign worker would
-    for skew, state in ((0.0, "alive"), (SILENT + 1, "silent"), (GONE + 1, "gone")):
+    for skew, state in ((0.0, "alive"), (SILENT_SECONDS + 1, "silent"), (GONE_SECONDS + 1, "gone")):
         client.skew = skew
         (life,) = client.workers.alive()
         assert (life.name, life.state, life.queues) == ("ours", state, ["mail", "default"])
@@ -124,7 +124,7 @@ def test_a_worker_has_one_request_of_each_kind_until_it_confirms(core: Core) -> 
 
 def test_the_liveness_reporter(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on when the server was down, takes the dead off the list, and itself at the end."""
-    monkeypatch.setattr("resty_django.qless.worker.reports.liveness.INTERVAL", 0.01)
+    monkeypatch.setattr("resty_django.qless.worker.reports.liveness.REPORT_SECONDS", 0.01)
     client.call("worker.alive", "dead", "q")
     faults = [StoreDown("down")] * 3
     call = client.call
@@ -210,7 +210,7 @@ def test_jobs_in_a_queue_without_a_worker(site: Client) -> None:
     site.source.sync().zadd("ql:workers", {site.worker_name: time.time() - 500})
     assert findings()["queue alone"][0] == "warning"
     # and one that is gone serves nothing
-    site.source.sync().zadd("ql:alive", {"ours": time.time() - GONE - 5})
+    site.source.sync().zadd("ql:alive", {"ours": time.time() - GONE_SECONDS - 5})
     messages = findings()
     assert messages["queue served"][0] == "warning"
     assert messages["workers"][0] == "warning"
@@ -352,12 +352,14 @@ def test_they_are_refused_as_workers_refuse_them(strange: Task[..., Any], site: 
 
 
 @pytest.mark.django_db
-def test_pages_tell_of_them(site: Client, admin_client: Browser, strange: Task[..., Any]) -> None:
+def test_pages_show_unserved_queues(site: Client, admin_client: Browser, strange: Task[..., Any]) -> None:
     site.queues["alone"].put("K")
     site.queues["served"].put("K")
     for number in range(3):
         site.call("worker.alive", f"ours-{number}", "served")
-    site.source.sync().zadd("ql:alive", {"ours-1": time.time() - SILENT - 5, "ours-2": time.time() - GONE - 5})
+    site.source.sync().zadd(
+        "ql:alive", {"ours-1": time.time() - SILENT_SECONDS - 5, "ours-2": time.time() - GONE_SECONDS - 5}
+    )
     page = admin_client.get(reverse("admin:resty_qless_queue_changelist")).content.decode()
     assert "Queues with waiting jobs but no worker: alone." in page
     assert page.count("no worker</span>") == 1

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from resty_django.redis import Script, async_connection, connection
+from resty_django.redis import LuaScript, async_connection, connection
 from tests import servers
 
-COUNT = Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+COUNT = LuaScript("return redis.call('INCRBY', KEYS[1], ARGV[1])")
 """Adds a whole number to a key."""
 
 Use = Callable[..., None]
 
 
-async def refused(error: type[Exception], why: str, script: Script, *args: Any, each: bool = False) -> list[Exception]:
+async def refused(
+    error: type[Exception], why: str, script: LuaScript, *args: Any, each: bool = False
+) -> list[Exception]:
     """Assert that a script, called with these arguments in both ways, raises this; what it raised."""
     call, twin = (script.each, script.run_each) if each else (script, script.run)
     with pytest.raises(error, match=why) as first:
@@ -54,5 +56,5 @@ def nodes() -> Iterator[list[servers.Server]]:
 
 
 @pytest.fixture
-def count() -> Script:
+def count() -> LuaScript:
     return COUNT

@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from redis import RedisCluster
 from redis.crc import key_slot
 
-from resty_django.redis import Script, async_connection, connection
-from resty_django.shdict import Change, Outcome, Unavailable
+from resty_django.redis import LuaScript, async_connection, connection
+from resty_django.shdict import StoreOutcome, Unavailable, Update
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 from tests.dictionaries import Calls
@@ -59,7 +59,7 @@ async def test_many_keys_need_one_round_trip_to_each_node(shared: RedisDict, nod
     values = {key: key.encode() for key in KEYS}
 
     def batches() -> list[int]:
-        """How often each node has read from a connection; those of this call are included."""
+        """Return the number of reads of each node from a connection, including the reads of this call."""
         return [node.call("INFO", "stats")["total_reads_processed"] for node in nodes]
 
     for _ in range(2):  # the first time, the nodes learn the scripts
@@ -78,7 +78,7 @@ async def test_many_keys_need_one_round_trip_to_each_node(shared: RedisDict, nod
     assert sorted(keys) == sorted(key for key in KEYS[10:] if key.startswith("key 1"))
 
 
-def test_braces_of_a_key_choose_the_node_and_those_of_a_name_do_not(shared: RedisDict, nodes: list[Server]) -> None:
+def test_braces_choose_the_node_in_a_key_but_not_in_a_name(shared: RedisDict, nodes: list[Server]) -> None:
     for number in range(20):
         shared.set(f"{{same}}{number}", number)
         RedisDict("{name}").set(str(number), number)
@@ -88,7 +88,7 @@ def test_braces_of_a_key_choose_the_node_and_those_of_a_name_do_not(shared: Redi
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-async def test_calls_about_the_whole(shared: RedisDict, nodes: list[Server], flushed: bool) -> None:
+async def test_calls_for_the_whole_dictionary(shared: RedisDict, nodes: list[Server], flushed: bool) -> None:
     for key in KEYS:
         shared.set(key, 1)
     if flushed:
@@ -122,9 +122,9 @@ async def test_calls_of_one_key(shared: RedisDict) -> None:
     for key in KEYS[:10]:
         assert shared.incr(key, 2, init=1) == 3
         assert await shared.aincr(key, 0.5) == 3.5
-        assert shared.add(key, 1) is await shared.aadd(key, 1) is Outcome.EXISTS
-        assert shared.update(key, lambda value: Change(value * 2, 10, value)) == 3.5
-        assert await shared.aupdate(key, lambda value: Change(value * 2, None, value)) == 7.0
+        assert shared.add(key, 1) is await shared.aadd(key, 1) is StoreOutcome.EXISTS
+        assert shared.update(key, lambda value: Update(value * 2, 10, value)) == 3.5
+        assert await shared.aupdate(key, lambda value: Update(value * 2, None, value)) == 7.0
         assert 9 < (shared.ttl(key) or 0) <= 10
         assert shared.delete_if(key, 14.0)
         assert shared.rpush(key, "a") == 1
@@ -164,9 +164,9 @@ def test_a_node_killed_and_started_again(shared: RedisDict, nodes: list[Server])
         assert await aset_all(2)
         nodes[2].kill()
         try:
-            with pytest.raises(Unavailable, match=r"'spread' cannot be used at the moment.* cache 'default'"):
+            with pytest.raises(Unavailable, match=r"'spread'.* cache 'default'"):
                 set_all(3)
-            with pytest.raises(Unavailable, match=r"'spread' cannot be used at the moment.* cache 'default'"):
+            with pytest.raises(Unavailable, match=r"'spread'.* cache 'default'"):
                 await aset_all(3)
         finally:
             nodes[2].start()
@@ -192,7 +192,7 @@ def test_the_cache_itself_works_on_the_cluster(shared: RedisDict, nodes: list[Se
     assert (cache.add("n1", 0), cache.add("new", [1, "a"]), cache.get("new")) == (False, True, [1, "a"])
     assert (cache.incr("n1"), cache.decr("n1", 5), cache.has_key("n1")) == (2, -3, True)
     assert cache.touch("n2", 100)
-    assert cache.ttl("n2") in (99, 100)  # type: ignore[attr-defined]
+    assert 99 <= cache.ttl("n2") <= 100  # type: ignore[attr-defined]
     assert cache.delete("n1")
     assert not cache.delete("n1")
     cache.delete_many(["n2", "n3"])
@@ -254,14 +254,14 @@ def test_a_fork(shared: RedisDict) -> None:
     assert [shared.get(key) for key in KEYS] == [3] * len(KEYS)
 
 
-def test_what_no_node_of_a_cluster_has(use: Use, nodes: list[Server]) -> None:
+def test_a_database_number_is_refused_on_a_cluster(use: Use, nodes: list[Server]) -> None:
     use(f"redis://ann:sesame@127.0.0.1:{nodes[0].port}/3", CLIENT_CLASS=CLIENT)
-    with pytest.raises(ImproperlyConfigured, match="Remove the database number") as caught:
+    with pytest.raises(ImproperlyConfigured, match="LOCATION") as caught:
         connection()
     assert "sesame" not in str(caught.value)
 
 
-async def test_user_password_and_options_are_obeyed(use: Use, nodes: list[Server], count: Script) -> None:
+async def test_user_password_and_options_are_obeyed(use: Use, nodes: list[Server], count: LuaScript) -> None:
     for node in nodes:
         node.call("ACL", "SETUSER", "bob", "on", ">pass word", "~*", "+@all")
     use(

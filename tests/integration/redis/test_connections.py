@@ -15,7 +15,7 @@ from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from redis import asyncio as aio
 
-from resty_django.redis import Script, StoreDown, async_connection, connection
+from resty_django.redis import LuaScript, StoreDown, async_connection, connection
 from tests.servers import Server, one, until
 from tests.threads import together
 
@@ -38,7 +38,7 @@ def test_the_client_uses_the_connections_of_the_cache(server: Server, use: Use) 
     assert client.get("bytes") == BYTES
 
 
-def test_djangos_own_cache_will_do(server: Server, settings: Any, count: Script) -> None:
+def test_djangos_own_cache_works(server: Server, settings: Any, count: LuaScript) -> None:
     backend = "django.core.cache.backends.redis.RedisCache"
     settings.CACHES = {"default": {}, "other": {"BACKEND": backend, "LOCATION": server.url}}
     server.call("DEL", "own")
@@ -72,7 +72,7 @@ def test_a_cache_that_decodes_is_refused(settings: Any) -> None:
         connection()
 
 
-def test_a_change_of_the_settings_is_obeyed(server: Server, use: Use, count: Script) -> None:
+def test_a_change_of_the_settings_is_obeyed(server: Server, use: Use, count: LuaScript) -> None:
     use(server.url)
     first = connection()
     with one() as replacement:
@@ -87,7 +87,7 @@ def test_a_change_of_the_settings_is_obeyed(server: Server, use: Use, count: Scr
         assert asyncio.run(call()) == 2
 
 
-def test_a_server_that_is_not_there(use: Use, count: Script) -> None:
+def test_a_server_that_does_not_exist(use: Use, count: LuaScript) -> None:
     use("redis://127.0.0.1:1")
     with pytest.raises(StoreDown, match="refused") as caught:
         count(connection(), ("k",), (1,))
@@ -112,13 +112,13 @@ async def _client() -> object:
     return async_connection()
 
 
-def test_outside_of_a_loop_there_is_none(server: Server, use: Use) -> None:
+def test_outside_of_a_loop_there_is_no_client(server: Server, use: Use) -> None:
     use(server.url)
     with pytest.raises(RuntimeError, match="no running event loop"):
         async_connection()
 
 
-def test_a_loop_closes_its_connections_when_it_ends(server: Server, use: Use, count: Script) -> None:
+def test_a_loop_closes_its_connections_when_it_ends(server: Server, use: Use, count: LuaScript) -> None:
     use(server.url, CONNECTION_POOL_KWARGS={"client_name": "looping"})
     server.call("DEL", "loops")
 
@@ -136,7 +136,7 @@ def test_a_loop_closes_its_connections_when_it_ends(server: Server, use: Use, co
     assert until(lambda: server.clients("looping") == 0)
 
 
-def test_loops_of_many_threads_do_not_disturb_each_other(server: Server, use: Use, count: Script) -> None:
+def test_loops_of_many_threads_do_not_disturb_each_other(server: Server, use: Use, count: LuaScript) -> None:
     use(server.url)
     server.call("DEL", "threads")
 
@@ -165,7 +165,7 @@ def test_a_loop_that_was_closed_carelessly_is_forgotten(server: Server, use: Use
     assert loop not in asynchronous.loop_keepers
 
 
-async def test_more_calls_than_connections_wait(server: Server, use: Use, count: Script) -> None:
+async def test_more_calls_than_connections_wait(server: Server, use: Use, count: LuaScript) -> None:
     use(server.url, CONNECTION_POOL_KWARGS={"max_connections": 3, "client_name": "few"})
     server.call("DEL", "many")
     replies = await asyncio.gather(*(count.run(async_connection(), ("many",), (1,)) for _ in range(100)))
@@ -190,7 +190,7 @@ async def test_a_call_that_waits_does_not_block_the_loop(server: Server, use: Us
 
 
 @pytest.mark.parametrize("url", ["redis://{user}:{word}@127.0.0.1:{port}/3", "redis://{user}@127.0.0.1:{port}/3"])
-async def test_user_password_and_database_are_obeyed(url: str, server: Server, use: Use, count: Script) -> None:
+async def test_user_password_and_database_are_obeyed(url: str, server: Server, use: Use, count: LuaScript) -> None:
     server.call("ACL", "SETUSER", "ann", "on", ">sesame", "~*", "+@all")
     location = url.format(user="ann", word="sesame", port=server.port)
     use(location, **({} if "{word}" in url else {"PASSWORD": "sesame"}))
@@ -203,14 +203,14 @@ async def test_user_password_and_database_are_obeyed(url: str, server: Server, u
         assert client.get("k") == b"2"
 
 
-async def test_a_wrong_password_is_told(server: Server, use: Use, count: Script) -> None:
+async def test_a_wrong_password_raises_an_error(server: Server, use: Use, count: LuaScript) -> None:
     use(server.url_of("ann"), PASSWORD="wrong")
     for error in await refused(StoreDown, "(?i)invalid username-password", count, ("k",), (1,)):
         assert "wrong" not in str(error)
 
 
 async def test_timeouts_are_obeyed(use: Use, server: Server) -> None:
-    wait = Script("while true do end")
+    wait = LuaScript("while true do end")
     server.call("CONFIG", "SET", "lua-time-limit", 50)  # from then on a script can be killed
     use(server.url, SOCKET_TIMEOUT=1, SOCKET_CONNECT_TIMEOUT=10)
     # A client that is connected has only the script to wait for, also on a slow machine.
@@ -224,7 +224,7 @@ async def test_timeouts_are_obeyed(use: Use, server: Server) -> None:
     until(lambda: server.call("SCRIPT", "KILL"))
 
 
-async def test_a_socket_in_the_file_system(tmp_path: Path, use: Use, count: Script) -> None:
+async def test_a_socket_in_the_file_system(tmp_path: Path, use: Use, count: LuaScript) -> None:
     path = tmp_path / "valkey.sock"
     with one("--unixsocket", str(path)):
         use(f"unix://{path}?db=0")
@@ -232,7 +232,7 @@ async def test_a_socket_in_the_file_system(tmp_path: Path, use: Use, count: Scri
         assert await count.run(async_connection(), ("k",), (1,)) == 2
 
 
-async def test_tls_is_taken_over(use: Use) -> None:
+async def test_options_of_tls_are_used(use: Use) -> None:
     use("rediss://127.0.0.1:1", CONNECTION_POOL_KWARGS={"ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": False})
     pool = async_connection().connection_pool  # type: ignore[union-attr]
     assert pool.connection_class is aio.SSLConnection
@@ -240,13 +240,13 @@ async def test_tls_is_taken_over(use: Use) -> None:
     assert pool.connection_kwargs["ssl_check_hostname"] is False
 
 
-async def test_an_option_that_asyncio_would_not_obey_is_refused(use: Use) -> None:
+async def test_an_option_without_support_in_asyncio_is_refused(use: Use) -> None:
     use("rediss://127.0.0.1:1", CONNECTION_POOL_KWARGS={"ssl_validate_ocsp": True})
-    with pytest.raises(ImproperlyConfigured, match="'default' has the option ssl_validate_ocsp"):
+    with pytest.raises(ImproperlyConfigured, match="ssl_validate_ocsp"):
         async_connection()
 
 
-async def test_a_policy_of_retries_is_taken_over(use: Use) -> None:
+async def test_the_retry_policy_is_used(use: Use) -> None:
     from redis.backoff import ConstantBackoff
     from redis.retry import Retry
 
@@ -273,7 +273,7 @@ def in_child(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_child_of_a_fork_has_connections_of_its_own(server: Server, use: Use, count: Script) -> None:
+def test_a_forked_child_has_separate_connections(server: Server, use: Use, count: LuaScript) -> None:
     use(server.url)
     server.call("DEL", "fork")
     client = connection()
@@ -289,7 +289,7 @@ def test_a_child_of_a_fork_has_connections_of_its_own(server: Server, use: Use, 
     assert count(connection(), ("fork",), (1,)) == 101
 
 
-def test_a_fork_within_a_loop(server: Server, use: Use, count: Script) -> None:
+def test_a_fork_within_a_loop(server: Server, use: Use, count: LuaScript) -> None:
     """As under a server that forks its workers after it has used coroutines."""
     use(server.url)
     server.call("DEL", "fork")

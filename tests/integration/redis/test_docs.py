@@ -15,7 +15,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from resty_django.redis import async_connection, connection
 from resty_django.redis.cluster import ClusterClient
-from resty_django.shdict import Change
+from resty_django.shdict import Update
 from resty_django.shdict.redis import RedisDict
 from tests import servers
 from tests.docs_reader import execute, page
@@ -74,7 +74,7 @@ def use_everything(shared: RedisDict) -> None:
     shared.set("a", 1, 1)
     assert shared.expire("a", 0)
     assert shared.incr("a") == 2
-    shared.update("a", lambda value: Change(None))
+    shared.update("a", lambda value: Update(None))
     shared.rpush("l", 1)
     assert shared.lpop("l") == 1
     assert shared.add("a", 1)

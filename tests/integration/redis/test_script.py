@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from resty_django.redis import Script, StoreDown, StoreError, StoreFull, async_connection, connection
+from resty_django.redis import LuaScript, StoreDown, StoreError, StoreFull, async_connection, connection
 from resty_django.redis.faults import translated
 from tests.servers import Server, one
 
@@ -26,7 +26,7 @@ def calls(server: Server) -> dict[str, int]:
 
 async def test_a_call_is_one_evalsha(server: Server, use: Use) -> None:
     use(server.url)
-    script = Script("return ARGV[1] * 2")
+    script = LuaScript("return ARGV[1] * 2")
     script(connection(), (), (1,))
     await script.run(async_connection(), (), (1,))
     calls(server)
@@ -38,9 +38,9 @@ async def test_a_call_is_one_evalsha(server: Server, use: Use) -> None:
     assert not {"eval", "script|load", "script|exists", "get", "ping"} & set(counts)
 
 
-async def test_a_forgotten_script_is_sent_along(server: Server, use: Use) -> None:
+async def test_a_script_unknown_to_the_server_is_sent(server: Server, use: Use) -> None:
     use(server.url)
-    script = Script("return 'here'")
+    script = LuaScript("return 'here'")
     for _ in range(2):
         server.call("SCRIPT", "FLUSH")
         assert script(connection(), (), ()) == b"here"
@@ -51,7 +51,7 @@ async def test_a_forgotten_script_is_sent_along(server: Server, use: Use) -> Non
     assert "eval" not in calls(server)
 
 
-EACH = Script("local r = {} for n, key in ipairs(KEYS) do r[n] = key .. ARGV[1] end return r")
+EACH = LuaScript("local r = {} for n, key in ipairs(KEYS) do r[n] = key .. ARGV[1] end return r")
 
 
 async def test_many_keys_are_one_call(server: Server, use: Use) -> None:
@@ -80,7 +80,7 @@ async def test_many_keys_on_a_cluster_are_a_call_each(nodes: list[Server], use: 
         calls(node)
     assert await EACH.run_each(async_connection(), [*keys, b"k1"], ("!",)) == want
     assert sum(calls(node)["eval"] for node in nodes) == 3
-    wrong = Script("return redis.call('GET')")
+    wrong = LuaScript("return redis.call('GET')")
     await refused(StoreError, "(?i)wrong number of arg", wrong, keys, (), each=True)
 
 
@@ -88,12 +88,12 @@ def test_texts_and_files_are_put_together(tmp_path: Path, server: Server, use: U
     use(server.url)
     path = tmp_path / "half.lua"
     path.write_text("local function half(n) return n / 2 end")
-    assert Script(path, "return half(ARGV[1])")(connection(), (), (8,)) == 4
+    assert LuaScript(path, "return half(ARGV[1])")(connection(), (), (8,)) == 4
 
 
 async def test_errors_of_a_script(server: Server, use: Use) -> None:
     use(server.url)
-    script = Script("return redis.call('GET')")
+    script = LuaScript("return redis.call('GET')")
     for error in await refused(StoreError, "(?i)wrong number of arg", script, (), ()):
         assert type(error) is StoreError
         assert isinstance(error.__cause__, redis.ResponseError)
@@ -101,7 +101,7 @@ async def test_errors_of_a_script(server: Server, use: Use) -> None:
 
 
 async def test_a_full_server(use: Use) -> None:
-    script = Script("return redis.call('SET', KEYS[1], ARGV[1])")
+    script = LuaScript("return redis.call('SET', KEYS[1], ARGV[1])")
     with one() as server:
         use(server.url)
         script(connection(), ("k",), ("x",))
@@ -114,7 +114,7 @@ async def test_a_full_server(use: Use) -> None:
 async def test_a_replica_is_not_written_to(use: Use, server: Server) -> None:
     with one("--replicaof", f"127.0.0.1 {server.port}") as replica:
         use(replica.url)
-        script = Script("return redis.call('SET', KEYS[1], 1)")
+        script = LuaScript("return redis.call('SET', KEYS[1], 1)")
         await refused(StoreDown, "(?i)read only replica", script, ("k",), ())
 
 
@@ -122,7 +122,7 @@ async def test_a_user_without_the_right(use: Use, server: Server) -> None:
     server.call("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+get")
     use(server.url_of("reader"), PASSWORD="any")
     with pytest.raises(StoreError, match="lacks the permission"):
-        Script("return 1")(connection(), (), ())
+        LuaScript("return 1")(connection(), (), ())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where a server is, told to people: never with what opens it."""
+"""Addresses of servers for people: never with a password."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def test_an_address_has_no_password(url: str, expected: str) -> None:
     assert address(Redis(connection_pool=BlockingConnectionPool.from_url(url))) == expected
 
 
-def test_defaults_are_told() -> None:
+def test_an_address_contains_the_defaults() -> None:
     assert address(Redis(password="hunter2")) == "redis://localhost:6379/0"
     assert address(Redis(host="10.0.0.5", db=7, ssl=True)) == "rediss://10.0.0.5:6379/7"
 
 
-def test_of_sentinel_the_name_of_the_service_is_told() -> None:
+def test_the_address_of_sentinel_is_the_name_of_the_service() -> None:
     sentinel = Sentinel([("10.0.0.5", 26379)], sentinel_kwargs={"password": "hunter2"})
     assert address(sentinel.master_for("mymaster", db=3, password="hunter2")) == "redis://mymaster/3 (Sentinel)"
 
 
 @pytest.mark.redis
-def test_of_a_cluster_all_nodes_are_told(nodes: list[Server], use: Use) -> None:
+def test_the_address_of_a_cluster_lists_all_nodes(nodes: list[Server], use: Use) -> None:
     use([nodes[0].url], CLIENT_CLASS="resty_django.redis.cluster.ClusterClient")
     assert address(connection()) == ", ".join(sorted(f"127.0.0.1:{node.port}" for node in nodes))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from redis import Redis
 
-from resty_django.redis import Source
+from resty_django.redis import ClientSource
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
@@ -22,7 +22,7 @@ def test_threads_that_begin_at_once_share_one_client(valkey_url: str) -> None:
         time.sleep(0.05)
         return Redis.from_url(valkey_url)
 
-    source = Source(make)
+    source = ClientSource(make)
 
     def ask(_: int) -> object:
         begin.wait(20)

@@ -13,7 +13,7 @@ from django_redis.pool import ConnectionFactory
 from redis import Redis
 
 from resty_django.checks import check_caches
-from resty_django.redis import Source, StoreDown, async_connection, connection, timeouts
+from resty_django.redis import ClientSource, StoreDown, async_connection, connection, timeouts
 from resty_django.redis.cluster import ClusterClient
 from resty_django.shdict import Unavailable
 from resty_django.shdict.redis import RedisDict
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.contract
 DJANGO_REDIS = "django_redis.cache.RedisCache"
 DJANGO = "django.core.cache.backends.redis.RedisCache"
 NONE: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
-"""What redis-py before version 8 takes where nothing is set."""
+"""No timeouts, the default of redis-py before version 8."""
 
 
 @pytest.fixture
@@ -57,25 +57,25 @@ def test_connections_of_a_cache_without_a_timeout_have_ours(
 ) -> None:
     cache(settings, "redis://127.0.0.1:1/0", backend, **options)
     conn = connection().connection_pool.make_connection()  # type: ignore[union-attr]
-    assert (conn.socket_timeout, conn.socket_connect_timeout) == (timeouts.SECONDS, timeouts.SECONDS)
+    assert conn.socket_timeout == conn.socket_connect_timeout == timeouts.TIMEOUT_SECONDS
 
 
-async def test_those_of_asyncio_too(settings: Any) -> None:
+async def test_clients_for_asyncio_get_timeouts(settings: Any) -> None:
     cache(settings, "redis://127.0.0.1:1/0", CONNECTION_POOL_KWARGS=NONE)
     kwargs = async_connection().get_connection_kwargs()  # type: ignore[no-untyped-call, union-attr]
-    assert (kwargs["socket_timeout"], kwargs["socket_connect_timeout"]) == (timeouts.SECONDS, timeouts.SECONDS)
+    assert kwargs["socket_timeout"] == kwargs["socket_connect_timeout"] == timeouts.TIMEOUT_SECONDS
 
 
-async def test_those_of_a_url_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_from_a_url_get_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "default", lambda: None)
-    source = Source("redis://127.0.0.1:1/0")
+    source = ClientSource("redis://127.0.0.1:1/0")
     for kwargs in (source.sync().get_connection_kwargs(), source.asynchronous().get_connection_kwargs()):  # type: ignore[union-attr, no-untyped-call]
-        assert (kwargs["socket_timeout"], kwargs["socket_connect_timeout"]) == (timeouts.SECONDS, timeouts.SECONDS)
-    kwargs = Source("redis://127.0.0.1:1/0?socket_timeout=2.5").sync().get_connection_kwargs()  # type: ignore[union-attr]
+        assert kwargs["socket_timeout"] == kwargs["socket_connect_timeout"] == timeouts.TIMEOUT_SECONDS
+    kwargs = ClientSource("redis://127.0.0.1:1/0?socket_timeout=2.5").sync().get_connection_kwargs()  # type: ignore[union-attr]
     assert kwargs["socket_timeout"] == 2.5
 
 
-def test_those_of_sentinels_and_of_clusters_too(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentinels_and_clusters_get_timeouts(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "default", lambda: None)
     settings.DJANGO_REDIS_CONNECTION_FACTORY = "django_redis.pool.SentinelConnectionFactory"
     cache(
@@ -89,10 +89,10 @@ def test_those_of_sentinels_and_of_clusters_too(settings: Any, monkeypatch: pyte
     pool = connection().connection_pool  # type: ignore[union-attr]
     sentinel_pool = pool.sentinel_manager.sentinels[0].connection_pool
     for kwargs in (pool.connection_kwargs, sentinel_pool.connection_kwargs):
-        assert (kwargs["socket_timeout"], kwargs["socket_connect_timeout"]) == (timeouts.SECONDS, timeouts.SECONDS)
+        assert kwargs["socket_timeout"] == kwargs["socket_connect_timeout"] == timeouts.TIMEOUT_SECONDS
     del settings.DJANGO_REDIS_CONNECTION_FACTORY
     _nodes, kwargs = ClusterClient("redis://127.0.0.1:1", {"OPTIONS": {}}, None).cluster()
-    assert kwargs["socket_timeout"] == timeouts.SECONDS
+    assert kwargs["socket_timeout"] == timeouts.TIMEOUT_SECONDS
 
 
 def test_idle_connections_from_before_are_not_used_again(settings: Any, valkey_url: str) -> None:
@@ -101,12 +101,12 @@ def test_idle_connections_from_before_are_not_used_again(settings: Any, valkey_u
     Redis(connection_pool=pool).ping()
     timeouts.add_client_timeouts(Redis(connection_pool=pool))
     idle = pool.get_connection()
-    assert idle.socket_timeout == timeouts.SECONDS
+    assert idle.socket_timeout == timeouts.TIMEOUT_SECONDS
     pool.release(idle)
 
 
 def test_a_server_that_went_silent_is_given_up(settings: Any, deaf: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "SECONDS", 0.2)
+    monkeypatch.setattr(timeouts, "TIMEOUT_SECONDS", 0.2)
     cache(settings, f"redis://127.0.0.1:{deaf}/0", CONNECTION_POOL_KWARGS=NONE)
     ended = threading.Event()
 
@@ -114,7 +114,7 @@ def test_a_server_that_went_silent_is_given_up(settings: Any, deaf: int, monkeyp
         with pytest.raises(Unavailable):
             RedisDict("one").get("k")
         with pytest.raises((StoreDown, OSError, Exception)):
-            Source(f"redis://127.0.0.1:{deaf}/0?socket_timeout=0.2").sync().ping()
+            ClientSource(f"redis://127.0.0.1:{deaf}/0?socket_timeout=0.2").sync().ping()
         ended.set()
 
     started = time.monotonic()

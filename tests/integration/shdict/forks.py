@@ -1,4 +1,4 @@
-"""What a process does to a dictionary while it forks. Started with the name of an act and the folder.
+"""Use of a dictionary by a process that forks. Started with the name of an act and the folder.
 
 Each act ends the process with an error when something is not as it should be.
 """
@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from resty_django.shdict import Change, Keep, Unavailable
+from resty_django.shdict import Keep, Unavailable, Update
 from resty_django.shdict.lmdb import LmdbDict, environment
 from tests.integration.shdict.structure import after_fork, is_open, reader_pids
 
@@ -89,7 +89,7 @@ def threads(dictionary: LmdbDict) -> None:
             while not stop.is_set():
                 counts[number] += 1
                 assert dictionary.incr(f"thread{number}", 1, init=0) == counts[number]
-                assert dictionary.update("n", lambda old: Change((old or 0) + 1, result="added")) == "added"
+                assert dictionary.update("n", lambda old: Update((old or 0) + 1, result="added")) == "added"
                 dictionary.set("large", b"x" * 5000)
         except BaseException as error:
             errors.append(error)
@@ -145,9 +145,9 @@ def inside(dictionary: LmdbDict) -> None:
     parent = os.getpid()
     pids: list[int] = []
 
-    def function(old: Any) -> Change:
+    def function(old: Any) -> Update:
         pids.append(os.fork())
-        return Change("changed")
+        return Update("changed")
 
     try:
         dictionary.update("text", function)
@@ -175,15 +175,15 @@ def inside(dictionary: LmdbDict) -> None:
 def other(dictionary: LmdbDict) -> None:
     """Uses another dictionary in the function of update while another thread forks: an error, and no deadlock."""
     two = LmdbDict("two", MIB, dictionary.path)
-    environment.PATIENCE = 0.5
+    environment.OPEN_SECONDS = 0.5
     entered = threading.Event()
     errors: list[BaseException] = []
 
-    def function(old: Any) -> Change:
+    def function(old: Any) -> Update:
         entered.set()
         while is_open(dictionary):
             time.sleep(0.001)
-        return Change(two.get("k", "changed"))
+        return Update(two.get("k", "changed"))
 
     def update() -> None:
         try:
@@ -204,7 +204,7 @@ def other(dictionary: LmdbDict) -> None:
 
 
 def behind(dictionary: LmdbDict) -> None:
-    """Forks as a program does that tells only the child about it: an error there, and no harm to the parent."""
+    """Fork without the hooks that run in the parent: an error in the child, and no harm to the parent."""
     libc = ctypes.PyDLL(None)
     pids = []
 

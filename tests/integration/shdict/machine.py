@@ -12,14 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from resty_django.shdict import (
     BadValue,
-    Change,
     Item,
     Keep,
     NotANumber,
     NotFound,
-    Outcome,
     SharedDict,
     SharedDictError,
+    StoreOutcome,
+    Update,
     WrongKind,
 )
 from resty_django.shdict.lmdb import LmdbDict
@@ -54,7 +54,7 @@ FLAGS = st.sampled_from([0, 0, 1, 2**32 - 1])
 
 @dataclass(frozen=True)
 class Entry:
-    """What the model holds; `items` is a list of it, in place of `value`."""
+    """An entry of the model: a value, or with `items` a list."""
 
     value: Any = None
     flags: int = 0
@@ -70,7 +70,7 @@ def same(value: Any, expected: Any) -> bool:
 
 
 class Machine(RuleBasedStateMachine):
-    """`make` gives an empty dictionary whose time is `clock`. Nothing is ever thrown out: it is large enough."""
+    """`make` returns an empty dictionary with the clock `clock`, large enough that nothing is evicted."""
 
     def __init__(self, make: Callable[[], SharedDict], clock: Clock) -> None:
         super().__init__()
@@ -156,23 +156,23 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, value=VALUES, ttl=TTLS, flags=FLAGS, call=st.sampled_from(["set", "safe_set"]))
     def set(self, key: str, value: Any, ttl: float, flags: int, call: str) -> None:
-        assert getattr(self.dictionary, call)(key, value, ttl, flags) is Outcome.STORED
+        assert getattr(self.dictionary, call)(key, value, ttl, flags) is StoreOutcome.STORED
         self.model[key] = Entry(value, flags, self.after(ttl))
 
     @rule(key=KEYS, value=VALUES, ttl=TTLS, flags=FLAGS, call=st.sampled_from(["add", "safe_add"]))
     def add(self, key: str, value: Any, ttl: float, flags: int, call: str) -> None:
         outcome = getattr(self.dictionary, call)(key, value, ttl, flags)
         if self.live(key) is None:
-            assert outcome is Outcome.STORED
+            assert outcome is StoreOutcome.STORED
             self.model[key] = Entry(value, flags, self.after(ttl))
         else:
-            assert outcome is Outcome.EXISTS
+            assert outcome is StoreOutcome.EXISTS
 
     @rule(key=KEYS, value=VALUES, ttl=TTLS)
     def add_or_get(self, key: str, value: Any, ttl: float) -> None:
         entry = self.live(key)
         if entry is None:
-            assert self.dictionary.add_or_get(key, value, ttl) is Outcome.STORED
+            assert self.dictionary.add_or_get(key, value, ttl) is StoreOutcome.STORED
             self.model[key] = Entry(value, 0, self.after(ttl))
         elif entry.items is not None:
             self.fails(WrongKind, self.dictionary.add_or_get, key, value, ttl)
@@ -183,9 +183,9 @@ class Machine(RuleBasedStateMachine):
     def replace(self, key: str, value: Any, ttl: float, flags: int) -> None:
         outcome = self.dictionary.replace(key, value, ttl, flags)
         if self.live(key) is None:
-            assert outcome is Outcome.NOT_FOUND
+            assert outcome is StoreOutcome.NOT_FOUND
         else:
-            assert outcome is Outcome.STORED
+            assert outcome is StoreOutcome.STORED
             self.model[key] = Entry(value, flags, self.after(ttl))
 
     @rule(key=KEYS)
@@ -195,7 +195,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def set_none(self, key: str) -> None:
-        assert self.dictionary.set(key, None) is Outcome.STORED
+        assert self.dictionary.set(key, None) is StoreOutcome.STORED
         self.model.pop(key, None)
 
     @rule(key=KEYS, another_value=VALUES, same_value=st.booleans())
@@ -243,11 +243,11 @@ class Machine(RuleBasedStateMachine):
         entry = self.live(key)
         old_values: list[Any] = []
 
-        def function(old: Any) -> Change | Keep:
+        def function(old: Any) -> Update | Keep:
             old_values.append(old)
             if how == "raise":
                 raise BadValue("on purpose")
-            return Keep("kept") if how == "keep" else Change(value, ttl, "changed")
+            return Keep("kept") if how == "keep" else Update(value, ttl, "changed")
 
         if entry is not None and entry.items is not None:
             self.fails(WrongKind, self.dictionary.update, key, function)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import django
 
-from resty_django.shdict import Change, Keep, NoMemory, WrongKind
+from resty_django.shdict import Keep, NoMemory, Update, WrongKind
 from resty_django.shdict.lmdb import LmdbDict
 
 WRITERS = 4
@@ -27,7 +27,7 @@ KEYS = 3000
 
 
 def contents(key: str, chance: random.Random) -> str:
-    """A text of some length that tells its key from begin to end."""
+    """Return a text of some length that consists of its key."""
     return f"{key}/" * int(2 ** chance.uniform(0, 11.5))
 
 
@@ -37,7 +37,7 @@ def look(dictionary: LmdbDict, key: str) -> None:
 
 
 class Tally:
-    """What a writer has begun to count and what it has counted; outlives it."""
+    """The counts that a writer has begun and has finished; kept when the writer ends."""
 
     def __init__(self, path: str, number: int) -> None:
         with open(path, "r+b") as file:
@@ -81,9 +81,9 @@ def write(dictionary: LmdbDict, tallies: str, number: int) -> None:
 def disturb(dictionary: LmdbDict, key: str, own_list: str, chance: random.Random) -> None:
     """One write of any kind."""
 
-    def make_if_gone(old: str | None) -> Change | Keep:
+    def make_if_gone(old: str | None) -> Update | Keep:
         assert old is None or old.startswith(f"{key}/")
-        return Keep() if old else Change(contents(key, chance), 5)
+        return Keep() if old else Update(contents(key, chance), 5)
 
     what = chance.randrange(3000)
     if what == 0:
@@ -103,7 +103,7 @@ def disturb(dictionary: LmdbDict, key: str, own_list: str, chance: random.Random
 
 
 def read(dictionary: LmdbDict, tallies: str, number: int) -> None:
-    """Look at what is there: each value is whole, and no counter goes back."""
+    """Assert that each value is complete, and that no counter decreases."""
     chance = random.Random()
     counts = [0] * WRITERS
     while True:

@@ -1,6 +1,6 @@
 """Looks at the tables of a dictionary in LMDB and says what is wrong with them, and at its files and its readers.
 
-Private attributes of `LmdbDict` are used here alone: the tables, the open file and its lock table are no part of the
+Private attributes of `LmdbDict` are used here alone: the tables, the open file and its lock table are not part of the
 interface of a dictionary, but corrupt files, readers left behind and files that were replaced show nowhere else.
 """
 
@@ -14,7 +14,16 @@ from lmdb.verify import verify as verify_pages
 from resty_django.shdict.codec import LIST
 from resty_django.shdict.lmdb import LmdbDict, environment
 from resty_django.shdict.lmdb.files import DictFile
-from resty_django.shdict.lmdb.records import ENDS, IN_PARTS, PARTS, PIECE, SIZE, head_of, part_key
+from resty_django.shdict.lmdb.records import (
+    BODY_PARTS,
+    HEAD_BYTES,
+    IN_PARTS,
+    LIST_ENDS,
+    PAGE_BYTES,
+    PIECE_BYTES,
+    head_of,
+    part_key,
+)
 
 
 def open_file(dictionary: LmdbDict) -> DictFile:
@@ -37,8 +46,21 @@ def reader_pids(dictionary: LmdbDict) -> set[int]:
     return {int(reader[0]) for reader in readers(dictionary)}
 
 
+def transactions(dictionary: LmdbDict) -> int:
+    """Return the number of write transactions of an open dictionary."""
+    assert dictionary._env is not None
+    return int(dictionary._env.info()["last_txnid"])
+
+
+def journal_bytes(dictionary: LmdbDict) -> int:
+    """Return the size of the journal of an open dictionary."""
+    with dictionary._begin(dictionary._items) as txn:
+        stat = txn.stat(dictionary._journal)
+    return int(stat["leaf_pages"] + stat["branch_pages"]) * PAGE_BYTES
+
+
 def look_at_once(dictionary: LmdbDict) -> None:
-    """Have the next write look whether the files still are there, as it does once in a second."""
+    """Have the next write check that the files still exist, as it does once per second."""
     dictionary._look_at = 0.0
 
 
@@ -61,7 +83,7 @@ def check(dictionary: LmdbDict) -> int:
         )
         heads = {name: head_of(record) for name, record in items.items()}
         lists = {
-            name: ENDS.unpack(dictionary._payload(txn, items[name]))
+            name: LIST_ENDS.unpack(dictionary._payload(txn, items[name]))
             for name, head in heads.items()
             if head.kind == LIST
         }
@@ -72,9 +94,9 @@ def check(dictionary: LmdbDict) -> int:
     expected = []
     for name, head in heads.items():
         if head.form & IN_PARTS:
-            owner, length = PARTS.unpack_from(items[name], SIZE)
-            expected += [part_key(owner, at) for at in range(0, length, PIECE)]
-            assert sum(len(parts[part_key(owner, at)]) for at in range(0, length, PIECE)) == length
+            owner, length = BODY_PARTS.unpack_from(items[name], HEAD_BYTES)
+            expected += [part_key(owner, at) for at in range(0, length, PIECE_BYTES)]
+            assert sum(len(parts[part_key(owner, at)]) for at in range(0, length, PIECE_BYTES)) == length
     for owner, first, end in lists.values():
         assert first < end
         expected += [part_key(owner, position) for position in range(first, end)]

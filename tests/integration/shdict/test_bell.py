@@ -1,4 +1,4 @@
-"""Bells: a ring wakes all that wait, in any order of calls and processes; what cannot be watched is told."""
+"""Bells: a ring wakes all that wait, in any order of calls and processes; bells that cannot be watched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from resty_django.shdict.bell import ALERT, Bell, Watch
+from resty_django.shdict.bell import Bell, Watch
 from resty_django.shdict.lmdb import LmdbDict
 from resty_django.shdict.lmdb.files import remove
 from tests.dictionaries import MIB
@@ -55,7 +55,7 @@ def bell_of(dictionary: LmdbDict) -> Bell:
 def test_an_entry_wakes_all_that_wait(make: Make, watches: list[Watch]) -> None:
     dictionary = make("one")
     for _ in range(3):
-        assert [watch.arm([bell_of(dictionary)]) for watch in watches] == [ALERT] * 3
+        assert [watch.arm([bell_of(dictionary)]) for watch in watches] == [0.1] * 3
         dictionary.append(b"news")
         assert [watch.wait(10) for watch in watches] == [True] * 3
         assert [watch.wait(0) for watch in watches] == [False] * 3, "one ring was heard twice"
@@ -70,7 +70,7 @@ def test_an_entry_rings_only_where_somebody_waits(make: Make, watches: list[Watc
     assert watch.wait(10)
     dictionary.append(b"nobody has asked since")
     assert not watch.wait(0)
-    assert watch.arm([bell_of(dictionary)]) == ALERT
+    assert watch.arm([bell_of(dictionary)]) == 0.1
     assert watch.arm([bell_of(dictionary)]) == 0
     assert not watch.wait(0.01)
     assert watch.arm([bell_of(dictionary)]) == 0, "a wait that ended without a ring needs no new look"
@@ -128,7 +128,7 @@ def test_a_process_that_was_killed_while_it_waited_keeps_nobody_from_ringing(mak
         assert watches[0].wait(10)
 
 
-def test_rings_without_number_neither_block_nor_get_lost(make: Make, watches: list[Watch]) -> None:
+def test_many_rings_neither_block_nor_get_lost(make: Make, watches: list[Watch]) -> None:
     """A FIFO holds 64 KiB."""
     bell = bell_of(make("one"))
     watches[0].arm([bell])
@@ -160,15 +160,15 @@ async def test_a_loop_waits_too(make: Make, watches: list[Watch]) -> None:
     assert await watch.await_ring(60)
 
 
-def test_a_bell_that_was_deleted_is_made_anew(make: Make, watches: list[Watch]) -> None:
+def test_a_bell_that_was_deleted_is_created_again(make: Make, watches: list[Watch]) -> None:
     dictionary = make("one")
     bell = bell_of(dictionary)
-    assert watches[0].arm([bell]) == ALERT
+    assert watches[0].arm([bell]) == 0.1
     assert stat.filemode(bell.path.stat().st_mode) == "prw-------"
     bell.path.unlink()
     dictionary.append(b"the number still says that somebody waits")
     assert not watches[0].wait(0)
-    assert watches[0].arm([bell]) == ALERT
+    assert watches[0].arm([bell]) == 0.1
     dictionary.append(b"news")
     assert watches[0].wait(10)
 

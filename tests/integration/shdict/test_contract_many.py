@@ -12,6 +12,8 @@ from resty_django.shdict import BadKey, BadValue, Item, SharedDict, Unreadable, 
 from resty_django.shdict.lmdb import LmdbDict
 from tests.dictionaries import MIB, Calls
 
+from .structure import transactions
+
 pytestmark = pytest.mark.contract
 
 TWENTY = [f"product:{number}" for number in range(20)]
@@ -74,7 +76,7 @@ async def test_none_deletes(calls: Calls) -> None:
     assert await calls.get_many("abc") == {"b": 3}
 
 
-async def test_delete_many_counts_what_was_there(calls: Calls) -> None:
+async def test_delete_many_counts_existing_keys(calls: Calls) -> None:
     await calls.set_many({"a": 1, "b": 2}, {"a": 1, "b": 0})
     await calls.rpush("list", 1)
     calls.clock.advance(1)
@@ -86,7 +88,7 @@ async def test_delete_many_counts_what_was_there(calls: Calls) -> None:
 async def test_a_list_is_an_error_or_counts_as_absent(calls: Calls) -> None:
     await calls.rpush("list", 1)
     await calls.set("a", 1)
-    with pytest.raises(WrongKind, match="The value is a list"):
+    with pytest.raises(WrongKind):
         await calls.get_many(["a", "list"])
     errors: list[Any] = []
     assert await calls.get_many(["list", "a"], lambda key, error: errors.append((key, type(error)))) == {"a": 1}
@@ -143,18 +145,13 @@ async def test_more_keys_than_one_step_takes(calls: Calls) -> None:
 async def test_one_transaction(tmp_path: Any) -> None:
     shared = LmdbDict("own", 8 * MIB, str(tmp_path))
     shared.set("a", 1)
-
-    def transactions() -> int:
-        assert shared._env is not None
-        return int(shared._env.info()["last_txnid"])
-
-    before = transactions()
+    before = transactions(shared)
     shared.set_many(dict.fromkeys(TWENTY, b"x" * 100), 60)
-    assert transactions() - before == 1
+    assert transactions(shared) - before == 1
     assert len(shared.get_many(TWENTY)) == 20
-    assert transactions() - before == 1
+    assert transactions(shared) - before == 1
     assert shared.delete_many(TWENTY) == 20
-    assert transactions() - before == 2
+    assert transactions(shared) - before == 2
     shared.close()
 
 
@@ -247,22 +244,22 @@ async def test_patterns(calls: Calls) -> None:
         assert await matching(calls, pattern) == sorted(filter(None, keys))
 
 
-async def test_only_what_lives_matches(calls: Calls) -> None:
+async def test_only_live_keys_match(calls: Calls) -> None:
     await calls.set_many({"a": 1, "b": 1}, {"a": 1, "b": 0})
     await calls.rpush("list", 1)
     calls.clock.advance(1)
     assert await matching(calls, "*") == ["b", "list"]
 
 
-async def test_a_pattern_that_would_take_for_ever(calls: Calls) -> None:
+async def test_a_pattern_that_would_backtrack(calls: Calls) -> None:
     await calls.set_many({"a" * 400 + str(number): 1 for number in range(20)})
     began = time.process_time()
     assert await matching(calls, "a*" * 400 + "b") == []
     assert await matching(calls, "*a" * 300 + "[b-c]") == []
     assert time.process_time() - began < 5
-    with pytest.raises(BadKey, match=r"has 1001 characters\. Use at most 1000"):
+    with pytest.raises(BadKey, match="1001 characters"):
         await matching(calls, "a" * 1001)
-    with pytest.raises(BadKey, match="must be a str, not 7"):
+    with pytest.raises(BadKey, match="not 7"):
         await matching(calls, 7)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.shdict import BadValue, Change, Item, Keep, NotANumber, NotFound, Outcome, WrongKind
+from resty_django.shdict import BadValue, Item, Keep, NotANumber, NotFound, StoreOutcome, Update, WrongKind
 from tests.dictionaries import Calls
 
 pytestmark = pytest.mark.contract
@@ -68,7 +68,7 @@ async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(call
     for before, by in sums:
         await calls.set("k", before, 4)
         for key, init in (("k", None), ("k", 1), ("new", 1), ("new", -by), ("new", None)):
-            with pytest.raises(BadValue, match=r"^An integer of (64|65|100) bits is too large"):
+            with pytest.raises(BadValue, match=r"(64|65|100) bits"):
                 await calls.incr(key, by, init=init)
         assert await calls.get("k") == before
         assert await calls.ttl("k") == 4
@@ -76,7 +76,7 @@ async def test_incr_by_more_than_64_bits_is_refused_even_where_the_sum_fits(call
 
 
 async def test_incr_of_an_absent_key(calls: Calls) -> None:
-    with pytest.raises(NotFound, match="The key 'k' does not exist"):
+    with pytest.raises(NotFound, match="'k'"):
         await calls.incr("k", 1)
     assert await calls.incr("k", 5, init=10) == 15
     assert await calls.ttl("k") == 0
@@ -97,10 +97,10 @@ async def test_incr_over_an_expired_item_has_no_flags(calls: Calls) -> None:
     assert await calls.get_item("k") == Item(2, 0, False)
 
 
-async def test_incr_of_what_is_no_number(calls: Calls) -> None:
+async def test_incr_of_a_value_that_is_not_a_number(calls: Calls) -> None:
     for value in ("1", b"1", True, [1], "", {"a": 1}):
         await calls.set("k", value, 5)
-        with pytest.raises(NotANumber, match="The value of the key 'k' is not a number"):
+        with pytest.raises(NotANumber, match="'k'"):
             await calls.incr("k", 1, init=0)
         assert await calls.get("k") == value
         assert await calls.ttl("k") == 5
@@ -113,7 +113,7 @@ async def test_incr_of_a_list(calls: Calls) -> None:
     assert await calls.llen("l") == 1
 
 
-async def test_incr_by_what_is_no_number(calls: Calls) -> None:
+async def test_incr_by_something_other_than_a_number(calls: Calls) -> None:
     for by in ("1", None, True, b"1", [1], 1j):
         with pytest.raises(BadValue):
             await calls.incr("k", by, init=0)
@@ -125,7 +125,7 @@ async def test_incr_by_what_is_no_number(calls: Calls) -> None:
 
 async def test_init_ttl_without_init(calls: Calls) -> None:
     await calls.set("k", 1)
-    with pytest.raises(ValueError, match="Pass init as well"):
+    with pytest.raises(ValueError, match="init_ttl"):
         await calls.incr("k", 1, init_ttl=5)
     assert await calls.get("k") == 1
 
@@ -133,27 +133,27 @@ async def test_init_ttl_without_init(calls: Calls) -> None:
 # --- update ---
 
 
-async def test_update_changes_one_key_as_one_step(calls: Calls) -> None:
-    assert await calls.update("k", lambda old: Change((old or 0) + 1, result=old)) is None
-    assert await calls.update("k", lambda old: Change((old or 0) + 1, result=old)) == 1
+async def test_update_is_atomic(calls: Calls) -> None:
+    assert await calls.update("k", lambda old: Update((old or 0) + 1, result=old)) is None
+    assert await calls.update("k", lambda old: Update((old or 0) + 1, result=old)) == 1
     assert await calls.get("k") == 2
     assert await calls.ttl("k") == 0
 
 
-async def test_update_leaves_the_expiry_unless_told(calls: Calls) -> None:
+async def test_update_keeps_the_expiry_by_default(calls: Calls) -> None:
     await calls.set("k", "a", 8, 6)
-    await calls.update("k", lambda old: Change(old + "b"))
+    await calls.update("k", lambda old: Update(old + "b"))
     assert await calls.get_item("k") == Item("ab", 6, False)
     assert await calls.ttl("k") == 8
-    await calls.update("k", lambda old: Change("c", 2))
+    await calls.update("k", lambda old: Update("c", 2))
     assert await calls.ttl("k") == 2
-    await calls.update("k", lambda old: Change("d", 20))
+    await calls.update("k", lambda old: Update("d", 20))
     assert await calls.ttl("k") == 20
-    await calls.update("k", lambda old: Change("e", 0))
+    await calls.update("k", lambda old: Update("e", 0))
     assert await calls.ttl("k") == 0
-    await calls.update("k", lambda old: Change("f", 1))
+    await calls.update("k", lambda old: Update("f", 1))
     calls.clock.advance(1)
-    assert await calls.update("k", lambda old: Change("g", result=old)) is None
+    assert await calls.update("k", lambda old: Update("g", result=old)) is None
     assert await calls.ttl("k") == 0
     assert await calls.get_item("k") == Item("g", 0, False)
 
@@ -164,7 +164,7 @@ async def test_update_may_change_the_type(calls: Calls) -> None:
     news = [7, 0.5, b"12345678", "12345678", True, False, "x", b"x", [1, 2], {"a": 1}]
     for old, new in itertools.product(olds, news):
         await calls.set("k", old, 8, 6)
-        assert await calls.update("k", lambda value, new=new: Change(new, result=value)) == old
+        assert await calls.update("k", lambda value, new=new: Update(new, result=value)) == old
         item = await calls.get_item("k")
         assert item == Item(new, 6, False)
         assert type(item.value) is type(new)
@@ -177,44 +177,44 @@ async def test_update_that_keeps_or_deletes(calls: Calls) -> None:
     assert await calls.update("k", lambda old: Keep()) is None
     assert await calls.get_item("k") == Item("v", 1, False)
     assert await calls.ttl("k") == 5
-    assert await calls.update("k", lambda old: Change(None, result="gone")) == "gone"
+    assert await calls.update("k", lambda old: Update(None, result="gone")) == "gone"
     assert await calls.get_stale("k") is None
-    assert await calls.update("k", lambda old: Change(None, result=old)) is None
+    assert await calls.update("k", lambda old: Update(None, result=old)) is None
     assert await calls.update("k", lambda old: Keep(old)) is None
     assert await calls.get_stale("k") is None
 
 
 async def test_update_that_raises_changes_nothing(calls: Calls) -> None:
-    def fails(old: Any) -> Change:
+    def fails(old: Any) -> Update:
         raise ZeroDivisionError("on purpose")
 
     await calls.set("k", "v", 5, 1)
     with pytest.raises(ZeroDivisionError, match="on purpose"):
         await calls.update("k", fails)
     with pytest.raises(BadValue):
-        await calls.update("k", lambda old: Change(object()))
-    with pytest.raises(ValueError, match="A time to live"):
-        await calls.update("k", lambda old: Change("w", -1))
+        await calls.update("k", lambda old: Update(object()))
+    with pytest.raises(ValueError, match="time to live"):
+        await calls.update("k", lambda old: Update("w", -1))
     for nothing in (None, "text", 5):
-        with pytest.raises(TypeError, match="neither a Change nor a Keep"):
+        with pytest.raises(TypeError, match="Update"):
             await calls.update("k", lambda old, nothing=nothing: nothing)
     assert await calls.get_item("k") == Item("v", 1, False)
     assert await calls.ttl("k") == 5
-    assert await calls.update("k", lambda old: Change("after", result=old)) == "v"
+    assert await calls.update("k", lambda old: Update("after", result=old)) == "v"
 
 
 async def test_update_of_any_size_and_type(calls: Calls) -> None:
     for size in (10, 1900, 100_000):
         await calls.set("k", "x" * size)
-        assert await calls.update("k", lambda old: Change({"length": len(old)}, result=len(old))) == size
-        assert await calls.update("k", lambda old: Change(b"y" * old["length"])) is None
+        assert await calls.update("k", lambda old: Update({"length": len(old)}, result=len(old))) == size
+        assert await calls.update("k", lambda old: Update(b"y" * old["length"])) is None
         assert await calls.get("k") == b"y" * size
 
 
 async def test_update_of_a_list(calls: Calls) -> None:
     await calls.rpush("l", 1)
     with pytest.raises(WrongKind):
-        await calls.update("l", lambda old: Change(1))
+        await calls.update("l", lambda old: Update(1))
     assert await calls.llen("l") == 1
 
 
@@ -239,7 +239,7 @@ async def test_a_list_is_a_deque(calls: Calls) -> None:
         assert await calls.lpop("l") == model.popleft()
     assert (await calls.llen("l"), await calls.lpop("l"), await calls.rpop("l")) == (0, None, None)
     assert await calls.get_stale("l") is None
-    assert await calls.add("l", "text") is Outcome.STORED
+    assert await calls.add("l", "text") is StoreOutcome.STORED
 
 
 async def test_items_of_a_list_come_back_as_they_were(calls: Calls) -> None:
@@ -253,7 +253,7 @@ async def test_items_of_a_list_come_back_as_they_were(calls: Calls) -> None:
         assert await calls.llen("l") == 1
 
 
-async def test_what_a_list_does_not_take(calls: Calls) -> None:
+async def test_values_that_a_list_rejects(calls: Calls) -> None:
     for item in (True, [1], {"a": 1}, None, object(), 2**63):
         for push in (calls.lpush, calls.rpush):
             with pytest.raises(BadValue):
@@ -261,10 +261,10 @@ async def test_what_a_list_does_not_take(calls: Calls) -> None:
         assert await calls.llen("l") == 0
 
 
-async def test_list_calls_of_what_is_no_list(calls: Calls) -> None:
+async def test_list_calls_reject_other_values(calls: Calls) -> None:
     await calls.set("k", "text", 5)
     for tried in (calls.lpush("k", 1), calls.rpush("k", 1), calls.lpop("k"), calls.rpop("k"), calls.llen("k")):
-        with pytest.raises(WrongKind, match="The value is not a list"):
+        with pytest.raises(WrongKind):
             await tried
     assert await calls.get("k") == "text"
     calls.clock.advance(5)
@@ -277,9 +277,9 @@ async def test_list_calls_of_what_is_no_list(calls: Calls) -> None:
 async def test_storing_over_a_list_ends_it(calls: Calls) -> None:
     for number in range(5):
         await calls.rpush("l", number)
-    assert await calls.set("l", "text") is Outcome.STORED
+    assert await calls.set("l", "text") is StoreOutcome.STORED
     assert await calls.get("l") == "text"
     await calls.delete("l")
     assert await calls.rpush("l", "new") == 1
-    assert await calls.replace("l", 1) is Outcome.STORED
+    assert await calls.replace("l", 1) is StoreOutcome.STORED
     assert await calls.incr("l") == 2

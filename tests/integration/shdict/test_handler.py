@@ -45,16 +45,14 @@ def test_the_settings_make_the_dictionaries(site: dict[str, Any], valkey: Any) -
 
 @pytest.mark.redis
 def test_a_name_that_is_not_in_the_settings(site: dict[str, Any]) -> None:
-    with pytest.raises(
-        UnknownDict, match=r"There is no shared dictionary 'oter'\. Did you mean 'other'\? Or add it to RESTY_DJANGO"
-    ):
+    with pytest.raises(UnknownDict, match=r"'oter'.*'other'"):
         shdicts["oter"]
     with pytest.raises(LookupError, match=r"which has default, .*other, remote"):
         shdicts["oter"]
 
 
 @pytest.mark.redis
-def test_the_same_settings_give_the_same_object_of_lmdb_after_a_change(site: dict[str, Any]) -> None:
+def test_a_dictionary_of_lmdb_with_unchanged_settings_stays_the_same_object(site: dict[str, Any]) -> None:
     before = shdicts["default"]
     second = shdicts["other"]
     remote, outage = shdicts["remote"], store_of(shdicts["remote"]).breaker
@@ -95,14 +93,14 @@ def test_a_site_without_settings_has_one_in_memory() -> None:
         default = shdicts["default"]
         default.set("test_handler", "v")
         assert default.capacity() == 32 * MIB
-        folders = [base / files.site_folder() for base in (files.MEMORY, Path(files.tempfile.gettempdir()))]
+        folders = [base / files.site_folder() for base in (files.MEMORY_FOLDER, Path(files.tempfile.gettempdir()))]
         assert any((folder / "default.card").exists() for folder in folders)
         assert shdicts["default"].get("test_handler") == "v"
         default.delete("test_handler")
     shdicts.close_all()
 
 
-def test_wrong_settings_are_told_on_use() -> None:
+def test_wrong_settings_raise_an_error_on_use() -> None:
     with (
         override_settings(RESTY_DJANGO={"SHARED_DICTS": {"default": {"SIZE": 5}}}),
         pytest.raises(ImproperlyConfigured, match="must be at least 1048576"),

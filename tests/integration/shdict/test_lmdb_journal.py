@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from resty_django.shdict import Change, Keep, NoMemory
+from resty_django.shdict import Keep, NoMemory, Update
 from resty_django.shdict.lmdb import LmdbDict
-from resty_django.shdict.lmdb.journal import LONGEST, NUMBERS, SHARE, begin_of
+from resty_django.shdict.lmdb.journal import MAX_ENTRY_BYTES, begin_of
+from resty_django.shdict.lmdb.journal import NUMBERS_PER_MS as PER_MS
 from tests.dictionaries import MIB
 
-from .structure import check, check_pages
+from .structure import check, check_pages, journal_bytes
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ def test_numbers_are_consecutive_and_begin_with_the_time(shared: LmdbDict) -> No
     shared.append(b"b", b"c")
     end = shared.journal_end()
     begin = end - 3
-    assert begin % NUMBERS == 0
-    assert abs(begin / NUMBERS - time.time() * 1000) < 60_000
+    assert begin % PER_MS == 0
+    assert abs(begin / PER_MS - time.time() * 1000) < 60_000
     for position in (0, begin):
         batch = shared.read_journal(position)
         assert batch.entries == [(begin + 1, b"a"), (begin + 2, b"b"), (end, b"c")]
@@ -54,8 +55,8 @@ WRITES: dict[str, tuple[Callable[[LmdbDict, Any], object], bool]] = {
     "delete": (lambda shared, entry: shared.delete("k", entry), True),
     "delete where there is none": (lambda shared, entry: shared.delete("other", entry), True),
     "delete_many": (lambda shared, entry: shared.delete_many(map(str, range(1000)), entry), True),
-    "update": (lambda shared, entry: shared.update("k", lambda old: Change("new"), entry), True),
-    "update that deletes": (lambda shared, entry: shared.update("k", lambda old: Change(None), entry), True),
+    "update": (lambda shared, entry: shared.update("k", lambda old: Update("new"), entry), True),
+    "update that deletes": (lambda shared, entry: shared.update("k", lambda old: Update(None), entry), True),
     "update that keeps": (lambda shared, entry: shared.update("k", lambda old: Keep(), entry), False),
     "flush_all": (lambda shared, entry: shared.flush_all(entry), True),
 }
@@ -74,7 +75,7 @@ def test_a_write_that_fails_appends_nothing(shared: LmdbDict) -> None:
     with pytest.raises(NoMemory):
         shared.set("k", b"x" * 2 * MIB, 0, 0, b"entry")
 
-    def fails(old: Any) -> Change:
+    def fails(old: Any) -> Update:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -103,7 +104,7 @@ def test_a_full_dictionary_loses_no_entry(shared: LmdbDict, tmp_path: Path) -> N
     check_pages(shared, tmp_path / "copy")
 
 
-@pytest.mark.parametrize("length", [10, 500, LONGEST - 10, LONGEST + 1, 20_000])
+@pytest.mark.parametrize("length", [10, 500, MAX_ENTRY_BYTES - 10, MAX_ENTRY_BYTES + 1, 20_000])
 def test_the_oldest_entries_leave_a_journal_that_is_too_large(shared: LmdbDict, length: int) -> None:
     shared.set("k", "an item")
     for number in range(4000 if length < 100 else 600):
@@ -112,10 +113,8 @@ def test_the_oldest_entries_leave_a_journal_that_is_too_large(shared: LmdbDict, 
     batch = shared.read_journal(end - 500)
     assert batch.lost or batch.entries[0][1] is None or length < 100
     assert all(entry is None or entry.endswith(b"x" * length) for _, entry in batch.entries)
-    assert batch.entries[-1] == (end, b"%d " % (end % NUMBERS - 1) + b"x" * length)
-    with shared._begin(shared._items) as txn:
-        stat = txn.stat(shared._journal)
-    assert (stat["leaf_pages"] + stat["branch_pages"]) * 4096 < 2 * MIB / SHARE
+    assert batch.entries[-1] == (end, b"%d " % (end % PER_MS - 1) + b"x" * length)
+    assert journal_bytes(shared) < 2 * MIB / 16
     if length < 100:
         assert shared.get("k") == "an item"
 
@@ -146,15 +145,15 @@ def test_a_journal_that_was_created_again_is_noticed(shared: LmdbDict, tmp_path:
 @pytest.mark.parametrize(
     ("position", "last", "begin"),
     [
-        (0, 5 * NUMBERS + 3, 5 * NUMBERS),  # started on an empty journal
-        (5 * NUMBERS + 3, 5 * NUMBERS + 9, 5 * NUMBERS + 3),
-        (5 * NUMBERS, 6 * NUMBERS - 1, 5 * NUMBERS),  # far behind, but it is not a new beginning
-        (6 * NUMBERS - 2, 6 * NUMBERS + 5, 6 * NUMBERS - 2),  # more entries than a millisecond has numbers
-        (5 * NUMBERS + 9, 7 * NUMBERS + 1, 7 * NUMBERS),  # created again
-        (5 * NUMBERS + 9, 7 * NUMBERS + 900, 7 * NUMBERS),
-        (5 * NUMBERS + 9, 4 * NUMBERS + 2, 4 * NUMBERS),  # created again, and the clock was set back
-        (5 * NUMBERS + 9, 5 * NUMBERS + 2, 5 * NUMBERS),
+        (0, 5 * PER_MS + 3, 5 * PER_MS),  # started on an empty journal
+        (5 * PER_MS + 3, 5 * PER_MS + 9, 5 * PER_MS + 3),
+        (5 * PER_MS, 6 * PER_MS - 1, 5 * PER_MS),  # far behind, but it is not a new beginning
+        (6 * PER_MS - 2, 6 * PER_MS + 5, 6 * PER_MS - 2),  # more entries than a millisecond has numbers
+        (5 * PER_MS + 9, 7 * PER_MS + 1, 7 * PER_MS),  # created again
+        (5 * PER_MS + 9, 7 * PER_MS + 900, 7 * PER_MS),
+        (5 * PER_MS + 9, 4 * PER_MS + 2, 4 * PER_MS),  # created again, and the clock was set back
+        (5 * PER_MS + 9, 5 * PER_MS + 2, 5 * PER_MS),
     ],
 )
-def test_where_reading_begins(position: int, last: int, begin: int) -> None:
+def test_the_beginning_of_a_read(position: int, last: int, begin: int) -> None:
     assert begin_of(position, last) == begin

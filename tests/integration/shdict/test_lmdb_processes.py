@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.shdict import Change, Keep, NoMemory, NotANumber, NotFound, WrongKind
+from resty_django.shdict import Keep, NoMemory, NotANumber, NotFound, Update, WrongKind
 from resty_django.shdict.lmdb import LmdbDict, environment
 from tests import processes
 from tests.dictionaries import MIB, Clock
@@ -74,11 +74,11 @@ class Other(processes.Process):
 def test_processes_count_together(folder: Path, lmdb_dict: LmdbDict) -> None:
     code = (
         "import threading\n"
-        "from resty_django.shdict import Change\n"
+        "from resty_django.shdict import Update\n"
         "def work():\n"
         "    for _ in range(300):\n"
         "        one.incr('incr', 1, init=0)\n"
-        "        one.update('update', lambda old: Change((old or 0) + 1))\n"
+        "        one.update('update', lambda old: Update((old or 0) + 1))\n"
         "        one.rpush('list', 1)\n"
         "threads = [threading.Thread(target=work) for _ in range(2)]\n"
         "[thread.start() for thread in threads]\n"
@@ -91,7 +91,7 @@ def test_processes_count_together(folder: Path, lmdb_dict: LmdbDict) -> None:
     check(lmdb_dict)
 
 
-def test_what_one_process_writes_another_reads_at_once(folder: Path, lmdb_dict: LmdbDict) -> None:
+def test_other_processes_read_a_write_at_once(folder: Path, lmdb_dict: LmdbDict) -> None:
     with Other(folder, "while input():\n    print(one.get('k'), one.get('k2', 'none'), flush=True)\n") as peer:
         for number in range(20):
             lmdb_dict.set("k", number)
@@ -103,7 +103,7 @@ def test_what_one_process_writes_another_reads_at_once(folder: Path, lmdb_dict: 
         assert peer.ask("look") == "None w"
 
 
-def test_what_one_process_writes_often_stays_while_another_fills_the_memory(folder: Path, lmdb_dict: LmdbDict) -> None:
+def test_items_written_often_stay_while_another_process_fills_the_memory(folder: Path, lmdb_dict: LmdbDict) -> None:
     lmdb_dict.set("hot", 0)
     fill = (
         "at = 0\n"
@@ -125,7 +125,7 @@ def test_threads_of_one_process(lmdb_dict: LmdbDict) -> None:
     def work(number: int) -> None:
         for step in range(200):
             lmdb_dict.incr("n", 1, init=0)
-            lmdb_dict.update("m", lambda old: Change((old or 0) + 1))
+            lmdb_dict.update("m", lambda old: Update((old or 0) + 1))
             lmdb_dict.set(f"own{number}", step)
             assert lmdb_dict.get(f"own{number}") == step
             if step % 20 == 0:
@@ -153,19 +153,19 @@ def test_writing_in_the_function_of_update(lmdb_dict: LmdbDict, call: str) -> No
         "forked or closed it" if call == "close" else "was written to while this thread was already writing to it"
     )
     with pytest.raises(RuntimeError, match=sentence):
-        lmdb_dict.update("k", lambda old: Change(calls[call]()))
+        lmdb_dict.update("k", lambda old: Update(calls[call]()))
     assert lmdb_dict.get("k") == "before"
     assert lmdb_dict.get("other") is None
     assert lmdb_dict.incr("other", 1, init=0) == 1
 
 
-def test_errors_that_are_kept_keep_no_transaction_alive(lmdb_dict: LmdbDict) -> None:
+def test_stored_errors_keep_no_transaction_alive(lmdb_dict: LmdbDict) -> None:
     lmdb_dict.rpush("list", 1)
     lmdb_dict.set("text", "x")
     lmdb_dict.set("broken", b"\xff")
     errors: list[BaseException] = []
 
-    def fails(old: Any) -> Change:
+    def fails(old: Any) -> Update:
         raise ZeroDivisionError
 
     calls: list[Callable[[], Any]] = [
@@ -216,10 +216,10 @@ def store(lmdb_dict: LmdbDict, count: int = 2000) -> int:
     return count
 
 
-def test_a_reader_that_stays_behind_is_waited_for_and_then_told(
+def test_a_write_waits_for_an_old_reader_and_then_raises(
     folder: Path, lmdb_dict: LmdbDict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "TRIES", 100)
+    monkeypatch.setattr(environment, "MAX_TRIES", 100)
     lmdb_dict.set("k", "v")
     with Other(folder, READER) as peer:
         assert peer.ask() == "reading"
@@ -230,14 +230,14 @@ def test_a_reader_that_stays_behind_is_waited_for_and_then_told(
         with pytest.raises(NoMemory):
             lmdb_dict.set("k", "w")
         assert lmdb_dict.get("k") == "v"
-        monkeypatch.setattr(environment, "TRIES", 100_000)
+        monkeypatch.setattr(environment, "MAX_TRIES", 100_000)
         threading.Timer(0.3, peer.kill).start()
         assert lmdb_dict.set("k", "w")
     assert store(lmdb_dict) == 2000
     check(lmdb_dict)
 
 
-def test_a_dictionary_that_nobody_holds_lets_go(folder: Path, clock: Clock) -> None:
+def test_a_dictionary_without_references_closes_its_files(folder: Path, clock: Clock) -> None:
     lmdb_dict = LmdbDict("one", MIB, str(folder), clock)
     lmdb_dict.set("k", "v")
     dict_file = open_file(lmdb_dict)

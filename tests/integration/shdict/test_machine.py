@@ -43,23 +43,23 @@ def redis(redis_cache: str, clock: Clock) -> Callable[[], SharedDict]:
     return lambda: RedisDict(f"machine{next(numbers)}", alias=redis_cache, clock=clock, stale=1e6)
 
 
-def test_lmdb_does_what_the_model_does(lmdb: Callable[[], SharedDict], clock: Clock) -> None:
+def test_lmdb_matches_the_model(lmdb: Callable[[], SharedDict], clock: Clock) -> None:
     run(lmdb, clock, SHORT)
 
 
 @pytest.mark.redis
-def test_redis_does_what_the_model_does(redis: Callable[[], SharedDict], clock: Clock) -> None:
+def test_redis_matches_the_model(redis: Callable[[], SharedDict], clock: Clock) -> None:
     run(redis, clock, SHORT)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_lmdb_does_what_the_model_does_for_long(lmdb: Callable[[], SharedDict], clock: Clock) -> None:
+def test_lmdb_matches_the_model_for_long(lmdb: Callable[[], SharedDict], clock: Clock) -> None:
     run(lmdb, clock, LONG)
 
 
 @pytest.mark.soak
 @pytest.mark.redis
 @pytest.mark.timeout(1200)
-def test_redis_does_what_the_model_does_for_long(redis: Callable[[], SharedDict], clock: Clock) -> None:
+def test_redis_matches_the_model_for_long(redis: Callable[[], SharedDict], clock: Clock) -> None:
     run(redis, clock, LONG)

@@ -1,4 +1,4 @@
-"""What is the Redis engine's own: its keys, their expiry, round trips, and updates that meet other writers."""
+"""The Redis engine: its keys, their expiry, round trips, and conflicting updates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from redis import Redis
 
 from resty_django.shdict import (
-    Change,
     Item,
     Keep,
     SharedDict,
     Unavailable,
+    Update,
     WrongKind,
     shdicts,
 )
@@ -64,7 +64,7 @@ async def test_dictionaries_do_not_see_each_other(redis_cache: str) -> None:
     assert [name for name, shared_dict in zip(NAMES, dicts, strict=True) if not shared_dict.get_keys()] == ["a?", "*"]
 
 
-async def test_what_others_keep_under_the_prefix_is_not_an_item(shared: RedisDict, valkey: Redis) -> None:
+async def test_foreign_keys_under_the_prefix_are_not_items(shared: RedisDict, valkey: Redis) -> None:
     valkey.set("resty:dict:own:text", "x")
     valkey.rpush("resty:dict:own:list", "x")
     shared.set("k", 1)
@@ -117,9 +117,9 @@ def test_the_key_lives_as_long_as_the_item(shared: RedisDict, valkey: Redis) -> 
     assert life() == 70
     shared.expire("k", 0)
     assert valkey.pttl("resty:dict:own:k") == -1
-    shared.update("k", lambda value: Change(value, 30))
+    shared.update("k", lambda value: Update(value, 30))
     assert life() == 90
-    shared.update("k", lambda value: Change(value, None))
+    shared.update("k", lambda value: Update(value, None))
     assert life() == 90
     shared.set("k", 1)
     assert valkey.pttl("resty:dict:own:k") == -1
@@ -134,7 +134,7 @@ def test_the_key_lives_as_long_as_the_item(shared: RedisDict, valkey: Redis) -> 
     assert valkey.pttl("resty:dict:own:list") == -1
 
 
-def test_a_test_may_move_the_time(redis_cache: str, clock: Clock) -> None:
+def test_the_clock_can_be_replaced(redis_cache: str, clock: Clock) -> None:
     shared = RedisDict("own", alias=redis_cache, clock=clock)
     shared.set("k", "@123", ttl=1000)
     clock.advance(999.999)
@@ -200,11 +200,11 @@ def test_every_call_is_in_the_table_and_has_a_twin_that_does_not_block() -> None
 
 
 async def test_update_is_two_round_trips_and_one_without_a_write(shared: RedisDict, valkey: Redis) -> None:
-    shared.update("k", lambda value: Change(1))
+    shared.update("k", lambda value: Update(1))
     calls_of(valkey)
-    assert shared.update("k", lambda value: Change(value + 1, None, value)) == 1
+    assert shared.update("k", lambda value: Update(value + 1, None, value)) == 1
     assert calls_of(valkey) == {"evalsha": 2}
-    assert await shared.aupdate("k", lambda value: Change(value + 1, None, value)) == 2
+    assert await shared.aupdate("k", lambda value: Update(value + 1, None, value)) == 2
     assert calls_of(valkey) == {"evalsha": 2}
     assert shared.update("k", Keep) == 3
     assert await shared.aupdate("k", Keep) == 3
@@ -223,12 +223,12 @@ class Meddler:
         self.write = write
         self.got: list[Any] = []
 
-    def __call__(self, value: Any) -> Change:
+    def __call__(self, value: Any) -> Update:
         self.got.append(value)
         if self.left:
             self.left -= 1
             self.write(self.other)
-        return Change((value or 0) + 1, None, value)
+        return Update((value or 0) + 1, None, value)
 
 
 @pytest.mark.parametrize("twin", [False, True])
@@ -248,11 +248,11 @@ async def test_a_conflict_calls_the_function_again(shared: RedisDict, twin: bool
     assert list(map(repr, meddler.got)) == ["1", "1.0"]
     meddler = Meddler(shared, 1, lambda rival: rival.expire("k", 5))
     await update(meddler)
-    assert meddler.got == [2.0], "a new expiry is no other value"
+    assert meddler.got == [2.0], "a new expiry is not another value"
     assert 4 < (shared.ttl("k") or 0) <= 5
 
 
-async def test_a_list_that_comes_meanwhile(shared: RedisDict) -> None:
+async def test_a_list_stored_during_an_update(shared: RedisDict) -> None:
     def make_list(rival: RedisDict) -> None:
         rival.delete("k")
         rival.rpush("k", 1)
@@ -263,7 +263,7 @@ async def test_a_list_that_comes_meanwhile(shared: RedisDict) -> None:
 
 
 async def test_after_too_many_conflicts_update_gives_up(shared: RedisDict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resty_django.shdict.redis.engine.TRIES", 5)
+    monkeypatch.setattr("resty_django.shdict.redis.engine.MAX_UPDATE_TRIES", 5)
     meddler = Meddler(shared, 100, lambda rival: rival.incr("k", 1, init=0))
     with pytest.raises(Unavailable, match=r"update\(\) of the key 'k' in .*'own'.* 5 times"):
         shared.update("k", meddler)
@@ -275,7 +275,7 @@ async def test_after_too_many_conflicts_update_gives_up(shared: RedisDict, monke
 # --- numbers and lists -------------------------------------------------------------------------------------------
 
 
-def test_sums_are_those_of_python(shared: RedisDict) -> None:
+def test_sums_equal_the_sums_of_python(shared: RedisDict) -> None:
     chance = random.Random(7)
     numbers = [0.1, -0.0, 1e308, 1e-320, 2**53 + 1, -(2**62), 3, float("inf"), float("nan"), 1e16, 0.30000000000000004]
     numbers += [chance.uniform(-1e9, 1e9) for _ in range(20)] + [chance.getrandbits(62) for _ in range(20)]
@@ -297,7 +297,7 @@ def test_a_value_over_a_list_leaves_nothing_of_it(shared: RedisDict, valkey: Red
     if store == "update":
         shared.expire("k", 0.001)
         time.sleep(0.01)
-        shared.update("k", lambda value: Change("text"))
+        shared.update("k", lambda value: Update("text"))
     else:
         getattr(shared, store)("k", "text")
     assert valkey.hgetall("resty:dict:own:k") == {b"t": b"0", b"v": b"text", b"f": b"0", b"e": b"0"}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from resty_django.shdict import Change, Item, NoMemory, Outcome
+from resty_django.shdict import Item, NoMemory, StoreOutcome, Update
+from resty_django.shdict.base import StreamEntry
 from resty_django.shdict.redis import RedisDict
-from resty_django.shdict.redis.wire import StreamEntry
 from tests import servers
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
@@ -52,7 +52,7 @@ def alone(settings: Any) -> Iterator[servers.Server]:
         yield server
 
 
-async def test_a_full_server_that_throws_nothing_out(alone: servers.Server) -> None:
+async def test_a_full_server_without_eviction(alone: servers.Server) -> None:
     shared = RedisDict("full", alias="alone")
     shared.set("k", 1)
     shared.set("gone", 1)
@@ -68,7 +68,7 @@ async def test_a_full_server_that_throws_nothing_out(alone: servers.Server) -> N
         "incr": ("k", 1),
         "rpush": ("list", 4),
         "lpush": ("newlist", 4),
-        "update": ("k", lambda value: Change(value + 1)),
+        "update": ("k", lambda value: Update(value + 1)),
     }
     for name, args in storing.items():
         with pytest.raises(NoMemory, match=r"no space .*'full': .* cache 'alone' .*maxmemory-policy"):
@@ -80,7 +80,7 @@ async def test_a_full_server_that_throws_nothing_out(alone: servers.Server) -> N
     assert shared.rpop("list") == 2
     assert shared.delete("gone")
     assert shared.expire("k", 100)
-    assert shared.update("list2", lambda value: Change(None, None, "nothing to write")) == "nothing to write"
+    assert shared.update("list2", lambda value: Update(None, None, "nothing to write")) == "nothing to write"
     shared.flush_all()
     assert shared.get_keys() == []
     assert shared.flush_expired() == 2
@@ -99,11 +99,11 @@ async def test_a_full_server_appends_the_entries_of_deletions(alone: servers.Ser
     assert alone.call("XLEN", "stream") == 6
 
 
-def test_a_server_that_throws_out(alone: servers.Server) -> None:
+def test_a_server_that_evicts(alone: servers.Server) -> None:
     shared = RedisDict("small", alias="alone")
     alone.call("CONFIG", "SET", "maxmemory", 5_000_000, "maxmemory-policy", "allkeys-lru")
     outcomes = {shared.safe_set(str(number), "x" * 50_000) for number in range(200)}
-    assert outcomes == {Outcome.STORED}
+    assert outcomes == {StoreOutcome.STORED}
     stats = shared.stats()
     assert stats.keys is not None
     assert 10 < stats.keys < 110
@@ -112,7 +112,7 @@ def test_a_server_that_throws_out(alone: servers.Server) -> None:
     assert stats.forcible is None
 
 
-async def test_free_space_is_what_the_server_has_left(alone: servers.Server) -> None:
+async def test_free_space_is_the_free_memory_of_the_server(alone: servers.Server) -> None:
     shared = RedisDict("space", alias="alone")
     assert shared.capacity() == await shared.acapacity() == 0
     assert shared.free_space() > 10_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resty_django.shdict import Change
+from resty_django.shdict import Update
 from resty_django.shdict.redis import RedisDict
 from tests import processes
 from tests.threads import together
@@ -52,11 +52,11 @@ def test_updates_that_conflict_lose_nothing(shared: RedisDict) -> None:
     calls = [0] * 4
 
     def work(number: int) -> None:
-        def change(value: list[int] | None) -> Change:
+        def change(value: list[int] | None) -> Update:
             calls[number] += 1
             value = value or [0] * 4
             value[number] += 1
-            return Change(value)
+            return Update(value)
 
         for _ in range(100):
             shared.update("state", change)
@@ -66,7 +66,7 @@ def test_updates_that_conflict_lose_nothing(shared: RedisDict) -> None:
     assert sum(calls) > 400, "there was no conflict"
 
 
-def test_one_of_many_adds(shared: RedisDict) -> None:
+def test_only_one_of_many_adds_stores(shared: RedisDict) -> None:
     winners: list[str] = []
 
     def add(name: str) -> None:
@@ -103,7 +103,7 @@ from resty_django.shdict.redis import RedisDict
 shared = RedisDict("writers")
 for _ in range(300):
     shared.incr("n", 1, init=0)
-    shared.update("u", lambda value: __import__("resty_django.shdict").shdict.Change((value or 0) + 1))
+    shared.update("u", lambda value: __import__("resty_django.shdict").shdict.Update((value or 0) + 1))
 """
 
 

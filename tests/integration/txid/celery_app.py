@@ -1,4 +1,4 @@
-"""A Celery app for the tests: run as a worker in a process of its own, imported by the test that sends tasks."""
+"""A Celery app for the tests: run as a worker in a separate process, imported by the test that sends tasks."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def failing() -> None:
 
 @app.task
 def nested() -> Any:
-    """What a task sees that calls another one in its own process, and afterwards."""
+    """Return the txid of a task that calls another one in its own process, in the call and afterwards."""
     return [seen(), *tell.apply().get(disable_sync_subtasks=False), seen()]

@@ -1,4 +1,4 @@
-"""A site whose views tell what they see; every view logs a line."""
+"""A site whose views return the IDs that they see; every view logs a line."""
 
 from __future__ import annotations
 

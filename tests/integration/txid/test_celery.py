@@ -41,7 +41,7 @@ class Worker:
         return rows
 
     def about(self, task: Any) -> list[tuple[str, str]]:
-        """Txid and first word of what the children of the worker logged about a task, once it is told that it ended."""
+        """Txid and first word of the lines of the worker's children about a task, once its end is logged."""
         end = time.monotonic() + 30
         while True:
             pairs = [
@@ -92,7 +92,7 @@ def get(result: Any) -> Any:
     return result.get(timeout=60)
 
 
-def test_a_task_has_the_txid_of_who_sent_it(running: Worker) -> None:
+def test_a_task_has_the_txid_of_its_sender(running: Worker) -> None:
     with bound(ID):
         result = running.app.tell.delay()
     assert get(result) == [{"txid": ID, "trace": None}]
@@ -101,14 +101,14 @@ def test_a_task_has_the_txid_of_who_sent_it(running: Worker) -> None:
     assert {txid for txid, text in lines if result.id in text} == {ID}
 
 
-def test_a_task_from_outside_of_everything_has_one_of_its_own(running: Worker) -> None:
+def test_a_task_sent_without_a_txid_has_a_new_one(running: Worker) -> None:
     first, second = (get(running.app.tell.delay())[0]["txid"] for _ in range(2))
     assert is_txid(first)
     assert is_txid(second)
     assert first != second
 
 
-def test_a_trace_goes_on_in_the_task(running: Worker) -> None:
+def test_a_trace_continues_in_the_task(running: Worker) -> None:
     trace = continue_trace(f"00-{TRACE}-{PARENT}-01", "congo=t61rcWkgMzE")
     assert trace is not None
     with bound(ID, trace):
@@ -118,7 +118,7 @@ def test_a_trace_goes_on_in_the_task(running: Worker) -> None:
     assert span_id not in (trace.span_id, PARENT)
 
 
-def test_retries_and_following_tasks_keep_it(running: Worker) -> None:
+def test_retries_and_following_tasks_keep_the_txid(running: Worker) -> None:
     with bound(ID):
         retried = running.app.retrying.delay()
         following = (running.app.tell.s() | running.app.tell.s() | running.app.tell.s()).delay()
@@ -126,7 +126,7 @@ def test_retries_and_following_tasks_keep_it(running: Worker) -> None:
     assert [row["txid"] for row in get(following)] == [ID] * 3
 
 
-def test_a_failing_task_is_logged_under_it_and_the_next_has_its_own(running: Worker) -> None:
+def test_a_failing_task_is_logged_with_its_txid_and_the_next_has_another(running: Worker) -> None:
     with bound(ID):
         result = running.app.failing.delay()
     with pytest.raises(RuntimeError, match="on purpose"):
@@ -149,7 +149,7 @@ def test_a_header_of_the_caller_is_kept_and_a_wrong_one_replaced(running: Worker
     assert rows[0]["trace"] is None
 
 
-def test_a_task_called_here_has_what_is_current(running: Worker) -> None:
+def test_a_task_called_directly_has_the_current_txid(running: Worker) -> None:
     with bound(ID):
         assert running.app.tell.apply().get() == [{"txid": ID, "trace": None}]
         assert current() == ID

@@ -26,7 +26,7 @@ def run(*args: str, **options: Any) -> list[str]:
     return output.getvalue().splitlines()
 
 
-def test_one_is_made() -> None:
+def test_make_prints_a_txid() -> None:
     (first,) = run()
     (second,) = run("make")
     assert is_txid(first)
@@ -53,14 +53,14 @@ def test_times_are_milliseconds_or_iso_texts_in_the_time_zone_of_the_site(time: 
     assert (parse(least).random, parse(most).random) == (0, 2**54 - 1)
 
 
-def test_a_batch_has_as_many_as_are_wanted() -> None:
+def test_a_batch_has_the_requested_count() -> None:
     ids = run("batch", "2345")
     assert len(ids) == len(set(ids)) == 2345
     assert all(is_txid(txid) for txid in ids)
     assert run("batch", "0") == []
 
 
-def test_what_is_inside_is_told() -> None:
+def test_parse_prints_the_contents() -> None:
     assert run("parse", "CBPVIMGUO4HKAPS9LF6G", "00000000000000000000") == [
         "cbpvimguo4hkaps9lf6g  2023-11-14T23:13:20.123+01:00  1700000000123 ms  random 0x0123456789abcd",
         "00000000000000000000  1970-01-01T01:00:00.000+01:00  0 ms  random 0x00000000000000",
@@ -88,7 +88,7 @@ def test_what_is_inside_is_told() -> None:
         (["make", "--json"], "--json is only supported by parse"),
     ],
 )
-def test_what_is_wrong_is_said(args: list[str], text: str) -> None:
+def test_wrong_arguments_are_explained(args: list[str], text: str) -> None:
     with pytest.raises(CommandError, match=text):
         run(*args)
 
@@ -128,7 +128,7 @@ def test_each_run_of_a_command_has_one_id(tmp_path: Path) -> None:
     assert runs[0] < runs[1]
 
 
-def test_a_run_that_is_no_command_has_none(tmp_path: Path) -> None:
+def test_a_run_of_another_program_has_no_txid(tmp_path: Path) -> None:
     program = "import django; django.setup(); import logging; logging.getLogger('project').info('one')"
     env = {**os.environ, "RESTY_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "project.settings"}
     done = processes.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What docs/txid.md shows of logging works as it is: each `LOGGING` is set up in a process of its own."""
+"""The examples of logging in docs/txid.md work unchanged: each `LOGGING` is set up in a separate process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_lines_of_json_have_the_keys_that_are_shown() -> None:
     assert [key for key in example if key not in ("trace_id", "span_id")] == list(within)
 
 
-def test_the_line_that_is_shown_is_of_one_time() -> None:
+def test_the_times_in_the_documented_line_agree() -> None:
     from resty_django.txid import parse
 
     (block,) = (block for block in PAGE.blocks if block.language == "json")

@@ -27,7 +27,7 @@ def test_the_time_inside_is_shown_in_the_current_time_zone() -> None:
         assert with_time(ID) == f"{start}15. November 2023, 07:13:20.123</time>"
 
 
-def test_what_is_no_txid_is_shown_as_it_is() -> None:
+def test_other_texts_than_txids_are_shown_unchanged() -> None:
     assert with_time("<b>") == "<code>&lt;b&gt;</code>"
 
 
@@ -46,7 +46,7 @@ def test_an_order_knows_the_request_that_placed_it(order: Order, client: Client)
     assert page.headers["X-Request-Id"] != order.txid
 
 
-def test_the_admin_shows_it_with_its_time(order: Order, client: Client) -> None:
+def test_the_admin_shows_a_txid_with_its_time(order: Order, client: Client) -> None:
     Order.objects.create(number="ORPHAN", invoice="ORPHAN", item="Tea")
     client.force_login(User.objects.create_superuser("root"))
     html_text = with_time(order.txid)
@@ -100,7 +100,7 @@ def test_a_serializer_says_what_is_wrong(value: Any, text: str) -> None:
     assert serializer.errors == {"txid": [text]}
 
 
-def test_each_request_of_the_demo_has_one(client: Client, db: None) -> None:
+def test_each_request_of_the_demo_has_a_txid(client: Client, db: None) -> None:
     ids = {client.get("/orders/").headers["X-Request-Id"] for _ in range(3)}
     assert len(ids) == 3
     assert all(is_txid(request_id) for request_id in ids)

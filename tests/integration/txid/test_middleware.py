@@ -76,7 +76,7 @@ class Reply:
 
 @pytest.fixture(params=["sync", "async"])
 def get(request: pytest.FixtureRequest) -> Any:
-    """Ask through the WSGI or the ASGI handler; gives a coroutine function either way."""
+    """Return a coroutine function that sends a request through the WSGI or the ASGI handler."""
 
     async def by_wsgi(path: str, **headers: str) -> Reply:
         def ask() -> Reply:
@@ -106,20 +106,20 @@ async def test_a_request_has_one_id_everywhere(get: Any, path: str, lines: list[
     assert lines == [(request_id, "seen")]
 
 
-async def test_requests_have_ids_of_their_own(get: Any) -> None:
+async def test_each_request_has_its_own_id(get: Any) -> None:
     replies = await asyncio.gather(*(get("/async/") for _ in range(20)))
     assert len({reply.json["request"] for reply in replies}) == 20
     for reply in replies:
         assert reply.json["request"] == reply.json["current"] == reply.headers["X-Request-Id"]
 
 
-async def test_the_id_of_a_trusted_proxy_is_taken_over(get: Any) -> None:
+async def test_the_txid_of_a_trusted_proxy_is_kept(get: Any) -> None:
     for sent in (OURS, OURS.upper(), f" {OURS} "):
         reply = await get("/sync/", **{"X-Request-Id": sent.strip()})
         assert reply.json["request"] == reply.headers["X-Request-Id"] == OURS
 
 
-async def test_what_is_no_txid_is_not_taken_over(get: Any) -> None:
+async def test_invalid_txids_are_replaced(get: Any) -> None:
     for sent in ("", "x", OURS + "0", OURS[:-1] + "1", "f058ebd6-02f7-4d3f-942e-904344e8cde5", "a\tb"):
         reply = await get("/sync/", **{"X-Request-Id": sent})
         assert is_txid(reply.json["request"])
@@ -127,7 +127,7 @@ async def test_what_is_no_txid_is_not_taken_over(get: Any) -> None:
 
 
 @pytest.mark.parametrize("proxies", [[], ["10.0.0.0/8"], ["unix"]])
-async def test_the_id_of_anybody_else_is_not_taken_over(get: Any, proxies: list[str], settings: Settings) -> None:
+async def test_txids_of_other_callers_are_replaced(get: Any, proxies: list[str], settings: Settings) -> None:
     settings.RESTY_DJANGO = {"TXID": {"PROXIES": proxies}}
     reply = await get("/sync/", **{"X-Request-Id": OURS, "traceparent": f"00-{TRACE}-{PARENT}-01"})
     assert reply.json["request"] != OURS
@@ -152,7 +152,7 @@ def test_headers_of_the_view_are_replaced() -> None:
     assert {name: value for name, value in response.items() if name != "Content-Type"} == expected
 
 
-async def test_a_trace_goes_on_with_a_span_of_its_own(get: Any) -> None:
+async def test_a_trace_continues_with_a_new_span(get: Any) -> None:
     reply = await get("/sync/", **{"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "congo=t61rcWkgMzE"})
     header = reply.json["traceparent"]
     assert header.startswith(f"00-{TRACE}-")
@@ -163,7 +163,7 @@ async def test_a_trace_goes_on_with_a_span_of_its_own(get: Any) -> None:
     assert reply.json["same_trace"]
 
 
-async def test_a_trace_begins_here_where_none_was_brought(get: Any) -> None:
+async def test_a_trace_begins_here_without_a_valid_header(get: Any) -> None:
     for sent in ("", "nonsense", f"00-{TRACE}-{PARENT}-01,00-{TRACE}-{PARENT}-01"):
         reply = await get("/sync/", traceparent=sent, tracestate="congo=t61rcWkgMzE")
         trace_id = reply.headers["traceparent"].split("-")[1]
@@ -187,7 +187,7 @@ async def test_a_failing_view_is_logged_and_answered_under_its_id(get: Any, path
     assert lines == [(request_id, f"Internal Server Error: {path}")]
 
 
-async def test_what_django_logs_after_the_middleware_has_the_id(get: Any, lines: list[Any]) -> None:
+async def test_lines_that_django_logs_after_the_middleware_have_the_id(get: Any, lines: list[Any]) -> None:
     reply = await get("/nowhere/")
     assert reply.status == 404
     assert lines == [(reply.headers["X-Request-Id"], "Not Found: /nowhere/")]
@@ -238,7 +238,7 @@ def test_a_stream_that_is_not_read_to_its_end_is_closed(client: Client) -> None:
 
 
 def by_wsgi(path: str, **environ: Any) -> tuple[Any, dict[str, str]]:
-    """What a WSGI server gets from Django."""
+    """Return the response and the headers that a WSGI server gets from Django."""
     wsgi_environ = Client()._base_environ(PATH_INFO=path, **environ)  # type: ignore[attr-defined]
     headers: dict[str, str] = {}
     return WSGIHandler()(wsgi_environ, lambda status, pairs: headers.update(pairs)), headers
@@ -272,7 +272,7 @@ def test_a_wsgi_server_over_a_unix_socket_has_no_address(settings: Settings) -> 
     response.close()
 
 
-async def test_websockets_are_left_alone() -> None:
+async def test_websockets_get_no_txid() -> None:
     """As a router in front of Django has it: WebSockets go elsewhere, between requests that have their ids."""
     django = get_asgi_application()
     during: list[str | None] = []
@@ -302,7 +302,7 @@ async def test_websockets_are_left_alone() -> None:
     assert during == [None]
 
 
-async def test_a_client_that_goes_away_ends_the_stream_and_the_id() -> None:
+async def test_a_disconnected_client_ends_the_stream_and_its_txid() -> None:
     ended: list[str] = []
     django: Any = get_asgi_application()
 

@@ -63,7 +63,7 @@ def trace() -> Trace:
 
 
 def got(reply: Any) -> dict[str, str]:
-    """Those of our headers that arrived."""
+    """Return our headers that arrived."""
     return {name: value for name, value in reply.json().items() if name in NAMES}
 
 
@@ -71,7 +71,7 @@ def told(trace: Trace) -> dict[str, str]:
     return {"x-request-id": ID, "traceparent": trace.traceparent, "tracestate": "congo=t61rcWkgMzE"}
 
 
-def test_there_is_something_to_tell_only_within_something(trace: Trace, settings: Settings) -> None:
+def test_headers_are_empty_without_a_txid_and_a_trace(trace: Trace, settings: Settings) -> None:
     assert headers() == {}
     with bound(ID):
         assert headers() == {"X-Request-Id": ID}
@@ -116,7 +116,7 @@ def test_requests(base: str, trace: Trace, session: requests.Session) -> None:
     assert got(session.get(base)) == {}
 
 
-def test_requests_tells_other_hosts_nothing(base: str, trace: Trace, session: requests.Session) -> None:
+def test_requests_sends_the_headers_to_no_other_host(base: str, trace: Trace, session: requests.Session) -> None:
     with bound(ID, trace):
         assert got(session.get(base.replace("127.0.0.1", "localhost"))) == {}
         reply = session.get(f"{base}/away")

@@ -62,7 +62,7 @@ def test_ids_of_all_processes_are_in_the_order_of_time() -> None:
 
 
 def test_children_of_a_fork_never_make_an_id_of_their_parent() -> None:
-    """With threads that make ids meanwhile, and ids of one fixed time, so that only the random bits tell them apart."""
+    """Threads make ids meanwhile. The ids have one fixed time, so that only the random bits distinguish them."""
     children, count = 12, 400
     (ids,) = end(start("fork", children, count))
     assert len(ids) > (2 * children + 2) * count * 4

@@ -1,4 +1,4 @@
-"""What is counted of a cache, and the record of it."""
+"""Counts of a cache, and their record."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resty_django.cache.statistics.counts import (
-    LIFE,
-    LONGEST_KEY,
-    MOST_MISSED,
-    SLOWEST,
+    MAX_LISTED_KEY_LENGTH,
+    MAX_MISSED_KEYS,
+    MAX_SLOW_KEYS,
+    CacheStats,
     Slow,
-    Stats,
     added,
     history,
     shortened,
@@ -34,18 +33,18 @@ def stored(record: Any) -> Any:
 
 
 def add(record: Any, now: float, *slow: Slow, **counts: float) -> Any:
-    return stored(added(record, tuple(Stats(**counts)), now, slow))  # type: ignore[arg-type]
+    return stored(added(record, tuple(CacheStats(**counts)), now, slow))  # type: ignore[arg-type]
 
 
 def test_the_minute_and_the_hour_under_way_are_at_the_end() -> None:
     summary = history(add(add(None, NOW, l1=2), NOW + 1, l3=1), NOW + 59)
-    assert summary.total == Stats(l1=2, l3=1)
+    assert summary.total == CacheStats(l1=2, l3=1)
     assert len(summary.minutes) == MINUTES
     assert len(summary.hours) == HOURS
-    assert summary.minutes[-1] == (NOW, Stats(l1=2, l3=1))
-    assert summary.minutes[-2] == (NOW - 60, Stats())
-    assert summary.hours[-1] == (NOW, Stats(l1=2, l3=1))
-    assert summary.hours[-2] == (NOW - 3600, Stats())
+    assert summary.minutes[-1] == (NOW, CacheStats(l1=2, l3=1))
+    assert summary.minutes[-2] == (NOW - 60, CacheStats())
+    assert summary.hours[-1] == (NOW, CacheStats(l1=2, l3=1))
+    assert summary.hours[-2] == (NOW - 3600, CacheStats())
 
 
 def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
@@ -55,21 +54,21 @@ def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
     now = NOW + 60 * 199
     assert len(record["minutes"]) == MINUTES
     summary = history(record, now)
-    assert summary.hour == Stats(l1=60)
+    assert summary.hour == CacheStats(l1=60)
     assert [span.counts.l1 for span in summary.hours[-4:]] == [60, 60, 60, 20]
-    assert summary.total == Stats(l1=200)
+    assert summary.total == CacheStats(l1=200)
     late = history(record, now + 3600 * HOURS)
-    assert (late.hour, late.days, late.total) == (Stats(), Stats(), Stats(l1=200))
+    assert (late.hour, late.days, late.total) == (CacheStats(), CacheStats(), CacheStats(l1=200))
 
 
 def test_the_record_is_bounded() -> None:
     record = None
     for hour in range(3 * HOURS):
-        slow = [Slow(f"{'k' * LONGEST_KEY}{hour}{number}", 1.0, NOW + 3600 * hour, 1) for number in range(30)]
+        slow = [Slow(f"{'k' * MAX_LISTED_KEY_LENGTH}{hour}{number}", 1.0, NOW + 3600 * hour, 1) for number in range(30)]
         record = add(record, NOW + 3600 * hour, *slow, l1=2**40)
     assert record is not None
     assert len(record["hours"]) == HOURS
-    assert len(record["slow"]) == SLOWEST
+    assert len(record["slow"]) == MAX_SLOW_KEYS
     assert len(msgspec.msgpack.encode(record)) < 16_000
 
 
@@ -90,18 +89,18 @@ def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tup
 def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
     summary = history(foreign, NOW)
     assert (summary.total, summary.hour, summary.days, summary.slow) == (
-        Stats(),
-        Stats(),
-        Stats(),
+        CacheStats(),
+        CacheStats(),
+        CacheStats(),
         [],
     )
-    assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].counts == Stats(l1=1)
+    assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].counts == CacheStats(l1=1)
 
 
 def test_a_record_of_sums_alone_is_gone_on_with() -> None:
-    summary = history(add({"total": list(Stats(l1=5))}, NOW, l1=1), NOW)
-    assert (summary.total, summary.hour) == (Stats(l1=6), Stats(l1=1))
-    assert history(None, NOW).total == Stats()
+    summary = history(add({"total": list(CacheStats(l1=5))}, NOW, l1=1), NOW)
+    assert (summary.total, summary.hour) == (CacheStats(l1=6), CacheStats(l1=1))
+    assert history(None, NOW).total == CacheStats()
 
 
 # --- slow keys ---
@@ -115,18 +114,18 @@ def test_the_slowest_keys_of_several_processes() -> None:
 
 def test_a_slow_key_is_forgotten_after_two_days() -> None:
     record = add(None, NOW, Slow("old", 9.0, NOW, 1), Slow("later", 1.0, NOW + 60, 1), l3=1)
-    assert [slow.key for slow in history(record, NOW + LIFE).slow] == ["later"]
-    assert [row[0] for row in add(record, NOW + LIFE, l1=1)["slow"]] == ["later"]
+    assert [slow.key for slow in history(record, NOW + HOURS * 3600).slow] == ["later"]
+    assert [row[0] for row in add(record, NOW + HOURS * 3600, l1=1)["slow"]] == ["later"]
 
 
 def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
     keys = SlowKeys()
     for number in range(5000):
         keys.add(f"k{number}", float(number % 1000), NOW)
-        assert len(keys.figures) <= 8 * SLOWEST
+        assert len(keys.figures) <= 8 * MAX_SLOW_KEYS
     slowest = keys.take()
     assert [slow.seconds for slow in slowest] == sorted((slow.seconds for slow in slowest), reverse=True)
-    assert len(slowest) == SLOWEST
+    assert len(slowest) == MAX_SLOW_KEYS
     assert {f"k{number}" for number in (999, 1999, 2999, 3999, 4999)} <= {slow.key for slow in slowest}
     assert keys.take() == []
 
@@ -141,7 +140,7 @@ def test_a_key_that_is_slow_again_keeps_its_longest_time() -> None:
 @pytest.mark.parametrize("key", ["k" * 5000, "a\ud800b", "\udcff", "ü…"])
 def test_keys_that_are_listed_can_be_stored(key: str) -> None:
     text = shortened(key)
-    assert len(text) <= LONGEST_KEY + 4
+    assert len(text) <= MAX_LISTED_KEY_LENGTH + 4
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
     assert shortened("ü…") == "ü…"
 
@@ -154,24 +153,24 @@ def missed(*keys: tuple[str, int]) -> list[FrequentKey]:
 
 
 def test_the_most_missed_keys_of_several_processes_and_of_two_hours() -> None:
-    record = added(None, tuple(Stats()), NOW, (), missed(("a", 5), ("b", 1)))
-    record = added(record, tuple(Stats()), NOW + 9, (), missed(("b", 7)))
+    record = added(None, tuple(CacheStats()), NOW, (), missed(("a", 5), ("b", 1)))
+    record = added(record, tuple(CacheStats()), NOW + 9, (), missed(("b", 7)))
     assert history(record, NOW + 9).missed == missed(("b", 8), ("a", 5))
-    record = added(record, tuple(Stats()), NOW + 3600, (), missed(("a", 4)))
+    record = added(record, tuple(CacheStats()), NOW + 3600, (), missed(("a", 4)))
     assert history(record, NOW + 3600).missed == missed(("a", 9), ("b", 8))
     assert history(record, NOW + 7200).missed == missed(("a", 4))
-    assert added(record, tuple(Stats()), NOW + 3 * 3600)["missed"] == []
+    assert added(record, tuple(CacheStats()), NOW + 3 * 3600)["missed"] == []
 
 
 def test_the_list_of_missed_keys_is_bounded() -> None:
     record = None
     for hour in range(3):
         for part in range(5):
-            keys = [(f"{'k' * 190}{hour}{part}{number}", 1 + number) for number in range(MOST_MISSED)]
-            record = added(record, tuple(Stats()), NOW + 3600 * hour, (), missed(*keys))
+            keys = [(f"{'k' * 190}{hour}{part}{number}", 1 + number) for number in range(MAX_MISSED_KEYS)]
+            record = added(record, tuple(CacheStats()), NOW + 3600 * hour, (), missed(*keys))
     assert record is not None
-    assert len(record["missed"]) == 2 * MOST_MISSED
-    assert len(history(record, NOW + 7200).missed) == MOST_MISSED
+    assert len(record["missed"]) == 2 * MAX_MISSED_KEYS
+    assert len(history(record, NOW + 7200).missed) == MAX_MISSED_KEYS
     assert len(msgspec.msgpack.encode(record)) < 10_000
 
 

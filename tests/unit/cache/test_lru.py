@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import time
 import weakref
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from resty_django.cache import LRU
-from resty_django.cache.storage.lru import Item
+from resty_django.cache.storage.lru import LRUItem, StaleItem
 from tests.dictionaries import Clock
 from tests.threads import together
 
@@ -45,7 +44,7 @@ def test_flags_have_32_bits(flags: int) -> None:
     with pytest.raises(ValueError, match="flags must be an integer"):
         lru.set("a", 1, flags=flags)
     lru.set("a", 1, flags=2**32 - 1)
-    assert lru.get_stale("a") == Item(1, 2**32 - 1)
+    assert lru.get_stale("a") == StaleItem(1, 2**32 - 1)
 
 
 def test_a_ttl_below_0_is_refused() -> None:
@@ -88,7 +87,7 @@ class Machine(RuleBasedStateMachine):
     def get_stale(self, key: str) -> None:
         expected = None
         if key in self.model:
-            expected = Item(self.model[key][0], self.model[key][2], self.over(key))
+            expected = StaleItem(self.model[key][0], self.model[key][2], self.over(key))
             self.model.move_to_end(key)
         assert self.lru.get_stale(key) == expected
 
@@ -175,27 +174,27 @@ def test_what_is_pushed_out_is_let_go() -> None:
 
 def test_what_was_read_before_a_delete_is_not_stored() -> None:
     lru = LRU(3)
-    for forget in (lambda: lru.delete("a"), lru.flush_all, lambda: lru.replace("a", (0, math.inf, 0), 0)):
+    for forget in (lambda: lru.delete("a"), lru.flush_all, lambda: lru.replace("a", LRUItem(0), 0)):
         version = lru.version("a")
-        lru.put("a", ("read", math.inf, 0), version)
+        lru.put("a", LRUItem("read"), version)
         assert lru.get("a") == "read"
         forget()
         assert lru.version("a") > version
         value = lru.get("a")
-        lru.put("a", ("read", math.inf, 0), version)
+        lru.put("a", LRUItem("read"), version)
         assert lru.get("a") == value
-    lru.put("a", ("any", math.inf, 0))
+    lru.put("a", LRUItem("any"))
     assert lru.get("a") == "any"
 
 
 def test_of_two_that_write_at_once_none_is_kept() -> None:
     lru = LRU(3)
     first, second = lru.version("a"), lru.version("a")
-    lru.replace("a", (1, math.inf, 0), first)
+    lru.replace("a", LRUItem(1), first)
     assert lru.get("a") == 1
-    lru.replace("a", (2, math.inf, 0), second)
+    lru.replace("a", LRUItem(2), second)
     assert lru.get("a") is None
-    lru.replace("a", (3, math.inf, 0), lru.version("a"))
+    lru.replace("a", LRUItem(3), lru.version("a"))
     assert lru.get("a") == 3
 
 

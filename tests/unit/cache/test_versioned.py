@@ -44,7 +44,7 @@ async def test_the_same_object_while_the_version_is_the_same(twins: bool) -> Non
     assert make.made == 1
 
 
-async def test_another_version_is_made_anew(twins: bool) -> None:
+async def test_another_version_is_made_again(twins: bool) -> None:
     clock, make = Clock(), Maker()
     cache = VersionedLRU(5, ttl=10, clock=clock)
     first = await fetch(cache, twins, "a", 1, make)

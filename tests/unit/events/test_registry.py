@@ -1,4 +1,4 @@
-"""Who is called for an event, and in which order."""
+"""The handlers of an event, and their order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def order(registry: Registry, source: str = "s", event: str = "e") -> str:
     return "".join(callback() for callback in registry.matching(source, event))
 
 
-def test_first_those_for_all_then_of_the_source_then_of_the_event(registry: Registry, fn: Called) -> None:
+def test_handlers_run_from_the_general_to_the_specific(registry: Registry, fn: Called) -> None:
     registry.add(fn.e, "s", "e")
     registry.add(fn.s, "s")
     registry.add(fn.g)
@@ -51,7 +51,7 @@ def test_first_those_for_all_then_of_the_source_then_of_the_event(registry: Regi
     assert order(registry, "nobody's") == "g"
 
 
-def test_weak_ones_come_before_strong_ones_in_each_level(registry: Registry, fn: Called) -> None:
+def test_weak_handlers_precede_strong_ones_at_each_level(registry: Registry, fn: Called) -> None:
     registry.add(fn.a)
     registry.add(fn.b, weak=True)
     registry.add(fn.c, "s")
@@ -61,7 +61,7 @@ def test_weak_ones_come_before_strong_ones_in_each_level(registry: Registry, fn:
     assert order(registry) == "badcfe"
 
 
-def test_one_registered_twice_runs_twice_and_goes_at_once(registry: Registry, fn: Called) -> None:
+def test_a_handler_registered_twice_runs_twice_and_is_removed_once(registry: Registry, fn: Called) -> None:
     registry.add(fn.a, "s")
     registry.add(fn.b, "s")
     registry.add(fn.a, "s")
@@ -72,7 +72,7 @@ def test_one_registered_twice_runs_twice_and_goes_at_once(registry: Registry, fn
     assert registry.remove(fn.a, "s") is False
 
 
-def test_several_names_are_one_entry_each(registry: Registry, fn: Called) -> None:
+def test_each_name_has_a_separate_entry(registry: Registry, fn: Called) -> None:
     registry.add(fn.a, "s", "e", "f", "e")
     assert order(registry) == "aa"
     assert order(registry, "s", "f") == "a"
@@ -81,7 +81,7 @@ def test_several_names_are_one_entry_each(registry: Registry, fn: Called) -> Non
     assert order(registry, "s", "f") == "a"
 
 
-def test_a_callback_goes_only_where_it_is_removed(registry: Registry, fn: Called) -> None:
+def test_a_removal_affects_only_the_given_source_and_names(registry: Registry, fn: Called) -> None:
     registry.add(fn.a)
     registry.add(fn.a, "s")
     assert registry.remove(fn.a, "s", "e") is False
@@ -103,7 +103,7 @@ def test_a_hole_is_filled_by_the_last_entry(registry: Registry, fn: Called, remo
     assert order(registry) == expected
 
 
-def test_holes_are_filled_before_something_new_is_behind_them(registry: Registry, fn: Called) -> None:
+def test_holes_are_filled_before_new_entries_follow(registry: Registry, fn: Called) -> None:
     for name in "abcd":
         registry.add(getattr(fn, name))
     registry.remove(fn.a)
@@ -111,7 +111,7 @@ def test_holes_are_filled_before_something_new_is_behind_them(registry: Registry
     assert order(registry) == "xbcd"
 
 
-def test_a_run_hears_what_its_handlers_register_and_remove(registry: Registry, fn: Called) -> None:
+def test_registrations_and_removals_take_effect_during_a_run(registry: Registry, fn: Called) -> None:
     def meddle() -> str:
         registry.remove(fn.b)
         registry.remove(meddle)
@@ -163,14 +163,14 @@ def test_methods_are_the_same_each_time_and_weak_by_their_object(registry: Regis
     assert order(registry) == "m"
 
 
-def test_what_cannot_be_weak_is_refused(registry: Registry) -> None:
+def test_objects_without_weak_references_are_refused(registry: Registry) -> None:
     with pytest.raises(TypeError):
         registry.add(7, weak=True)
 
 
 def test_names_need_a_source(registry: Registry, fn: Called) -> None:
     for call in (registry.add, registry.remove):
-        with pytest.raises(ValueError, match=r"^source is required"):
+        with pytest.raises(ValueError, match=r"^source"):
             call(fn.a, None, "e")
 
 

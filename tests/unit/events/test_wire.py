@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from resty_django.conf.sections.core import EventsSettings
 from resty_django.events import BadEvent, BadOption, NotEncodable, UnknownEvent, event_list, events
-from resty_django.events.options import Options
+from resty_django.events.options import EventOptions
 from resty_django.events.wire import Event, check, decode, encode
 from resty_django.sansio import Step, Steps, arun, run
 
@@ -32,7 +32,7 @@ def test_a_list_of_events_knows_its_names_and_its_source() -> None:
 
 def test_an_unknown_event_is_an_error() -> None:
     names = event_list("orders", "placed")
-    with pytest.raises(UnknownEvent, match=r"^event 'payed' is an unknown event of 'orders', which has placed"):
+    with pytest.raises(UnknownEvent, match=r"'payed' .* 'orders'"):
         _ = names.payed
     with pytest.raises(UnknownEvent):
         names["payed"]
@@ -73,12 +73,12 @@ plain = st.recursive(
 @given(
     source=st.text(min_size=1), event=st.text(min_size=1), data=plain, unique=st.none() | st.text(), pid=st.integers()
 )
-def test_a_record_comes_back_as_it_was(source: str, event: str, data: Any, unique: str | None, pid: int) -> None:
+def test_a_record_survives_a_round_trip(source: str, event: str, data: Any, unique: str | None, pid: int) -> None:
     posted = Event(source, event, data, unique, pid)
     assert decode(encode(posted)) == posted
 
 
-def test_a_record_is_json_with_the_fields_of_the_original() -> None:
+def test_a_record_is_json_with_the_fields_of_lua_resty_worker_events() -> None:
     assert encode(Event("s", "e", (1, "ü"), "u", 7)) == (
         '{"source":"s","event":"e","data":[1,"ü"],"unique":"u","pid":7}'.encode()
     )
@@ -94,7 +94,7 @@ CYCLE.append(CYCLE)
     ids=lambda data: type(data).__name__,
 )
 def test_data_that_json_cannot_hold_is_refused(data: Any) -> None:
-    with pytest.raises(NotEncodable, match=r'^failed posting event "e" by "s"; its data cannot be written as JSON'):
+    with pytest.raises(NotEncodable, match=r'^failed posting event "e" by "s"'):
         encode(Event("s", "e", data))
 
 
@@ -113,33 +113,33 @@ def test_data_that_json_cannot_hold_is_refused(data: Any) -> None:
         b'{"source":"s","event":"e","pid":"7"}',
     ],
 )
-def test_what_is_no_record_is_refused(record: bytes) -> None:
+def test_decode_rejects_malformed_records(record: bytes) -> None:
     with pytest.raises(ValueError):
         decode(record)
 
 
 @pytest.mark.parametrize("wrong", ["", None, 7, b"x"])
 def test_source_and_event_are_texts(wrong: Any) -> None:
-    with pytest.raises(BadEvent, match=r"^source is required"):
+    with pytest.raises(BadEvent, match=r"^source"):
         check(wrong, "")
-    with pytest.raises(BadEvent, match=r"^event is required"):
+    with pytest.raises(BadEvent, match=r"^event"):
         check("s", wrong)
 
 
 # --- options ---
 
 
-def options() -> Options:
-    return Options.of(EventsSettings())
+def options() -> EventOptions:
+    return EventOptions.of(EventsSettings())
 
 
-def test_options_are_those_of_the_settings() -> None:
-    assert options() == Options(timeout=2.0, interval=0.01, retries=999)
+def test_options_come_from_the_settings() -> None:
+    assert options() == EventOptions(timeout=2.0, interval=0.01, retries=999)
 
 
-def test_options_left_out_stay() -> None:
+def test_omitted_options_keep_their_values() -> None:
     changed = options().changed(interval=3, retries=None)
-    assert changed == Options(timeout=2.0, interval=3, retries=999)
+    assert changed == EventOptions(timeout=2.0, interval=3, retries=999)
     assert changed.changed() == changed
 
 
@@ -160,7 +160,7 @@ def test_options_left_out_stay() -> None:
 )
 def test_wrong_options_are_named(given: dict[str, Any]) -> None:
     (name,) = given
-    with pytest.raises(BadOption, match=f"^{name} must be"):
+    with pytest.raises(BadOption, match=f"^{name}"):
         options().changed(**given)
 
 

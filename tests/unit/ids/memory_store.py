@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 from resty_django.ids.engine.counter import Counter
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
-from resty_django.ids.engine.segment import Grant, Row, give_back, reserve
+from resty_django.ids.engine.segment import CounterRow, Grant, give_back, reserve
 from resty_django.ids.engine.wall_clock import wall_at
 from resty_django.ids.errors import IdError, Unavailable
 
@@ -23,7 +23,7 @@ class MemoryStore:
     """The rows of all counters, by application name and node."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, int], Row] = {}
+        self.rows: dict[tuple[str, int], CounterRow] = {}
         self.grants: list[tuple[str, int, Grant]] = []
         self.down = False
 

@@ -70,5 +70,5 @@ def test_text_without_letters_or_digits_has_check_digits_too(text: str) -> None:
 
 
 @given(codes)
-def test_widths_are_as_told(code: str) -> None:
+def test_check_digits_have_their_documented_widths(code: str) -> None:
     assert {name: len(check(code)) for name, check in CHECKS.items()} == WIDTHS

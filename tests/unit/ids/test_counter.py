@@ -1,4 +1,4 @@
-"""Counters in memory: order, text and time of what they give out, and when they ask for more."""
+"""Counters in memory: order, text and time of their IDs, and when they order more numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from resty_django.ids.engine import counter as counter_module
 from resty_django.ids.engine.counter import Counter, Retired, Segment
-from resty_django.ids.engine.cycle import DAY, Cycle, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, Cycle, Reset
 from resty_django.ids.engine.rule import RuleSpec, ScriptRule
 from resty_django.ids.engine.segment import Grant
 from resty_django.ids.engine.wall_clock import Moment, wall_at, wall_of
@@ -44,7 +44,7 @@ def reserver(clock: Clock) -> ManualReserver:
     return ManualReserver(MemoryStore(), clock)
 
 
-def spec(source: str = "{now:%Y%m%d}-{counter:06d}", reset: Reset = Reset(DAY), **options: Any) -> RuleSpec:  # noqa: B008
+def spec(source: str = "{now:%Y%m%d}-{counter:06d}", reset: Reset = Reset(DAY_SECONDS), **options: Any) -> RuleSpec:  # noqa: B008
     return RuleSpec(name="r", source=source, reset=reset, **{"max_counter": 999_999, "segment_size": 10, **options})
 
 
@@ -52,7 +52,7 @@ def numbers(ids: list[str]) -> list[int]:
     return [int(issued_id.rpartition("-")[2]) for issued_id in ids]
 
 
-def test_nothing_is_given_out_before_a_reservation(reserver: ManualReserver) -> None:
+def test_nothing_is_issued_before_a_reservation(reserver: ManualReserver) -> None:
     counter = reserver.counter(spec())
     assert counter.attempt() is None
     assert counter.attempt_many(5) == []
@@ -68,7 +68,7 @@ def test_nothing_is_given_out_before_a_reservation(reserver: ManualReserver) -> 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 30), st.booleans()), max_size=20), st.integers(1, 3), st.integers(1, 12))
-def test_no_number_is_lost_or_given_twice(steps: list[tuple[int, bool]], step: int, size: int) -> None:
+def test_no_number_is_lost_or_issued_twice(steps: list[tuple[int, bool]], step: int, size: int) -> None:
     reserver = ManualReserver(MemoryStore(), Clock(NOON), step=step)
     counter = reserver.counter(spec(segment_size=size))
     issued: list[int] = []
@@ -130,7 +130,7 @@ def test_segments_fit_the_demand(reserver: ManualReserver, ticks: Clock) -> None
 
 
 def test_a_finished_order_is_not_repeated_by_a_latecomer(reserver: ManualReserver) -> None:
-    """One that found nothing, and was slow to ask, while the segment came for another."""
+    """A latecomer found no number, and was slow to order one, while the segment arrived for another."""
     counter = reserver.counter(spec())
     assert counter.attempt() is None
     counter.refill(60)
@@ -151,7 +151,7 @@ def test_an_order_that_takes_too_long_is_unavailable(reserver: ManualReserver, t
     counter = reserver.counter(spec())
     counter.refill(2)
     ticks.now += 2.1
-    with pytest.raises(Unavailable, match="Try again"):
+    with pytest.raises(Unavailable):
         counter.refill(2)
     reserver.work()
     assert counter.attempt() == "20261121-000000"
@@ -176,7 +176,7 @@ def test_a_refusal_holds_for_a_while_and_then_is_tried_again(reserver: ManualRes
     assert counter.attempt() == "20261121-000000"
 
 
-def test_reserved_numbers_are_given_out_while_the_store_is_down(reserver: ManualReserver, ticks: Clock) -> None:
+def test_reserved_numbers_are_issued_while_the_store_is_down(reserver: ManualReserver, ticks: Clock) -> None:
     counter = reserver.counter(spec())
     reserver.ids(counter, 3)
     reserver.memory_store.down = True
@@ -214,14 +214,14 @@ def test_exhausted_until_the_cycle_turns(reserver: ManualReserver, clock: Clock)
     for _ in range(3):
         with pytest.raises(Exhausted):
             reserver.ids(counter, 1)
-    clock.now += DAY / 2
+    clock.now += DAY_SECONDS / 2
     assert reserver.ids(counter, 2) == ["20261122-000000", "20261122-000001"]
 
 
 # Closing
 
 
-def test_a_closed_counter_gives_out_nothing_and_returns_its_tails(reserver: ManualReserver) -> None:
+def test_a_closed_counter_issues_nothing_and_returns_its_tails(reserver: ManualReserver) -> None:
     counter = reserver.counter(spec())
     reserver.ids(counter, 6)
     reserver.work()
@@ -261,7 +261,7 @@ class Calling(Clock):
         return self.now
 
 
-def test_ids_made_before_their_counter_was_closed_are_handed_out() -> None:
+def test_ids_made_before_their_counter_was_closed_are_returned() -> None:
     """The counter is retired in the middle of a batch: what the batch has is not burnt."""
     clock = Calling()
     reserver = ManualReserver(MemoryStore(), clock)
@@ -273,7 +273,7 @@ def test_ids_made_before_their_counter_was_closed_are_handed_out() -> None:
     assert numbers(reserver.ids(reserver.counter(spec()), 1)) == [5]
 
 
-def test_ids_of_a_script_made_before_its_counter_was_closed_are_handed_out() -> None:
+def test_ids_of_a_script_made_before_its_counter_was_closed_are_returned() -> None:
     reserver = ManualReserver(MemoryStore(), Clock(NOON))
 
     class Closing(Taking):
@@ -325,7 +325,7 @@ def test_the_text_follows_the_clock_to_the_second(reserver: ManualReserver, cloc
 @pytest.mark.parametrize(
     ("source", "reset"),
     [
-        ("{now:%Y%m%d}-{counter:06d}", Reset(DAY)),
+        ("{now:%Y%m%d}-{counter:06d}", Reset(DAY_SECONDS)),
         ("{now:%Y%m%d%H}-{counter:06d}", Reset(3600)),
         ("{now:%Y%m%d%H%M}-{counter:06d}", Reset(1800)),
         ("{now:%Y%m%d%H%M%S}-{counter:06d}", Reset(60)),
@@ -335,13 +335,13 @@ def test_the_text_follows_the_clock_to_the_second(reserver: ManualReserver, cloc
 def test_no_id_comes_twice_when_clocks_change(zone: str, around: datetime, source: str, reset: Reset) -> None:
     """Four days in steps of 7 minutes, with three processes that are restarted now and then."""
     memory_store = MemoryStore()
-    clock = Clock(around.replace(tzinfo=UTC).timestamp() - DAY)
+    clock = Clock(around.replace(tzinfo=UTC).timestamp() - DAY_SECONDS)
     reservers = [ManualReserver(memory_store, clock) for _ in range(3)]
     rule = spec(source, reset, timezone=zone, segment_size=3)
     counters = [reserver.counter(rule, max_segment=3) for reserver in reservers]
     ids: set[str] = set()
     last = [""] * 3
-    end = clock.now + 3 * DAY
+    end = clock.now + 3 * DAY_SECONDS
     turn = 0
     while clock.now < end:
         clock.now += 421.3
@@ -357,7 +357,7 @@ def test_no_id_comes_twice_when_clocks_change(zone: str, around: datetime, sourc
             counters[at] = reservers[at].counter(rule, max_segment=3, shown=counters[at].shown)
 
 
-def test_the_repeated_hour_goes_on_where_the_first_ended(reserver: ManualReserver, clock: Clock) -> None:
+def test_the_repeated_hour_continues_where_the_first_ended(reserver: ManualReserver, clock: Clock) -> None:
     berlin = ZoneInfo("Europe/Berlin")
     counter = reserver.counter(spec("{now:%H%M}-{counter:06d}{now:%y%m%d}", Reset(3600), timezone="Europe/Berlin"))
     clock.now = datetime(2026, 10, 25, 2, 59, tzinfo=berlin).timestamp()
@@ -370,9 +370,18 @@ def test_the_repeated_hour_goes_on_where_the_first_ended(reserver: ManualReserve
 
 @settings(max_examples=100)
 @given(
-    st.lists(st.tuples(st.floats(-2 * DAY, 2 * DAY, width=32), st.integers(1, 12)), max_size=30),
+    st.lists(st.tuples(st.floats(-2 * DAY_SECONDS, 2 * DAY_SECONDS, width=32), st.integers(1, 12)), max_size=30),
     st.sampled_from(
-        [Reset(), Reset(1), Reset(60), Reset(3600), Reset(DAY), Reset(7 * DAY), Reset(5000), Reset(calendar="month")]
+        [
+            Reset(),
+            Reset(1),
+            Reset(60),
+            Reset(3600),
+            Reset(DAY_SECONDS),
+            Reset(7 * DAY_SECONDS),
+            Reset(5000),
+            Reset(calendar="month"),
+        ]
     ),
     st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu"]),
 )
@@ -416,7 +425,7 @@ def test_a_segment_shows_no_time_before_what_others_have_shown(clock: Clock) -> 
 
 def test_a_cycle_entered_by_a_fast_clock_is_shared_by_all(clock: Clock) -> None:
     memory_store = MemoryStore()
-    slow, fast = ManualReserver(memory_store, clock), ManualReserver(memory_store, Clock(clock.now + DAY))
+    slow, fast = ManualReserver(memory_store, clock), ManualReserver(memory_store, Clock(clock.now + DAY_SECONDS))
     of_slow, of_fast = slow.counter(spec()), fast.counter(spec())
     assert slow.ids(of_slow, 10)[-1] == "20261121-000009"
     assert fast.ids(of_fast, 1) == ["20261122-000000"]
@@ -424,7 +433,7 @@ def test_a_cycle_entered_by_a_fast_clock_is_shared_by_all(clock: Clock) -> None:
     assert not set(slow.ids(of_slow, 30)) & set(fast.ids(of_fast, 30))
 
 
-def test_what_was_shown_before_a_retirement_binds_the_next_counter(reserver: ManualReserver, clock: Clock) -> None:
+def test_the_time_shown_before_a_retirement_binds_the_next_counter(reserver: ManualReserver, clock: Clock) -> None:
     counter = reserver.counter(spec("{now:%H%M%S}-{counter:06d}", Reset()))
     clock.now += 500
     reserver.ids(counter, 10)
@@ -490,7 +499,7 @@ def test_the_numbers_of_one_script_are_of_one_cycle(clock: Clock) -> None:
         def create_id(self, take: Callable[[], int], now: Moment, salt: str) -> str:
             first = take()
             if now.day == 21:
-                clock.now = NOON + DAY
+                clock.now = NOON + DAY_SECONDS
                 reserver.orders.clear()
             return f"{now.day}:{first}+{take()}"
 
@@ -572,17 +581,17 @@ def test_a_delivery_of_another_cycle_replaces_what_is_left(reserver: ManualReser
     counter = reserver.counter(spec())
     reserver.ids(counter, 3)
     day = wall_of(datetime(2026, 11, 22))
-    assert counter.deliver(Grant(range(0, 5), Cycle(day, day + DAY), day))
+    assert counter.deliver(Grant(range(0, 5), Cycle(day, day + DAY_SECONDS), day))
     assert counter.attempt() == "20261122-000000"
     assert counter.issued == 4
     assert counter.position == 0
     assert timedelta(seconds=counter.shown or 0) == datetime(2026, 11, 22) - datetime(1970, 1, 1)
 
 
-def test_position_after_a_cycle_turned_is_the_last_number_given_out(reserver: ManualReserver, clock: Clock) -> None:
+def test_position_after_a_cycle_turned_is_the_last_number_issued(reserver: ManualReserver, clock: Clock) -> None:
     counter = reserver.counter(spec())
     reserver.ids(counter, 4)
-    clock.now += DAY
+    clock.now += DAY_SECONDS
     assert counter.attempt() is None
     assert counter.position == 3
     reserver.ids(counter, 1)
@@ -679,7 +688,7 @@ def test_no_segment_is_larger_than_the_bound_of_the_site(reserver: ManualReserve
 
 @pytest.mark.parametrize("start", [0, 2**62 - 100, 2**63])
 @pytest.mark.parametrize("step", [1, 7])
-def test_a_drained_segment_gives_its_tail(start: int, step: int) -> None:
+def test_a_drained_segment_returns_its_tail(start: int, step: int) -> None:
     for count in (1, 2, 3, 10, 11):
         numbers = range(start, start + count * step, step)
         for used in range(count + 1):

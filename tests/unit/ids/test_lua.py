@@ -1,4 +1,4 @@
-"""Lua rules: what a script of id_server sees, what its text becomes, and the library that was written anew."""
+"""Lua rules: the functions that a script of id_server has, its result, and the library that was rewritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resty_django.ids.engine.lua.script import MAX_EXACT, MAX_SOURCE, LuaRule
+from resty_django.ids.engine.lua.script import MAX_EXACT, MAX_SCRIPT_BYTES, LuaRule
 from resty_django.ids.engine.wall_clock import Moment
 from resty_django.ids.errors import BadRule, BadSalt, Exhausted, RuleFailed, Unavailable
 from tests.threads import together
@@ -59,7 +59,7 @@ def made(body: str, salt: str = "", take: Callable[[], int] = lambda: 7, **optio
 # The bundled examples
 
 
-def test_order_id_gives_the_date_and_six_digits() -> None:
+def test_order_id_returns_the_date_and_six_digits() -> None:
     order = LuaRule(ORDER, name="order_id")
     numbers = count()
     assert (order.min_counter, order.max_counter, order.reset_seconds) == (0, 999_999, 86_400)
@@ -70,7 +70,7 @@ def test_task_puts_the_salt_after_the_letter() -> None:
     assert LuaRule(TASK).create_id(lambda: 123_456, NOW, "A7") == "OA7240203123456"
 
 
-# What a script sees
+# The environment of a script
 
 
 def test_now_has_six_fields() -> None:
@@ -88,7 +88,7 @@ def test_the_counter_may_be_asked_several_times_or_never() -> None:
     assert next(numbers) == 7
 
 
-def test_a_salt_arrives_as_it_is() -> None:
+def test_a_salt_arrives_unchanged() -> None:
     assert made("return #salt .. salt", salt="Größe") == "7Größe"
     assert made("return #salt", salt="a\0b") == "3"
 
@@ -137,7 +137,7 @@ def test_a_number_becomes_text_without_losing_digits(number: str, text: str) -> 
         (r"return '\237\160\128'", "not UTF-8"),
     ],
 )
-def test_what_is_no_id_is_refused(body: str, says: str) -> None:
+def test_results_other_than_ids_are_refused(body: str, says: str) -> None:
     with pytest.raises(RuleFailed, match=says):
         made(body)
 
@@ -260,11 +260,11 @@ def test_the_greatest_maximum_still_joins_to_text_exactly() -> None:
 
 def test_a_script_that_is_too_long_is_refused() -> None:
     with pytest.raises(BadRule, match="at most 32768"):
-        LuaRule(ORDER + "-" * MAX_SOURCE)
+        LuaRule(ORDER + "-" * MAX_SCRIPT_BYTES)
 
 
 @pytest.mark.parametrize("bounds", [{"milliseconds": 0}, {"memory": 1000}])
-def test_bounds_of_the_sandbox_must_leave_room(bounds: dict[str, int]) -> None:
+def test_limits_of_the_sandbox_must_not_be_too_small(bounds: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="needs milliseconds"):
         LuaRule(ORDER, **bounds)
 
@@ -301,7 +301,7 @@ class Boom(BaseException):
         "pcall(counter.generate_counter, counter) return ('x'):rep(1e9)",
     ],
 )
-def test_what_take_raises_comes_through_whatever_the_script_makes_of_it(error: BaseException, body: str) -> None:
+def test_errors_of_take_propagate_whatever_the_script_does_with_them(error: BaseException, body: str) -> None:
     calls = count()
 
     def take() -> int:
@@ -367,7 +367,7 @@ def test_one_id_takes_at_most_a_hundred_numbers() -> None:
 
 def test_a_rule_used_inside_its_own_take_fails_instead_of_waiting_for_itself() -> None:
     it = rule("return counter:generate_counter()")
-    with pytest.raises(RuleFailed, match="called while it was taking a number"):
+    with pytest.raises(RuleFailed, match="taking"):
         it.create_id(lambda: int(it.create_id(int, NOW, "")), NOW, "")
     assert it.create_id(lambda: 4, NOW, "") == "4"
 

@@ -152,7 +152,7 @@ RUNAWAYS = {
 
 
 @pytest.mark.parametrize("case", RUNAWAYS)
-def test_a_runaway_ends_in_time_and_harms_nobody(case: str) -> None:
+def test_a_runaway_script_is_stopped_in_time(case: str) -> None:
     body, says = RUNAWAYS[case]
     neighbour = rule("return 'other'")
     it = rule(body)
@@ -190,7 +190,7 @@ setfenv newproxy collectgarbage gcinfo arg
 
 
 @pytest.mark.parametrize("name", GONE.split())
-def test_what_a_script_must_not_have_is_not_there(name: str) -> None:
+def test_dangerous_names_are_missing_in_a_script(name: str) -> None:
     body = f"return tostring({name}) .. tostring(rawget(_G, '{name}')) .. tostring(_G._G.{name})"
     assert made(body) == "nilnilnil"
 
@@ -269,12 +269,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_way_out_is_an_error(case: str) -> None:
+def test_attempts_to_escape_raise_an_error(case: str) -> None:
     with pytest.raises(RuleFailed, match=r"line |belongs to the counter"):
         made(REFUSED[case])
 
 
-def test_a_text_does_not_tell_addresses_of_the_process() -> None:
+def test_a_text_does_not_reveal_addresses_of_the_process() -> None:
     body = "return tostring({}) .. tostring(print) .. tostring(counter) .. tostring(now) .. tostring(string.find)"
     assert made(body) == "tablefunctiontabletablefunction"
 
@@ -288,7 +288,7 @@ def test_bytecode_is_not_a_script() -> None:
 def test_functions_that_overflow_the_stack_of_lua_5_1_are_refused(named: int) -> None:
     names = ", ".join(f"p{i}" for i in range(named))
     inner = f"local x = {{1, 'a', true, nil, 1.5}} function outer() local f = function({names}, ...) return p0 end end"
-    with pytest.raises(BadRule, match="Line 3: a function with"):
+    with pytest.raises(BadRule, match="Line 3"):
         LuaRule(f"{BOUNDS}\n\n{inner} function create_id() return 'x' end")
 
 
@@ -333,7 +333,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_a_kept_counter_gives_nothing_in_a_later_call(case: str) -> None:
+def test_a_kept_counter_returns_nothing_in_a_later_call(case: str) -> None:
     keep, use = KEPT[case]
     it = rule(f"if salt == 'keep' then {keep} return 'kept' end {use}")
     assert it.create_id(lambda: 1, NOW, "keep") == "kept"
@@ -374,7 +374,7 @@ def test_memory_that_is_only_garbage_does_not_count() -> None:
 
 
 def test_the_longest_salt_still_fits_when_memory_is_full() -> None:
-    """lupa would end the process if it could not push an argument, so this runs in a process of its own."""
+    """lupa would end the process if it could not push an argument, so this runs in a separate process."""
     code = f"""
 import sys
 sys.path[:0] = {sys.path!r}

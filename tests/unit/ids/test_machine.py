@@ -1,4 +1,4 @@
-"""The allocator under everything at once, as a state machine: several processes with clocks of their own on one store.
+"""The allocator under everything at once, as a state machine: several processes with separate clocks on one store.
 
 Processes are started, stopped, killed; their clocks jump; the rule's range, reset, zone and segment size are edited
 and the edit reaches each process at another time; orders of segments lie about between their commit and their
@@ -36,7 +36,7 @@ from hypothesis.stateful import (
 )
 
 from resty_django.ids.engine.counter import Counter
-from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, WEEK_SECONDS, Reset
 from resty_django.ids.engine.rule import RuleSpec, compile_rule
 from resty_django.ids.engine.segment import Grant
 from resty_django.ids.engine.template import Template
@@ -47,19 +47,19 @@ from resty_django.ids.service import reservations as desk_module
 from resty_django.ids.service.id_service import IdService
 from resty_django.ids.service.requests import Requests
 from resty_django.ids.service.reservations import ReservationThread
-from resty_django.ids.store import Store
+from resty_django.ids.store import CounterStore
 from tests.unit.ids.memory_store import ManualReserver, MemoryStore
 
 FULL = "{now:%Y%m%d%H%M%S}-{counter}"
-# A reset, and the shortest text that tells its cycles apart; without cycles only the full time will do.
+# A reset, and the shortest text that distinguishes its cycles; without cycles only the full time will do.
 RESETS: dict[str, tuple[Reset, str]] = {
     "never": (Reset(), "N" + FULL),
     "half hour": (Reset(1800), "m{now:%Y%m%d%H%M}-{counter}"),
     "hour": (Reset(3600), "H{now:%Y%m%d%H}-{counter}"),
     "odd": (Reset(5000), "o" + FULL),
-    "day": (Reset(DAY), "D{now:%Y%m%d}-{counter}"),
-    "three days": (Reset(3 * DAY), "T{now:%Y%j}-{counter}"),
-    "week": (Reset(WEEK), "W{now:%G%V}-{counter}"),
+    "day": (Reset(DAY_SECONDS), "D{now:%Y%m%d}-{counter}"),
+    "three days": (Reset(3 * DAY_SECONDS), "T{now:%Y%j}-{counter}"),
+    "week": (Reset(WEEK_SECONDS), "W{now:%G%V}-{counter}"),
     "month": (Reset(calendar="month"), "M{now:%Y%m}-{counter}"),
 }
 APPS = ("", "shop")
@@ -110,7 +110,7 @@ def coarse_of(spec: RuleSpec, reset: str) -> Template:
 
 
 class Clockwork:
-    """A process's clock: the world's time and an error of its own."""
+    """A process's clock: the world's time plus an error."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -156,7 +156,7 @@ class World(RuleBasedStateMachine):
 
 
 class Process:
-    """What one operating system process holds: counters of one version of the rule, and a reserver."""
+    """The state of one operating system process: counters of one version of the rule, and a reserver."""
 
     def __init__(self, world: Allocator, offset: int) -> None:
         self.world = world
@@ -334,7 +334,7 @@ class Allocator(World):
         if not hasattr(self, "memory_store"):
             return
         self.memory_store.down = False
-        self.now += 400 * DAY
+        self.now += 400 * DAY_SECONDS
         for process in self.processes:
             process.clock.error = max(process.clock.error, 0.0)
             process.adopt()
@@ -363,7 +363,7 @@ def test_no_number_comes_twice_whatever_happens_for_long() -> None:
 # Over the real service and store
 
 
-class RecordingStore(Store):
+class RecordingStore(CounterStore):
     """The store, with a note of each reservation made through it."""
 
     def __init__(self, clock: Any) -> None:
@@ -392,7 +392,7 @@ class LateRequests(Requests):
 class LateReservations(ReservationThread):
     """The reservation thread without a thread: orders wait until the machine does them, the rest is done at once."""
 
-    def __init__(self, service: IdService, store: Store) -> None:
+    def __init__(self, service: IdService, store: CounterStore) -> None:
         super().__init__(service, store)
         self.requests = LateRequests(service.refresh)
 
@@ -545,8 +545,8 @@ class ServiceMachine(World):
 
 @pytest.mark.db
 @pytest.mark.django_db(transaction=True)
-def test_the_service_over_its_database_gives_no_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
+def test_the_service_over_its_database_issues_no_number_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "REFUSED_SECONDS", 0.0)
     ServiceMachine.play(8, 30)
 
 
@@ -554,6 +554,6 @@ def test_the_service_over_its_database_gives_no_number_twice(monkeypatch: pytest
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.django_db(transaction=True)
-def test_the_service_over_its_database_gives_no_number_twice_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "REFUSED_FOR", 0.0)
+def test_the_service_over_its_database_issues_no_number_twice_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk_module, "REFUSED_SECONDS", 0.0)
     ServiceMachine.play(300, 60)

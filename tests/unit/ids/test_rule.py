@@ -70,12 +70,12 @@ def test_a_range_needs_two_numbers_within_62_bits(bounds: dict[str, int]) -> Non
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "/etc/passwd", "", "Europe", "a\0b", "é" * 300])
 def test_an_unknown_time_zone_is_refused(zone: str) -> None:
-    with pytest.raises(BadRule, match="is not a time zone"):
+    with pytest.raises(BadRule, match="time zone"):
         compile_rule(RuleSpec(name="it", source="{counter}", max_counter=9, timezone=zone))
 
 
 def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(BadRule, match="template, lua, python"):
+    with pytest.raises(BadRule, match="kind"):
         compile_rule(RuleSpec(name="it", source="{counter}", max_counter=9, kind="perl"))
 
 
@@ -93,12 +93,12 @@ def test_a_name_may_have_these_characters(name: str) -> None:
     "char", [*map(chr, range(36)), *"%&'<>", "\x7f", "\x85", "\u2028", "\u200b", "\ud800", "\u3000"]
 )
 def test_a_name_must_not_have_these(char: str) -> None:
-    with pytest.raises(BadName, match="forbidden character"):
+    with pytest.raises(BadName, match="forbidden"):
         check_name(f"a{char}b")
 
 
 def test_a_name_has_at_most_64_characters() -> None:
-    with pytest.raises(BadName, match=r"65 characters\. Use at most 64"):
+    with pytest.raises(BadName, match="64"):
         check_name("a" * 65)
 
 
@@ -140,7 +140,7 @@ def test_a_script_that_fails_on_its_bounds_is_a_bad_rule() -> None:
 
 
 def test_ids_that_grow_are_refused_unless_allowed() -> None:
-    with pytest.raises(BadRule, match="2 characters at min_counter and 7 at max_counter"):
+    with pytest.raises(BadRule, match="min_counter"):
         compile_rule(spec("Growing"))
     assert made(compile_rule(spec("Growing", fixed_length=False))) == "G7"
 
@@ -150,7 +150,7 @@ def test_only_printable_text_is_an_id(value: object) -> None:
     rule = compile_rule(spec("Returning", fixed_length=False))
     Returning.value = value
     try:
-        with pytest.raises(RuleFailed, match="printable text of 1 to 255"):
+        with pytest.raises(RuleFailed, match="printable"):
             made(rule)
     finally:
         Returning.value = "ok"
@@ -158,11 +158,11 @@ def test_only_printable_text_is_an_id(value: object) -> None:
 
 def test_a_script_that_raises_is_a_failed_rule() -> None:
     rule = compile_rule(spec("Raising", fixed_length=False))
-    with pytest.raises(RuleFailed, match="Rule it raised ZeroDivisionError"):
+    with pytest.raises(RuleFailed, match="ZeroDivisionError"):
         made(rule)
 
 
-def test_what_taking_a_number_raises_comes_through() -> None:
+def test_errors_of_taking_a_number_propagate() -> None:
     rule = compile_rule(spec(fixed_length=False))
 
     def none() -> int:

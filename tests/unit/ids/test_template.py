@@ -15,7 +15,7 @@ from stdnum.iso7064 import mod_97_10
 from resty_django.ids.engine import strftime
 from resty_django.ids.engine import template as template_module
 from resty_django.ids.engine.checkdigit import CHECKS
-from resty_django.ids.engine.cycle import DAY, WEEK, Reset
+from resty_django.ids.engine.cycle import DAY_SECONDS, WEEK_SECONDS, Reset
 from resty_django.ids.engine.rule import MAX_ID_LENGTH, RuleSpec, compile_rule
 from resty_django.ids.engine.template import BASE32, BASE36, Template, in_base
 from resty_django.ids.engine.wall_clock import datetime_of, moment_of, wall_of
@@ -47,7 +47,7 @@ def refused(source: str, **options: Any) -> BadRule:
     return caught.value
 
 
-# What fields write
+# The text of fields
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_name_is_text_whatever_it_looks_like(app: str) -> None:
 
 
 def test_the_text_of_a_time_lasts_as_long_as_it_says() -> None:
-    assert template("{counter}").resolution == DAY
-    assert template("{now:%y%m%d}{counter}").resolution == DAY
+    assert template("{counter}").resolution == DAY_SECONDS
+    assert template("{now:%y%m%d}{counter}").resolution == DAY_SECONDS
     assert template("{now:%y%m%d%H}{counter}").resolution == 3600
     assert template("{now:%H}{counter}{now:%M}").resolution == 60
     assert template("{now:%S}{counter}").resolution == 1
@@ -170,14 +170,14 @@ def test_scrambled_ids_are_all_different_and_all_used(source: str) -> None:
     assert ids != sorted(ids)
 
 
-def test_another_key_scrambles_otherwise() -> None:
+def test_another_key_scrambles_differently() -> None:
     numbers = range(50)
     first = [text("{counter:scramble}", number) for number in numbers]
     second = [text("{counter:scramble}", number, scramble_key=b"another key here") for number in numbers]
     assert first != second
 
 
-# What is refused, and where
+# Refused sources, and the position of the mistake
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_the_maximum_must_fit_its_width(source: str, fits: int, too_many: int) -
     assert refused(source, max_counter=too_many).position == 0
 
 
-# Texts that must tell one cycle from the next
+# Texts that must distinguish one cycle from the next
 
 
 HOUR = Reset(3600)
@@ -287,10 +287,14 @@ MONTH, YEAR = Reset(calendar="month"), Reset(calendar="year")
         (Reset(), ["", "%y", "%S"], []),
         (YEAR, ["%Y", "%y", "%1Y", "%G%V%u"], ["", "%m%d", "%G", "%G%V", "%H"]),
         (MONTH, ["%Y%m", "%y%b", "%1Y%j", "%G%V%u"], ["%Y", "%m", "%Y%d", "%Y%q", "%Y%V", "%G%V"]),
-        (Reset(WEEK), ["%G%V", "%y%m%d", "%Y%j", "%G%V%u"], ["%Y%V", "%V", "%y%m", "%Y%u", "%G"]),
-        (Reset(2 * WEEK), ["%G%V", "%y%m%d"], ["%Y%V"]),
-        (Reset(DAY), ["%y%m%d", "%1Y%m%d", "%y%b%d", "%y%j", "%G%V%u"], ["%m%d", "%y%m", "%y%d", "%G%V", "%Y%u", "%j"]),
-        (Reset(3 * DAY), ["%y%m%d", "%Y%j"], ["%G%V", "%y%m"]),
+        (Reset(WEEK_SECONDS), ["%G%V", "%y%m%d", "%Y%j", "%G%V%u"], ["%Y%V", "%V", "%y%m", "%Y%u", "%G"]),
+        (Reset(2 * WEEK_SECONDS), ["%G%V", "%y%m%d"], ["%Y%V"]),
+        (
+            Reset(DAY_SECONDS),
+            ["%y%m%d", "%1Y%m%d", "%y%b%d", "%y%j", "%G%V%u"],
+            ["%m%d", "%y%m", "%y%d", "%G%V", "%Y%u", "%j"],
+        ),
+        (Reset(3 * DAY_SECONDS), ["%y%m%d", "%Y%j"], ["%G%V", "%y%m"]),
         (HOUR, ["%y%m%d%H", "%y%j%H", "%G%V%u%H"], ["%y%m%d", "%H", "%m%d%H", "%y%m%d%M"]),
         (Reset(36 * 3600), ["%y%m%d%H"], ["%y%m%d"]),
         (Reset(5400), ["%y%m%d%H%M"], ["%y%m%d%H", "%y%m%d%M"]),
@@ -311,16 +315,33 @@ def test_a_reset_needs_its_cycle_in_the_text(reset: Reset, enough: list[str], no
 
 
 def test_directives_may_be_spread_over_several_fields() -> None:
-    template("{now:%y}-{counter:06d}-{now:%m%d}", reset=Reset(DAY))
+    template("{now:%y}-{counter:06d}-{now:%m%d}", reset=Reset(DAY_SECONDS))
 
 
-def test_a_percent_sign_is_no_directive() -> None:
-    assert "would repeat" in str(refused("{now:%%Y%%m%%d}{counter:06d}", reset=Reset(DAY)))
+def test_a_percent_sign_is_not_a_directive() -> None:
+    assert "would repeat" in str(refused("{now:%%Y%%m%%d}{counter:06d}", reset=Reset(DAY_SECONDS)))
 
 
 lengths = st.one_of(
-    st.sampled_from([1, 30, 60, 90, 900, 1800, 3600, 5400, 7200, DAY, 2 * DAY, 36 * 3600, WEEK, 2 * WEEK]),
-    st.integers(1, 20 * DAY),
+    st.sampled_from(
+        [
+            1,
+            30,
+            60,
+            90,
+            900,
+            1800,
+            3600,
+            5400,
+            7200,
+            DAY_SECONDS,
+            2 * DAY_SECONDS,
+            36 * 3600,
+            WEEK_SECONDS,
+            2 * WEEK_SECONDS,
+        ]
+    ),
+    st.integers(1, 20 * DAY_SECONDS),
 )
 resets = st.one_of(lengths.map(Reset), st.sampled_from([MONTH, YEAR]))
 
@@ -336,7 +357,7 @@ def test_texts_of_two_cycles_differ(reset: Reset, names: set[str], data: st.Data
     first = wall_of(data.draw(st.datetimes(datetime(1970, 2, 1), datetime(2090, 1, 1))))
     cycle = reset.cycle(first)
     # %1Y and %y come again after 10 and 100 years: that is the user's choice.
-    horizon = min(cycle.end + 400 * (cycle.end - cycle.start), cycle.start + 9 * 365 * DAY)
+    horizon = min(cycle.end + 400 * (cycle.end - cycle.start), cycle.start + 9 * 365 * DAY_SECONDS)
     assume(cycle.end < horizon)
     second = data.draw(st.integers(cycle.end, horizon))
     assume((datetime_of(second) - datetime_of(cycle.start)) < timedelta(days=9 * 365))
@@ -379,7 +400,7 @@ def test_a_salt_of_fixed_length_has_that_length() -> None:
         rule.check_salt("ab-1")
 
 
-def test_a_salt_that_is_not_shown_is_not_looked_at() -> None:
+def test_a_salt_that_is_not_shown_is_not_checked() -> None:
     rule = template("{counter:06d}")
     assert not rule.needs_salt
     rule.check_salt("any thing <at all>")

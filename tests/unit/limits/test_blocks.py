@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from resty_django.limits import ForeignData
 from resty_django.limits.quotas import blocks
-from resty_django.limits.quotas.blocks import Block, block_size
+from resty_django.limits.quotas.blocks import Block, RowCounts, block_size
 
 
 @given(limit=st.integers(0, 10**12), left=st.integers(1, 10**12), most=st.integers(1, 10**6))
@@ -65,12 +65,14 @@ class Machine(RuleBasedStateMachine):
                     self.losses += 1
                     return False
                 rest = units + taken.held - cost
-                self.block = blocks.deposit(self.block, rest, self.row, self.granted, self.resets, taken.refill)
+                self.block = blocks.deposit(self.block, rest, self._counts(), taken.refill)
                 self.passed += cost
                 return True
-        numbers = self.row, self.granted, self.resets
-        self.block = blocks.refuse(self.block, self.now, cost, self.limit, taken, *numbers)
+        self.block = blocks.refuse(self.block, self.now, cost, self.limit, taken, self._counts())
         return False
+
+    def _counts(self) -> RowCounts:
+        return RowCounts(self.row, self.granted, self.resets)
 
     @rule(cost=st.integers(1, 5))
     def use(self, cost: int) -> None:
@@ -91,7 +93,7 @@ class Machine(RuleBasedStateMachine):
     @rule(units=st.integers(-20, 20))
     def grant(self, units: int) -> None:
         self.granted += units
-        self.block = blocks.sync(self.block, self.row, self.granted, self.resets)
+        self.block = blocks.sync(self.block, self._counts())
         assert self.block.refused_until == 0 or not units
 
     @rule(cost=st.integers(1, 5), late=st.booleans())
@@ -104,10 +106,10 @@ class Machine(RuleBasedStateMachine):
             self.block = taken.block
         self.row, self.resets = 0, self.resets + 1
         self.passed = self.lost = 0
-        self.block = blocks.sync(self.block, self.row, self.granted, self.resets)
+        self.block = blocks.sync(self.block, self._counts())
         assert self.block.available == 0
         if late:
-            self.block = blocks.deposit(self.block, 7, before + cost + 7, 0, resets, taken.refill)
+            self.block = blocks.deposit(self.block, 7, RowCounts(before + cost + 7, 0, resets), taken.refill)
             assert (self.block.available, self.block.used, self.block.granted) == (0, 0, self.granted)
 
     @rule(milliseconds=st.integers(1, 20_000))
@@ -129,10 +131,15 @@ TestMachine = Machine.TestCase
 
 
 def test_a_block_in_use_is_compared_with_its_row_once_a_minute() -> None:
-    block = blocks.deposit(Block(), 100, 100, 0, 0, True)
+    block = blocks.deposit(Block(), 100, RowCounts(100), True)
     assert blocks.take(block, 7, 1, 1000).check
     block = blocks.take(block, 7, 1, 1000).block
-    for now, check in ((8, False), (blocks.CHECK + 6, False), (blocks.CHECK + 7, True), (blocks.CHECK + 8, False)):
+    for now, check in (
+        (8, False),
+        (blocks.CHECK_MS + 6, False),
+        (blocks.CHECK_MS + 7, True),
+        (blocks.CHECK_MS + 8, False),
+    ):
         taken = blocks.take(block, now, 1, 1000)
         assert (taken.allowed, taken.check) == (True, check)
         block = taken.block
@@ -140,12 +147,12 @@ def test_a_block_in_use_is_compared_with_its_row_once_a_minute() -> None:
 
 
 def test_units_that_were_reserved_before_a_reset_are_dropped() -> None:
-    block = blocks.deposit(Block(), 10, 11, 3, 0, True)
-    after = blocks.sync(block, 0, 3, 1)
+    block = blocks.deposit(Block(), 10, RowCounts(11, 3), True)
+    after = blocks.sync(block, RowCounts(0, 3, 1))
     assert (after.available, after.used, after.granted, after.resets) == (0, 0, 3, 1)
-    assert blocks.sync(after, 11, 0, 0) == after
-    assert blocks.deposit(after, 10, 21, 0, 0, True) == after
-    other = blocks.deposit(block, 5, 6, 0, 1, True)
+    assert blocks.sync(after, RowCounts(11)) == after
+    assert blocks.deposit(after, 10, RowCounts(21), True) == after
+    other = blocks.deposit(block, 5, RowCounts(6, 0, 1), True)
     assert (other.available, other.used, other.resets) == (5, 6, 1)
     assert blocks.reserved(other, 1) == 5
     assert blocks.reserved(other, 0) == 0

@@ -8,17 +8,18 @@ from urllib.parse import unquote
 
 import pytest
 from django.http import HttpResponse
+from django.http.response import ResponseHeaders
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resty_django.limits.callers.request_settings import SELECTIONS
+from resty_django.limits.callers.request_settings import DRAFT, LEGACY
 from resty_django.limits.decision import Decision
 from resty_django.limits.limiters.concurrency import Concurrency
 from resty_django.limits.limiters.rate import FixedWindow, LeakyBucket, SlidingWindow, TokenBucket
-from resty_django.limits.requests.check import add_headers
 from resty_django.limits.requests.headers import (
-    LARGEST,
+    MAX_FIELD_INTEGER,
     AdvertisedLimit,
+    add_headers,
     policy_parameters,
     quoted,
     shown_name,
@@ -53,7 +54,7 @@ def fields(text: str) -> list[tuple[str, dict[str, str]]]:
         (Concurrency(100, 20), ';q=120;qu="concurrent-requests"'),
     ],
 )
-def test_a_policy_tells_quota_and_window(limiter: Any, expected: str) -> None:
+def test_a_policy_reports_quota_and_window(limiter: Any, expected: str) -> None:
     assert policy_parameters(limiter) == expected
 
 
@@ -72,12 +73,12 @@ def test_names_stay_different_and_readable() -> None:
     assert shown_name("a\r\nSet-Cookie: x") == "a%0D%0ASet-Cookie: x"
 
 
-@pytest.fixture(params=["response", "dict"])
-def headers(request: pytest.FixtureRequest) -> Any:
-    return HttpResponse().headers if request.param == "response" else {}
+@pytest.fixture
+def headers() -> ResponseHeaders:
+    return HttpResponse().headers
 
 
-def test_one_limit(headers: Any) -> None:
+def test_one_limit(headers: ResponseHeaders) -> None:
     add_headers(headers, AdvertisedLimit("req-ip", LeakyBucket(200, 100)), Decision(True, 0, 1.0, 101, 99, 0.005))
     sent = {name: headers[name] for name in headers if name != "Content-Type"}
     assert sent == {
@@ -89,7 +90,7 @@ def test_one_limit(headers: Any) -> None:
     }
 
 
-def test_a_refusal_tells_when_the_next_would_pass(headers: Any) -> None:
+def test_a_refusal_reports_when_the_next_request_would_pass(headers: ResponseHeaders) -> None:
     add_headers(
         headers,
         AdvertisedLimit("count", FixedWindow(10, 60)),
@@ -100,7 +101,7 @@ def test_a_refusal_tells_when_the_next_would_pass(headers: Any) -> None:
     assert headers["X-RateLimit-Reset"] == "13"
 
 
-def test_several_limits_are_all_told_and_the_tightest_apart(headers: Any) -> None:
+def test_all_limits_are_reported_and_the_tightest_separately(headers: ResponseHeaders) -> None:
     loose, tight, same = (
         AdvertisedLimit(name, FixedWindow(limit, 60)) for name, limit in (("a", 100), ("b", 5), ("c", 7))
     )
@@ -119,18 +120,21 @@ def test_several_limits_are_all_told_and_the_tightest_apart(headers: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("selection", "sent"),
+    ("selected", "sent"),
     [
-        ("both", ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
-        ("RateLimit", ["RateLimit", "RateLimit-Policy"]),
-        ("X-RateLimit", ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
-        ("none", []),
+        (
+            DRAFT | LEGACY,
+            ["RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"],
+        ),
+        (DRAFT, ["RateLimit", "RateLimit-Policy"]),
+        (LEGACY, ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]),
+        (0, []),
     ],
 )
-def test_the_selected_fields_report_several_limits(headers: Any, selection: str, sent: list[str]) -> None:
+def test_the_selected_fields_report_several_limits(headers: ResponseHeaders, selected: int, sent: list[str]) -> None:
     for name, left in (("loose", 90), ("tight", 3), ("middle", 40)):
         advertised = AdvertisedLimit(name, FixedWindow(100, 60))
-        add_headers(headers, advertised, Decision(True, 0, left, 100, left, 30), SELECTIONS[selection])
+        add_headers(headers, advertised, Decision(True, 0, left, 100, left, 30), selected)
     assert sorted(name for name in headers if name != "Content-Type") == sent
     if "RateLimit" in sent:
         assert [name for name, _ in fields(headers["RateLimit"])] == ["middle", "tight", "loose"]
@@ -139,13 +143,13 @@ def test_the_selected_fields_report_several_limits(headers: Any, selection: str,
         assert headers["X-RateLimit-Remaining"] == "3"
 
 
-def test_numbers_stay_within_the_integers_of_structured_fields(headers: Any) -> None:
+def test_numbers_stay_within_the_integers_of_structured_fields(headers: ResponseHeaders) -> None:
     add_headers(headers, AdvertisedLimit("x", FixedWindow(10**15, 60)), Decision(True, 0, 1, 10**15, 10**15, 60))
-    assert fields(headers["RateLimit"]) == [("x", {"r": str(LARGEST), "t": "60"})]
-    assert fields(headers["RateLimit-Policy"]) == [("x", {"q": str(LARGEST), "w": "60"})]
+    assert fields(headers["RateLimit"]) == [("x", {"r": str(MAX_FIELD_INTEGER), "t": "60"})]
+    assert fields(headers["RateLimit-Policy"]) == [("x", {"q": str(MAX_FIELD_INTEGER), "w": "60"})]
 
 
-def test_headers_of_a_site_that_are_no_numbers_do_no_harm(headers: Any) -> None:
+def test_header_fields_of_the_site_may_contain_text(headers: ResponseHeaders) -> None:
     headers["RateLimit"], headers["RateLimit-Policy"] = '"theirs";r=1', '"theirs";q=1'
     headers["X-RateLimit-Remaining"] = "many"
     add_headers(headers, AdvertisedLimit("ours", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
@@ -165,7 +169,7 @@ def test_the_policy_follows_the_numbers_of_the_limiter() -> None:
     assert response.headers["RateLimit-Policy"] == '"x";q=5;w=5'
 
 
-def test_what_is_written_reads_as_any_header_of_a_response() -> None:
+def test_the_fields_are_read_like_any_header_of_a_response() -> None:
     response = HttpResponse()
     add_headers(response.headers, AdvertisedLimit("x", FixedWindow(5, 60)), Decision(True, 0, 3, 5, 3, 10))
     assert response["ratelimit"] == response["RateLimit"] == '"x";r=3;t=10'

@@ -1,4 +1,4 @@
-"""Which requests a policy applies to by itself."""
+"""Requests that a policy matches."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_an_address_in_all_its_forms(text: str, address: str) -> None:
         "192.0.2.1/24",
     ],
 )
-def test_what_is_no_address(text: str) -> None:
+def test_texts_that_are_not_addresses(text: str) -> None:
     assert parse_address(text) is None
 
 
@@ -81,7 +81,7 @@ def test_networks_hold_their_addresses_in_either_form() -> None:
     assert parse_address("10.0.0.1") not in Networks([])
 
 
-def test_what_is_no_network_is_told() -> None:
+def test_a_wrong_network_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"10\.0\.0\.0/99"):
         Networks(["10.0.0.0/99"])
 

@@ -76,11 +76,11 @@ def test_a_lease_may_be_without_end_and_a_wait_is_that_of_the_site() -> None:
     assert slots.lease is None
     tokens = build(from_values(values("token_bucket", max_wait="")))
     assert isinstance(tokens, TokenBucket)
-    assert tokens.numbers.max_wait == 1000
+    assert tokens.config.max_wait == 1000
     with override_settings(RESTY_DJANGO={"LIMITS": {"MAX_WAIT": 0.25}}):
-        assert tokens.numbers.max_wait == 250
+        assert tokens.config.max_wait == 250
         assert tokens.describe().endswith("refused if the wait would exceed 250 ms")
-    assert tokens.numbers.max_wait == 1000
+    assert tokens.config.max_wait == 1000
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Trying a policy: the decisions are those of the algorithm, on a clock of its own."""
+"""Simulations of a policy: the algorithm decides, on a separate clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from resty_django.limits.policies import simulation
 from resty_django.limits.specs.policy_validation import from_values
 
 
-def tried(arrivals: int, interval: float, lasts: float = 0.0, **values: Any) -> list[simulation.Step]:
+def tried(arrivals: int, interval: float, lasts: float = 0.0, **values: Any) -> list[simulation.SimulatedRequest]:
     return list(simulation.run(from_values({"name": "p", **values}), arrivals, interval, lasts))
 
 
@@ -44,5 +44,5 @@ def test_slots_are_given_back_after_a_while() -> None:
 
 def test_cost_and_the_bound_of_a_trial() -> None:
     steps = tried(10_000, 0, algorithm="fixed_window", limit=10, window="1h", cost=4)
-    assert len(steps) == simulation.MOST
+    assert len(steps) == simulation.MAX_REQUESTS
     assert [bool(step.decision) for step in steps[:3]] == [True, True, False]

@@ -32,7 +32,7 @@ def test_a_message_is_kept_or_dropped_by_the_table() -> None:
         assert (buffer.size, buffer.dropped) == (size + (0 if dropped else length), int(dropped))
 
 
-def test_what_is_dropped_is_the_newest() -> None:
+def test_the_newest_message_is_dropped() -> None:
     buffer = Buffer(2, 6)
     for message in (b"one", b"two", b"three"):
         buffer.add(message)
@@ -106,7 +106,7 @@ def send_again(window: ResendBuffer, now: float) -> str:
     return sent
 
 
-def test_what_was_sent_is_sent_again_until_the_connection_was_alive_later() -> None:
+def test_chunks_are_resent_until_the_connection_was_alive_later() -> None:
     window = ResendBuffer(seconds=1.0, limit=100, times=4)
     window.add(chunk("a"), 10.0)
     window.add(chunk("b"), 10.5)
@@ -123,7 +123,7 @@ def test_what_was_sent_is_sent_again_until_the_connection_was_alive_later() -> N
     assert window.next is None
 
 
-def test_what_breaks_off_while_it_is_sent_again_keeps_its_order() -> None:
+def test_chunks_keep_their_order_if_a_resend_breaks_off() -> None:
     window = ResendBuffer(seconds=1.0, limit=100, times=4)
     for text in "abc":
         window.add(chunk(text), 10.0)
@@ -135,7 +135,7 @@ def test_what_breaks_off_while_it_is_sent_again_keeps_its_order() -> None:
     assert send_again(window, 10.2) == "abc"
 
 
-def test_a_chunk_is_sent_so_often_and_no_more() -> None:
+def test_a_chunk_is_resent_a_limited_number_of_times() -> None:
     window = ResendBuffer(seconds=1.0, limit=100, times=3)
     window.add(chunk("a"), 10.0)
     window.recall()
@@ -157,7 +157,7 @@ def test_the_oldest_leave_when_there_is_no_room() -> None:
     assert send_again(window, 10.1) == "bbcc"
 
 
-def test_nothing_is_sent_again_where_that_is_switched_off() -> None:
+def test_nothing_is_resent_if_that_is_switched_off() -> None:
     window = ResendBuffer(seconds=0, limit=100, times=4)
     window.add(chunk("a"), 10.0)
     window.recall()

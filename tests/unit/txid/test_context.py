@@ -1,4 +1,4 @@
-"""What is current: in blocks, threads, tasks, and runs of a command."""
+"""The current txid: in blocks, threads, tasks, and runs of a command."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 from pytest_django import Settings
 
 from resty_django.txid import InvalidTxid, bound, carry, context, current, current_trace, is_txid
-from resty_django.txid.traceparent import begin
+from resty_django.txid.traceparent import begin_trace
 
 ID = "cbpvimguo4hkaps9lf6g"
 OTHER = "b2fr5nvq5alalalalal0"
 
 
-def test_outside_of_everything_there_is_none() -> None:
+def test_nothing_is_current_outside_of_a_block() -> None:
     assert current() is None
     assert current_trace() is None
 
 
-def test_a_block_has_its_own_and_gives_back_what_was_before() -> None:
-    trace = begin(ID)
+def test_a_block_has_its_own_txid_and_restores_the_previous_one() -> None:
+    trace = begin_trace(ID)
     with bound(ID, trace) as block_id:
         assert (block_id, current(), current_trace()) == (ID, ID, trace)
         with bound(OTHER.upper()):
@@ -37,14 +37,14 @@ def test_a_block_has_its_own_and_gives_back_what_was_before() -> None:
     assert current() is None
 
 
-def test_a_block_makes_a_new_one_and_refuses_what_is_none() -> None:
+def test_a_block_creates_a_txid_and_refuses_an_invalid_one() -> None:
     with bound() as block_id:
         assert is_txid(block_id)
     with pytest.raises(InvalidTxid, match="20 characters"), bound("x"):
         pass
 
 
-def test_a_decorated_function_has_a_new_one_each_time() -> None:
+def test_a_decorated_function_has_a_new_txid_for_each_call() -> None:
     @bound()
     def job() -> str | None:
         return current()
@@ -53,7 +53,7 @@ def test_a_decorated_function_has_a_new_one_each_time() -> None:
     assert job() != job()
 
 
-async def test_a_coroutine_function_has_it_while_it_runs() -> None:
+async def test_a_decorated_coroutine_function_has_a_txid_while_it_runs() -> None:
     @bound()
     async def job() -> str | None:
         await asyncio.sleep(0)
@@ -76,13 +76,13 @@ def test_generators_are_refused() -> None:
 
     for decorator in (bound(), carry):
         for function in (items, aitems):
-            with pytest.raises(TypeError, match=r"generator function .*Use `with bound\(\)` in it"):
+            with pytest.raises(TypeError, match="generator"):
                 decorator(function)
         with pytest.raises(TypeError, match="returned a coroutine"):
             decorator(lambda: asyncio.sleep(0))()
 
 
-def test_threads_get_it_when_it_is_carried() -> None:
+def test_a_thread_has_the_txid_that_is_carried_to_it() -> None:
     results: dict[str, Any] = {}
     with bound(ID):
         plain = threading.Thread(target=lambda: results.update(plain=current()))
@@ -107,14 +107,14 @@ def test_a_carried_function_runs_in_many_threads_at_once() -> None:
         assert pool.submit(current).result() is None
 
 
-def test_what_is_carried_from_outside_has_none() -> None:
+def test_a_function_carried_from_outside_of_a_block_has_no_txid() -> None:
     outside = carry(current)
     with bound(ID):
         assert outside() is None
         assert current() == ID
 
 
-async def test_tasks_and_their_threads_get_it_by_themselves() -> None:
+async def test_tasks_and_their_threads_inherit_the_txid() -> None:
     async def work() -> list[str | None]:
         await asyncio.sleep(0)
         return [current(), await asyncio.to_thread(current)]
@@ -132,12 +132,12 @@ async def test_tasks_and_their_threads_get_it_by_themselves() -> None:
 
 @pytest.fixture
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "_of_runs", {})
+    monkeypatch.setattr(context, "_run_txids", {})
 
 
 @pytest.mark.usefixtures("_fresh")
 @pytest.mark.parametrize("program", ["manage.py", "./manage.py", "/srv/site/manage.py", "/usr/bin/django-admin"])
-def test_a_run_has_one(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_a_command_has_one_txid(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [program, "migrate"])
     run_id = current()
     assert is_txid(run_id)
@@ -151,7 +151,7 @@ def test_a_run_has_one(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "argv", [[], [""], ["/usr/bin/gunicorn"], ["mymanage.py"], ["/lib/pytest/__main__.py"], ["manage.py/x"]]
 )
-def test_other_programs_have_none(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_other_programs_have_no_txid(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", argv)
     assert current() is None
 

@@ -34,7 +34,7 @@ def test_an_id_has_the_time_of_its_making() -> None:
         assert before <= parse(new_id).ms <= after
 
 
-def test_every_call_gives_another_id() -> None:
+def test_every_call_returns_another_id() -> None:
     ids = [txid() for _ in range(100_000)]
     assert len(set(ids)) == len(ids)
     times = [parse(new_id).ms for new_id in ids]
@@ -42,7 +42,7 @@ def test_every_call_gives_another_id() -> None:
 
 
 @pytest.mark.parametrize("ms", [*range(8), 1700000000123, 2**42 - 1, 2**42 + 5, -1, -1_000_000])
-def test_a_given_time_is_the_time_inside(ms: int) -> None:
+def test_an_id_contains_the_time_of_the_argument(ms: int) -> None:
     ids = [txid(ms) for _ in range(1000)]
     assert {parse(new_id).ms for new_id in ids} == {ms % 2**42}
     assert len(set(ids)) == 1000
@@ -56,7 +56,7 @@ def test_a_clock_that_is_set_back_is_followed(monkeypatch: pytest.MonkeyPatch) -
 
 def test_tails_are_used_once() -> None:
     """Also by a view that was taken before others used the same pool."""
-    tails = [txid(0)[8:] for _ in range(3 * generator.BLOCK)]
+    tails = [txid(0)[8:] for _ in range(3 * generator.TAILS_PER_BLOCK)]
     assert len(set(tails)) == len(tails)
 
 
@@ -64,7 +64,7 @@ def test_no_random_byte_serves_twice() -> None:
     assert len(set(generator._tails(0)) & set(generator._tails(0))) == 0
 
 
-def test_threads_get_ids_of_their_own() -> None:
+def test_threads_get_different_ids() -> None:
     count, threads = 20_000, 6
     batches: list[list[str]] = [[] for _ in range(threads)]
     begin = threading.Barrier(threads)
@@ -89,7 +89,7 @@ def test_threads_get_ids_of_their_own() -> None:
 
 
 def faults(ids: Sequence[str]) -> list[str]:
-    """What is not as random as it should be. All bounds together are passed by chance once in 10^9 times.
+    """Return the deviations from randomness. By chance, one is found once in 10^9 runs.
 
     Each bit is compared with a fair coin, each pair of bits with two fair coins, each random character with a fair die
     of 32 faces (chi-square with 31 degrees of freedom: above 125 with a probability below 10^-12), and each bit with
@@ -119,7 +119,7 @@ def faults(ids: Sequence[str]) -> list[str]:
     return messages
 
 
-def test_the_random_bits_pass_for_fair_coins() -> None:
+def test_the_random_bits_are_fair_coins() -> None:
     assert faults([txid(1700000000000 + number % 4) for number in range(40_000)]) == []
     assert faults([txid() for _ in range(40_000)]) == []
 
@@ -139,8 +139,8 @@ def test_the_statistics_find_what_is_not_random() -> None:
 # --- forks -------------------------------------------------------------------------------------------------------
 
 
-def test_a_child_has_nothing_left_of_its_parents_store() -> None:
-    """What runs in a child after a fork, also for a call that the fork interrupted with the view in its hands."""
+def test_a_child_discards_its_parents_tails() -> None:
+    """Run the code of a forked child, also for a call that the fork interrupted while it used the parent's iterator."""
     txid()
     ids = generator._view[2]
     pools = list(generator._pools)

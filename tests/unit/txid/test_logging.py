@@ -18,13 +18,13 @@ import pytest
 
 from resty_django.txid import bound, carry
 from resty_django.txid.logging import JsonFormatter, TxidFilter
-from resty_django.txid.traceparent import begin
+from resty_django.txid.traceparent import begin_trace
 
 ID = "cbpvimguo4hkaps9lf6g"
 
 
 class Log:
-    """A logger of its own with a handler that writes into memory."""
+    """A separate logger with a handler that writes into memory."""
 
     def __init__(self, formatter: logging.Formatter, *filters: logging.Filter) -> None:
         self.stream = io.StringIO()
@@ -56,7 +56,7 @@ def as_json() -> Log:
 
 def test_each_line_has_the_txid(plain: Log) -> None:
     plain.logger.info("before")
-    trace = begin(ID)
+    trace = begin_trace(ID)
     with bound(ID, trace):
         plain.logger.info("within")
     assert plain.lines == ["-  before", f"{ID} {trace.trace_id} within"]
@@ -64,7 +64,7 @@ def test_each_line_has_the_txid(plain: Log) -> None:
 
 def test_a_line_about_a_request_has_the_txid_of_that_request(plain: Log) -> None:
     """Django logs a status of 404 with the request, after the middleware is done."""
-    trace = begin(ID)
+    trace = begin_trace(ID)
     plain.logger.warning("Not Found", extra={"request": SimpleNamespace(txid=ID, trace=trace)})
     with bound():
         plain.logger.warning("Not Found", extra={"request": SimpleNamespace(txid=ID, trace=trace)})
@@ -91,7 +91,7 @@ def test_a_queue_keeps_the_txid_of_the_caller() -> None:
     logger = logging.Logger("shop")
     logger.addHandler(first)
     last = Log(JsonFormatter(), TxidFilter())
-    trace = begin(ID)
+    trace = begin_trace(ID)
     with bound(ID, trace):
         logger.warning("later")
     listener = logging.handlers.QueueListener(lines, last.handler)
@@ -101,9 +101,9 @@ def test_a_queue_keeps_the_txid_of_the_caller() -> None:
     assert (row["message"], row["txid"], row["trace_id"]) == ("later", ID, trace.trace_id)
 
 
-def test_a_line_of_json_tells_what_happened(as_json: Log) -> None:
+def test_a_line_of_json_describes_the_record(as_json: Log) -> None:
     before = datetime.now(UTC)
-    with bound(ID, begin(ID)) as block_id:
+    with bound(ID, begin_trace(ID)) as block_id:
         as_json.logger.warning("%s of %d", "one", 2, extra={"status_code": 404, "took": 0.5, "password": "hunter2"})
     (row,) = as_json.rows
     assert row.pop("txid") == block_id
@@ -151,7 +151,7 @@ class Anything:
     ("value", "expected"),
     [(Anything(), "GET /orders/"), (None, None), (float("nan"), "nan"), ({("a",): 1}, "{('a',): 1}"), (True, True)],
 )
-def test_what_json_has_no_type_for_becomes_text(as_json: Log, value: object, expected: object) -> None:
+def test_values_without_a_json_type_become_text(as_json: Log, value: object, expected: object) -> None:
     as_json.logger.info("x", extra={"took": value})
     assert as_json.rows[0]["took"] == expected
 

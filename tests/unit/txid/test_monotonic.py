@@ -37,14 +37,14 @@ def test_ids_rise_while_the_clock_falls() -> None:
     assert [parse(new_id).ms for new_id in ids] == [7, 7, 7, 7, 9]
 
 
-def test_each_millisecond_has_random_bits_of_its_own() -> None:
+def test_each_millisecond_has_its_own_random_bits() -> None:
     following = MonotonicTxid(clock_of(*(ms * MS for ms in range(1, 1001))))
     ids = [parse(following()) for _ in range(1000)]
     assert [parsed.ms for parsed in ids] == list(range(1, 1001))
     assert len({parsed.random >> 20 for parsed in ids}) > 990
 
 
-def test_used_up_random_bits_go_on_in_the_next_millisecond() -> None:
+def test_used_up_random_bits_continue_in_the_next_millisecond() -> None:
     following = MonotonicTxid(clock_of(7 * MS))
     following()
     following._last = 7 << 54 | 2**54 - 1
@@ -67,8 +67,8 @@ def test_threads_share_one_order() -> None:
     assert abs(parse(following()).ms - time.time() * 1000) < 60_000
 
 
-def test_a_child_goes_on_above_its_parent_with_bits_of_its_own() -> None:
-    """What runs in a child after a fork; the lock may be held by a thread that the child does not have."""
+def test_a_child_continues_above_its_parent_with_its_own_bits() -> None:
+    """Run the code of a forked child; the lock may be held by a thread that the child does not have."""
     following = MonotonicTxid(clock_of(7 * MS))
     last = parse(following())
     following._lock.acquire()

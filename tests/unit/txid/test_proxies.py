@@ -1,4 +1,4 @@
-"""Whose ids are taken over."""
+"""Callers whose txids are accepted."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ from resty_django.txid.middleware import is_trusted
         ("10.1.2.3, 10.1.2.4", ("0.0.0.0/0",), False),
     ],
 )
-def test_proxies_are_told_by_their_address(address: str | None, proxies: tuple[str, ...], trusted: bool) -> None:
+def test_proxies_are_recognized_by_their_address(address: str | None, proxies: tuple[str, ...], trusted: bool) -> None:
     assert is_trusted(address, proxies) is trusted

@@ -8,12 +8,12 @@ import re
 import pytest
 
 from resty_django.txid import parse, traceparent, txid
-from resty_django.txid.traceparent import begin, continue_trace
+from resty_django.txid.traceparent import begin_trace, continue_trace
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def test_a_trace_goes_on_under_its_id_with_a_span_of_our_own() -> None:
+def test_a_continued_trace_keeps_its_id_and_gets_a_new_span() -> None:
     trace = continue_trace(f"00-{TRACE}-{PARENT}-01", "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7")
     assert trace is not None
     assert (trace.trace_id, trace.parent_id, trace.flags) == (TRACE, PARENT, 1)
@@ -31,7 +31,7 @@ def test_spans_differ() -> None:
 def test_spans_differ_in_a_site_that_seeds_its_random_numbers() -> None:
     def span() -> str:
         random.seed(7)
-        return begin(txid()).span_id
+        return begin_trace(txid()).span_id
 
     assert span() != span()
 
@@ -39,7 +39,7 @@ def test_spans_differ_in_a_site_that_seeds_its_random_numbers() -> None:
 def test_no_span_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traceparent, "_random", Zeros())
     id_ = txid()
-    assert begin(id_).traceparent == f"00-{parse(id_).number:024x}{0:08x}-{1:016x}-03"
+    assert begin_trace(id_).traceparent == f"00-{parse(id_).number:024x}{0:08x}-{1:016x}-03"
     trace = continue_trace(f"00-{TRACE}-{PARENT}-00")
     assert trace is not None
     assert trace.span_id == f"{1:016x}"
@@ -88,12 +88,12 @@ def test_spaces_around_and_later_versions_are_read(header: str) -> None:
         f"00_{TRACE}_{PARENT}_01",
     ],
 )
-def test_what_is_not_as_the_standard_says_is_refused(header: str) -> None:
+def test_headers_that_violate_the_standard_are_refused(header: str) -> None:
     assert continue_trace(header) is None
 
 
 @pytest.mark.parametrize("state", ["a=1\r\nSet-Cookie: x=y", "a=\x00", "a=é", "a=" + "x" * 8192])
-def test_a_state_that_cannot_be_passed_on_is_dropped_alone(state: str) -> None:
+def test_an_invalid_state_is_dropped_without_the_trace(state: str) -> None:
     trace = continue_trace(f"00-{TRACE}-{PARENT}-01", state)
     assert trace is not None
     assert trace.state == ""
@@ -101,8 +101,8 @@ def test_a_state_that_cannot_be_passed_on_is_dropped_alone(state: str) -> None:
 
 def test_a_trace_that_begins_here_has_the_txid_in_its_id() -> None:
     request_id = txid()
-    trace = begin(request_id)
+    trace = begin_trace(request_id)
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-03", trace.traceparent)
     assert int(trace.trace_id[:24], 16) == parse(request_id).number
     assert trace.parent_id == trace.state == ""
-    assert begin(request_id).trace_id != trace.trace_id
+    assert begin_trace(request_id).trace_id != trace.trace_id

@@ -12,10 +12,6 @@ Lua 5.1 reserves stack space for a function's registers, but not for its named p
 function has `...` (CVE-2014-5461). It may then write past the end, into a spare area of a few slots. Two parameters
 always fit.
 """
-_HEADER = 12
-_INT = 4
-_INSTRUCTION = 4
-_VARARG = 2
 
 
 def vararg_line(dump: bytes) -> int | None:
@@ -29,10 +25,10 @@ def vararg_line(dump: bytes) -> int | None:
 class _Reader:
     def __init__(self, dump: bytes) -> None:
         self._dump = dump
-        self._at = _HEADER
+        self._at = 12  # after the header
         self._order = "<" if sys.byteorder == "little" else ">"
         self._size = dump[8]
-        if dump[:5] != b"\x1bLuaQ" or dump[7] != _INT or self._size != calcsize("N") or dump[9] != _INSTRUCTION:
+        if dump[:5] != b"\x1bLuaQ" or dump[7] != 4 or self._size != calcsize("N") or dump[9] != 4:
             raise ValueError("The data is not Lua 5.1 bytecode for this machine.")
 
     def function(self) -> int | None:
@@ -41,30 +37,31 @@ class _Reader:
         self._int()
         _, named, vararg, _ = self._dump[self._at : self._at + 4]
         self._at += 4
-        if vararg & _VARARG and named > MAX_NAMED:
+        if vararg & 2 and named > MAX_NAMED:
             return line
-        self._skip(_INSTRUCTION)
+        self._skip_list()
         for _ in range(self._int()):
             self._skip_constant()
         for _ in range(self._int()):
             inner = self.function()
             if inner is not None:
                 return inner
-        self._skip(_INT)
+        self._skip_list()
         for _ in range(self._int()):
             self._skip_text()
-            self._at += 2 * _INT
+            self._at += 8
         for _ in range(self._int()):
             self._skip_text()
         return None
 
-    def _skip(self, size: int) -> None:
+    def _skip_list(self) -> None:
+        """Skip instructions or line numbers, which have 4 bytes each."""
         count = self._int()
-        self._at += count * size
+        self._at += 4 * count
 
     def _int(self) -> int:
         (value,) = unpack_from(self._order + "i", self._dump, self._at)
-        self._at += _INT
+        self._at += 4
         return int(value)
 
     def _skip_text(self) -> None:

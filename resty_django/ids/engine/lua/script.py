@@ -28,16 +28,12 @@ from ..rule import MAX_ID_LENGTH, MAX_TAKES
 from ..wall_clock import Moment
 from .bytecode import MAX_NAMED, vararg_line
 
-MAX_SOURCE = 32_768
-"""The maximum size of a script in bytes. It also limits the compile time: the worst case takes 35 ms."""
-MAX_SALT = 4096
+MAX_SCRIPT_BYTES = 32_768
+"""This also limits the compile time: the worst case takes 35 ms."""
+MAX_SALT_BYTES = 4096
 MAX_EXACT = 10**14 - 1
 """The greatest number that Lua 5.1 converts to text with all its digits; greater ones would be rounded."""
 
-_HEADROOM = 192 * 1024
-"""Bytes in addition to the script's limit. lupa pushes arguments outside a protected call, where a failed allocation
-ends the process, so memory for them must be available however much the script uses."""
-_TICKS_PER_MILLISECOND = 10_000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LINE = re.compile(r"^script:(\d+): ")
 
@@ -130,14 +126,17 @@ class LuaRule:
             self.number_source.next,
             read_lua("patterns.lua"),
             self._milliseconds / 1000,
-            self._milliseconds * _TICKS_PER_MILLISECOND,
+            self._milliseconds * 10_000,  # the maximum number of instructions
             self._memory / 1024,
             int.from_bytes(os.urandom(6)),
             self._too_long.encode(),
             self._too_big.encode(),
             name=b"=sandbox",
         )
-        runtime.set_max_memory(runtime.get_memory_used(total=True) + self._memory + _HEADROOM, total=True)
+        # lupa pushes arguments outside a protected call, where a failed allocation ends the process. So memory for them
+        # must be available however much the script uses.
+        headroom = 192 * 1024
+        runtime.set_max_memory(runtime.get_memory_used(total=True) + self._memory + headroom, total=True)
         try:
             dump = compile_(_source(self._source))
             if type(dump) is not bytes:
@@ -269,8 +268,8 @@ def _source(source: str) -> bytes:
         data = text.encode()
     except UnicodeEncodeError:
         raise BadRule("The script contains characters that are not valid Unicode.") from None
-    if len(data) > MAX_SOURCE:
-        raise BadRule(f"The script has {len(data)} bytes. Use at most {MAX_SOURCE}.")
+    if len(data) > MAX_SCRIPT_BYTES:
+        raise BadRule(f"The script has {len(data)} bytes. Use at most {MAX_SCRIPT_BYTES}.")
     return data
 
 
@@ -279,8 +278,8 @@ def _pushable(salt: str) -> bytes:
         data = salt.encode()
     except UnicodeEncodeError:
         raise BadSalt("The salt contains characters that are not valid Unicode.") from None
-    if len(data) > MAX_SALT:
-        raise BadSalt(f"The salt has {len(data)} bytes. Use at most {MAX_SALT}.")
+    if len(data) > MAX_SALT_BYTES:
+        raise BadSalt(f"The salt has {len(data)} bytes. Use at most {MAX_SALT_BYTES}.")
     return data
 
 

@@ -42,7 +42,7 @@ class Command(BaseCommand):
             help="seconds between lines of statistics; 0: none (default: 60; 1 on a terminal)",
         )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         host, port, processes = options["host"], options["port"], options["processes"]
         if not host.isprintable():
             raise CommandError(f"--host {host!r} is not a host name or address. Name the address to bind.")

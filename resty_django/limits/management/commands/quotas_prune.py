@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -11,9 +11,6 @@ from resty_django.conf import conf
 from resty_django.text.durations import parse_duration
 
 from ...quotas import rows
-
-BATCH: Final = 500
-"""Rows that one statement deletes, so that no lock is held for long."""
 
 
 class Command(BaseCommand):
@@ -28,6 +25,6 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(f"--keep is not valid. {error}") from error
         before, total = int(time.time() - keep), 0
-        while deleted := rows.prune(before, BATCH):
+        while deleted := rows.prune(before, most=500):  # in one statement, so that no lock is held for long
             total += deleted
         self.stdout.write(f"Deleted {total:,} rows of quotas.")

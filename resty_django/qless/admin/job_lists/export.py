@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from typing import Any, Final
 
 from resty_django.admin.export import Sheet, moment
-from resty_django.admin.tables import PAGE_SIZE, Table
+from resty_django.admin.tables import PAGE_SIZE
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...clients.serialization import decode
 from ...errors import QlessError
 from ...redaction import redacted_arguments
-from ..arguments import LONGEST
+from ..arguments import MAX_ARGUMENTS_CHARS
 from .lists import JobList
 from .rows import failure_of, history_of, state_of
 
@@ -25,27 +25,20 @@ COLUMNS: Final = (
     *("jid", "class", "state", "queue", "priority", "tags", "retries_left", "worker", "txid", "put", "changed"),
     *("failure_group", "failure_message", "arguments"),
 )
-MAX_SCANNED: Final = 100_000
-"""Maximum number of jobs that an export examines where no list in Redis fits its filter."""
 
 
-def jobs_sheet(client: Any, jobs: Callable[[], Iterable[Job]]) -> Sheet:
-    """Return the export of jobs, which are read when it begins."""
+def jobs_sheet(client: Client, jobs: Callable[[], Iterable[Job]]) -> Sheet:
+    """Return the export of jobs. `jobs`: called when the export begins."""
 
-    def rows() -> Iterator[list[Any]]:
+    def rows() -> Iterator[list[object]]:
         now = client.clock()
         return (_row(job, now) for job in jobs())
 
     return Sheet("jobs", COLUMNS, rows)
 
 
-def with_export(table: Table, job_list: JobList) -> Table:
-    """Return the table of a list of jobs with the export of the list."""
-    return replace(table, export=jobs_sheet(job_list.client, lambda: jobs_of(job_list)))
-
-
 def jobs_of(job_list: JobList) -> Iterator[Job]:
-    """Yield all jobs of a list; a search examines the first `MAX_SCANNED` jobs."""
+    """Yield all jobs of a list; a search examines the first 100,000 jobs."""
     if job_list.exact:
         for start in count(0, PAGE_SIZE):
             page = job_list.page(start)
@@ -53,7 +46,7 @@ def jobs_of(job_list: JobList) -> Iterator[Job]:
             if len(page.jobs) + len(page.gone) < PAGE_SIZE:
                 return
     cursor, scanned = "", 0
-    while scanned < MAX_SCANNED:
+    while scanned < 100_000:
         page = job_list.scan(cursor)
         yield from page.jobs
         cursor, scanned = page.cursor, scanned + max(1, page.scanned)
@@ -61,7 +54,7 @@ def jobs_of(job_list: JobList) -> Iterator[Job]:
             return
 
 
-def _row(job: Job, now: float) -> list[Any]:
+def _row(job: Job, now: float) -> list[object]:
     history, failure = history_of(job), failure_of(job)
     return [
         job.jid,
@@ -87,11 +80,11 @@ def _when(entries: Sequence[dict[str, Any]]) -> datetime | None:
     return moment(float(when)) if isinstance(when, int | float) else None
 
 
-def _arguments(job: Job) -> Any:
-    """Return the redacted arguments; as a text if they are too long."""
+def _arguments(job: Job) -> object:
+    """Return the redacted arguments; if they are too long, as a truncated text."""
     try:
         arguments = redacted_arguments(job.klass, decode(job.raw_data))
     except QlessError:
         return None
     text = json.dumps(arguments, ensure_ascii=False, default=str)
-    return arguments if len(text) <= LONGEST else printable(text, LONGEST)
+    return arguments if len(text) <= MAX_ARGUMENTS_CHARS else printable(text, MAX_ARGUMENTS_CHARS)

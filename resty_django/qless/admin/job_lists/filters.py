@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from ...clients.job import Job
 from ...models import name_of
@@ -15,8 +15,10 @@ from .search import age_of, document_of, valued
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """The filter of a list. `state` is one of `formatting.STATES` or empty. `terms`: of the search text; `inside`: also
-    in the middle of words, without the index."""
+    """The filter of a list.
+
+    `terms`: the terms of the search text. `inside`: whether they also match the middle of words, which the index does
+    not support. Empty fields do not filter."""
 
     state: str = ""
     queue: str = ""
@@ -29,10 +31,10 @@ class JobFilter:
     inside: bool = False
 
     @classmethod
-    def from_query(cls, query: Any) -> JobFilter:
-        """Return the filter of a URL query; names are tokens. Raises `QueryError` for a search text.
+    def from_query(cls, query: Mapping[str, str]) -> JobFilter:
+        """Return the filter of a URL query, in which names are tokens. Raise `QueryError` for an invalid search text.
 
-        Fields of the search text come before parameters of the same name.
+        Fields of the search text take precedence over parameters of the same name.
         """
         names = {key: name_of(query.get(key, "")) for key in ("queue", "tag", "group", "worker")}
         terms = parse(query.get("q", "").strip())

@@ -1,4 +1,7 @@
-"""The jobs of a filter: pages of a list in Redis, totals, and a bounded search where no count exists.
+"""Lists of jobs: pages of a list in Redis with its total, or a bounded search.
+
+    job_list = JobList(client, JobFilter(queue="mail", state="waiting"))
+    jobs = job_list.page(0).jobs if job_list.exact else job_list.scan("").jobs
 
 Each call of the core handles one page of jobs at most, so that no list blocks the server.
 """
@@ -8,27 +11,26 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from resty_django.admin.tables import MAX_SORTED, PAGE_SIZE
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...search.terms import Fragment
 from ..redis_reads import fetch_jobs
 from .filters import JobFilter
-from .search import FEW, MAX_EXAMINED, IndexLookup, is_index_cursor
+from .search import FEW_ENTRIES, MAX_EXAMINED, IndexLookup, is_index_cursor
 from .sources import ListOrder, ListSource, source_of
 
-_SCAN_CURSOR: Final = re.compile(r"\d{1,9}:\d{1,15}", re.ASCII)
-
 NO_LIST: Final = ListSource((), ListOrder("", ""), lambda: 0, lambda start, count: [], countable=False)
-"""Stands for the list of a filter that only a search over all jobs can answer."""
+"""The source of a filter without a list in Redis, for which all jobs are searched."""
 MAX_SCANNED: Final = 300
 """Maximum number of jobs that a search reads for one page: about 5 ms of the server's time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class JobPage:
     """A page of a list. `cursor`: where the next page of a search starts."""
 
     jobs: Sequence[Job]
@@ -43,17 +45,17 @@ class Page:
 
 
 class JobList:
-    """The jobs of a filter: from the list in Redis that fits best, else by a search over all jobs.
+    """The jobs of a filter, from the Redis list that fits it best, or from a search over all jobs.
 
-    `exact`: all jobs of the list match the filter, so that it has a total and numbered pages.
+    `exact`: the Redis list contains only jobs that match the filter, so it has a total and numbered pages.
     """
 
-    def __init__(self, client: Any, job_filter: JobFilter) -> None:
+    def __init__(self, client: Client, job_filter: JobFilter) -> None:
         self.client = client
         self.job_filter = job_filter
         self._source = source_of(client, job_filter) or NO_LIST
         self.lookup: IndexLookup | None = None
-        """How the latest `scan` has searched the index."""
+        """The search of the index by the latest `scan`."""
         self.exact = self._source is not NO_LIST and job_filter.only(*self._source.fields)
         self.countable = self.exact and self._source.countable
         """Whether the list can be iterated by index, so that operations can select all of its jobs."""
@@ -67,21 +69,21 @@ class JobList:
         self.jids = self._source.jids
         """Returns a part of the list in Redis, from its start and count; nothing for a search."""
 
-    def page(self, start: int, count: int = PAGE_SIZE, *, reverse: bool = False, first: bool = False) -> Page:
+    def page(self, start: int, count: int = PAGE_SIZE, *, reverse: bool = False, first: bool = False) -> JobPage:
         """Return a page of an exact list. `first`: in the order of `first_jobs`; `reverse`: in the reverse order."""
         if first and self.first_jobs:
             jids = self.first_jobs.jids(min(self.first_jobs.most, start + count), reverse)[start:]
         else:
             jids = self._source.part(start, count, reverse)
         jobs, gone = fetch_jobs(self.client, jids)
-        return Page(jobs, gone=gone)
+        return JobPage(jobs, gone=gone)
 
     def all_jobs(self, total: int) -> list[Job]:
         """Return the first `MAX_SORTED` jobs of an exact list."""
         jids = [jid for start in range(0, min(total, MAX_SORTED), PAGE_SIZE) for jid in self.jids(start, PAGE_SIZE)]
         return fetch_jobs(self.client, jids)[0]
 
-    def scan(self, cursor: str) -> Page:
+    def scan(self, cursor: str) -> JobPage:
         """Search from a cursor until a page is full, or enough jobs were examined.
 
         Uses the index, unless the list without it is shorter.
@@ -105,16 +107,16 @@ class JobList:
                     fragments.append(places)
             if not cursor:
                 break
-        return Page(jobs, cursor, scanned, candidates=self._candidates(), fragments=fragments)
+        return JobPage(jobs, cursor, scanned, candidates=self._candidates(), fragments=fragments)
 
     def _lookup(self, cursor: str) -> IndexLookup | None:
-        """Return how to search the index; None if the list is shorter, or the index is of no use."""
+        """Return the search of the index; None if the list is shorter, or the index cannot help."""
         wanted, reads_list = self.job_filter, bool(cursor) and not is_index_cursor(cursor)
         if wanted.inside or reads_list or not (wanted.terms or wanted.klass):
             return None
         state = {"stalled": ""}.get(wanted.state, wanted.state)  # jobs with lost locks are in two states
         lookup = IndexLookup.build(self.client, wanted.terms, wanted.klass, state, wanted.queue)
-        if lookup is None or cursor or lookup.total <= FEW:
+        if lookup is None or cursor or lookup.total <= FEW_ENTRIES:
             return lookup
         total = self._list_total()
         return None if total is not None and total < lookup.total else lookup
@@ -140,7 +142,9 @@ class JobList:
             queue=self.job_filter.queue or None,
             count=PAGE_SIZE,
             scan=MAX_SCANNED // 2,
-            cursor=cursor if _SCAN_CURSOR.fullmatch(cursor) else "",  # another one, if the index was turned off
+            cursor=cursor
+            if re.fullmatch(r"\d{1,9}:\d{1,15}", cursor, re.ASCII)
+            else "",  # another one, if the index was turned off
         )
         bounded = bool(self.job_filter.klass or self.job_filter.queue)
         return (

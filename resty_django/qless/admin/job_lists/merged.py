@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from resty_django.admin.tables import PAGE_SIZE
 
+from ...clients.client import Client
 from ...clients.serialization import text
 from ...clients.transport import RedisCommand
 
@@ -56,10 +57,6 @@ while #jids < tonumber(ARGV[2]) do
 end
 return jids
 """
-SUFFIXES: Final = {
-    **{"waiting": "work", "running": "locks", "stalled": "locks"},
-    **{"scheduled": "scheduled", "depends": "depends"},
-}
 
 
 def max_merged(lists: int) -> int:
@@ -67,7 +64,7 @@ def max_merged(lists: int) -> int:
     return min(MAX_MERGED, MAX_READ // max(1, lists) // PAGE_SIZE * PAGE_SIZE)
 
 
-def most_urgent(client: Any, state: str, queues: Sequence[str], count: int, reverse: bool = False) -> list[str]:
+def most_urgent(client: Client, state: str, queues: Sequence[str], count: int, reverse: bool = False) -> list[str]:
     """Return `count` jids in a state of all `queues`: in the order in which they run, lose their leases or were put.
 
     `reverse`: the least urgent ones first.
@@ -80,7 +77,8 @@ def most_urgent(client: Any, state: str, queues: Sequence[str], count: int, reve
     )
     descending = (state == "waiting") != reverse  # the score of a waiting job is its priority
     bounds = ("ZREVRANGEBYSCORE", high, low) if descending else ("ZRANGEBYSCORE", low, high)
-    keys = [f"{client.prefix}q:{queue}-{SUFFIXES[state]}" for queue in queues]
+    suffix = {"waiting": "work", "running": "locks", "stalled": "locks"}.get(state, state)
+    keys = [f"{client.prefix}q:{queue}-{suffix}" for queue in queues]
     replies = _evaluate(client, QUEUES, keys, *bounds, count)
     lists = [
         [(float(score), text(jid)) for jid, score in zip(reply[::2], reply[1::2], strict=True)] for reply in replies
@@ -89,7 +87,7 @@ def most_urgent(client: Any, state: str, queues: Sequence[str], count: int, reve
     return [jid for (_score, jid), _number in zip(merged, range(count), strict=False)]
 
 
-def latest_failed(client: Any, groups: Sequence[str], count: int, reverse: bool = False) -> list[str]:
+def latest_failed(client: Client, groups: Sequence[str], count: int, reverse: bool = False) -> list[str]:
     """Return `count` jids of all failure `groups`, the latest failure first; `reverse`: the earliest first."""
     if not groups or count < 1:
         return []
@@ -98,5 +96,5 @@ def latest_failed(client: Any, groups: Sequence[str], count: int, reverse: bool 
     return [text(jid) for jid in jids]
 
 
-def _evaluate(client: Any, script: str, keys: Sequence[str], *args: Any) -> Any:
+def _evaluate(client: Client, script: str, keys: Sequence[str], *args: Any) -> Any:
     return client.perform(RedisCommand(("EVAL", script, len(keys), *keys, *args)))

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from django.http import HttpRequest
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import (
-    MAX_SORTED,
-    PAGE_SIZE,
     Column,
-    Pager,
     Row,
+    SortOrder,
     Table,
-    changed,
-    number_of,
     order_of,
-    pager,
-    sort,
     table,
 )
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...errors import QlessError
 from ...models import token
@@ -34,10 +30,8 @@ from ...redaction import MARKS
 from ...search.terms import Fragment, argument_texts
 from .. import formatting
 from ..redis_reads import redis_command
-from .filters import JobFilter
-from .lists import JobList
 from .search import fragments_html
-from .sources import URGENT_STATES, FirstJobs, ListOrder
+from .sources import URGENT_STATES
 
 COLUMNS: Final = (
     Column("job", _("Job")),
@@ -53,21 +47,16 @@ COLUMNS: Final = (
     Column("match", _("Match"), sorts=False),
 )
 """`match`: where a search has found the job, if not in its arguments."""
-SHARED: Final = ("klass", "state", "queue", "priority", "tags", "about", "match")
-"""Columns that a table shows once, above it, if they are the same in all rows."""
-MAX_ARGUMENTS: Final = 4
-"""Maximum number of arguments in a cell."""
 URGENCY: Final = {state: rank for rank, state in enumerate((*URGENT_STATES, "failed", "complete"))}
 """The order of states by urgency."""
-DEFAULT_ORDER: Final = "default"
-"""The value of `o` for the list's own order; "-default" reverses it."""
 STOPPED: Final = "worker stopped"
-"""The entry of a history by which a worker that stops says why it times out a job that it returns to its queue."""
+"""The entry of a history that a stopping worker adds before it returns a job to its queue."""
 
 
 def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fragment] = ()) -> Row:
-    """Return a job as a row for `table_of_jobs`. `due`: when a scheduled job can run; `places`: where a search has
-    found the job."""
+    """Return a job as a row for `table_of_jobs`.
+
+    `due`: when a scheduled job can run (epoch seconds); `places`: the matches of a search."""
     history = history_of(job)
     changed_at = float(history[-1].get("when") or 0) if history else 0.0
     state = state_of(job, now)
@@ -102,16 +91,17 @@ def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fra
     )
 
 
-def job_rows(client: Any, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()) -> list[Row]:
-    """Return jobs as rows, with the times of scheduled jobs. `fragments`: where a search has found each."""
+def job_rows(
+    client: Client, jobs: Sequence[Job], now: float, fragments: Sequence[Sequence[Fragment]] = ()
+) -> list[Row]:
+    """Return jobs as rows, with the times of scheduled jobs. `fragments`: the matches of a search in each job."""
     due = _due_times(client, [job for job in jobs if job.state == "scheduled"])
     places = fragments or [()] * len(jobs)
     return [job_row(job, now, due.get(job.jid), found) for job, found in zip(jobs, places, strict=True)]
 
 
 def _arguments_of(job: Job, places: Sequence[Fragment]) -> dict[tuple[str, str], SafeString]:
-    """Return the redacted arguments as HTML by path and text: first those where a search has found the job, last hidden
-    ones."""
+    """Return the redacted arguments as HTML by path and text: matches of a search first, hidden arguments last."""
     marked = {(place.label.removeprefix("args").removeprefix("."), place.text): place for place in places}
     try:
         texts = argument_texts(job.klass, job.data or {})
@@ -129,12 +119,12 @@ def _argument_html(path: str, text: str, place: Fragment | None) -> SafeString:
 
 
 def _first_arguments(arguments: Sequence[SafeString]) -> SafeString:
-    more = ["…"] if len(arguments) > MAX_ARGUMENTS else []
-    return format_html_join(", ", "{}", ((cell,) for cell in [*arguments[:MAX_ARGUMENTS], *more]))
+    shown = [*arguments[:4], *(["…"] if len(arguments) > 4 else [])]
+    return format_html_join(", ", "{}", ((cell,) for cell in shown))
 
 
 def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> float | None:
-    """Return the whole seconds of the latest run, which may go on; None if there was none, or its end is not known."""
+    """Return the whole seconds of the latest run, which may not have ended; None if they are unknown."""
     times: list[Any] = [None, None]
     for entry in history:
         if entry.get("what") in ("popped", "taken"):
@@ -145,22 +135,25 @@ def _ran_for(history: Sequence[Mapping[str, Any]], state: str, now: float) -> fl
 
 
 def table_of_jobs(
-    request: HttpRequest, rows: Sequence[Row], *, order: tuple[str, bool] | None = None, **options: Any
+    request: HttpRequest, rows: Sequence[Row], *, order: SortOrder | None = None, **options: Any
 ) -> Table:
-    """Return rows of jobs as a table: what is the same in all of them stands above it, with links, and columns without
-    content are left out. `order` and `options`: of `tables.table`."""
-    kept = (order or order_of(request, COLUMNS))[0]
+    """Return rows of jobs as a table.
+
+    Values that all rows have in common stand above it, with links, and columns without content are left out. `order`,
+    `options`: see `tables.table`."""
+    kept = (order or order_of(request, COLUMNS)).key
     jobs = [row.values for row in rows if row.values]
     first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
     common = {pair: cell for pair, cell in first["arguments"].items() if all(pair in job["arguments"] for job in jobs)}
     group = first["group"] if all(job["group"] == first["group"] for job in jobs) else ""
     shown = [_row_without(row, common, group) for row in rows]
     links = {"queue": formatting.link("queue", first["queue"]), "tags": formatting.tag_links(first["tags"])}
+    sharable = ("klass", "state", "queue", "priority", "tags", "about", "match")
     columns: list[Column] = []
-    shared: list[tuple[Any, Any]] = []
+    shared: list[tuple[str | Promise, object]] = []
     for column in COLUMNS:
         cells = {str(row.cells.get(column.key, "")) or NONE for row in shown}
-        is_shared = len(rows) > 1 == len(cells) and column.key in SHARED
+        is_shared = len(rows) > 1 == len(cells) and column.key in sharable
         if column.key in ("job", kept) or not (is_shared or cells == {NONE}):
             columns.append(column)
         elif cells != {NONE}:
@@ -173,7 +166,7 @@ def table_of_jobs(
 
 
 def _row_without(row: Row, arguments: Collection[tuple[str, str]], group: str) -> Row:
-    """Return a row without arguments and a failure group that are the same in all rows."""
+    """Return a row without the arguments and the failure group that all rows have in common."""
     others = [cell for pair, cell in row.values.get("arguments", {}).items() if pair not in arguments]
     about = row.cells.get("about", "")
     if row.values.get("group") not in (None, "", group):
@@ -181,7 +174,7 @@ def _row_without(row: Row, arguments: Collection[tuple[str, str]], group: str) -
     return replace(row, cells={**row.cells, "arguments": _first_arguments(others), "about": about})
 
 
-def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
+def _due_times(client: Client, jobs: Sequence[Job]) -> dict[str, float]:
     """Return when scheduled jobs can run: one call for each of their queues."""
     by_queue: dict[str, list[str]] = {}
     for job in jobs:
@@ -194,8 +187,10 @@ def _due_times(client: Any, jobs: Sequence[Job]) -> dict[str, float]:
 
 
 def state_of(job: Job, now: float) -> str:
-    """Return the state to display: a running job whose lock has expired is stalled, a job that a stopped worker has
-    returned to its queue waits there, and a complete job may have been skipped."""
+    """Return the state to display.
+
+    A running job whose lock has expired is stalled. A job that a stopped worker returned to its queue is waiting. A
+    complete job may have been skipped."""
     if job.state == "complete" and any(entry.get("what") == "skipped" for entry in history_of(job)):
         return "skipped"
     if job.state == "stalled" and any(entry.get("what") == STOPPED for entry in history_of(job)[-1:]):
@@ -203,7 +198,7 @@ def state_of(job: Job, now: float) -> str:
     return "stalled" if job.state == "running" and 0 < job.expires_at <= now else job.state
 
 
-def detail_of(job: Job, state: str, now: float, due: float | None = None) -> Any:
+def detail_of(job: Job, state: str, now: float, due: float | None = None) -> object:
     """Return details for the state: the error, the lease, the time at which it can run, or the dependencies."""
     if state == "scheduled" and due is not None:
         return format_html("{} {}", _("can run"), formatting.relative_time(due, now))
@@ -236,130 +231,6 @@ def history_of(job: Job) -> list[dict[str, Any]]:
         return []
     steps = [entry.get("what") for entry in entries]
     return [entry for n, entry in enumerate(entries) if steps[max(0, n - 1) : n + 1] != [STOPPED, "timed-out"]]
-
-
-def jobs_table(
-    request: HttpRequest, client: Any, job_filter: JobFilter, *, caption: Any, empty: Any
-) -> tuple[Table, JobList]:
-    """Return the jobs of a filter: numbered pages if the list is exact, else a search with a cursor."""
-    job_list = JobList(client, job_filter)
-    make_table = _paged_table if job_list.exact else _search_table
-    return make_table(request, job_list, client.clock(), caption, empty), job_list
-
-
-def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any) -> Table:
-    page = job_list.scan(request.GET.get("cursor", ""))
-    note, next_url = "", ""
-    matched = number_of(request, "matched") + len(page.jobs)
-    if page.cursor:
-        examined = number_of(request, "examined") + page.scanned
-        next_url = changed(request, cursor=page.cursor, examined=examined, matched=matched)
-        note = _examined(examined, page.candidates)
-        if not page.jobs:
-            empty = _("No matches so far. Continue with the next page.")
-    rows = job_rows(job_list.client, page.jobs, now, page.fragments)
-    position = Pager(next=next_url, note=note)
-    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sortable=False)
-    summary = formatting.job_count(matched)
-    return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
-
-
-def _examined(examined: int, candidates: int | None) -> str:
-    """Return the progress of a search."""
-    if candidates is None or candidates < examined:
-        return str(_("Examined {}.")).format(formatting.job_count(examined))
-    return str(_("Examined {examined} of about {jobs}.")).format(
-        examined=formatting.number(examined), jobs=formatting.job_count(candidates)
-    )
-
-
-def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: Any, empty: Any) -> Table:
-    """Return a page of a list in the order of the URL: of a column, of the server, or the reverse of the server's."""
-    total = job_list.total()
-    by_column = order_of(request, COLUMNS)
-    if by_column[0] and total <= MAX_SORTED:
-        rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), *by_column)
-        position = pager(request, len(rows))
-        rows = rows[max(0, position.first - 1) : position.last]
-        jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position)
-        default = [(changed(request, o=None, p=None), _("Default order"))]
-        return replace(jobs, summary=formatting.job_count(total), order_links=default)
-    choice = _ListChoice.of(request, job_list, total)
-    position = pager(request, choice.listed)
-    start = max(0, position.first - 1)
-    page = job_list.page(
-        start, min(PAGE_SIZE, choice.listed - start), reverse=choice.reverse, first=choice.first is not None
-    )
-    jobs = table_of_jobs(
-        request,
-        [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
-        caption=caption,
-        empty=empty,
-        picks=True,
-        position=position,
-        sorts=None if total <= MAX_SORTED else choice.columns,
-        order=(choice.order.column, choice.descending),
-    )
-    links = choice.links(request, total)
-    text = choice.text(by_column[0], total)
-    return replace(jobs, summary=formatting.job_count(total), order=text, order_links=links if total > 1 else ())
-
-
-@dataclass(frozen=True, slots=True)
-class _ListChoice:
-    """The order of a list that the URL chooses among those that the server provides.
-
-    `first`: the list's first jobs, if `order` is theirs; `listed`: the number of jobs in this order; `columns`: those
-    by which the list can be sorted, `whole_column`: all of it.
-    """
-
-    order: ListOrder
-    reverse: bool
-    first: FirstJobs | None
-    listed: int
-    columns: Sequence[str]
-    whole_column: str
-
-    @classmethod
-    def of(cls, request: HttpRequest, job_list: JobList, total: int) -> _ListChoice:
-        requested = request.GET.get("o", "")
-        key, descending = requested.removeprefix("-"), requested.startswith("-")
-        whole, first = job_list.order, job_list.first_jobs
-        columns = [
-            order.column for order in (whole, first.order if first else None) if order is not None and order.column
-        ]
-        if whole.column and key == whole.column:
-            first = None
-        order = first.order if first else whole
-        names_it = bool(key) and key == order.column
-        reverse = descending != order.descending if names_it else key == DEFAULT_ORDER and descending
-        return cls(order, reverse, first, min(total, first.most) if first else total, columns, whole.column)
-
-    @property
-    def descending(self) -> bool:
-        return self.order.descending != self.reverse
-
-    def text(self, requested: str, total: int) -> str:
-        """Return the order in words. `requested`: the column that the URL names."""
-        text = str(self.order.reversed_text if self.reverse else self.order.text) + "."
-        if self.listed < total:
-            limit = _("Only the first %(jobs)s are listed in this order.")
-            text += " " + limit % {"jobs": formatting.job_count(self.listed)}
-        if requested and requested != self.order.column:
-            limit = _("A list of more than %(jobs)s cannot be sorted by this column.")
-            text += " " + limit % {"jobs": formatting.job_count(MAX_SORTED)}
-        return text
-
-    def links(self, request: HttpRequest, total: int) -> list[tuple[str, Any]]:
-        """Return links to the reverse order, and to the other order of the list."""
-        if self.order.column:
-            reverse = f"-{self.order.column}" if not self.descending else self.order.column
-        else:
-            reverse = DEFAULT_ORDER if self.reverse else f"-{DEFAULT_ORDER}"
-        links: list[tuple[str, Any]] = [(changed(request, o=reverse, p=None), _("Reverse"))]
-        if self.first and self.listed < total:
-            links.append((changed(request, o=self.whole_column, p=None), self.first.all_text))
-        return links
 
 
 def gone_row(jid: str) -> Row:

@@ -1,4 +1,4 @@
-"""The search for jobs: filters from the text of the search box, candidates from the index, and what was found where."""
+"""The search for jobs: candidates from the index, the matches in each job, and suggestions for the search box."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from resty_django.conf import conf
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...clients.serialization import as_list
 from ...errors import QlessError
@@ -29,12 +30,8 @@ MAX_INDEXED: Final = 200
 """Maximum number of new jobs that a search indexes first."""
 MAX_EXAMINED: Final = 1000
 """Maximum number of entries of the index that a search examines for one page: about 5 ms of the server's time."""
-FEW: Final = 1000
+FEW_ENTRIES: Final = 1000
 """A number of entries for which no other list is considered."""
-CONTEXT: Final = 30
-"""Characters before and after a match."""
-MAX_SUGGESTIONS: Final = 300
-
 _CURSOR: Final = re.compile(r"i(\d{1,2})\.([\w=-]*)", re.ASCII)
 
 EXAMPLES: Final = (
@@ -48,12 +45,12 @@ EXAMPLES: Final = (
 
 @dataclass(slots=True)
 class IndexLookup:
-    """The candidates of a search in the index: jobs that contain the words, whose texts are still to be compared.
+    """The candidates of a search: jobs that contain its words according to the index. Their texts may still not match.
 
     `lists`: patterns of the index, see `terms.patterns`. `total`: the number of entries of the smallest list.
     """
 
-    client: Any
+    client: Client
     lists: list[list[Pattern]]
     state: str
     queue: str
@@ -62,7 +59,7 @@ class IndexLookup:
     counts: IndexCounts | None = None
 
     @classmethod
-    def build(cls, client: Any, terms: Sequence[Term], klass: str, state: str, queue: str) -> IndexLookup | None:
+    def build(cls, client: Client, terms: Sequence[Term], klass: str, state: str, queue: str) -> IndexLookup | None:
         """Return the lookup of a search; None if the index cannot help.
 
         It first indexes some new jobs. `klass`: a filter, which has to be exact if it is alone.
@@ -108,7 +105,7 @@ class IndexLookup:
         return as_list(page.jobs), page.cursor and f"i{self.driver}.{_encoded(page.cursor)}", page.examined
 
 
-def _count(client: Any, terms: Sequence[Term], state: str) -> tuple[list[list[Pattern]], IndexCounts]:
+def _count(client: Client, terms: Sequence[Term], state: str) -> tuple[list[list[Pattern]], IndexCounts]:
     """Return the patterns of a search and their counts."""
     reads_classes = any((term.field == "class" and not term.quoted) or not term.field for term in terms)
     classes = index.classes(client) if reads_classes else []
@@ -133,7 +130,7 @@ def is_index_cursor(cursor: str) -> bool:
 
 
 def document_of(job: Job) -> Document:
-    """Return what a search sees of a job; nothing of parts that cannot be read."""
+    """Return the searchable texts of a job, without parts that cannot be read."""
     try:
         data = job.data
     except QlessError:
@@ -157,25 +154,26 @@ def age_of(job: Job, now: float) -> float:
 
 
 def fragments_html(fragments: Sequence[Fragment]) -> SafeString:
-    """Return the places where a search has matched, with the match marked."""
+    """Return the matches of a search with their context; the matches are marked."""
     return format_html_join("; ", "{}", [(_fragment_html(fragment),) for fragment in fragments])
 
 
 def _fragment_html(fragment: Fragment) -> SafeString:
-    text, start, end = fragment.text, fragment.start, min(fragment.end, fragment.start + 2 * CONTEXT)
-    first, last = max(0, start - CONTEXT), end + CONTEXT
+    context = 30  # characters before and after the match
+    text, start, end = fragment.text, fragment.start, min(fragment.end, fragment.start + 2 * context)
+    first, last = max(0, start - context), end + context
     return format_html(
         '<span class="resty-quiet">{}:</span> {}{}<mark>{}</mark>{}{}',
-        formatting.name(fragment.label, CONTEXT * 2),
+        formatting.name(fragment.label, 2 * context),
         "…" if first else "",
-        printable(text[first:start], CONTEXT),
-        printable(text[start:end], 2 * CONTEXT),
-        printable(text[end:last], CONTEXT),
+        printable(text[first:start], context),
+        printable(text[start:end], 2 * context),
+        printable(text[end:last], context),
         "…" if last < len(text) else "",
     )
 
 
-def suggestions(client: Any, queues: Sequence[str]) -> list[str]:
+def suggestions(client: Client, queues: Sequence[str]) -> list[str]:
     """Return texts that complete the search: fields, and the known states, queues, classes and tags."""
     values = [
         *FIELD_SUGGESTIONS,
@@ -183,10 +181,10 @@ def suggestions(client: Any, queues: Sequence[str]) -> list[str]:
         *valued("class", sorted(index.classes(client))),
         *valued("tag", client.tags(0, 50)),
     ]
-    return values[:MAX_SUGGESTIONS]
+    return values[:300]
 
 
-def valued(name: str, values: Sequence[Any], *, exact: bool = False) -> list[str]:
+def valued(name: str, values: Sequence[object], *, exact: bool = False) -> list[str]:
     """Return `name:value` for values that the search box can hold. `exact`: with quotation marks."""
     return [
         f'{name}:"{value}"' if exact or re.search(r"\s", value) else f"{name}:{value}"
@@ -196,7 +194,7 @@ def valued(name: str, values: Sequence[Any], *, exact: bool = False) -> list[str
 
 
 def notes(lookup: IndexLookup | None, terms: Sequence[Term] = (), state: str = "") -> list[str]:
-    """Return what a user has to know about the completeness of the results."""
+    """Return notes for the user if results may be missing, or the search examines jobs one by one."""
     if lookup is None or lookup.counts is None:
         if state == "failed" or not any(term.field in ("", "args", "error", "class", "txid") for term in terms):
             return []

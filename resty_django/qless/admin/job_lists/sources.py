@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from ...clients.client import Client
 from ...clients.replies import QueueCounts
-from ..formatting import QUEUE_STATES
+from ..formatting import TAB_STATES
 from ..redis_reads import failed_jids, redis_command
 from .filters import JobFilter
 from .merged import latest_failed, max_merged, most_urgent
@@ -20,8 +22,8 @@ from .merged import latest_failed, max_merged, most_urgent
 class ListOrder:
     """An order of a list, and how pages name it. `column`: the column that it sorts by, if it is one."""
 
-    text: Any
-    reversed_text: Any
+    text: str | Promise
+    reversed_text: str | Promise
     column: str = ""
     descending: bool = False
 
@@ -37,7 +39,7 @@ class FirstJobs:
     order: ListOrder
     most: int
     jids: Callable[[int, bool], list[str]]
-    all_text: Any
+    all_text: str | Promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,12 @@ STATE_ORDERS: Final = {
     "scheduled": ListOrder(_("Soonest first"), _("Latest first")),
     "depends": ListOrder(_("Those that have waited longest"), _("Newest first")),
 }
-BY_QUEUE: Final = ListOrder(_("By queue"), _("By queue, the last one first"), "queue")
-BY_GROUP: Final = ListOrder(_("By failure group"), _("By failure group, the last one first"), "group")
-BY_STATE: Final = ListOrder(_("By state"), _("By state, the least urgent first"), "state")
 URGENT_STATES: Final = ("stalled", "running", "waiting", "scheduled", "depends")
 """The states of jobs in queues, the most urgent first."""
 
 
-def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
-    """Return the list in Redis that fits a filter best; None if only a search can find its jobs."""
+def source_of(client: Client, job_filter: JobFilter) -> ListSource | None:
+    """Return the list in Redis that fits a filter best; None if there is none, and all jobs must be searched."""
     state = job_filter.state
     if group := job_filter.group:
         return ListSource(
@@ -112,7 +111,7 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
             lambda start, count: list(redis_command(client, "ZREVRANGE", "tracked", start, start + count - 1)),
             countable=False,
         )
-    if job_filter.queue and state in QUEUE_STATES:
+    if job_filter.queue and state in TAB_STATES:
         queue = client.queues[job_filter.queue]
         return ListSource(
             ("queue", "state"),
@@ -124,23 +123,23 @@ def source_of(client: Any, job_filter: JobFilter) -> ListSource | None:
         return _complete(client)
     if state == "failed" and job_filter.only("state"):
         return _all_failed(client)
-    if state in QUEUE_STATES and job_filter.only("state"):
+    if state in TAB_STATES and job_filter.only("state"):
         return _of_queues(client, state, client.queues.counts())
     return _all_jobs(client) if job_filter.only() else None
 
 
-def _complete(client: Any) -> ListSource:
+def _complete(client: Client) -> ListSource:
     """Return the complete jobs, the latest first."""
     count = partial(redis_command, client, "ZCARD", "completed")
     return ListSource(("state",), NEWEST_FIRST, count, client.jobs.complete)
 
 
-def _all_failed(client: Any) -> ListSource:
+def _all_failed(client: Client) -> ListSource:
     """Return the jobs of all failure groups: the latest failures first, or all by the groups' names."""
     groups = sorted(client.jobs.failed())
     return ListSource(
         ("state",),
-        BY_GROUP,
+        ListOrder(_("By failure group"), _("By failure group, the last one first"), "group"),
         lambda: sum(client.jobs.failed().values()),
         lambda start, count: _across(
             ((length, partial(_failed, client, group)) for group, length in sorted(client.jobs.failed().items())),
@@ -156,13 +155,13 @@ def _all_failed(client: Any) -> ListSource:
     )
 
 
-def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSource:
+def _of_queues(client: Client, state: str, queues: Sequence[QueueCounts]) -> ListSource:
     """Return the jobs in a state of all `queues`: the most urgent first, or all by queue."""
     lengths = {queue.name: length for queue in queues if (length := getattr(queue, state))}
     counts = dict(sorted(lengths.items()))
     return ListSource(
         ("state",),
-        BY_QUEUE,
+        ListOrder(_("By queue"), _("By queue, the last one first"), "queue"),
         lambda: sum(counts.values()),
         lambda start, count: _across(
             ((length, partial(client.queues[name].jobs.in_state, state)) for name, length in counts.items()),
@@ -179,7 +178,7 @@ def _of_queues(client: Any, state: str, queues: Sequence[QueueCounts]) -> ListSo
     )
 
 
-def _all_jobs(client: Any) -> ListSource:
+def _all_jobs(client: Client) -> ListSource:
     """Return all jobs: by state, within a state the most urgent or latest ones first, or all by state and queue."""
     queues = client.queues.counts()
     parts = [_of_queues(client, state, queues) for state in URGENT_STATES]
@@ -197,7 +196,7 @@ def _all_jobs(client: Any) -> ListSource:
 
     return ListSource(
         (),
-        BY_STATE,
+        ListOrder(_("By state"), _("By state, the least urgent first"), "state"),
         lambda: sum(lengths),
         lambda start, count: _across(zip(lengths, (part.jids for part in parts), strict=True), start, count),
         countable=False,
@@ -210,7 +209,7 @@ def _all_jobs(client: Any) -> ListSource:
     )
 
 
-def _failed(client: Any, group: str, start: int, count: int) -> list[str]:
+def _failed(client: Client, group: str, start: int, count: int) -> list[str]:
     return failed_jids(client, group, start, count)[1]
 
 
@@ -225,6 +224,6 @@ def _across(parts: Iterable[tuple[int, Callable[[int, int], list[str]]]], start:
     return jids
 
 
-def _worker_jids(client: Any, name: str) -> list[str]:
+def _worker_jids(client: Client, name: str) -> list[str]:
     worker = client.workers[name]
     return list(dict.fromkeys((*worker.stalled, *worker.jobs)))

@@ -4,48 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypedDict
+from typing import TypedDict
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import NoReverseMatch, reverse
+from django.urls import NoReverseMatch, URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from resty_django.admin.base import object_page, viewer_page
+from resty_django.admin.bulk import FactList, Selection
 from resty_django.admin.formatting import percent
+from resty_django.admin.operations import Operation, Refused
 from resty_django.admin.tables import Table, changed
 from resty_django.conf import conf
 from resty_django.text import printable
 from resty_django.txid.codec import is_txid
 
+from ...clients.client import Client
 from ...clients.graph import groups_of
 from ...clients.job import Job
-from ...clients.put_options import Outcome
+from ...clients.put_options import JobOutcome
 from ...clients.recurring import RecurringJob
-from ...clients.replies import Result
+from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import QlessError
-from ...models import ArchivedJob, token
+from ...models import ArchivedJob, name_of, token
 from ...models import Job as JobRow
 from ...search.query import QueryError, first
 from .. import formatting
 from ..arguments import display_json
-from ..base import TEMPLATES
+from ..base import TEMPLATES, JobsAdmin
 from ..forms import queues_of
-from ..job_lists.export import with_export
 from ..job_lists.filters import JobFilter
 from ..job_lists.lists import JobList
-from ..job_lists.rows import jobs_table, state_of
+from ..job_lists.rows import state_of
 from ..job_lists.search import EXAMPLES, notes, suggestions
+from ..job_lists.table import job_list_table
 from ..links import links
-from . import operations
+from ..redis_reads import fetch_jobs
+from .actions import CLONE, undepend_operation
+from .bulk import JobLists, states_text
 from .callbacks import callbacks_table, outcome_facts
 from .failure_report import FailureContext, failure_context
-from .history import History, history
-from .new_job import NewJob
-
-MAX_GROUPS: Final = 100
-"""Maximum number of dependencies that are recognized as groups."""
+from .graph_operations import OPERATIONS_ON_GRAPHS
+from .history import JobHistory, history
+from .new_job import start_page
+from .operations import OPERATIONS
+from .stuck import STUCK, stuck_page, stuck_url
 
 
 class ProgressContext(TypedDict):
@@ -70,14 +76,14 @@ class JobContext(TypedDict):
     """The context of `job.html` for an existing job."""
 
     state: str
-    facts: Sequence[tuple[Any, Any]]
+    facts: Sequence[tuple[str, object]]
     data: str
     complete: bool
     links: Sequence[tuple[str, str]]
     failure: FailureContext | None
     result: str
     progress: ProgressContext | None
-    history: History
+    history: JobHistory
     connected: bool
     """Whether other jobs are connected with it."""
     callbacks: Table | None
@@ -89,7 +95,24 @@ class JobContext(TypedDict):
     priority: str
 
 
-class JobAdmin(NewJob):
+class JobAdmin(JobsAdmin[JobRow]):
+    operations = (*OPERATIONS.values(), *OPERATIONS_ON_GRAPHS)
+    missing = gettext_lazy("This job does not exist: it was canceled or has expired.")
+
+    def extra_urls(self) -> list[URLPattern]:
+        return [
+            self.page_url("start", self.start_view, "start/"),
+            self.page_url("stuck", self.stuck_view, "stuck/"),
+            *super().extra_urls(),
+            self.page_url("undepend", self.undepend_view),
+            *self.operation_urls(CLONE),
+        ]
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    start_view = start_page
+    stuck_view = viewer_page(stuck_page)
+
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
         """Show jobs. URL parameters: `state`, `queue`, `klass`, `tag`, `group`, `worker`, `tracked`, `q`, `o`, `p`,
@@ -105,10 +128,10 @@ class JobAdmin(NewJob):
         except QueryError as error:
             search |= {"error": str(error), "tries": _searches(error.suggestions)}
             return self.list_page(request, None, filters={"q": text}, search=search)
-        if job_filter.state and job_filter.state not in formatting.STATES:
+        if job_filter.state and job_filter.state not in (*formatting.TAB_STATES, "failed", "complete"):
             job_filter = replace(job_filter, state="")
-        table, job_list = jobs_table(request, client, job_filter, caption=_("Jobs"), empty=_empty_text(job_filter))
-        table = with_export(table, job_list)
+        job_list = JobList(client, job_filter)
+        table = job_list_table(request, job_list, caption=_("Jobs"), empty=_empty_text(job_filter))
         hints = [*_refusal_hints(request, job_filter), *_archive_hints(text)]
         if inside := _inside_hint(request, job_list):
             if table.rows:
@@ -147,13 +170,13 @@ class JobAdmin(NewJob):
             return self.page(request, f"{TEMPLATES}/job.html", context, status=404)
         return self.page(request, f"{TEMPLATES}/job.html", {**context, **self._job_context(request, client, job)})
 
-    def _job_context(self, request: HttpRequest, client: Any, job: Job) -> JobContext:
+    def _job_context(self, request: HttpRequest, client: Client, job: Job) -> JobContext:
         now = client.clock()
         state = state_of(job, now)
         data, complete = display_json(job.raw_data, job.klass)
         result = job.result()
-        outcome = job.outcome() or Outcome()
-        groups = client.run(groups_of(client, job.dependencies[:MAX_GROUPS])) if job.dependencies else {}
+        outcome = job.outcome() or JobOutcome()
+        groups = client.run(groups_of(client, job.dependencies[:100])) if job.dependencies else {}
         permissions = self.permissions_of(request)
         return {
             "state": formatting.state(state),
@@ -178,10 +201,47 @@ class JobAdmin(NewJob):
             ],
             "applicable": {
                 name: operation.applies(job) and permissions[operation.permission]
-                for name, operation in operations.OPERATIONS.items()
+                for name, operation in OPERATIONS.items()
             },
             "priority": f"{job.priority:g}",
         }
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def undepend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Remove a dependency. URL parameter: `on`, the token of the jid of the job to stop waiting for."""
+        return self.operation_view(request, object_id, undepend_operation(name_of(request.GET.get("on", ""))))
+
+    def load(self, names: Sequence[str]) -> dict[str, Job]:
+        return {job.jid: job for job in fetch_jobs(self.client(), names)[0]}
+
+    def count_text(self, count: int) -> str:
+        return formatting.job_count(count)
+
+    def named_facts(self, operation: Operation[Job], targets: Mapping[str, Job]) -> FactList:
+        """Return the states of the jobs."""
+        return [(_("States"), states_text([*targets.values()], self.client().clock()))]
+
+    def list_address(self, request: HttpRequest) -> str:
+        """Return the URL of the list: of the stuck jobs, of a failure group, or of all groups, which shows the rest."""
+        if STUCK in request.GET:
+            return stuck_url(name_of(request.GET.get("queue", "")))
+        if group := name_of(request.GET.get("group", "")):
+            return formatting.url("failuregroup", group)
+        if "all" in request.POST and request.GET.urlencode() == "state=failed":
+            return formatting.list_url("failuregroup")
+        return super().list_address(request)
+
+    def selection(self, request: HttpRequest, names: Sequence[str] | None) -> Selection:
+        try:
+            job_list = JobList(self.client(), JobFilter.from_query(request.GET))
+        except QueryError as error:
+            raise Refused(str(error)) from error
+        if names is not None:
+            return super().selection(request, names)
+        if not job_list.countable:
+            raise Refused(_("This list is too broad for a bulk action. Select jobs or add a filter."))
+        return JobLists(self.client(), [job_list], is_all=True)
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
@@ -241,9 +301,9 @@ def _empty_text(job_filter: JobFilter) -> str:
 # --- page of a job ----------------------------------------------------------------------------------------------------
 
 
-def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tuple[Any, Any]]:
+def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tuple[str, object]]:
     """Return the facts about a job; its priority only for users without the form that changes it."""
-    facts: list[tuple[Any, Any]] = [
+    facts: list[tuple[str, object]] = [
         (_("Class"), formatting.link("jobclass", job.klass)),
         (_("Queue"), formatting.link("queue", job.queue_name)),
         *([] if permissions["edit_job"] else [(_("Priority"), formatting.number(job.priority))]),
@@ -262,7 +322,7 @@ def _job_facts(job: Job, now: float, permissions: Mapping[str, bool]) -> list[tu
     return facts
 
 
-def _progress_context(result: Result | None, now: float) -> ProgressContext | None:
+def _progress_context(result: JobResult | None, now: float) -> ProgressContext | None:
     if result is None or result.progress is None:
         return None
     share = max(0.0, min(1.0, result.progress))
@@ -273,7 +333,7 @@ def _progress_context(result: Result | None, now: float) -> ProgressContext | No
     }
 
 
-def _result_json(result: Result | None) -> str:
+def _result_json(result: JobResult | None) -> str:
     if result is None or result.result is None:
         return ""
     try:

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db import models
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from resty_django.admin.bulk import Facts, Progress, Step
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.bulk import BulkProgress, FactList, Preview, StepResult
+from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 
+from ...clients.client import Client
 from ...clients.job import Job
 from ...errors import QlessError
 from ...models import FailureGroup, Named, Queue, Tag, token
@@ -26,29 +28,28 @@ from ..job_lists.lists import JobList
 from ..job_lists.rows import state_of
 from ..redis_reads import fetch_jobs
 
-STEP: Final = 500
-"""Maximum number of jobs in one step."""
-SECONDS: Final = 1.0
-"""Time limit of one step in seconds."""
+JOBS_PER_STEP: Final = 500
+STEP_SECONDS: Final = 1.0
+"""Time limit of one step."""
 
 
 @dataclass(slots=True)
 class JobLists:
     """Lists of jobs that are changed one after the other: failure groups, or the list in the URL (`is_all`)."""
 
-    client: Any
+    client: Client
     lists: list[JobList]
     is_all: bool
 
     def fields(self) -> Sequence[tuple[str, str]]:
         return [("all", "yes")] if self.is_all else [("pick", token(entry.job_filter.group)) for entry in self.lists]
 
-    def facts(self, operation: Operation[Job]) -> tuple[int, Facts]:
-        return self._list_facts(operation) if self.is_all else self._group_facts()
+    def preview(self, operation: Operation[Job]) -> Preview:
+        return self._list_preview(operation) if self.is_all else self._groups_preview()
 
-    def _list_facts(self, operation: Operation[Job]) -> tuple[int, Facts]:
+    def _list_preview(self, operation: Operation[Job]) -> Preview:
         count, jobs = self.lists[0].total(), self.lists[0].page(0).jobs
-        facts: Facts = [
+        facts: FactList = [
             (_("Selection"), _("%(jobs)s: the entire list.") % {"jobs": formatting.job_count(count)}),
             (_("States of the first"), states_text(jobs, self.client.clock())),
         ]
@@ -56,33 +57,29 @@ class JobLists:
             facts.append(
                 (_("Unchanged"), _("%(count)s of these, because of their state") % {"count": formatting.number(unfit)})
             )
-        return count, facts
+        return Preview(count, facts)
 
-    def _group_facts(self) -> tuple[int, Facts]:
+    def _groups_preview(self) -> Preview:
         failed = self.client.jobs.failed()
         counts = {entry.job_filter.group: failed.get(entry.job_filter.group, 0) for entry in self.lists}
         total = sum(counts.values())
         groups = ngettext("%(count)s failure group", "%(count)s failure groups", len(counts))
         texts = {"jobs": formatting.job_count(total), "groups": groups % {"count": formatting.number(len(counts))}}
-        return total, [
-            (_("Selection"), _("%(jobs)s in %(groups)s") % texts),
-            *((formatting.link("failuregroup", group), formatting.job_count(count)) for group, count in counts.items()),
+        links = [
+            (formatting.link("failuregroup", group), formatting.job_count(count)) for group, count in counts.items()
         ]
+        return Preview(total, [(_("Selection"), _("%(jobs)s in %(groups)s") % texts), *links])
 
-    def step(self, operation: Operation[Job], data: dict[str, Any], progress: Progress) -> Step:
+    def step(self, operation: Operation[Job], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         progress.total = progress.total or sum(entry.total() for entry in self.lists)
         if operation.name == "pace":  # takes groups, and the server drives it
-            groups: dict[str, Any] = {entry.job_filter.group: entry.job_filter.group for entry in self.lists}
-            paced = operation.change(groups, data, Refused, QlessError)
-            progress.done = sum(entry.total() for entry in self.lists if entry.job_filter.group in paced.changes)
-            self.lists.clear()
-            return [(FailureGroup.from_name(group), change) for group, change in paced.changes.items()], paced.errors
-        end, last = time.monotonic() + SECONDS, progress.seen + STEP
+            return self._pace(operation, data, progress)
+        end, last = time.monotonic() + STEP_SECONDS, progress.seen + JOBS_PER_STEP
 
         def goes_on() -> bool:
             return progress.seen < last and time.monotonic() < end
 
-        changes: list[tuple[Any, Change]] = []
+        changes: list[tuple[models.Model, OperationResult]] = []
         errors: list[str] = []
         while self.lists and goes_on():
             job_list, done_before = self.lists[0], progress.done
@@ -97,15 +94,24 @@ class JobLists:
             if self.is_all:
                 counts = {"count": formatting.number(progress.done), "total": formatting.job_count(progress.total)}
                 count = _("%(count)s of %(total)s") % counts
-            changes.append((_row_of(job_list.job_filter), Change(f"{operation.done} {count}.")))
+            changes.append((_row_of(job_list.job_filter), OperationResult(f"{operation.done} {count}.")))
             if progress.left or not end:
                 break
             self.lists.pop(0)
             progress.index = 0
-        return changes, errors
+        return StepResult(changes, errors)
+
+    def _pace(self, operation: Operation[Any], data: dict[str, Any], progress: BulkProgress) -> StepResult:
+        groups = {entry.job_filter.group: entry.job_filter.group for entry in self.lists}
+        paced = operation.change(groups, data, Refused, QlessError)
+        progress.done = sum(entry.total() for entry in self.lists if entry.job_filter.group in paced.changes)
+        self.lists.clear()
+        return StepResult(
+            [(FailureGroup.from_name(group), change) for group, change in paced.changes.items()], paced.errors
+        )
 
     def _change_next(
-        self, job_list: JobList, operation: Operation[Job], data: dict[str, Any], progress: Progress
+        self, job_list: JobList, operation: Operation[Job], data: dict[str, Any], progress: BulkProgress
     ) -> list[str]:
         """Change the next jobs of a list, update `progress`, and return the errors.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypedDict
+from typing import TypedDict
 
 from django.utils.safestring import SafeString
 
@@ -13,9 +13,6 @@ from ...clients.job import Job
 from .. import formatting
 from ..job_lists.rows import failure_of
 from .tracebacks import Line, Location, report_of
-
-LONGEST_MESSAGE: Final = 20_000
-"""Maximum characters of a message; of a longer one, the beginning and the end are shown."""
 
 
 class FailureContext(TypedDict):
@@ -55,6 +52,7 @@ def failure_context(job: Job | None, now: float, *, names_job: bool = False) -> 
 
 def _bounded(message: str) -> str:
     """Return the message with invisible characters escaped; if it is long, without its middle."""
-    if len(message) > LONGEST_MESSAGE:
-        message = f"{message[: LONGEST_MESSAGE // 2]}\n…\n{message[-LONGEST_MESSAGE // 2 :]}"
-    return printable(message, LONGEST_MESSAGE + 3)
+    half = 10_000  # characters
+    if len(message) > 2 * half:
+        message = f"{message[:half]}\n…\n{message[-half:]}"
+    return printable(message, 2 * half + 3)

@@ -8,38 +8,38 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 
 from ...clients.graph import Graph
 from ...clients.job import Job
 from ...errors import GraphTooLarge
 from .. import formatting
 
-MOST: Final = 2000
+MAX_CONNECTED: Final = 2000
 """Maximum number of connected jobs that a request walks through."""
 
 
-def _facts(job: Job, name: str, label: Any, count: Callable[[Graph], int]) -> dict[str, Any]:
+def _facts(job: Job, name: str, label: str, count: Callable[[Graph], int]) -> dict[str, object]:
     """Return the number of connected jobs, and of those that change. `name`: of the client's method."""
     try:
-        graph = job.client.jobs.graph(job.jid, MOST)
+        graph = job.client.jobs.graph(job.jid, MAX_CONNECTED)
     except GraphTooLarge:
         raise Refused(
             _("More than %(most)s jobs are connected. Call client.%(name)s() in code, with a higher limit.")
-            % {"most": formatting.number(MOST), "name": name}
+            % {"most": formatting.number(MAX_CONNECTED), "name": name}
         ) from None
     connected = (_("Connected"), formatting.job_count(len(graph.jobs)))
     return {"facts": [connected, (label, formatting.job_count(count(graph)))]}
 
 
-def _retry(job: Job, data: dict[str, Any]) -> Change:
-    count = job.client.retry_graph(job.jid, MOST)
-    return Change(_("Retried %(jobs)s.") % {"jobs": formatting.job_count(count)})
+def _retry(job: Job, data: dict[str, Any]) -> OperationResult:
+    count = job.client.retry_graph(job.jid, MAX_CONNECTED)
+    return OperationResult(_("Retried %(jobs)s.") % {"jobs": formatting.job_count(count)})
 
 
-def _cancel(job: Job, data: dict[str, Any]) -> Change:
-    count = job.client.cancel_graph(job.jid, MOST)
-    return Change(_("Deleted %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
+def _cancel(job: Job, data: dict[str, Any]) -> OperationResult:
+    count = job.client.cancel_graph(job.jid, MAX_CONNECTED)
+    return OperationResult(_("Deleted %(jobs)s.") % {"jobs": formatting.job_count(count)}, gone=job.state != "complete")
 
 
 OPERATIONS_ON_GRAPHS: Final = (

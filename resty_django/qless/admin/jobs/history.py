@@ -9,7 +9,6 @@ from typing import Any, Final
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
 
 from ...clients.job import Job
 from ...redaction import without_secrets
@@ -17,57 +16,13 @@ from .. import formatting
 from ..job_lists.rows import STOPPED, failure_of, history_of
 
 MAX_ENTRIES: Final = 200
-"""Maximum number of entries shown: the first one and the latest ones."""
+"""Maximum number of entries on a page: the first one and the latest ones."""
 RETRIED: Final = "retried"
 """An entry that pages add: the core keeps no entry of a retry, only the failure that led to it."""
-_STATE_AFTER: Final = {
-    "put": "waiting",
-    "popped": "running",
-    "taken": "running",
-    "done": "complete",
-    "failed": "failed",
-    "failed-retries": "failed",
-    "timed-out": "stalled",
-    "throttled": "waiting",
-    "skipped": "skipped",
-    "waits again": "depends",
-    RETRIED: "waiting",
-    STOPPED: "waiting",
-}
-_ENDED: Final = ("complete", "failed", "skipped")
-_WORDS: Final = {
-    "done": gettext_lazy("Completed"),
-    "timed-out": gettext_lazy("Lock expired"),
-    "throttled": gettext_lazy("Waits for a free slot"),
-    "callback": gettext_lazy("callback enqueued"),
-    "skipped": gettext_lazy("skipped, because a job for which it waited failed or was skipped"),
-    "waits again": gettext_lazy("waits again, because the failed job is retried"),
-}
-_LINKED: Final = {"callback": "jid", "skipped": "because"}
-"""Names of the jids in entries of the history."""
-_SHOWN: Final = {
-    "put": ("q", "outcome"),
-    "popped": ("worker",),
-    "taken": ("worker",),
-    "failed": ("group", "worker"),
-    RETRIED: ("group", "worker"),
-    STOPPED: ("worker",),
-    "callback": ("jid",),
-    "skipped": ("because",),
-}
-"""Fields of entries that their texts contain."""
-_LASTED: Final = {
-    "waiting": gettext_lazy("%s waiting"),
-    "running": gettext_lazy("%s running"),
-    "stalled": gettext_lazy("%s stalled"),
-    "depends": gettext_lazy("%s waiting for other jobs"),
-    "scheduled": gettext_lazy("%s scheduled"),
-    "failed": gettext_lazy("%s failed"),
-}
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class JobStep:
     """A step of a job. `state`: the job's state after it; `lasted`: how long that lasted, empty for an end."""
 
     what: SafeString | str
@@ -78,10 +33,10 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class JobHistory:
     """The steps of a job, oldest first. `omitted`: the number of steps left out after the first one."""
 
-    events: Sequence[Event]
+    events: Sequence[JobStep]
     omitted: int
 
 
@@ -105,14 +60,30 @@ class _Span:
     def what(self) -> str:
         return str(self.entry.get("what", ""))
 
+    @property
+    def lasted(self) -> str:
+        """How long the state lasted; empty for an end."""
+        texts = {
+            "waiting": _("%s waiting"),
+            "running": _("%s running"),
+            "stalled": _("%s stalled"),
+            "depends": _("%s waiting for other jobs"),
+            "scheduled": _("%s scheduled"),
+            "failed": _("%s failed"),
+        }
+        if self.end <= self.start or self.state not in texts:
+            return ""
+        text = texts[self.state] % formatting.duration(self.end - self.start)
+        return _("%s so far") % text if self.is_open else text
 
-def history(job: Job, now: float) -> History:
+
+def history(job: Job, now: float) -> JobHistory:
     """Return the steps of a job."""
     entries = _with_retry(job, history_of(job))
     spans = _spans(entries, job, now)
     omitted = max(0, len(spans) - MAX_ENTRIES)
     shown = [spans[0], *spans[omitted + 1 :]] if omitted else spans
-    return History([_event(span, now) for span in shown], omitted)
+    return JobHistory([_step(span, now) for span in shown], omitted)
 
 
 def _with_retry(job: Job, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,39 +104,65 @@ def _spans(entries: Sequence[Mapping[str, Any]], job: Job, now: float) -> list[_
     run, previous, queue = 0, "", ""
     for index, entry in enumerate(entries):
         what = str(entry.get("what", ""))
-        state = _STATE_AFTER.get(what, spans[-1].state if spans else "waiting")
+        state = _state_after(what) or (spans[-1].state if spans else "waiting")
+        has_ended = state in ("complete", "failed", "skipped")
         is_last = index + 1 == len(entries)
         if is_last and state == "waiting" and job.state in ("scheduled", "depends"):
             state = job.state
         start = _timestamp(entry)
-        end = _timestamp(entries[index + 1]) if not is_last else start if state in _ENDED else now
+        end = _timestamp(entries[index + 1]) if not is_last else start if has_ended else now
         run += what == "popped"
-        is_open = is_last and state not in _ENDED
+        is_open = is_last and not has_ended
         spans.append(_Span(entry, state, start, max(start, end), is_open, run, previous, queue))
         previous, queue = what, str(entry.get("q") or queue) if what == "put" else queue
     return spans
 
 
-def _event(span: _Span, now: float) -> Event:
-    hidden = ("what", "when", *_SHOWN.get(span.what, ()))
+def _state_after(what: str) -> str:
+    """Return a job's state after an entry of its history; empty if the entry does not change it."""
+    states = {
+        "put": "waiting",
+        "popped": "running",
+        "taken": "running",
+        "done": "complete",
+        "failed": "failed",
+        "failed-retries": "failed",
+        "timed-out": "stalled",
+        "throttled": "waiting",
+        "skipped": "skipped",
+        "waits again": "depends",
+        RETRIED: "waiting",
+        STOPPED: "waiting",
+    }
+    return states.get(what, "")
+
+
+def _step(span: _Span, now: float) -> JobStep:
+    in_text = {
+        "put": ("q", "outcome"),
+        "popped": ("worker",),
+        "taken": ("worker",),
+        "failed": ("group", "worker"),
+        RETRIED: ("group", "worker"),
+        STOPPED: ("worker",),
+        "callback": ("jid",),
+        "skipped": ("because",),
+    }
+    hidden = ("what", "when", *in_text.get(span.what, ()))
     details = without_secrets({key: value for key, value in span.entry.items() if key not in hidden})
     details_text = ", ".join(f"{ {'q': 'queue'}.get(key, key) } {value}" for key, value in details.items())
-    linked = str(span.entry.get(_LINKED.get(span.what, ""), ""))
-    lasted = ""
-    if span.end > span.start and span.state in _LASTED:
-        lasted = str(_LASTED[span.state]) % formatting.duration(span.end - span.start)
-        lasted = _("%s so far") % lasted if span.is_open else lasted
-    return Event(
+    linked = str(span.entry.get({"callback": "jid", "skipped": "because"}.get(span.what, ""), ""))
+    return JobStep(
         _text_of(span),
         formatting.relative_time(span.start, now),
         formatting.job_link(linked) if linked else formatting.name(details_text, 300) if details else "",
         span.state,
-        lasted,
+        span.lasted,
     )
 
 
 def _text_of(span: _Span) -> SafeString | str:
-    """Return the words for an entry, with links."""
+    """Return the text of an entry, with links."""
     what, worker, group = span.what, str(span.entry.get("worker") or ""), str(span.entry.get("group") or "")
     worker_link, group_link = formatting.link("worker", worker), formatting.link("failuregroup", group)
     if what == "put":
@@ -181,11 +178,19 @@ def _text_of(span: _Span) -> SafeString | str:
         return format_html(_("Retried by {1} after {0}"), group_link, worker_link)
     if what == "failed" and group:
         return format_html(_("Failed in {1}: {0}") if worker else _("Failed: {}"), group_link, worker_link)
-    return str(_WORDS[what]) if what in _WORDS else formatting.name(what)
+    texts = {
+        "done": _("Completed"),
+        "timed-out": _("Lock expired"),
+        "throttled": _("Waits for a free slot"),
+        "callback": _("callback enqueued"),
+        "skipped": _("skipped, because a job for which it waited failed or was skipped"),
+        "waits again": _("waits again, because the failed job is retried"),
+    }
+    return texts.get(what) or formatting.name(what)
 
 
 def _put_text(span: _Span) -> SafeString | str:
-    """Return the words for a put: the first one, a retry after a failure, or a change of the queue."""
+    """Return the text of a put: the first one, a retry after a failure, or a change of the queue."""
     queue = str(span.entry.get("q") or "")
     link = formatting.link("queue", queue)
     if not span.previous:

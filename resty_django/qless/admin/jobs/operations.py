@@ -1,16 +1,18 @@
-"""Operations on jobs: requests to the core, permissions and preconditions."""
+"""Operations on jobs: commands of the core, permissions and preconditions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from resty_django.admin.operations import Change, Operation, Outcome
+from resty_django.admin.operations import BulkOperationResult, Operation, OperationResult
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
 from resty_django.text import printable
@@ -23,73 +25,75 @@ from ...errors import DependencyError, QlessError
 from .. import formatting
 from ..forms import OperationForm
 
-RequestMaker = Callable[[Job, dict[str, Any]], Request]
 
+@dataclass(frozen=True, slots=True)
+class JobCommand:
+    """A command of the core that changes a job, as an operation of the admin.
 
-def _operation(
-    name: str,
-    label: Any,
-    done: Any,
-    permission: str,
-    request: RequestMaker,
-    *,
-    effect: Any,
-    applies: Callable[[Job], bool] = lambda job: True,
-    field: str = "",
-    danger: bool = False,
-) -> Operation[Job]:
-    """Return an operation on jobs. `request`: to the core, for a job; `field`: the name of the operation's argument."""
+    `command`: returns the request to the core, given a job and the form's data. `field`: the field of the form, ""
+    without a form. For the other fields, see `Operation`.
+    """
 
-    def run(job: Job, data: dict[str, Any]) -> Change:
-        if not applies(job):
+    name: str
+    label: Promise
+    done: Promise
+    permission: str
+    command: Callable[[Job, dict[str, Any]], Request]
+    effect: Promise
+    applies: Callable[[Job], bool] = lambda job: True
+    field: str = ""
+    danger: bool = False
+
+    def operation(self) -> Operation[Job]:
+        return Operation(
+            self.name,
+            self.label,
+            self.permission,
+            self.run,
+            self.effect,
+            done=self.done,
+            applies=self.applies,
+            form=partial(OperationForm, self.name, self.field),
+            danger=self.danger,
+            run_many=self.run_many,
+        )
+
+    def run(self, job: Job, data: dict[str, Any]) -> OperationResult:
+        """Change one job. Raise `QlessError` if its state does not allow this."""
+        if not self.applies(job):
             text = gettext("The job's state does not allow this: %(state)s.")
             raise QlessError(text % {"state": formatting.state_name(job.state)})
-        default_client().call(*request(job, data))
-        argument = data.get(field, "")
+        default_client().call(*self.command(job, data))
+        argument = data.get(self.field, "")
         detail = f" ({printable(str(argument), 200)})" if argument != "" else ""
-        message = format_html("{} {}{}.", done, formatting.short(job.jid), detail)
-        return Change(f"{label} {argument}".strip() + ".", message, gone=name == "cancel")
+        message = format_html("{} {}{}.", self.done, formatting.short(job.jid), detail)
+        return replace(self._result(data), message=message)
 
-    def run_many(jobs: Mapping[str, Job], data: dict[str, Any]) -> Outcome:
-        change = Change(f"{label} {data.get(field, '')}".strip() + ".", gone=name == "cancel")
-        done_jobs, errors = _send(name, request, [*jobs.values()], data)
-        return Outcome({job.jid: change for job in done_jobs}, errors)
+    def run_many(self, jobs: Mapping[str, Job], data: dict[str, Any]) -> BulkOperationResult:
+        """Change several jobs, one page of them per call."""
+        client, result = default_client(), BulkOperationResult()
+        all_jobs = [*jobs.values()]
+        for start in range(0, len(all_jobs), PAGE_SIZE):
+            batch = all_jobs[start : start + PAGE_SIZE]
+            try:
+                replies = client.call_many([self.command(job, data) for job in batch])
+            except StoreError as error:  # report the jobs that are already done
+                result.errors.append(str(error))
+                break
+            refused = {
+                job.jid: reply for job, reply in zip(batch, replies, strict=True) if isinstance(reply, Exception)
+            }
+            if self.name == "cancel" and any(isinstance(error, DependencyError) for error in refused.values()):
+                # jobs that depend on each other are canceled in one call
+                (reply,) = client.call_many([("cancel", *refused)])
+                if not isinstance(reply, Exception):
+                    refused = {}
+            result.changes.update({job.jid: self._result(data) for job in batch if job.jid not in refused})
+            result.errors.extend(map(str, refused.values()))
+        return result
 
-    return Operation(
-        name,
-        label,
-        permission,
-        run,
-        effect,
-        done=done,
-        applies=applies,
-        form=partial(OperationForm, name, field),
-        danger=danger,
-        run_many=run_many,
-    )
-
-
-def _send(name: str, request: RequestMaker, jobs: Sequence[Job], data: dict[str, Any]) -> tuple[list[Job], list[str]]:
-    """Send the requests for jobs, one page of them per call; return the changed jobs, and errors of the others."""
-    client = default_client()
-    done: list[Job] = []
-    errors: list[str] = []
-    for start in range(0, len(jobs), PAGE_SIZE):
-        batch = jobs[start : start + PAGE_SIZE]
-        try:
-            replies = client.call_many([request(job, data) for job in batch])
-        except StoreError as error:  # report the jobs that are already done
-            return done, [*errors, str(error)]
-        refused = [(job, reply) for job, reply in zip(batch, replies, strict=True) if isinstance(reply, Exception)]
-        done += [job for job, reply in zip(batch, replies, strict=True) if not isinstance(reply, Exception)]
-        if name == "cancel" and any(isinstance(reply, DependencyError) for _job, reply in refused):
-            # jobs that depend on each other are canceled in one call
-            (reply,) = client.call_many([("cancel", *(job.jid for job, _reply in refused))])
-            if not isinstance(reply, Exception):
-                done += [job for job, _reply in refused]
-                continue
-        errors += [str(reply) for _job, reply in refused]
-    return done, errors
+    def _result(self, data: dict[str, Any]) -> OperationResult:
+        return OperationResult(f"{self.label} {data.get(self.field, '')}".strip() + ".", gone=self.name == "cancel")
 
 
 def _requeue(job: Job, queue: str) -> Request:
@@ -98,9 +102,9 @@ def _requeue(job: Job, queue: str) -> Request:
 
 
 OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
-    operation.name: operation
-    for operation in (
-        _operation(
+    command.name: command.operation()
+    for command in (
+        JobCommand(
             "retry",
             _("Retry"),
             _("Retried"),
@@ -109,7 +113,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             applies=lambda job: job.state == "failed" and bool(job.queue_name),
             effect=_("Failed jobs return to their queues with all of their retries. This cannot be undone."),
         ),
-        _operation(
+        JobCommand(
             "run_now",
             _("Run now"),
             _("Moved to the waiting jobs:"),
@@ -118,7 +122,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             applies=lambda job: job.state == "scheduled" and bool(job.queue_name),
             effect=_("Scheduled jobs become ready at once, with all of their retries. This cannot be undone."),
         ),
-        _operation(
+        JobCommand(
             "move",
             _("Move to a queue"),
             _("Moved"),
@@ -127,7 +131,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             field="queue",
             effect=_("The job will wait in the other queue. If a worker is running it, the worker loses it."),
         ),
-        _operation(
+        JobCommand(
             "timeout",
             _("Time out"),
             _("Timed out"),
@@ -137,7 +141,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             danger=True,
             effect=_("Running jobs are taken from their workers and go ahead of all others. This cannot be undone."),
         ),
-        _operation(
+        JobCommand(
             "priority",
             _("Change the priority"),
             _("Changed the priority of"),
@@ -146,7 +150,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             field="priority",
             effect=_("A waiting job goes ahead of all others with the new priority. The former priority is not kept."),
         ),
-        _operation(
+        JobCommand(
             "tag",
             _("Add a tag"),
             _("Tagged"),
@@ -155,7 +159,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             field="tag",
             effect=_("Jobs can be found by their tags, in lists and by other programs."),
         ),
-        _operation(
+        JobCommand(
             "untag",
             _("Remove a tag"),
             _("Removed the tag of"),
@@ -165,7 +169,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             field="tag",
             effect=_("The job can no longer be found by this tag."),
         ),
-        _operation(
+        JobCommand(
             "track",
             _("Track"),
             _("Tracked"),
@@ -173,7 +177,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             lambda job, data: ("track", "track", job.jid),
             effect=_("Tracked jobs are listed, and each of their steps is announced as an event."),
         ),
-        _operation(
+        JobCommand(
             "untrack",
             _("Stop tracking"),
             _("Stopped tracking"),
@@ -181,7 +185,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
             lambda job, data: ("track", "untrack", job.jid),
             effect=_("The job leaves the list of tracked jobs, and its steps are no longer announced."),
         ),
-        _operation(
+        JobCommand(
             "release",
             _("Remove all dependencies"),
             _("Released"),
@@ -194,7 +198,7 @@ OPERATIONS: Final[Mapping[str, Operation[Job]]] = {
                 "This cannot be undone."
             ),
         ),
-        _operation(
+        JobCommand(
             "cancel",
             _("Delete"),
             _("Deleted"),

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, reverse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from resty_django.admin.base import viewer_page
 from resty_django.admin.export import Sheet
 from resty_django.admin.tables import PAGE_SIZE, Column, Pager, Row, changed, order_of, sort, table
 
+from ...clients.client import Client
 from ...clients.replies import StuckJob
-from ...models import name_of, token
+from ...models import Job, name_of, token
 from .. import formatting
+from ..base import JobsAdmin
 from ..redis_reads import fetch_jobs
-from .actions import JobActions
 
 COLUMNS: Final = (
     Column("job", gettext_lazy("Job")),
@@ -28,90 +28,76 @@ COLUMNS: Final = (
     Column("reason", gettext_lazy("Reason")),
     Column("actions", gettext_lazy("Actions"), sorts=False),
 )
-REASONS: Final = {
-    "failed": gettext_lazy("It waits for a job or a group that has failed. Retry that, or release this job."),
-    "gone": gettext_lazy("It waits for a job that does not exist, because another client deleted it."),
-    "complete": gettext_lazy("It waits for a job that is complete, but did not release it."),
-    "itself": gettext_lazy("It waits for itself."),
-    "nothing": gettext_lazy("It waits for no job, but is not in the list of waiting jobs."),
-}
-EXPORTED: Final = ("job", "klass", "queue", "reason", "other")
 STUCK: Final = "stuck"
 """Parameter of a bulk operation's URL: return to the list of stuck jobs."""
-EXAMINED: Final = 100
+JOBS_PER_CALL: Final = 100
 """Maximum number of jobs that one call examines."""
-MAX_CALLS: Final = 10
-"""Maximum number of calls for one page of a queue."""
-MAX_EXPORT_CALLS: Final = 1000
-"""Maximum number of calls for an export of a queue."""
 MAX_QUEUES: Final = 100
 """Maximum number of queues in the list of all queues."""
 
 
-class StuckList(JobActions):
-    def list_address(self, request: HttpRequest) -> str:
-        """Return to the list of stuck jobs, of the queue in the URL, if the operation came from there."""
-        if STUCK in request.GET:
-            return stuck_url(name_of(request.GET.get("queue", "")))
-        return super().list_address(request)
+def stuck_page(admin: JobsAdmin[Job], request: HttpRequest) -> HttpResponse:
+    """Show stuck jobs. URL parameters: `queue`, `cursor`; `o` sorts the jobs of a page.
 
-    def extra_urls(self) -> list[URLPattern]:
-        return [self.page_url("stuck", self.stuck_view, "stuck/"), *super().extra_urls()]
+    Without a queue, the page examines the first 100 jobs that wait in each queue.
+    """
+    client, queue = admin.client(), name_of(request.GET.get("queue", ""))
+    cursor = request.GET.get("cursor", "")
+    stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)
+    jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck])[0]}
+    rows = [_stuck_row(admin, request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs]
+    stuck_table = table(
+        request,
+        COLUMNS,
+        sort(rows, order_of(request, COLUMNS)),
+        caption=_("Stuck jobs"),
+        empty=_("No matches so far. Continue with the next page.") if cursor else _("No stuck jobs."),
+        position=Pager(
+            next=changed(request, cursor=cursor) if cursor else "",
+            note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
+        ),
+        picks=True,
+        export=Sheet("stuck", ("job", "klass", "queue", "reason", "other"), lambda: _exported(client, queue)),
+    )
+    query = formatting.query_of({STUCK: 1, "queue": request.GET.get("queue")})
+    shortcuts = [(stuck_url(), _("All queues")), (formatting.url("queue", queue), _("The queue"))] if queue else []
+    return admin.list_page(
+        request,
+        stuck_table,
+        title=_("Stuck jobs in %(queue)s") % {"queue": formatting.name(queue)} if queue else _("Stuck jobs"),
+        shortcuts=shortcuts,
+        bulk=f"{reverse('admin:resty_qless_job_bulk')}{query}",
+        operations=admin.offered(request),
+    )
 
-    @viewer_page
-    def stuck_view(self, request: HttpRequest) -> HttpResponse:
-        """Show stuck jobs. URL parameters: `queue` (without it, the first 100 jobs that wait in each queue are
-        examined), `cursor`; `o` sorts the jobs of a page."""
-        client, queue = self.client(), name_of(request.GET.get("queue", ""))
-        cursor = request.GET.get("cursor", "")
-        stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)
-        jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck])[0]}
-        rows = [self._stuck_row(request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs]
-        order = order_of(request, COLUMNS)
-        stuck_table = table(
-            request,
-            COLUMNS,
-            sort(rows, *order) if order[0] else rows,
-            caption=_("Stuck jobs"),
-            empty=_("No matches so far. Continue with the next page.") if cursor else _("No stuck jobs."),
-            position=Pager(
-                next=changed(request, cursor=cursor) if cursor else "",
-                note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
-            ),
-            picks=True,
-            export=Sheet("stuck", EXPORTED, lambda: _exported(client, queue)),
-        )
-        query = formatting.query_of({STUCK: 1, "queue": request.GET.get("queue")})
-        shortcuts = [(stuck_url(), _("All queues")), (formatting.url("queue", queue), _("The queue"))] if queue else []
-        return self.list_page(
-            request,
-            stuck_table,
-            title=_("Stuck jobs in %(queue)s") % {"queue": formatting.name(queue)} if queue else _("Stuck jobs"),
-            shortcuts=shortcuts,
-            bulk=f"{reverse('admin:resty_qless_job_bulk')}{query}",
-            operations=self.offered(request),
-        )
 
-    def _stuck_row(self, request: HttpRequest, job: StuckJob, klass: str) -> Row:
-        actions = []
-        if self.may(request, "edit_job"):
-            dependency = token(job.other) if job.other else None
-            actions.append((formatting.url("job", job.jid, "undepend", on=dependency), _("release")))
-        if self.may(request, "cancel_job"):
-            actions.append((formatting.url("job", job.jid, "cancel"), _("delete")))
-        other = formatting.job_link(job.other) if job.other and job.other != job.jid else ""
-        return Row(
-            {
-                "job": formatting.job_link(job.jid),
-                "klass": formatting.name(klass),
-                "queue": formatting.link("queue", job.queue),
-                "reason": format_html("{} {}", REASONS.get(job.reason, job.reason), other),
-                "actions": formatting.joined(actions),
-            },
-            {"job": job.jid, "klass": klass, "queue": job.queue, "reason": job.reason},
-            pick=token(job.jid),
-            title=formatting.short(job.jid),
-        )
+def _stuck_row(admin: JobsAdmin[Job], request: HttpRequest, job: StuckJob, klass: str) -> Row:
+    reasons = {
+        "failed": _("It waits for a job or a group that has failed. Retry that, or release this job."),
+        "gone": _("It waits for a job that does not exist, because another client deleted it."),
+        "complete": _("It waits for a job that is complete, but did not release it."),
+        "itself": _("It waits for itself."),
+        "nothing": _("It waits for no job, but is not in the list of waiting jobs."),
+    }
+    actions = []
+    if admin.may(request, "edit_job"):
+        dependency = token(job.other) if job.other else None
+        actions.append((formatting.url("job", job.jid, "undepend", on=dependency), _("release")))
+    if admin.may(request, "cancel_job"):
+        actions.append((formatting.url("job", job.jid, "cancel"), _("delete")))
+    other = formatting.job_link(job.other) if job.other and job.other != job.jid else ""
+    return Row(
+        {
+            "job": formatting.job_link(job.jid),
+            "klass": formatting.name(klass),
+            "queue": formatting.link("queue", job.queue),
+            "reason": format_html("{} {}", reasons.get(job.reason, job.reason), other),
+            "actions": formatting.joined(actions),
+        },
+        {"job": job.jid, "klass": klass, "queue": job.queue, "reason": job.reason},
+        pick=token(job.jid),
+        title=formatting.short(job.jid),
+    )
 
 
 def stuck_url(queue: str = "") -> str:
@@ -119,7 +105,7 @@ def stuck_url(queue: str = "") -> str:
     return reverse("admin:resty_qless_job_stuck") + formatting.query_of({"queue": token(queue) if queue else ""})
 
 
-def stuck_notice(client: Any, queue: str) -> tuple[str, str] | None:
+def stuck_notice(client: Client, queue: str) -> tuple[str, str] | None:
     """Return URL and text of a notice about stuck jobs among the first 100 that wait in a queue; None without any."""
     count = len(client.queues[queue].stuck().jobs)
     if not count:
@@ -132,12 +118,15 @@ def stuck_notice(client: Any, queue: str) -> tuple[str, str] | None:
     return stuck_url(queue), text % {"count": formatting.number(count)}
 
 
-def _in_queue(client: Any, name: str, cursor: str) -> tuple[list[StuckJob], int, str]:
-    """Return stuck jobs of a queue from `cursor` on, the number of jobs examined, and the next cursor."""
+def _in_queue(client: Client, name: str, cursor: str) -> tuple[list[StuckJob], int, str]:
+    """Return stuck jobs of a queue from `cursor` on, the number of jobs examined, and the next cursor.
+
+    Ten calls examine 1000 jobs at most.
+    """
     queue = client.queues[name]
     stuck: list[StuckJob] = []
     first = position = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 12 else 0
-    for _call in range(MAX_CALLS):
+    for _call in range(10):
         page = queue.stuck(str(position))
         stuck += page.jobs
         if not page.cursor:
@@ -148,13 +137,13 @@ def _in_queue(client: Any, name: str, cursor: str) -> tuple[list[StuckJob], int,
     return stuck, position - first, str(position)
 
 
-def _exported(client: Any, name: str) -> Iterator[tuple[Any, ...]]:
+def _exported(client: Client, name: str) -> Iterator[Sequence[object]]:
     """Yield stuck jobs of a queue, or of the first `MAX_QUEUES` queues if `name` is empty."""
     names = [name] if name else [counts.name for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]
     for queue in names:
         cursor = ""
-        for _call in range(MAX_EXPORT_CALLS):
-            page = client.queues[queue].stuck(cursor, EXAMINED)
+        for _call in range(1000):
+            page = client.queues[queue].stuck(cursor, JOBS_PER_CALL)
             jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in page.jobs])[0]}
             for job in page.jobs:
                 if job.jid in jobs:
@@ -164,11 +153,11 @@ def _exported(client: Any, name: str) -> Iterator[tuple[Any, ...]]:
                 break
 
 
-def _in_all_queues(client: Any) -> tuple[list[StuckJob], int, str]:
-    """Do the same for the first jobs that wait in each queue."""
+def _in_all_queues(client: Client) -> tuple[list[StuckJob], int, str]:
+    """Return the stuck jobs among the first that wait in each queue, the number of jobs examined, and no cursor."""
     stuck: list[StuckJob] = []
     examined = 0
     for counts in [counts for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]:
-        stuck += client.queues[counts.name].stuck("", EXAMINED).jobs
-        examined += min(EXAMINED, counts.depends)
+        stuck += client.queues[counts.name].stuck("", JOBS_PER_CALL).jobs
+        examined += min(JOBS_PER_CALL, counts.depends)
     return stuck, examined, ""

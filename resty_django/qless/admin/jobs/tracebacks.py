@@ -1,7 +1,7 @@
-"""Messages of failures: the error, the place in the site's own code that raised it, and which lines are of libraries.
+"""Parser of failure messages: the error, the line of the site's own code that raised it, and the lines of libraries.
 
-Pure. A message is what a worker stores: the exception's text, an empty line, and the traceback, whose beginning may be
-missing. Messages of other clients may be any text.
+A worker stores the exception's text, an empty line, and the traceback, whose beginning may be missing. Other clients
+may store any text.
 """
 
 from __future__ import annotations
@@ -17,25 +17,10 @@ from typing import Final
 
 import resty_django
 
-LONGEST_ERROR: Final = 500
-"""Maximum characters of an error line."""
-
 _HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(
     r'^(?P<indent>[\s|+-]*)File "(?P<path>[^"]+)", line (?P<number>\d+)(?:, in (?P<function>.+))?$'
 )
-_NESTED: Final = re.compile(r"^[\s|+]*")
-"""The beginning of a line: spaces, and the bars of an exception group."""
-_LIBRARY: Final = re.compile(
-    r"""/(?:site|dist)-packages/          # installed packages
-    | /lib(?:64)?/python\d[\d.]*/         # the standard library
-    | /python\d[\d.]*/lib/                # the same on Windows
-    | \.zip/                              # the same in a file
-    | ^<                                  # frozen modules, generated code
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-_PACKAGE: Final = Path(resty_django.__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +49,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FailureReport:
     """A failure. `error`: one line. `location`: the last frame of the site's code; if there is none, the last frame."""
 
     error: str
@@ -72,8 +57,8 @@ class Report:
     lines: Sequence[Line]
 
 
-def report_of(message: str) -> Report:
-    """Return what a message says."""
+def report_of(message: str) -> FailureReport:
+    """Return the error, the location and the lines of a message."""
     texts = message.strip("\n").split("\n")
     lines: list[Line] = []
     locations: list[tuple[int, Location]] = []
@@ -95,13 +80,21 @@ def report_of(message: str) -> Report:
         if depth is not None and locations[-1][0] == index - 1 and _depth(text) > depth:
             locations[-1] = (index - 1, replace(locations[-1][1], source=_unnested(text)))
         lines.append(Line(text, in_library))
-    return Report(_error_of(texts), _last_own(locations, last_header), lines)
+    return FailureReport(_error_of(texts), _last_own(locations, last_header), lines)
 
 
 def is_library(path: str) -> bool:
     """Return whether a file is a library's: the standard library, an installed package or `resty_django`."""
     normal = path.replace("\\", "/")
-    return bool(_LIBRARY.search(normal)) or normal.startswith(_standard_library()) or _is_ours(normal)
+    library = r"""
+        /(?:site|dist)-packages/       # installed packages
+        | /lib(?:64)?/python\d[\d.]*/  # the standard library
+        | /python\d[\d.]*/lib/         # the same on Windows
+        | \.zip/                       # the same in a file
+        | ^<                           # frozen modules, generated code
+    """
+    is_found = re.search(library, normal, re.VERBOSE | re.IGNORECASE) is not None
+    return is_found or normal.startswith(_standard_library()) or _is_ours(normal)
 
 
 def _last_own(locations: Sequence[tuple[int, Location]], last_header: int) -> Location | None:
@@ -118,14 +111,16 @@ def _location(frame: re.Match[str]) -> Location:
 
 
 def _error_of(texts: Sequence[str]) -> str:
-    """Return the line of a message that names the error: the first one, or if a traceback comes first, the one after
-    its last frame."""
+    """Return the line of a message that names the error, at most 500 characters.
+
+    It is the first line or, if a traceback comes first, the line after its last frame.
+    """
     first = next((index for index, text in enumerate(texts) if text.strip()), None)
     if first is None:
         return ""
     if _HEADER not in texts[first] and not _FRAME.match(texts[first]):
-        return texts[first].strip()[:LONGEST_ERROR]
-    return next(_after_last_frame(texts), texts[first]).strip()[:LONGEST_ERROR]
+        return texts[first].strip()[:500]
+    return next(_after_last_frame(texts), texts[first]).strip()[:500]
 
 
 def _after_last_frame(texts: Sequence[str]) -> Iterator[str]:
@@ -143,7 +138,8 @@ def _is_of_frame(text: str, depth: int) -> bool:
 
 
 def _depth(text: str) -> int:
-    match = _NESTED.match(text)
+    """Return the length of the beginning of a line: spaces, and the bars of an exception group."""
+    match = re.match(r"[\s|+]*", text)
     return 0 if match is None else match.end()
 
 
@@ -160,7 +156,7 @@ def _standard_library() -> tuple[str, ...]:
 @cache
 def _our_names() -> frozenset[str]:
     """Return the names of the modules at the top of `resty_django`."""
-    return frozenset(path.name for path in _PACKAGE.iterdir())
+    return frozenset(path.name for path in Path(resty_django.__file__).parent.iterdir())
 
 
 def _is_ours(path: str) -> bool:

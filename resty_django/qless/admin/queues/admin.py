@@ -1,53 +1,64 @@
-"""Overview of all queues, and the page of a queue: figures, jobs by state, pausing and forgetting."""
+"""The queue pages: an overview of all queues, and a page for each queue.
+
+How a page is made:
+
+1. `viewer_page` or `object_page` checks the method and the permission to view (`resty_django/admin/base.py`).
+2. The view reads the data with the client of the job queue. If Redis is down, `JobsAdmin` shows an error page instead.
+3. The data become a table, tiles and charts; `list_page` or `page` renders them, in `listing.html` or `queue.html`.
+
+Nothing changes by GET: pausing, resuming and forgetting a queue are operations (`operations.py`), each with its own
+page and permission.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse
+from django.template.backends.utils import csrf_input
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.charts import Chart, Series, sparkline
-from resty_django.admin.lists import PicksContext
+from resty_django.admin.lists import FigureTile, PicksContext, Tab
 from resty_django.admin.tables import Column, Row, Table, table
 
-from ...clients.figures import completed_by_queue
+from ...clients.client import Client
+from ...clients.figures import TimeSpan, completed_by_queue
 from ...clients.replies import QueueCounts
 from ...coverage import coverage
-from ...facts import QueueFacts, facts, pauses_of
+from ...facts import JobQueueFacts, QueueFacts, facts, pauses_of
 from ...models import Queue, token
 from ...overview import notes_of, pause_text
 from .. import charts, formatting
-from ..base import TEMPLATES, JobsAdmin
+from ..base import TEMPLATES, TO_LIST, JobsAdmin
 from ..forms import NameForm, queues_of
-from ..job_lists.export import with_export
 from ..job_lists.filters import JobFilter
-from ..job_lists.rows import jobs_table
+from ..job_lists.lists import JobList
+from ..job_lists.table import job_list_table
 from ..jobs.operations import OPERATIONS
 from ..jobs.stuck import stuck_notice, stuck_url
 from ..recurring.operations import OPERATIONS_ON_RECURRING
 from ..recurring.table import recurring_table
 from ..redis_reads import queue_counts, redis_command
-from . import overview
 from .operations import OPERATIONS_ON_QUEUES
 
 COLUMNS: Final = (
     Column("name", gettext_lazy("Queue")),
-    *(Column(state, formatting.state_title(state), number=True) for state in formatting.QUEUE_STATES),
+    *(Column(state, formatting.state_title(state), number=True) for state in formatting.TAB_STATES),
     Column("recurring", formatting.state_title("recurring"), number=True),
     Column("failed", gettext_lazy("Failed in 24 h"), number=True),
     Column("latency", gettext_lazy("Latency"), number=True),
     Column("hour", gettext_lazy("Completed in 1 h"), number=True),
     Column("pause", gettext_lazy("Status"), sorts=False),
 )
-TABS: Final = ("stats", *formatting.QUEUE_STATES, "recurring")
 MAX_CHARTS: Final = 100
 """Maximum number of queues whose last hour and latency are shown in the overview."""
 
@@ -58,9 +69,8 @@ class QueueContext(TypedDict):
     title: str
     object: Queue
     on_object: bool
-    tab: str
-    tabs: Sequence[tuple[str, str, str, bool]]
-    """URL, label, job count, and whether this is the current tab."""
+    current_tab: str
+    tabs: Sequence[Tab]
     paused: str
     """The text of the pause; empty if the queue is not paused."""
     reason: str
@@ -72,8 +82,8 @@ class QueueContext(TypedDict):
 class StatisticsTab(TypedDict):
     """Figures and charts for a period."""
 
-    periods: Sequence[tuple[str, str, bool]]
-    tiles: Sequence[Mapping[str, Any]]
+    periods: Sequence[Tab]
+    tiles: Sequence[FigureTile]
     charts: Sequence[Chart]
 
 
@@ -90,97 +100,107 @@ class QueueAdmin(JobsAdmin[Queue]):
 
     @viewer_page
     def changelist_view(self, request: HttpRequest) -> HttpResponse:
+        """Show all queues. URL parameters: `name`, a text in the name; `period`, of the charts; `o` and `p`."""
         client = self.client()
-        now = facts(client, detailed=MAX_CHARTS)
-        unserved = coverage(client, now.counts, now.life)
-        names = set(self.filter_names(request, (queue.name for queue in now.queues)))
-        matching = [queue for queue in now.queues if queue.name in names]
-        hours = completed_by_queue(now.spans, [queue.name for queue in matching[:MAX_CHARTS]])
-        day, failed = charts.spans_of(client, "day"), Counter[str]()
-        for span in day:
-            for (name, _class), totals in span.by_name.items():
-                failed[name] += totals.failed
-        rows = [
-            self._row(request, queue, hours.get(queue.name, ()), failed[queue.name], queue.name not in unserved.queues)
-            for queue in matching
-        ]
-        queues_table = table(
-            request,
-            COLUMNS,
-            rows,
-            caption=_("Queues"),
-            empty=_('No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).')
-            if not now.queues
-            else _("No matching queues. Remove the filter."),
-            picks=True,
-            export="queues",
-        )
+        state = facts(client, detailed=MAX_CHARTS)
+        unserved = coverage(client, state.counts, state.life)
+        last_day = charts.spans_of(client, "day")
         period = charts.period_of(request, "day")
+
+        names = set(self.filter_names(request, (queue.name for queue in state.queues)))
+        queues = [queue for queue in state.queues if queue.name in names]
+        completed = completed_by_queue(state.spans, [queue.name for queue in queues[:MAX_CHARTS]])
+        failed = _failed_by_queue(last_day)
+        rows = [
+            self._row(
+                request,
+                queue,
+                completed=completed.get(queue.name, ()),
+                failed=failed[queue.name],
+                has_worker=queue.name not in unserved.queues,
+            )
+            for queue in queues
+        ]
+        if state.queues:
+            empty = _("No matching queues. Remove the filter.")
+        else:
+            empty = _(
+                'No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).'
+            )
         return self.list_page(
             request,
-            queues_table,
-            periods=charts.period_links(period),
-            charts=charts.figures_charts(day if period == "day" else charts.spans_of(client, period), period),
+            table(request, COLUMNS, rows, caption=_("Queues"), empty=empty, picks=True, export="queues"),
+            periods=charts.period_tabs(period),
+            charts=charts.figures_charts(last_day if period == "day" else charts.spans_of(client, period), period),
             form=NameForm(request.GET),
-            tiles=overview.tiles(client, now),
+            tiles=_overview_tiles(client, state),
             notes=notes_of(unserved),
-            shortcuts=[(stuck_url(), _("Stuck jobs"))] if now.total("depends") else [],
-            **self.picks_context(request, len(matching)),
+            shortcuts=[(stuck_url(), _("Stuck jobs"))] if state.total("depends") else [],
+            **self.picks_context(request, len(queues)),
         )
 
-    def _row(self, request: HttpRequest, queue: QueueFacts, hour: Sequence[int], failed: int, has_worker: bool) -> Row:
-        name, counts = queue.name, queue.counts
-        values = {state: getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring")}
-        cells: dict[str, Any] = {
-            state: formatting.count_link(count, formatting.url("queue", name, tab=state))
-            for state, count in values.items()
-        }
-        cells["name"] = formatting.link("queue", name)
-        cells["failed"] = formatting.count_link(failed, _failures_url(name))
-        cells["latency"] = formatting.age(queue.latency)
+    def _row(
+        self, request: HttpRequest, queue: QueueFacts, *, completed: Sequence[int], failed: int, has_worker: bool
+    ) -> Row:
+        """Return a queue as a row. `completed`: jobs in each minute of the last hour; `failed`: in the last day."""
+        name, completed_count = queue.name, sum(completed)
+        counts = {state: getattr(queue.counts, state) for state in (*formatting.TAB_STATES, "recurring")}
+        latency: str = formatting.age(queue.latency)
         if queue.pause:
-            text = pause_text(queue.pause, counts.waiting, queue.latency)
-            cells["latency"] = format_html('<span class="resty-wrap">{}</span>', text)
-        cells["hour"] = format_html(
-            "{} {}",
-            formatting.number(sum(hour)),
-            sparkline([Series("completed", "", hour)], _("Completed per minute"), width=80, height=20) if hour else "",
-        )
-        cells["pause"] = overview.delivery_cell(request, queue, self.may(request, "pause_queue"), has_worker)
-        values |= {"name": name, "failed": failed, "latency": queue.latency or 0, "hour": sum(hour)}
-        return Row(cells, values, pick=token(name), title=formatting.name(name))
+            text = pause_text(queue.pause, queue.counts.waiting, queue.latency)
+            latency = format_html('<span class="resty-wrap">{}</span>', text)
+        bars = [Series("completed", "", completed)]
+        chart = sparkline(bars, _("Completed per minute"), width=80, height=20) if completed else ""
+        cells = {
+            "name": formatting.link("queue", name),
+            **{
+                state: formatting.count_link(count, formatting.url("queue", name, tab=state))
+                for state, count in counts.items()
+            },
+            "failed": formatting.count_link(failed, _failures_url(name)),
+            "latency": latency,
+            "hour": format_html("{} {}", formatting.number(completed_count), chart),
+            "pause": _status_cell(request, queue, self.may(request, "pause_queue"), has_worker),
+        }
+        sort_keys = {
+            **counts,
+            "name": name,
+            "failed": failed,
+            "latency": queue.latency or 0,
+            "hour": completed_count,
+        }
+        return Row(cells, sort_keys, pick=token(name), title=formatting.name(name))
 
     @object_page
     def change_view(self, request: HttpRequest, row: Queue) -> HttpResponse:
-        """Show a queue. URL parameters: `tab`, and `period` for the statistics."""
-        client = self.client()
-        tab = request.GET.get("tab", "stats")
-        tab = tab if tab in TABS else "stats"
+        """Show a queue. URL parameters: `tab` ("stats", a state of jobs, or "recurring"), and `period` for "stats"."""
+        client, name = self.client(), row.name
+        tabs = ("stats", *formatting.TAB_STATES, "recurring")
+        tab = request.GET.get("tab")
+        tab = tab if tab in tabs else "stats"
         tab_context: StatisticsTab | JobsTab
         if tab == "stats":
-            tab_context = _statistics_tab(request, client, row.name)
+            tab_context = _statistics_tab(request, client, name)
         elif tab == "recurring":
-            tab_context = self._recurring_tab(request, client, row.name)
+            tab_context = self._recurring_tab(request, client, name)
         else:
-            tab_context = self._jobs_tab(request, client, row.name, tab)
-        return self.page(request, f"{TEMPLATES}/queue.html", {**_queue_context(client, row, tab), **tab_context})
+            tab_context = self._jobs_tab(request, client, name, tab)
+        context = {**_queue_context(client, row, tabs, tab), **tab_context}
+        return self.page(request, f"{TEMPLATES}/queue.html", context)
 
-    def _jobs_tab(self, request: HttpRequest, client: Any, name: str, state: str) -> JobsTab:
-        jobs, job_list = jobs_table(
-            request,
-            client,
-            JobFilter(queue=name, state=state),
-            caption=formatting.state_title(state),
-            empty=_empty_text(state, name),
+    def _jobs_tab(self, request: HttpRequest, client: Client, name: str, state: str) -> JobsTab:
+        job_list = JobList(client, JobFilter(queue=name, state=state))
+        jobs = job_list_table(
+            request, job_list, caption=str(formatting.state_title(state)), empty=_empty_text(state, name)
         )
         return {
-            "table": with_export(jobs, job_list),
+            "table": jobs,
             "operations": self.offered(request, [*OPERATIONS.values()]),
             "select_all": job_list.countable and jobs.pager.total,
             "bulk": f"{formatting.list_url('job')}bulk/" + formatting.query_of({"queue": token(name), "state": state}),
         }
 
-    def _recurring_tab(self, request: HttpRequest, client: Any, name: str) -> JobsTab:
+    def _recurring_tab(self, request: HttpRequest, client: Client, name: str) -> JobsTab:
         jobs = recurring_table(request, client, [name])
         bulk = f"{reverse('admin:resty_qless_recurringjob_bulk')}{formatting.query_of({'queue': token(name)})}"
         return {"table": jobs, **self.picks_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}
@@ -197,49 +217,110 @@ class QueueAdmin(JobsAdmin[Queue]):
         return ngettext("%(count)s queue", "%(count)s queues", count) % {"count": formatting.number(count)}
 
 
-def _queue_context(client: Any, row: Queue, tab: str) -> QueueContext:
-    counts = client.queues[row.name].counts()
-    pause = pauses_of(client, [row.name])[row.name] if counts.paused else None
-    url = formatting.url("queue", row.name)
+# --- overview of all queues -------------------------------------------------------------------------------------------
+
+
+def _overview_tiles(client: Client, state: JobQueueFacts) -> list[FigureTile]:
+    """Return the jobs of all queues by state, failures, tracked jobs, the workers that report, and the latency."""
+    failed, stalled = sum(state.failed.values()), state.total("stalled")
+    tracked = redis_command(client, "ZCARD", "tracked")
+    return [
+        *(
+            FigureTile(
+                formatting.state_title(name),
+                formatting.number(state.total(name)),
+                alarm=name == "stalled" and stalled > 0,
+                url=formatting.list_url("job", state=name),
+            )
+            for name in formatting.TAB_STATES
+        ),
+        FigureTile(_("Failed"), formatting.number(failed), failed > 0, formatting.list_url("failuregroup")),
+        FigureTile(_("Tracked"), formatting.number(tracked), url=formatting.list_url("job", tracked="1")),
+        FigureTile(
+            _("Workers"),
+            formatting.number(state.alive),
+            alarm=not state.alive and state.total("waiting") > 0,
+            url=formatting.list_url("worker"),
+        ),
+        FigureTile(_("Latency"), formatting.age(state.latency)),
+    ]
+
+
+def _failed_by_queue(spans: Iterable[TimeSpan]) -> Counter[str]:
+    """Return the failed jobs of all spans by queue."""
+    failed = Counter[str]()
+    for span in spans:
+        for (queue, _class), totals in span.by_name.items():
+            failed[queue] += totals.failed
+    return failed
+
+
+def _status_cell(request: HttpRequest, queue: QueueFacts, may_pause: bool, has_worker: bool) -> SafeString:
+    """Return whether the queue is active, with a link to pause it or a button that resumes it.
+
+    `has_worker`: False if no worker polls the queue while jobs wait.
+    """
+    if queue.counts.paused:
+        button = format_html(
+            '<form method="post" action="{}">{}<button type="submit" class="button" aria-label="{}">{}</button></form>',
+            formatting.url("queue", queue.name, "unpause", **{TO_LIST: 1}),
+            csrf_input(request),
+            f"{_('Resume')}: {formatting.name(queue.name)}",
+            _("Resume"),
+        )
+        reason = formatting.name(queue.pause.reason, 60) if queue.pause and queue.pause.reason else ""
+        return format_html("{} {} {}", formatting.state("paused"), reason, button if may_pause else "")
+    status = _("active") if has_worker else format_html('<span class="resty-alarm">{}</span>', _("no worker"))
+    link = format_html('<a href="{}">{}</a>', formatting.url("queue", queue.name, "pause"), _("pause"))
+    return format_html("{} {}", status, link if may_pause else "")
+
+
+# --- page of a queue --------------------------------------------------------------------------------------------------
+
+
+def _queue_context(client: Client, row: Queue, tabs: Sequence[str], current_tab: str) -> QueueContext:
+    name, url = row.name, formatting.url("queue", row.name)
+    queue = client.queues[name]
+    counts = queue.counts()
+    pause = pauses_of(client, [name])[name] if counts.paused else None
     return {
-        "title": formatting.name(row.name),
+        "title": formatting.name(name),
         "object": row,
         "on_object": True,
-        "tab": tab,
+        "current_tab": current_tab,
         "tabs": [
-            (
-                f"{url}?tab={key}",
-                _("Stats") if key == "stats" else formatting.state_title(key),
-                formatting.number(getattr(counts, key, None)),
-                key == tab,
+            Tab(
+                f"{url}?tab={tab}",
+                _("Stats") if tab == "stats" else formatting.state_title(tab),
+                is_current=tab == current_tab,
+                count="" if tab == "stats" else formatting.number(getattr(counts, tab)),
             )
-            for key in TABS
+            for tab in tabs
         ],
-        "paused": capfirst(pause_text(pause, counts.waiting, client.queues[row.name].latency())) if pause else "",
+        "paused": capfirst(pause_text(pause, counts.waiting, queue.latency())) if pause else "",
         "reason": formatting.name(pause.reason) if pause and pause.reason else "",
-        "stuck": stuck_notice(client, row.name) if counts.depends else None,
-        "exists": redis_command(client, "ZSCORE", "queues", row.name) is not None
-        or any(getattr(counts, state) for state in formatting.QUEUE_STATES),
+        "stuck": stuck_notice(client, name) if counts.depends else None,
+        "exists": redis_command(client, "ZSCORE", "queues", name) is not None
+        or any(getattr(counts, state) for state in formatting.TAB_STATES),
     }
 
 
-def _statistics_tab(request: HttpRequest, client: Any, name: str) -> StatisticsTab:
+def _statistics_tab(request: HttpRequest, client: Client, name: str) -> StatisticsTab:
     period, queue = charts.period_of(request), client.queues[name]
-    today, latency, config = queue.stats(), queue.latency(), client.config.all()
+    today, latency, options = queue.stats(), queue.latency(), client.config.all()
+    lease = options.get(f"{name}-heartbeat", options.get("heartbeat", 60))
+    max_running = options.get(f"{name}-max-concurrency", options.get("max-concurrency", 0))
     return {
-        "periods": charts.period_links(period, "tab=stats&"),
+        "periods": charts.period_tabs(period, "tab=stats&"),
         "tiles": [
-            {
-                "label": _("Failures today"),
-                "value": formatting.number(today.failures),
-                "alarm": today.failures,
-                "url": _failures_url(name),
-            },
-            {"label": _("Still failed"), "value": formatting.number(today.failed)},
-            {"label": _("Retries today"), "value": formatting.number(today.retries)},
-            {"label": _("Latency"), "value": formatting.state("paused") if queue.paused() else formatting.age(latency)},
-            {"label": _("Lease"), "value": _limit_text(config, name, "heartbeat", 60)},
-            {"label": _("Max. running jobs"), "value": _limit_text(config, name, "max-concurrency", 0)},
+            FigureTile(
+                _("Failures today"), formatting.number(today.failures), today.failures > 0, url=_failures_url(name)
+            ),
+            FigureTile(_("Still failed"), formatting.number(today.failed)),
+            FigureTile(_("Retries today"), formatting.number(today.retries)),
+            FigureTile(_("Latency"), formatting.state("paused") if queue.paused() else formatting.age(latency)),
+            FigureTile(_("Lease"), formatting.seconds(lease)),
+            FigureTile(_("Max. running jobs"), formatting.name(str(max_running)) if max_running else _("unlimited")),
         ],
         "charts": charts.figures_charts(charts.spans_of(client, period, queue=name), period),
     }
@@ -249,14 +330,7 @@ def _failures_url(name: str) -> str:
     return formatting.list_url("job", state="failed", queue=token(name))
 
 
-def _limit_text(config: dict[str, Any], queue: str, option: str, default: int) -> str:
-    value = config.get(f"{queue}-{option}", config.get(option, default))
-    if option == "heartbeat":
-        return formatting.seconds(value)
-    return formatting.name(str(value)) if value else _("unlimited")
-
-
-def _empty_text(tab: str, name: str) -> str:
+def _empty_text(state: str, name: str) -> str:
     return {
         "waiting": _('No waiting jobs. Enqueue one: client.queues["%(queue)s"].put(...).')
         % {"queue": formatting.name(name)},
@@ -264,4 +338,4 @@ def _empty_text(tab: str, name: str) -> str:
         "stalled": _("No stalled jobs."),
         "scheduled": _("No scheduled jobs. Jobs enqueued with a delay appear here."),
         "depends": _("No jobs wait for other jobs."),
-    }[tab]
+    }[state]

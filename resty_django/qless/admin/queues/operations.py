@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.operations import Change, Operation
+from resty_django.admin.operations import Operation, OperationResult
 from resty_django.text import printable
 
 from ...clients.default import default_client
@@ -16,25 +16,25 @@ from .. import formatting
 from ..forms import PauseForm
 
 
-def _pause(counts: QueueCounts, data: dict[str, Any]) -> Change:
+def _pause(counts: QueueCounts, data: dict[str, Any]) -> OperationResult:
     reason, stops_jobs = data.get("reason", ""), bool(data.get("stop_jobs"))
     default_client().queues[counts.name].pause(stops_jobs, reason=reason, by=data["by"])
     entry = f"Paused{', its running jobs stopped' if stops_jobs else ''}. {printable(reason, 200)}".strip()
-    return Change(entry, _("The queue is paused."))
+    return OperationResult(entry, _("The queue is paused."))
 
 
-def _unpause(counts: QueueCounts, data: dict[str, Any]) -> Change:
+def _unpause(counts: QueueCounts, data: dict[str, Any]) -> OperationResult:
     default_client().queues[counts.name].unpause()
-    return Change("Resumed.", _("The queue is active again."))
+    return OperationResult("Resumed.", _("The queue is active again."))
 
 
-def _forget(counts: QueueCounts, data: dict[str, Any]) -> Change:
+def _forget(counts: QueueCounts, data: dict[str, Any]) -> OperationResult:
     default_client().queues[counts.name].forget()
-    return Change("Forgot the queue.", _("The queue was removed from the list."), gone=True)
+    return OperationResult("Forgot the queue.", _("The queue was removed from the list."), gone=True)
 
 
 def _is_empty(counts: QueueCounts) -> bool:
-    return not any(getattr(counts, state) for state in (*formatting.QUEUE_STATES, "recurring"))
+    return not any(getattr(counts, state) for state in (*formatting.TAB_STATES, "recurring"))
 
 
 OPERATIONS_ON_QUEUES: Final = (

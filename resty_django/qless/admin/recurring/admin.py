@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.formatting import NONE
 
+from ...clients.client import Client
 from ...clients.recurring import RecurringJob
 from ...clients.serialization import encode
 from ...models import RecurringJob as RecurringRow
@@ -28,15 +29,13 @@ from ..arguments import display_json
 from ..base import TEMPLATES, JobsAdmin
 from ..forms import NameForm
 from ..redis_reads import fetch_jobs
-from .operations import EDIT, OPERATIONS_ON_RECURRING, Target, edit_form, targets_of
+from .operations import EDIT, OPERATIONS_ON_RECURRING, RecurringTarget, edit_form, targets_of
 from .table import CronTask, cron_tasks, declared_by_text, jobs_of, queue_jids, recurring_table, results, spawned_jids
 
-TIMES: Final = 5
-"""Number of next times shown."""
-LATEST: Final = 20
-"""Number of latest jobs whose state is shown."""
-ROW_LINKS: Final = ("run_now", "pause", "resume")
-"""Operations that a row of the list links to."""
+NEXT_TIMES: Final = 5
+"""Number of next times on the page of a recurring job."""
+LATEST_JOBS: Final = 20
+"""Number of latest jobs whose state the page shows."""
 
 
 class RecurringContext(TypedDict):
@@ -48,7 +47,7 @@ class RecurringContext(TypedDict):
     exists: bool
     cron: bool
     paused: bool
-    facts: Sequence[tuple[Any, Any]]
+    facts: Sequence[tuple[str, object]]
     times: Sequence[str]
     results: str
     data: str
@@ -56,7 +55,7 @@ class RecurringContext(TypedDict):
     tags: Sequence[tuple[str, str, str]]
 
 
-def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
+def _recurring_context(client: Client, job: RecurringJob) -> RecurringContext:
     now, due, paused, last = client.clock(), job.next(), job.paused(), job.last_spawned_jid
     data, complete = display_json(encode(job.data).decode(), job.klass)
     declared = next((entry for entry in of_tasks(client) if entry.job.jid == job.jid), None)
@@ -75,17 +74,19 @@ def _recurring_context(client: Any, job: RecurringJob) -> RecurringContext:
             (_("Last job"), formatting.job_link(last) if last else NONE),
             (_("Declared by"), declared_by_text(declared)),
         ],
-        "times": [] if due is None else [formatting.relative_time(due + n * job.interval, now) for n in range(TIMES)],
-        "results": _results(client, spawned_jids(job, LATEST), now),
+        "times": []
+        if due is None
+        else [formatting.relative_time(due + n * job.interval, now) for n in range(NEXT_TIMES)],
+        "results": _results(client, spawned_jids(job, LATEST_JOBS), now),
         "data": data,
         "complete": complete,
         "tags": [(formatting.name(str(tag)), token(str(tag)), "") for tag in job.tags],
     }
 
 
-def _cron_context(client: Any, task: CronTask) -> RecurringContext:
+def _cron_context(client: Client, task: CronTask) -> RecurringContext:
     now, paused = client.clock(), is_cron_paused(client, task.klass)
-    times = [] if paused else next_times(task.klass, now, TIMES)
+    times = [] if paused else next_times(task.klass, now, NEXT_TIMES)
     return {
         "exists": True,
         "cron": True,
@@ -99,14 +100,14 @@ def _cron_context(client: Any, task: CronTask) -> RecurringContext:
             (_("Declared by"), _("a task")),
         ],
         "times": [formatting.relative_time(time, now) for time in times],
-        "results": _results(client, latest_jids(task.klass, now, LATEST), now),
+        "results": _results(client, latest_jids(task.klass, now, LATEST_JOBS), now),
         "data": display_json(encode(task.data).decode(), task.klass)[0],
         "complete": True,
         "tags": [(formatting.name(tag), token(tag), "") for tag in task.tags],
     }
 
 
-def _results(client: Any, jids: Sequence[str], now: float) -> str:
+def _results(client: Client, jids: Sequence[str], now: float) -> str:
     return results({job.jid: job for job in fetch_jobs(client, jids)[0]}, jids, now)
 
 
@@ -131,7 +132,11 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             if entry.abandoned
         ]
         offered = self.offered(request)
-        actions = [(operation.name, operation.label) for operation in offered if operation.name in ROW_LINKS]
+        actions = [
+            (operation.name, operation.label)
+            for operation in offered
+            if operation.name in ("run_now", "pause", "resume")
+        ]
         recurring = recurring_table(request, client, queues, declared, cron=[*cron_tasks().values()], actions=actions)
         picks = self.picks_context(request, None if request.GET.get("name") else recurring.pager.total)
         return self.list_page(request, recurring, hints=abandoned, form=NameForm(request.GET), **picks)
@@ -149,11 +154,11 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def load(self, names: Sequence[str]) -> dict[str, Target]:
+    def load(self, names: Sequence[str]) -> dict[str, RecurringTarget]:
         return targets_of(self.client(), names)
 
     def listed_names(self, request: HttpRequest) -> list[str]:
-        """Return the recurring jobs of the queue in the URL, or all with the cron tasks; none of a filtered list."""
+        """Return the recurring jobs of the queue in the URL, or all with the cron tasks. A filtered list has none."""
         if request.GET.get("name"):
             return []
         client, queue = self.client(), name_of(request.GET.get("queue", ""))
@@ -172,7 +177,7 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
         return formatting.url("queue", queue, tab="recurring") if queue else super().list_address(request)
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Edit the template; its arguments only with the permission to start jobs with arguments of one's choice."""
+        """Edit the template. Its arguments require the permission to start jobs with any arguments."""
         with_arguments = self.may(request, "start_job")
         operation = replace(EDIT, form=partial(edit_form, with_arguments=with_arguments))
         return self.operation_view(request, object_id, operation)

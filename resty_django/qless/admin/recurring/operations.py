@@ -11,9 +11,10 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.operations import Change, Operation, Refused, changed_text
+from resty_django.admin.operations import Operation, OperationResult, Refused, changed_text
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.recurring import RecurringJob
 from ...errors import InvalidArgument
 from ...models import Job as JobRow
@@ -28,10 +29,10 @@ from .table import CronTask, cron_tasks, jobs_of
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RecurringTarget:
     """A recurring job, or a cron task, whose schedule is in the code."""
 
-    client: Any
+    client: Client
     job: RecurringJob | CronTask
 
     @property
@@ -40,7 +41,7 @@ class Target:
 
     @property
     def paused(self) -> bool:
-        """Whether it is paused. Asks the server."""
+        """Whether it is paused; reads this from Redis."""
         job = self.job
         return is_cron_paused(self.client, job.klass) if isinstance(job, CronTask) else job.paused()
 
@@ -51,23 +52,23 @@ class Target:
         return self.job
 
 
-def targets_of(client: Any, names: Sequence[str]) -> dict[str, Target]:
+def targets_of(client: Client, names: Sequence[str]) -> dict[str, RecurringTarget]:
     """Return the recurring jobs and cron tasks with these names that exist."""
-    jobs = {job.jid: Target(client, job) for job in jobs_of(client, names)}
+    jobs = {job.jid: RecurringTarget(client, job) for job in jobs_of(client, names)}
     cron = cron_tasks() if len(jobs) < len(names) else {}
-    return jobs | {name: Target(client, cron[name]) for name in names if name not in jobs and name in cron}
+    return jobs | {name: RecurringTarget(client, cron[name]) for name in names if name not in jobs and name in cron}
 
 
-def _run_now(target: Target, data: dict[str, Any]) -> Change:
+def _run_now(target: RecurringTarget, data: dict[str, Any]) -> OperationResult:
     job = target.job
     jid = calls.put(
         target.client, job.klass, job.data, job.queue_name, priority=job.priority, retries=job.retries, tags=job.tags
     )
     others = [(JobRow.from_name(jid), f"Created from {job.jid}.")]
-    return Change(f"Ran now as {jid}.", formatting.enqueued(jid), others=others)
+    return OperationResult(f"Ran now as {jid}.", formatting.enqueued(jid), others=others)
 
 
-def _pause(target: Target, data: dict[str, Any]) -> Change:
+def _pause(target: RecurringTarget, data: dict[str, Any]) -> OperationResult:
     job, canceled, message = target.job, 0, _("Paused: no more jobs are created.")
     if isinstance(job, CronTask):
         canceled = pause_cron(target.client, job.klass)
@@ -75,33 +76,33 @@ def _pause(target: Target, data: dict[str, Any]) -> Change:
         job.pause()
     if canceled:
         message += " " + _("Scheduled jobs that were canceled: %(count)s.") % {"count": formatting.number(canceled)}
-    return Change("Paused.", message)
+    return OperationResult("Paused.", message)
 
 
-def _resume(target: Target, data: dict[str, Any]) -> Change:
+def _resume(target: RecurringTarget, data: dict[str, Any]) -> OperationResult:
     job = target.job
     if isinstance(job, CronTask):
         resume_cron(target.client, job.klass)
     else:
         job.resume()
-    return Change("Resumed.", _("Resumed: jobs are created again."))
+    return OperationResult("Resumed.", _("Resumed: jobs are created again."))
 
 
-def _cancel(target: Target, data: dict[str, Any]) -> Change:
+def _cancel(target: RecurringTarget, data: dict[str, Any]) -> OperationResult:
     target.recurring().cancel()
-    return Change("Canceled.", _("The recurring job was canceled."), gone=True)
+    return OperationResult("Canceled.", _("The recurring job was canceled."), gone=True)
 
 
-def _change_tags(target: Target, data: dict[str, Any], name: str) -> Change:
+def _change_tags(target: RecurringTarget, data: dict[str, Any], name: str) -> OperationResult:
     """Add or remove a tag. `name`: "tag" or "untag"."""
     job, tag = target.recurring(), data["tag"]
     if (tag in job.tags) == (name == "tag"):
         raise Refused(_("It has this tag already.") if name == "tag" else _("It does not have this tag."))
     getattr(job, name)(tag)
-    return Change(f"{OPERATIONS[name].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
+    return OperationResult(f"{OPERATIONS[name].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
 
 
-def edit_form(data: Any, target: Target, *, with_arguments: bool) -> RecurringForm:
+def edit_form(data: Any, target: RecurringTarget, *, with_arguments: bool) -> RecurringForm:
     job = target.recurring()
     initial = {
         "queue": job.queue_name,
@@ -114,14 +115,14 @@ def edit_form(data: Any, target: Target, *, with_arguments: bool) -> RecurringFo
     return RecurringForm(data, queues_of(target.client), initial, arguments_help(job.klass) if with_arguments else None)
 
 
-def _edit(target: Target, data: dict[str, Any]) -> Change:
+def _edit(target: RecurringTarget, data: dict[str, Any]) -> OperationResult:
     job = target.recurring()
     if "arguments" in data:
         data["data"] = checked_arguments(data.pop("arguments"), job.data, job.klass, target.client.clock())
     old_values = {key: getattr(job, "queue_name" if key == "queue" else key) for key in data}
     changes = {key: value for key, value in data.items() if value != old_values[key]}
     if not changes:
-        return Change("Changed nothing.", _("No changes."))
+        return OperationResult("Changed nothing.", _("No changes."))
     job.update(**changes)
     if "data" in changes:
         old_values["data"], changes["data"] = (
@@ -129,7 +130,7 @@ def _edit(target: Target, data: dict[str, Any]) -> Change:
             for value in (old_values["data"], changes["data"])
         )
     text = ", ".join(changed_text(key.capitalize(), old_values[key], value) for key, value in changes.items())
-    return Change(f"Changed {text}.", _("Saved. The changes apply to future jobs."))
+    return OperationResult(f"Changed {text}.", _("Saved. The changes apply to future jobs."))
 
 
 EDIT: Final = Operation(

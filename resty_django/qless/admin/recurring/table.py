@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.http import HttpRequest
+from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -29,8 +30,9 @@ from resty_django.admin.tables import (
 )
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.job import Job
-from ...clients.recurring import PAUSE, RecurringJob, is_paused, of_reply
+from ...clients.recurring import PAUSE_SECONDS, RecurringJob, is_paused, of_reply
 from ...job_classes import discover_once, is_allowed
 from ...models import token
 from ...tasks.abandoned import Declared, of_tasks
@@ -51,10 +53,8 @@ COLUMNS: Final = (
     Column("by", gettext_lazy("Declared by")),
     Column("tags", gettext_lazy("Tags"), sorts=False),
 )
-EXPORTED: Final = tuple(column for column in COLUMNS if column.key != "results")
-ACTIONS: Final = Column("actions", gettext_lazy("Actions"), sorts=False)
-RESULTS: Final = 3
-"""Number of latest jobs whose state is shown in a row."""
+JOBS_PER_ROW: Final = 3
+"""Number of latest jobs whose state a row shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def cron_tasks() -> dict[str, CronTask]:
             task.name,
             task.queue,
             task.schedule.cron,
-            task.put_options.priority or 0,
-            DEFAULT_RETRIES if task.retries is None else task.retries,
-            task.tags,
+            task.options.priority,
+            DEFAULT_RETRIES if task.options.retries is None else task.options.retries,
+            task.put_options.tags,
         )
         for task in list(scheduled.values())
         if task.schedule is not None and task.schedule.cron is not None and is_allowed(task.path)
@@ -97,12 +97,12 @@ def cron_tasks() -> dict[str, CronTask]:
 
 def recurring_table(
     request: HttpRequest,
-    client: Any,
+    client: Client,
     queues: Sequence[str],
     declared: Sequence[Declared] | None = None,
     *,
     cron: Sequence[CronTask] = (),
-    actions: Sequence[tuple[str, Any]] = (),
+    actions: Sequence[tuple[str, str | Promise]] = (),
 ) -> Table:
     """Return a table of the queues' recurring jobs, sorted by queue and next time, followed by cron tasks.
 
@@ -111,11 +111,11 @@ def recurring_table(
     """
     totals = [redis_command(client, "ZCARD", f"q:{queue}-recur") for queue in queues]
     count, cron_count = sum(totals), len(cron)
-    key, descending = order_of(request, COLUMNS)
+    order = order_of(request, COLUMNS)
     text = filter_of(request, "name").casefold()
-    sorts_all = bool(text) or (bool(key) and count + cron_count <= MAX_SORTED)
+    sorts_all = bool(text) or (bool(order) and count + cron_count <= MAX_SORTED)
     page = pager(request, count + cron_count)
-    start, count_left = (0, MAX_SORTED) if sorts_all else (max(0, page.first - 1), PAGE_SIZE)
+    start, count_left = (0, MAX_SORTED) if sorts_all else (page.start, PAGE_SIZE)
     cron_shown = cron if sorts_all else cron[max(0, start - count) : max(0, start + count_left - count)]
     due: dict[str, float] = {}
     for queue, total in zip(queues, totals, strict=True):
@@ -133,21 +133,21 @@ def recurring_table(
     if sorts_all:
         rows = [row for row in rows if _contains(row, text)]
         page = pager(request, len(rows))
-        rows = (sort(rows, key, descending) if key else rows)[max(0, page.first - 1) : page.last]
+        rows = list(page.rows_of(sort(rows, order)))
     recurring = table(
         request,
-        (*COLUMNS, ACTIONS) if actions else COLUMNS,
+        (*COLUMNS, Column("actions", _("Actions"), sorts=False)) if actions else COLUMNS,
         _completed(client, rows, now, actions),
         caption=_("Recurring jobs"),
         empty=_("No matching recurring jobs. Remove the filter.")
         if text
         else _('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
         position=page,
-        sortable=sorts_all or count + cron_count <= MAX_SORTED,
+        sorts=None if sorts_all or count + cron_count <= MAX_SORTED else (),
         picks=True,
         export=sheet_of(
             "recurring",
-            EXPORTED,
+            [column for column in COLUMNS if column.key != "results"],
             lambda: (row for row in _all_rows(client, queues, cron, now, declared_by_jid) if _contains(row, text)),
         ),
     )
@@ -165,7 +165,7 @@ def _contains(row: Row, text: str) -> bool:
 
 
 def _all_rows(
-    client: Any, queues: Sequence[str], cron: Sequence[CronTask], now: float, declared: Mapping[str, Declared]
+    client: Client, queues: Sequence[str], cron: Sequence[CronTask], now: float, declared: Mapping[str, Declared]
 ) -> Iterator[Row]:
     """Yield the rows of all recurring jobs and cron tasks."""
     for queue in queues:
@@ -177,14 +177,14 @@ def _all_rows(
     yield from (_cron_row(client, task, now) for task in cron)
 
 
-def jobs_of(client: Any, jids: Sequence[str]) -> list[RecurringJob]:
+def jobs_of(client: Client, jids: Sequence[str]) -> list[RecurringJob]:
     """Return the recurring jobs with these jids that exist."""
     replies = client.call_many([("recur.get", jid) for jid in jids]) if jids else []
     jobs = [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
     return [job for job in jobs if job is not None]
 
 
-def queue_jids(client: Any, queue: str) -> list[str]:
+def queue_jids(client: Client, queue: str) -> list[str]:
     """Return the jids of all recurring jobs of a queue."""
     return list(redis_command(client, "ZRANGE", f"q:{queue}-recur", 0, -1))
 
@@ -218,7 +218,9 @@ def _changed(job: Job, now: float) -> str:
     return _("%(time)s ago") % {"time": formatting.duration(now - float(when))}
 
 
-def _completed(client: Any, rows: Sequence[Row], now: float, actions: Sequence[tuple[str, Any]]) -> list[Row]:
+def _completed(
+    client: Client, rows: Sequence[Row], now: float, actions: Sequence[tuple[str, str | Promise]]
+) -> list[Row]:
     """Return the rows of a page with the results of their jobs and with their actions."""
     jids = [jid for row in rows for jid in row.values["jids"]]
     jobs = {job.jid: job for job in fetch_jobs(client, jids)[0]}
@@ -247,11 +249,16 @@ def _row(job: RecurringJob, due: float, now: float, declared: Declared | None) -
         "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
         "count": formatting.number(job.count),
     }
-    values = {"interval": job.interval, "next": due % PAUSE, "count": job.count, "jids": spawned_jids(job, RESULTS)}
+    values = {
+        "interval": job.interval,
+        "next": due % PAUSE_SECONDS,
+        "count": job.count,
+        "jids": spawned_jids(job, JOBS_PER_ROW),
+    }
     return _row_of(job, cells, values, paused, declared_by(declared), job.jid)
 
 
-def _cron_row(client: Any, task: CronTask, now: float) -> Row:
+def _cron_row(client: Client, task: CronTask, now: float) -> Row:
     paused = is_cron_paused(client, task.klass)
     due = next(iter(next_times(task.klass, now, 1)), None)
     cells = {
@@ -260,12 +267,17 @@ def _cron_row(client: Any, task: CronTask, now: float) -> Row:
         "next": formatting.state("paused") if paused else formatting.relative_time(due, now),
         "count": NONE,
     }
-    values = {"next": due, "jids": latest_jids(task.klass, now, RESULTS)}
+    values = {"next": due, "jids": latest_jids(task.klass, now, JOBS_PER_ROW)}
     return _row_of(task, cells, values, paused, _("a task"), task.klass)
 
 
 def _row_of(
-    job: RecurringJob | CronTask, cells: Mapping[str, Any], values: Mapping[str, Any], paused: bool, by: str, title: str
+    job: RecurringJob | CronTask,
+    cells: Mapping[str, object],
+    values: Mapping[str, object],
+    paused: bool,
+    by: str,
+    title: str,
 ) -> Row:
     """Return a row with the columns that recurring jobs and cron tasks fill alike. `cells`, `values`: the others."""
     shared_cells = {

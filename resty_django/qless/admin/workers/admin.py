@@ -14,10 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from resty_django.admin.base import object_page, viewer_page
-from resty_django.admin.bulk import MAX_NAMED, Facts
+from resty_django.admin.bulk import MAX_NAMED, FactList
+from resty_django.admin.lists import FigureTile
 from resty_django.admin.operations import Operation
 from resty_django.admin.tables import order_of, sheet_of, sort, table
 
+from ...clients.client import Client
 from ...clients.replies import WorkerCounts
 from ...models import Worker
 from .. import formatting
@@ -31,8 +33,8 @@ from .operations import OPERATIONS_ON_WORKERS
 from .rows import CONTROL_COLUMN, LIST_COLUMNS, WorkerInfo, facts, jobs_table, list_row, stopped_text
 from .stacks import stacks_section
 
-MOST_JOBS: Final = 200
-"""Maximum number of jobs listed on a worker's page."""
+MAX_LISTED_JOBS: Final = 200
+"""Maximum number of jobs on a worker's page."""
 
 
 class WorkerAdmin(JobsAdmin[Worker]):
@@ -53,9 +55,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             else _("No workers. A worker appears here once it polls for a job.")
         )
         rows = [list_row(worker, now, _controls(request, worker) if controls else "") for worker in workers]
-        key, descending = order_of(request, LIST_COLUMNS)
-        if key:
-            rows = sort(rows, key, descending)
+        rows = sort(rows, order_of(request, LIST_COLUMNS))
         workers_table = table(
             request,
             (*LIST_COLUMNS, CONTROL_COLUMN) if controls else LIST_COLUMNS,
@@ -82,7 +82,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         now = client.clock()
         held = client.workers[row.name]
         jids = list(dict.fromkeys((*held.stalled, *held.jobs)))
-        jobs, _gone = fetch_jobs(client, jids[:MOST_JOBS])
+        jobs, _gone = fetch_jobs(client, jids[:MAX_LISTED_JOBS])
         counts = WorkerCounts(name=row.name, jobs=len(held.jobs), stalled=len(held.stalled))
         (worker,) = self._infos(client, [counts])
         sheet = jobs_sheet(client, lambda: jobs_of(JobList(client, JobFilter(worker=row.name))))
@@ -92,14 +92,14 @@ class WorkerAdmin(JobsAdmin[Worker]):
             "on_object": True,
             "stuck": worker.stuck_reason,
             "tiles": [
-                {"label": _("Running"), "value": formatting.number(counts.jobs)},
-                {"label": _("Stalled"), "value": formatting.number(counts.stalled), "alarm": counts.stalled},
+                FigureTile(_("Running"), formatting.number(counts.jobs)),
+                FigureTile(_("Stalled"), formatting.number(counts.stalled), alarm=counts.stalled > 0),
             ],
             "facts": list(facts(worker, now)),
             "controllable": worker.report is not None,
             "table": jobs_table(request, jobs, worker.report, now, sheet),
-            "more": _("Only the first %(count)s jobs are shown.") % {"count": formatting.number(MOST_JOBS)}
-            if len(jids) > MOST_JOBS
+            "more": _("Only the first %(count)s jobs are shown.") % {"count": formatting.number(MAX_LISTED_JOBS)}
+            if len(jids) > MAX_LISTED_JOBS
             else "",
             "stacks": stacks_section(client, row.name, worker.report, now),
         }
@@ -112,7 +112,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
         counts = [worker for worker in client.workers.counts() if worker.name in names]
         return {worker.name: worker for worker in self._infos(client, counts)}
 
-    def named_facts(self, operation: Operation[Any], targets: Mapping[str, Any]) -> Facts:
+    def named_facts(self, operation: Operation[Any], targets: Mapping[str, WorkerInfo]) -> FactList:
         """Name also the processes and the running jobs that a stop concerns."""
         facts, client = super().named_facts(operation, targets), self.client()
         if operation.name == "stop":
@@ -129,8 +129,8 @@ class WorkerAdmin(JobsAdmin[Worker]):
         return ngettext("%(count)s worker", "%(count)s workers", count) % {"count": formatting.number(count)}
 
     @staticmethod
-    def _infos(client: Any, counts: list[WorkerCounts]) -> list[WorkerInfo]:
-        """Return what is known of workers, by their names, in a few calls for all of them."""
+    def _infos(client: Client, counts: list[WorkerCounts]) -> list[WorkerInfo]:
+        """Return the facts about workers, sorted by name, in a few calls for all of them."""
         seen = sorted_set(client, "ZREVRANGE", "workers", 0, -1)
         lives = {life.name: life for life in client.workers.alive()}
         names = [worker.name for worker in counts if worker.name in lives]
@@ -149,7 +149,7 @@ def _by_name(worker: WorkerCounts) -> tuple[str, str]:
 def _controls(request: HttpRequest, worker: WorkerInfo) -> SafeString | str:
     """Return a row's form, and a link to the page that stops the worker.
 
-    The first button, which Enter in the number of slots presses, is the one that scales.
+    The button that scales is the first one, because Enter in the field for the slots presses the first button.
     """
     report = worker.report
     if report is None or report.state == "stopping":

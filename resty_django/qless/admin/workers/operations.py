@@ -8,7 +8,7 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from resty_django.admin.operations import Change, Operation, Refused
+from resty_django.admin.operations import Operation, OperationResult, Refused
 
 from ...clients.default import default_client
 from ...clients.worker_reports import QUIET, RESUME
@@ -18,8 +18,9 @@ from .stacks import request_stacks
 
 
 def _is_quiet(worker: WorkerInfo) -> bool | None:
-    """Return whether the worker is quiet, or will be when it has confirmed the requests to it; None if it takes none,
-    because it stops or does not report."""
+    """Return whether the worker is quiet, or will be once it follows the latest request.
+
+    Return None if it takes no requests, because it is stopping or does not report."""
     report = worker.report
     if report is None or report.state == "stopping":
         return None
@@ -28,20 +29,20 @@ def _is_quiet(worker: WorkerInfo) -> bool | None:
     return report.state == "quiet" if latest is None else latest.action == QUIET
 
 
-def _quiet(worker: WorkerInfo, data: dict[str, Any]) -> Change:
+def _quiet(worker: WorkerInfo, data: dict[str, Any]) -> OperationResult:
     default_client().workers.quiet(worker.name)
-    return Change("Asked to take no new jobs.", _("The worker was asked to take no new jobs."))
+    return OperationResult("Asked to take no new jobs.", _("The worker was asked to take no new jobs."))
 
 
-def _resume(worker: WorkerInfo, data: dict[str, Any]) -> Change:
+def _resume(worker: WorkerInfo, data: dict[str, Any]) -> OperationResult:
     default_client().workers.resume(worker.name)
-    return Change("Asked to take jobs again.", _("The worker was asked to take jobs again."))
+    return OperationResult("Asked to take jobs again.", _("The worker was asked to take jobs again."))
 
 
-def _stop(worker: WorkerInfo, data: dict[str, Any]) -> Change:
+def _stop(worker: WorkerInfo, data: dict[str, Any]) -> OperationResult:
     default_client().workers.stop(worker.name)
     message = _("The worker was asked to stop. Jobs that outlast its grace period run again. It is not replaced.")
-    return Change("Asked to stop.", message)
+    return OperationResult("Asked to stop.", message)
 
 
 class ScaleForm(forms.Form):
@@ -60,21 +61,21 @@ class ScaleForm(forms.Form):
         )
 
 
-def _scale(worker: WorkerInfo, data: dict[str, Any]) -> Change:
+def _scale(worker: WorkerInfo, data: dict[str, Any]) -> OperationResult:
     default_client().workers.scale(worker.name, data["slots"])
     message = _("The worker was asked to change its number of slots.")
-    return Change(f"Asked to run {data['slots']} jobs at once.", message)
+    return OperationResult(f"Asked to run {data['slots']} jobs at once.", message)
 
 
-def _request_stacks(worker: WorkerInfo, data: dict[str, Any]) -> Change:
+def _request_stacks(worker: WorkerInfo, data: dict[str, Any]) -> OperationResult:
     answered = request_stacks(default_client(), worker.name)
     message = _("The worker sent its stacks.") if answered else _("The worker has not answered yet.")
-    return Change("Requested the stacks of its jobs.", message)
+    return OperationResult("Requested the stacks of its jobs.", message)
 
 
-def _deregister(worker: WorkerInfo, data: dict[str, Any]) -> Change:
+def _deregister(worker: WorkerInfo, data: dict[str, Any]) -> OperationResult:
     default_client().workers.deregister(worker.name)
-    return Change("Deregistered.", _("The worker was removed from the list."), gone=True)
+    return OperationResult("Deregistered.", _("The worker was removed from the list."), gone=True)
 
 
 OPERATIONS_ON_WORKERS: Final = (

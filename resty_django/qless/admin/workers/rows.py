@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
@@ -16,8 +16,9 @@ from resty_django.admin.export import Sheet
 from resty_django.admin.formatting import NONE
 from resty_django.admin.tables import Column, Row, Table, table
 
+from ...clients.client import Client
 from ...clients.job import Job
-from ...clients.replies import SILENT, WorkerCounts, WorkerLife
+from ...clients.replies import SILENT_SECONDS, WorkerCounts, WorkerLife
 from ...clients.serialization import as_list
 from ...clients.worker_reports import QUIET, RESUME, SCALE, STACKS, STOP, ReportedJob, WorkerReport
 from ...models import token
@@ -39,29 +40,8 @@ LIST_COLUMNS: Final = (
     Column("seen", gettext_lazy("Last seen"), time=True),
 )
 CONTROL_COLUMN: Final = Column("control", gettext_lazy("Control"), sorts=False)
-JOB_COLUMNS: Final = (
-    Column("job", gettext_lazy("Job")),
-    Column("klass", gettext_lazy("Class")),
-    Column("queue", gettext_lazy("Queue")),
-    Column("running", gettext_lazy("Running for"), number=True),
-    Column("usual", gettext_lazy("Usually"), number=True),
-    Column("lease", gettext_lazy("Lease left"), number=True),
-)
-MOST_QUEUES: Final = 5
-"""Maximum number of queues listed for a worker."""
-LONGEST_KLASS: Final = 60
-MOST_NAMED: Final = 10
-"""Maximum number of running jobs that the confirmation of a stop names for a worker."""
-LIFE_HELP: Final = {
-    "alive": gettext_lazy("The worker reports every 10 seconds."),
-    "silent": gettext_lazy("No report for 30 seconds: the worker is blocked, stopped, or cut off from the server."),
-    "gone": gettext_lazy("No report for two minutes. After ten minutes the worker is removed from the list."),
-}
-STATE_LABELS: Final = {
-    "running": gettext_lazy("running"),
-    "quiet": gettext_lazy("quiet: takes no new jobs"),
-    "stopping": gettext_lazy("stopping"),
-}
+MAX_CLASS_CHARS: Final = 60
+"""Maximum length of the name of a class in a cell."""
 REQUEST_LABELS: Final = {
     QUIET: gettext_lazy("Quiet"),
     RESUME: gettext_lazy("Resume"),
@@ -87,13 +67,13 @@ class WorkerInfo:
     @property
     def stuck_reason(self) -> str:
         """Why the worker is stuck: it is silent while it holds jobs, or a job runs too long; empty if it is not."""
-        if self.life is not None and self.life.age >= SILENT and self.counts.jobs + self.counts.stalled:
+        if self.life is not None and self.life.age >= SILENT_SECONDS and self.counts.jobs + self.counts.stalled:
             return _("stuck: silent for %(time)s") % {"time": formatting.duration(self.life.age)}
         job = None if self.report is None else self.report.late_job
         if job is None or self.report is None:
             return ""
         return _("stuck: %(class)s has been running for %(time)s") % {
-            "class": formatting.name(job.klass, LONGEST_KLASS),
+            "class": formatting.name(job.klass, MAX_CLASS_CHARS),
             "time": formatting.duration(job.seconds + self.report.age),
         }
 
@@ -102,9 +82,15 @@ def state_cell(info: WorkerInfo, now: float, *, with_reason: bool = True) -> Saf
     """Return life, state, reason for being stuck and unconfirmed requests; empty for workers of other clients."""
     if info.life is None:
         return ""
-    parts: list[Any] = [format_html('<span title="{}">{}</span>', LIFE_HELP[info.life.state], info.life.state)]
+    help_text = {
+        "alive": _("The worker reports every 10 seconds."),
+        "silent": _("No report for 30 seconds: the worker is blocked, stopped, or cut off from the server."),
+        "gone": _("No report for two minutes. After ten minutes the worker is removed from the list."),
+    }[info.life.state]
+    parts: list[str] = [format_html('<span title="{}">{}</span>', help_text, info.life.state)]
     if info.report is not None and info.report.state != "running":
-        parts.append(STATE_LABELS.get(info.report.state, formatting.name(info.report.state, 40)))
+        labels = {"quiet": _("quiet: takes no new jobs"), "stopping": _("stopping")}
+        parts.append(labels.get(info.report.state) or formatting.name(info.report.state, 40))
     if with_reason and info.stuck_reason:
         parts.append(format_html('<strong class="resty-alarm">{}</strong>', info.stuck_reason))
     parts += requests_pending(info.report, now)
@@ -130,38 +116,40 @@ def requests_pending(report: WorkerReport | None, now: float) -> list[SafeString
 
 
 def list_row(info: WorkerInfo, now: float, control: SafeString | str = "") -> Row:
-    report = info.report
-    longest = None if report is None else max(report.jobs, key=lambda job: job.seconds, default=None)
-    return Row(
-        {
-            "name": formatting.link("worker", info.name),
-            "state": state_cell(info, now),
-            "process": "" if report is None else process_text(report),
-            "version": "" if report is None else version_cell(report),
-            "queues": queue_links(info.life, MOST_QUEUES),
-            "slots": "" if report is None else slots_text(report),
-            "jobs": formatting.number(info.counts.jobs),
-            "stalled": formatting.number(info.counts.stalled),
-            "longest": "" if report is None or longest is None else _longest_cell(longest, report.age),
-            "uptime": "" if report is None else formatting.duration(max(0.0, now - report.started)),
-            "seen": formatting.relative_time(info.seen, now),
-            "control": control,
-        },
-        {
-            "name": info.name,
-            "state": info.life.state if info.life is not None else "",
-            "process": "" if report is None else process_text(report),
-            "version": "" if report is None else report.release or report.package,
-            "slots": "" if report is None else report.slots,
-            "jobs": info.counts.jobs,
-            "stalled": info.counts.stalled,
-            "longest": "" if longest is None or report is None else longest.seconds + report.age,
-            "uptime": "" if report is None else now - report.started,
-            "seen": info.seen or 0,
-        },
-        pick=token(info.name),
-        title=formatting.name(info.name),
-    )
+    """Return a worker as a row; cells about its process are empty for workers of other clients."""
+    cells: dict[str, object] = {
+        "name": formatting.link("worker", info.name),
+        "state": state_cell(info, now),
+        "queues": queue_links(info.life, 5),
+        "jobs": formatting.number(info.counts.jobs),
+        "stalled": formatting.number(info.counts.stalled),
+        "seen": formatting.relative_time(info.seen, now),
+        "control": control,
+    }
+    sort_keys: dict[str, object] = {
+        "name": info.name,
+        "state": info.life.state if info.life is not None else "",
+        "jobs": info.counts.jobs,
+        "stalled": info.counts.stalled,
+        "seen": info.seen or 0,
+    }
+    if (report := info.report) is not None:
+        cells |= {
+            "process": process_text(report),
+            "version": version_cell(report),
+            "slots": slots_text(report),
+            "uptime": formatting.duration(max(0.0, now - report.started)),
+        }
+        sort_keys |= {
+            "process": process_text(report),
+            "version": report.release or report.package,
+            "slots": report.slots,
+            "uptime": now - report.started,
+        }
+        if longest := max(report.jobs, key=lambda job: job.seconds, default=None):
+            cells["longest"] = _longest_cell(longest, report.age)
+            sort_keys["longest"] = longest.seconds + report.age
+    return Row(cells, sort_keys, pick=token(info.name), title=formatting.name(info.name))
 
 
 def process_text(report: WorkerReport) -> str:
@@ -191,7 +179,7 @@ def queue_links(life: WorkerLife | None, most: int) -> SafeString | str:
     return format_html("{}, …", links) if len(names) > most else links
 
 
-def facts(info: WorkerInfo, now: float) -> Iterator[tuple[Any, Any]]:
+def facts(info: WorkerInfo, now: float) -> Iterator[tuple[str, object]]:
     """Yield the facts of a worker's page."""
     report = info.report
     yield _("State"), state_cell(info, now, with_reason=False) or _("unknown: this worker does not report")
@@ -215,8 +203,16 @@ def jobs_table(
     """Return the jobs of a worker, those that have run longest first, with the export of all of them."""
     usual = {} if report is None else {job.klass: job.usual for job in report.jobs}
     rows = sorted((_job_row(job, usual.get(job.klass), now) for job in jobs), key=_by_duration)
+    columns = (
+        Column("job", _("Job")),
+        Column("klass", _("Class")),
+        Column("queue", _("Queue")),
+        Column("running", _("Running for"), number=True),
+        Column("usual", _("Usually"), number=True),
+        Column("lease", _("Lease left"), number=True),
+    )
     empty = _("The worker has no running jobs, or is no longer known.")
-    return table(request, JOB_COLUMNS, rows, caption=_("Jobs of the worker"), empty=empty, export=sheet)
+    return table(request, columns, rows, caption=_("Jobs of the worker"), empty=empty, export=sheet)
 
 
 def _job_row(job: Job, usual: float | None, now: float) -> Row:
@@ -250,21 +246,21 @@ def _by_duration(row: Row) -> float:
     return -running if isinstance(running, float) else 0.0
 
 
-def stopped_text(client: Any, info: WorkerInfo) -> SafeString:
-    """Return what a stop concerns: the process, its grace period, and its running jobs, the first ones by name."""
+def stopped_text(client: Client, info: WorkerInfo) -> SafeString:
+    """Return the process that a stop ends, its grace period, and its running jobs, the first ten by name."""
     report = info.report
     process = [] if report is None else [process_text(report)]
     if report is not None and report.grace is not None:
         process.append(_("grace period %(time)s") % {"time": formatting.duration(report.grace)})
     jids = client.workers[info.name].jobs
-    jobs = fetch_jobs(client, jids[:MOST_NAMED])[0]
+    jobs = fetch_jobs(client, jids[:10])[0]
     process.append(_("%(jobs)s running") % {"jobs": formatting.job_count(len(jids))})
-    names = [(formatting.name(job.klass, LONGEST_KLASS), formatting.job_link(job.jid)) for job in jobs]
-    if jids[MOST_NAMED:]:
+    names = [(formatting.name(job.klass, MAX_CLASS_CHARS), formatting.job_link(job.jid)) for job in jobs]
+    if jids[10:]:
         names.append((_("and %(count)s more") % {"count": formatting.number(len(jids) - len(jobs))}, ""))
     return format_html("{}{}{}", ", ".join(process), ": " if names else "", format_html_join(", ", "{} {}", names))
 
 
 def _longest_cell(job: ReportedJob, age: float) -> SafeString:
-    link = formatting.link("job", job.jid, formatting.name(job.klass, LONGEST_KLASS))
+    link = formatting.link("job", job.jid, formatting.name(job.klass, MAX_CLASS_CHARS))
     return format_html("{} {}", link, formatting.duration(job.seconds + age))

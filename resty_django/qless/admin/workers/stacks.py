@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -14,15 +14,13 @@ from django.utils.translation import ngettext
 
 from resty_django.text import printable
 
+from ...clients.client import Client
 from ...clients.worker_reports import STACKS, Frame, JobStack, WorkerReport
 from .. import formatting
 from ..jobs.tracebacks import Line, Location, is_library
 
-PATIENCE: Final = 10.0
-"""Seconds after which the page says that the worker does not answer."""
-WAIT: Final = 2.0
-"""Seconds for which the request waits for the answer, so that the next page shows it."""
-TICK: Final = 0.05
+ANSWER_SECONDS: Final = 2.0
+"""Time for which a request waits for the worker's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class Stack:
     `location`: the innermost frame of the site's code, or of all if there is none.
     """
 
-    title: Any
+    title: str
     location: Location | None
     lines: Sequence[Line]
 
@@ -42,24 +40,24 @@ class Stacks:
     """The section of the page. `note`: a request that the worker has not answered."""
 
     note: str
-    age: Any
+    age: str
     stacks: Sequence[Stack]
     left_out: str
 
 
-def request_stacks(client: Any, name: str) -> bool:
-    """Request stacks; return whether the worker answered within `WAIT` seconds."""
+def request_stacks(client: Client, name: str) -> bool:
+    """Request stacks; return whether the worker answered within `ANSWER_SECONDS`, so that the next page shows them."""
     request = client.workers.request_stacks(name)
-    until = time.monotonic() + WAIT
+    until = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < until:
         answer = client.workers.stacks(name)
         if answer is not None and answer.id == request:
             return True
-        time.sleep(TICK)
+        time.sleep(0.05)
     return False
 
 
-def stacks_section(client: Any, name: str, report: WorkerReport | None, now: float) -> Stacks | None:
+def stacks_section(client: Client, name: str, report: WorkerReport | None, now: float) -> Stacks | None:
     """Return the section; None if nobody has requested stacks in the last minutes."""
     answer = client.workers.stacks(name)
     requests = () if report is None else report.requests
@@ -69,7 +67,7 @@ def stacks_section(client: Any, name: str, report: WorkerReport | None, now: flo
     note = ""
     if request is not None and (answer is None or answer.id != request.id):
         waited = max(0.0, now - request.at)
-        if waited < PATIENCE:
+        if waited < 10:  # seconds
             note = _("Stacks were requested %(time)s ago. The worker has not answered yet.")
         else:
             note = _(
@@ -96,7 +94,7 @@ def _stack(stack: JobStack) -> Stack:
     return Stack(_title(stack), candidates[-1] if candidates else None, [_line(frame) for frame in frames])
 
 
-def _title(stack: JobStack) -> Any:
+def _title(stack: JobStack) -> str:
     if not stack.jid:
         return _("A thread that runs a job: a job holds the interpreter of the worker")
     return format_html(

@@ -18,13 +18,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from resty_django import extras
 
 with extras.needed("The bridge to Celery needs"):
-    from celery import current_app, shared_task, signals, states
+    from celery import Task, current_app, shared_task, signals, states
     from celery.app.trace import build_tracer
+    from celery.utils.dispatch import Signal
 
 from resty_django.callables import completed
 from resty_django.txid import current
@@ -32,21 +33,21 @@ from resty_django.txid import current
 from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.job import Job
-from ...clients.put_options import checked_options
+from ...clients.put_options import check_names, checked_options
 from ...errors import NotAllowed, QlessError
 from ...job_classes import SOURCES, Runnable
 from ...middleware.bounds import Timeout
 from ...outcomes import RequeueLater
 from ...outcomes.error_text import message_of
 from ...tasks.context import timestamp, timing
-from ...tasks.message import Message, PutOptions, call_of
+from ...tasks.message import PutOptions, TaskMessage, call_of
 from . import tracking
 from .dispatcher import CeleryDispatcher
 from .runner import process_name, run_borrowed
 from .serialization import as_json, check, dumped, loaded
-from .tracking import HEADER, QUEUE, CelerySend, send
+from .tracking import HEADER, CelerySend, send
 
-NAME: Final = "resty_django.qless.run"
+RUN_TASK_NAME: Final = "resty_django.qless.run"
 """The name of the Celery task that runs a job; for `task_routes`."""
 
 
@@ -56,7 +57,7 @@ class CeleryRejected(QlessError):
 
 def connect() -> None:
     """Prepare Celery in this process to run jobs, and to report the end of tasks that jobs depend on. Idempotent."""
-    receivers: tuple[tuple[Any, Callable[..., None]], ...] = (
+    receivers: tuple[tuple[Signal, Callable[..., None]], ...] = (
         (signals.task_prerun, tracking.on_prerun),
         (signals.task_postrun, tracking.on_postrun),
         (signals.task_failure, tracking.on_failure),
@@ -74,46 +75,59 @@ def connect() -> None:
 # --- Celery tasks as jobs ---
 
 
+class PutTaskOptions(TypedDict, total=False):
+    """Options of `put_task`.
+
+    - `queue`: the queue of the job (default: "default").
+    - `countdown`: seconds until the task may run.
+    - `eta`: the time from which it may run; instead of `countdown`.
+    - `expires`: seconds from now, or a time, after which the task fails instead of starting.
+    - `priority`: jobs with higher numbers run first.
+    - `task_id`: the ID, instead of a random one.
+    - `depends`: an ID, a result or a job that must succeed first, or several.
+    - `tags`: tags of the job.
+    - `retries`: how often the job runs again after the loss of a worker (default 5), in addition to the task's own
+      `max_retries`.
+    """
+
+    queue: str
+    countdown: float | None
+    eta: datetime | None
+    expires: float | datetime | None
+    priority: int | None
+    task_id: str | None
+    depends: Any
+    tags: Iterable[str]
+    retries: int | None
+
+
 def put_task(
-    task: Any,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    queue: str = QUEUE,
-    countdown: float | None = None,
-    eta: datetime | None = None,
-    priority: int | None = None,
-    task_id: str | None = None,
-    depends: Any = (),
-    tags: Iterable[str] = (),
-    expires: float | datetime | None = None,
-    retries: int | None = None,
+    task: Task, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[PutTaskOptions]
 ) -> str:
     """Enqueue a Celery task as a job, and return its jid, which is the task's ID.
 
-    Accepts the options of `EnqueueOptions`. `retries`: how often the job runs again after the loss of a worker (None:
-    5), in addition to the task's own `max_retries`. Raises `TypeError` if the task does not accept the arguments, and
-    `InvalidArgument` if they are not JSON.
+    `options`: see `PutTaskOptions`. Raises `TypeError` if the task does not accept the arguments, and `InvalidArgument`
+    if they are not JSON.
     """
-    client = default_client()
+    check_names("put_task", options, PutTaskOptions)
     check(task, args, kwargs)
-    given = checked_options(
-        queue=queue, task_id=task_id, priority=priority, tags=tags, retries=retries, depends=depends
-    )
-    when, until = timing(client.clock(), countdown, eta, expires)
+    client = default_client()
+    when, until = timing(client.clock, options.get("countdown"), options.get("eta"), options.get("expires"))
+    names = ("queue", "task_id", "priority", "tags", "retries", "depends")
+    given = checked_options(**{name: options.get(name) for name in names})
     data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
     if until is not None:
         data["expires"] = until
-    message = Message(
-        queue=queue,
-        jid=task_id or client.generate_jid(),
+    message = TaskMessage(
+        queue=given["queue"] or "default",
+        jid=given["task_id"] or client.generate_jid(),
         klass=f"celery:{task.name}",
         data=dumped(data),
         when=when,
         options=PutOptions(
-            priority=priority,
+            priority=given["priority"],
             tags=given["tags"] or (),
-            retries=retries,
+            retries=given["retries"],
             depends=given["depends"] or (),
         ),
         txid=current(),
@@ -126,8 +140,9 @@ class CeleryTask(Runnable):
     """Runs a Celery task in a worker of this package, with Celery's request, retries, signals and handlers."""
 
     keep_result = True
+    middleware: Sequence[Timeout] = ()
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Task) -> None:
         self.task = task
         self.__module__ = task.__module__
         self.call_signature = inspect.signature(task.run)
@@ -137,7 +152,7 @@ class CeleryTask(Runnable):
             self.middleware = (Timeout(float(limit)),)
         self._trace = build_tracer(task.name, task, eager=True, app=task.app)
 
-    def perform(self, job: Job) -> Any:
+    def perform(self, job: Job) -> object:
         data = loaded(job)
         call = call_of(job)
         outcome = call.args[: len(call.args) - len(data["args"])]
@@ -209,7 +224,7 @@ def make_dispatcher(inbox: SimpleQueue[Any]) -> CeleryDispatcher:
 
     producers: list[Any] = []
 
-    def send_message(job: Any) -> None:
+    def send_message(job: Job) -> None:
         if not producers:
             producers.append(current_app.producer_pool.acquire(block=True))
         options = {"headers": {"txid": job.txid} if job.txid else None, "producer": producers[0], "retry": False}
@@ -229,24 +244,27 @@ def make_dispatcher(inbox: SimpleQueue[Any]) -> CeleryDispatcher:
     return CeleryDispatcher(inbox, send_message)
 
 
-@shared_task(name=NAME, ignore_result=True)  # type: ignore[untyped-decorator]
-def run(jid: str, holder: str) -> list[str]:
+def _run(jid: str, holder: str) -> list[str]:
     """Run a job that a worker of this package dispatched, and a few more; return how they ended."""
     return [end for _, end in run_borrowed(tracking.own_client(), jid, holder)]
 
 
-def _shut_down(**kwargs: Any) -> None:
+run: Task = shared_task(name=RUN_TASK_NAME, ignore_result=True)(_run)
+"""The Celery task that runs jobs."""
+
+
+def _shut_down(**kwargs: object) -> None:
     tracking.sweep.stop()
     _deregister()
 
 
-def _deregister(**kwargs: Any) -> None:
+def _deregister(**kwargs: object) -> None:
     client: Client = default_client()
     if client.worker_name == process_name():
         client.deregister_workers([process_name()])
 
 
-def _registered(name: str) -> Any:
+def _registered(name: str) -> Task:
     app = current_app._get_current_object()
     if name not in app.tasks:
         app.loader.import_default_modules()
@@ -261,7 +279,7 @@ def _registered(name: str) -> Any:
 
 __all__ = [
     "HEADER",
-    "NAME",
+    "RUN_TASK_NAME",
     "CeleryRejected",
     "celery_send",
     "celery_task",

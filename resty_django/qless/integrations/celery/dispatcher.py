@@ -13,34 +13,31 @@ import threading
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from resty_django.text import logger
 
+from ...clients.job import Job
 from ...errors import LostLock
 from ...outcomes import Stopping
 from ...worker.executor import Pool
-from ...worker.running_job import RETURNED, RunningJob
+from ...worker.running_job import Inbox, RunningJob
 
 log = logger("resty_django.qless.integrations.celery")
 
-DISPATCHED: Final = "handed over"
-RESEND_AFTER: Final = 300.0
-"""Seconds after which a job that no process has taken is sent again."""
-EARLY: Final = 2.0
+EARLY_SECONDS: Final = 2.0
 """Seconds for which the notification that an unknown job was taken is kept: the reply to its pop may still arrive."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
-"""Seconds until a message is sent again that the broker did not accept: at first, and at most."""
 
 
 class CeleryDispatcher(Pool):
-    """Sends jobs with `send(job)`, which is called in one thread and repeated until it does not raise."""
+    """Sends jobs with `send(job)`, which is called in one thread and repeated until it does not raise.
+
+    `resend_after`: seconds after which a job that no process has taken is sent again.
+    """
 
     share = 0.25
 
-    def __init__(
-        self, inbox: SimpleQueue[Any], send: Callable[[Any], None], resend_after: float = RESEND_AFTER
-    ) -> None:
+    def __init__(self, inbox: Inbox, send: Callable[[Job], None], resend_after: float = 300.0) -> None:
         super().__init__(inbox)
         self._resend_after = resend_after
         self._send = send
@@ -57,7 +54,7 @@ class CeleryDispatcher(Pool):
         if self._thread.ident is None:
             self._thread.start()
         with self._changing:
-            early = self._early.pop(running.jid, 0.0) > time.monotonic() - EARLY
+            early = self._early.pop(running.jid, 0.0) > time.monotonic() - EARLY_SECONDS
             if not early:
                 self._sent[running.jid] = running
         if early:
@@ -74,7 +71,7 @@ class CeleryDispatcher(Pool):
             running = self._sent.pop(jid, None)
             if running is None:  # it was just popped, and the reply has not arrived yet
                 now = time.monotonic()
-                self._early = {taken_jid: at for taken_jid, at in self._early.items() if at > now - EARLY}
+                self._early = {taken_jid: at for taken_jid, at in self._early.items() if at > now - EARLY_SECONDS}
                 self._early[jid] = now
                 return
         self._release(running)
@@ -85,7 +82,7 @@ class CeleryDispatcher(Pool):
             if self._sent.get(running.jid) is running:
                 del self._sent[running.jid]
         if isinstance(cause, Stopping):
-            running.end = RETURNED
+            running.end = "returned"
         elif isinstance(cause, LostLock) and not running.end:
             self._release(running)
 
@@ -94,7 +91,7 @@ class CeleryDispatcher(Pool):
         self._outbox.put(None)
 
     def _release(self, running: RunningJob) -> None:
-        running.end = DISPATCHED
+        running.end = "handed over"
         self.inbox.put(running)
 
     def _send_all(self) -> None:
@@ -111,14 +108,14 @@ class CeleryDispatcher(Pool):
                 self._resend()
 
     def _send_until_accepted(self, running: RunningJob) -> None:
-        pause = FIRST_PAUSE
+        pause = 0.1
         while not running.end and not self._closed.is_set():
             try:
                 self._send(running.job)
             except Exception as error:
                 log.error("job %s could not be sent; next attempt in %.1f s: %s", running.jid, pause, error)
                 self._closed.wait(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                pause = min(pause * 2, 5.0)
             else:
                 self._sent_at.pop(running.jid, None)
                 self._sent_at[running.jid] = time.monotonic()

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from resty_django.processes.forks import after_fork
 from resty_django.redis.errors import StoreError
@@ -16,41 +16,50 @@ from ...clients.client import Client
 from ...errors import LostLock, QlessError
 from ...outcomes import JobTimeout
 from ...outcomes.interruption import checkpoint, raise_in_thread
-from ...worker.running_job import RENEWALS, RunningJob
-
-if TYPE_CHECKING:
-    from .runner import BorrowedJob
+from ...worker.running_job import RENEWALS_PER_LEASE, RunningJob
 
 log = logger("resty_django.qless.integrations.celery")
 
-RETRY_AFTER: Final = 0.5
-"""Seconds until a heartbeat that the server did not answer is sent again."""
 NEVER: Final = float("inf")
-IDLE: Final = 5.0
-"""Seconds for which the thread stays awake after the last job."""
 
 
-def extend(running: RunningJob, length: float, now: float) -> None:
-    """Record that its lock lasts `length` seconds from `now`."""
-    running.renew_at = now + length / RENEWALS
-    running.lease_end = now + length
+class _Lease(NamedTuple):
+    client: Client
+    seconds: float
+
+
+class _TimeLimit(NamedTuple):
+    """`at`: when the job is interrupted, by the monotonic clock. `seconds`: after its start."""
+
+    at: float
+    seconds: float
+
+
+def extend(running: RunningJob, seconds: float, now: float) -> None:
+    """Record that its lock lasts `seconds` from `now`."""
+    running.renew_at = now + seconds / RENEWALS_PER_LEASE
+    running.lease_end = now + seconds
 
 
 class LeaseKeeper:
     """Extends the locks of this process's jobs. The thread starts with the first job, and sleeps while idle."""
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all jobs and the thread, as in a new process."""
         self._changed = threading.Condition()
-        self._leases: dict[RunningJob, tuple[Client, float]] = {}
-        self._limits: dict[RunningJob, tuple[float, float]] = {}
+        self._leases: dict[RunningJob, _Lease] = {}
+        self._limits: dict[RunningJob, _TimeLimit] = {}
         self._thread: threading.Thread | None = None
         self._wakes_at = 0.0
 
     @contextmanager
-    def keeps(self, client: Client, running: RunningJob, length: float) -> Iterator[None]:
-        """Keep extending the lock, by `length` seconds each time, within the block."""
+    def keeps(self, client: Client, running: RunningJob) -> Iterator[None]:
+        """Keep extending the lock of a job that has just been taken, by its length each time, within the block."""
         with self._changed:
-            self._leases[running] = (client, length)
+            self._leases[running] = _Lease(client, running.lease_end - running.started_at)
             running.thread = threading.get_ident()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="qless-keeper", daemon=True)
@@ -80,7 +89,7 @@ class LeaseKeeper:
     def limit(self, running: RunningJob, seconds: float) -> None:
         """Interrupt the job `seconds` after its start."""
         with self._changed:
-            self._limits[running] = (running.started_at + seconds, seconds)
+            self._limits[running] = _TimeLimit(running.started_at + seconds, seconds)
             self._changed.notify()
 
     def _run(self) -> None:
@@ -88,34 +97,33 @@ class LeaseKeeper:
         while True:
             with self._changed:
                 now = time.monotonic()
-                due = [(running, *lease) for running, lease in self._leases.items() if running.renew_at <= now]
-                for running, (at, seconds) in list(self._limits.items()):
-                    if at <= now:
+                due = {running: lease for running, lease in self._leases.items() if running.renew_at <= now}
+                for running, limit in list(self._limits.items()):
+                    if limit.at <= now:
                         del self._limits[running]
-                        self._interrupt(running, JobTimeout(seconds))
+                        self._interrupt(running, JobTimeout(limit.seconds))
                 if not due:
-                    ends = [running.renew_at for running in self._leases] + [at for at, _ in self._limits.values()]
+                    ends = [running.renew_at for running in self._leases]
+                    ends += [limit.at for limit in self._limits.values()]
                     if ends or not idle:
-                        # stay awake a little longer after the last job, so that most new jobs need not wake the thread
-                        self._wakes_at = min(ends, default=now + IDLE)
+                        # stay awake 5 s longer after the last job, so that most new jobs need not wake the thread
+                        self._wakes_at = min(ends, default=now + 5)
                     else:
                         self._wakes_at = NEVER
                     idle = not ends
                     self._changed.wait(None if self._wakes_at == NEVER else max(0.0, self._wakes_at - now))
                     continue
-            for running, client, length in due:
-                self._beat(running, client, length)
+            for running, lease in due.items():
+                self._beat(running, lease)
 
-    def _beat(self, running: RunningJob, client: Client, length: float) -> None:
-        job: BorrowedJob = running.job
+    def _beat(self, running: RunningJob, lease: _Lease) -> None:
+        job = running.job
         now = time.monotonic()
         try:
-            client.call("heartbeat", running.jid, job.worker_name)
+            lease.client.call("heartbeat", running.jid, job.worker_name)
         except StoreError as error:
-            log.warning(
-                "the lock of job %s could not be extended; next attempt in %.1f s: %s", running.jid, RETRY_AFTER, error
-            )
-            running.renew_at = now + RETRY_AFTER
+            log.warning("the lock of job %s could not be extended; next attempt in 0.5 s: %s", running.jid, error)
+            running.renew_at = now + 0.5
         except QlessError as error:
             running.renew_at = NEVER
             if not job.state_changed and not running.end:
@@ -123,7 +131,7 @@ class LeaseKeeper:
                 job.lost = True
                 running.cause = running.cause or LostLock(str(error))
         else:
-            extend(running, length, now)
+            extend(running, lease.seconds, now)
 
     def _interrupt(self, running: RunningJob, cause: Exception) -> None:
         if running.cause is None and running.thread and not running.end:
@@ -132,10 +140,4 @@ class LeaseKeeper:
 
 
 keeper: LeaseKeeper = LeaseKeeper()
-
-
-def _after_fork() -> None:
-    keeper.__init__()  # type: ignore[misc]
-
-
-after_fork(_after_fork)
+after_fork(keeper.reset)

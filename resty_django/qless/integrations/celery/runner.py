@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from types import EllipsisType
-from typing import Any, Final
 
 from asgiref.sync import async_to_sync
 
@@ -15,25 +14,18 @@ from resty_django.text import logger
 
 from ...clients.client import Client
 from ...clients.replies import JobRecord
-from ...clients.serialization import read, readable, reader
+from ...clients.serialization import read, readable
 from ...clients.transport import Request, is_refusal
 from ...errors import LostLock, NoSuchJob, QlessError
+from ...middleware.job import WorkerJob
 from ...outcomes import JobTimeout
-from ...outcomes.error_text import LONGEST_MESSAGE
+from ...outcomes.error_text import MAX_MESSAGE_CHARS
 from ...worker import execution
-from ...worker.handlers import REFUSED, resolve_handler
-from ...worker.job import WorkerJob
-from ...worker.running_job import LOST, RunningJob
+from ...worker.handlers import JobHandler, handler_of
+from ...worker.running_job import RunningJob
 from .lease_keeper import extend, keeper
 
 log = logger("resty_django.qless.integrations.celery")
-
-PAUSE: Final = 0.25
-"""Seconds until a job's end is reported again to a server that did not answer."""
-SLICE: Final = 0.1
-"""Seconds for which a process runs jobs after one message."""
-
-_JOB: Final = reader(JobRecord)
 
 
 def process_name() -> str:
@@ -47,7 +39,7 @@ class BorrowedJob(WorkerJob):
     __slots__ = ("running",)
 
     def __init__(self, client: Client, record: JobRecord) -> None:
-        super().__init__(client, record, None)  # type: ignore[arg-type]
+        super().__init__(client, record)
         self.running: RunningJob | None = None
 
     def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
@@ -59,17 +51,17 @@ class BorrowedJob(WorkerJob):
         """Do nothing: Celery limits its processes by `--max-memory-per-child`."""
 
 
-def begin(client: Client, record: JobRecord) -> tuple[RunningJob, float]:
-    """Return the run of a job whose lock this process has just taken, and the length of the lock in seconds."""
+def begin(client: Client, record: JobRecord) -> RunningJob:
+    """Return the run of a job whose lock this process has just taken."""
     now = time.monotonic()
-    length = max(0.1, record.expires - client.clock())
     job = BorrowedJob(client, record)
-    running = job.running = RunningJob(job, record.jid, record.queue, REFUSED, now, now, now)
-    extend(running, length, now)
-    return running, length
+    handler = JobHandler(lambda job: None)  # until the job is run here
+    running = job.running = RunningJob(job=job, queue=record.queue, handler=handler, started_at=now)
+    extend(running, max(0.1, record.expires - client.clock()), now)
+    return running
 
 
-def run_borrowed(client: Client, jid: str, holder: str, seconds: float = SLICE) -> list[tuple[str, str]]:
+def run_borrowed(client: Client, jid: str, holder: str, seconds: float = 0.1) -> list[tuple[str, str]]:
     """Run the job that `holder` has dispatched; return the jids that ran, and how each ended.
 
     The job does not run if its message arrived twice, or so late that the lock was lost: then another process runs it.
@@ -95,7 +87,7 @@ def run_borrowed(client: Client, jid: str, holder: str, seconds: float = SLICE) 
     finally:
         if last is not None:
             _report_end(client, last)
-    return [(running.jid, running.end) for running in ran]
+    return [(running.jid, running.end or "") for running in ran]
 
 
 def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> JobRecord | None:
@@ -115,50 +107,43 @@ def _next(client: Client, last: RunningJob | None, jid: str, holder: str) -> Job
         return None
     if isinstance(reply, Exception):
         raise reply
-    return None if reply is None else read(reply, _JOB)
+    return None if reply is None else read(reply, JobRecord)
 
 
 def _run(client: Client, record: JobRecord) -> RunningJob:
     """Run a job. If it has succeeded, its `command` is still to be reported."""
-    running, length = begin(client, record)
-    refusal = None
+    running = begin(client, record)
+    running.handler = handler_of(record.klass, record.queue)
     try:
-        running.handler = resolve_handler(record.klass, record.queue)
-    except BaseException as error:  # a module may even exit while it is imported
-        refusal = error
-    if refusal is not None:
-        execution.finish(running, refusal)
-    else:
-        try:
-            with keeper.keeps(client, running, length):
-                if running.handler.is_async:
-                    async_to_sync(execution.arun)(running)
-                else:
-                    execution.run(running)
-        except JobTimeout as error:  # arrived after the job had ended
-            keeper.forget(running)
-            if not running.end:
-                execution.finish(running, error)
+        with keeper.keeps(client, running):
+            if running.handler.is_async:
+                async_to_sync(execution.arun)(running)
+            else:
+                execution.run(running)
+    except JobTimeout as error:  # arrived after the job had ended
+        keeper.forget(running)
+        if not running.end:
+            execution.finish(running, error)
     if running.command is not None and running.command.name != "complete":
         _report_end(client, running)
     return running
 
 
-def _apply_reply(running: RunningJob, reply: Any) -> None:
+def _apply_reply(running: RunningJob, reply: object) -> None:
     """Apply the reply to the report of a job's end. After a refusal, `command` is the command to report instead."""
-    if is_refusal(reply):
+    if isinstance(reply, Exception) and is_refusal(reply):
         log.error("the server refused the end of job %s (%s): %s", running.jid, running.end, _printable(reply))
         if not execution.refuse(running, reply):
-            running.end = LOST
+            running.end = "lost"
         return
     running.command = None
     if isinstance(reply, Exception):
         log.warning("job %s ended (%s), but too late to count: %s", running.jid, running.end, _printable(reply))
-        running.end = LOST
+        running.end = "lost"
 
 
-def _printable(reply: Any) -> str:
-    return readable(str(reply), LONGEST_MESSAGE)
+def _printable(reply: object) -> str:
+    return readable(str(reply), MAX_MESSAGE_CHARS)
 
 
 def _report_end(client: Client, running: RunningJob) -> None:
@@ -178,4 +163,4 @@ def _report_end(client: Client, running: RunningJob) -> None:
                 raise
             if time.monotonic() > running.lease_end:
                 raise
-            time.sleep(PAUSE)
+            time.sleep(0.25)

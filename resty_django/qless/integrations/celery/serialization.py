@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
 
 from kombu.utils.json import dumps, loads
 
@@ -11,8 +12,22 @@ from ...clients.job import Job
 from ...clients.serialization import encode, is_finite
 from ...errors import InvalidArgument
 
+T = TypeVar("T")
 
-def check(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+
+class RegisteredTask(Protocol):
+    """The attributes of a Celery task that this package uses."""
+
+    name: str
+    typing: bool
+    acks_late: bool
+    expires: float | datetime | None
+    request: object
+    run: Callable[..., object]
+    apply_async: Callable[..., object]
+
+
+def check(task: RegisteredTask, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
     """Raise `TypeError` if the task does not accept these arguments."""
     check: Callable[..., Any] | None = getattr(task, "__header__", None)
     if task.typing and check is not None:
@@ -35,7 +50,7 @@ def loaded(job: Job) -> dict[str, Any]:
     return dict(loads(job.raw_data))  # type: ignore[no-untyped-call]
 
 
-def as_json(job: Job, value: Any) -> Any:
+def as_json(job: Job, value: T) -> T | None:
     """Return the result, or None if JSON cannot represent its type: the task has succeeded anyway.
 
     Raises `InvalidArgument` for NaN and infinity, which would silently change.

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kombu.utils.uuid import uuid
 
@@ -29,17 +29,19 @@ from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.replies import JobRecord
-from ...clients.serialization import as_list, encode, read, reader, texts
+from ...clients.serialization import LuaList, as_list, encode, read, texts
 from ...clients.transport import RedisCommand, checked, skipping_refusals
 from ...errors import LOCK_GONE, InvalidArgument, NoSuchJob, QlessError
 from ...job_classes import Runnable
+from ...middleware.job import WorkerJob
 from ...outcomes import RetryLater
 from ...outcomes.error_text import message_of
 from ...tasks.context import timestamp
 from ...tasks.message import PutOptions
+from ...worker.running_job import RunningJob
 from .lease_keeper import keeper
-from .runner import BorrowedJob, begin, process_name
-from .serialization import as_json, check, dumped, loaded
+from .runner import begin, process_name
+from .serialization import RegisteredTask, as_json, check, dumped, loaded
 
 log = logger("resty_django.qless.integrations.celery")
 
@@ -47,36 +49,37 @@ HEADER: Final = "qless_job"
 """The header of messages whose task has a job as its counterpart."""
 KLASS: Final = "celery-send:"
 """The prefix of the class of such a job; the name of the task follows."""
-QUEUE: Final = "default"
-FAR: Final = 10 * 365 * 86_400.0
-"""Delay in seconds of a job that waits until Celery reports the end of its task."""
-RETRIES: Final = 1_000_000
+FAR_SECONDS: Final = 10 * 365 * 86_400.0
+"""Delay of a job that waits until Celery reports the end of its task."""
+MAX_CELERY_RETRIES: Final = 1_000_000
 """Retries of such a job: each Celery retry uses up one."""
-PATIENCE: Final = 20.0
+REPORT_SECONDS: Final = 20.0
 """Seconds for which the report of a task's end is repeated while the job queue's server does not answer."""
-RELEASE_TIME: Final = 2.0
-"""Seconds that a worker of this package has to release a job whose message it has just sent."""
-BEGUN, SENT = "begun by Celery", "sent to Celery"
+BEGUN, SENT_TO_CELERY = "begun by Celery", "sent to Celery"
 """Entries of the job's history."""
 WATCHED: Final = "celery-sent"
 """The key of a sorted set: jids of jobs of sent tasks, and when to check that they are still alive."""
 
-SUCCESS, FAILURE, RETRY, REJECTED = "SUCCESS", "FAILURE", "RETRY", "REJECTED"
-"""States of Celery."""
 
-_JOB: Final = reader(JobRecord)
-running_tasks: Final[dict[str, tuple[BorrowedJob, ExitStack]]] = {}
+class TakenTask(NamedTuple):
+    """A task that this process is running. `lease`: what keeps extending the lock of its job until it is closed."""
+
+    running: RunningJob
+    lease: ExitStack
+
+
+running_tasks: Final[dict[str, TakenTask]] = {}
 """The tasks that this process is running, by ID."""
 
 
 def send(
-    task: Any,
+    task: RegisteredTask,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     depends: Any = (),
     task_id: str | None = None,
-    queue: str = QUEUE,
+    queue: str = "default",
     **options: Any,
 ) -> str:
     """Send a task to Celery once the jobs `depends` have succeeded, and return its ID, which is also a jid.
@@ -89,8 +92,8 @@ def send(
     jid, txid = task_id or uuid(), current()
     data = {"args": [*args], "kwargs": {**(kwargs or {})}, "options": options}
     parents = checked_options(queue=queue, task_id=task_id, depends=depends)["depends"] or []
-    job = (jid, f"{KLASS}{task.name}", dumped(data), 0 if parents else FAR)
-    put_options = PutOptions(retries=RETRIES, depends=parents).arguments
+    job = (jid, f"{KLASS}{task.name}", dumped(data), 0 if parents else FAR_SECONDS)
+    put_options = PutOptions(retries=MAX_CELERY_RETRIES, depends=parents).arguments
     client.call("put", client.worker_name, queue, *job, *put_options, *(("txid", txid) if txid else ()))
     if not parents:
         try:
@@ -104,7 +107,7 @@ def send(
 class CelerySend(Runnable):
     """Sends a task whose dependencies have ended. Its job then waits until Celery reports the end of the task."""
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: RegisteredTask) -> None:
         self.task = task
         self.__module__ = task.__module__
         self.call_signature = inspect.signature(task.run)
@@ -114,27 +117,27 @@ class CelerySend(Runnable):
         """Send the task. If it was sent before, the lock of the job has expired: its process is gone."""
         events = _since_put(job.raw_queue_history)
         if BEGUN in events and not self.task.acks_late:
-            raise CeleryLost(LOST)
-        if BEGUN not in events and SENT not in events:
+            raise CeleryLost
+        if BEGUN not in events and SENT_TO_CELERY not in events:
             data = loaded(job)
             _publish(job.client, self.task, job.jid, data["args"], data["kwargs"], data["options"], job.txid)
-            job.log(SENT)
-        raise RetryLater(FAR)
+            job.log(SENT_TO_CELERY)
+        raise RetryLater(FAR_SECONDS)
 
 
 class CeleryLost(QlessError):
     """The Celery process that ran the task is gone and has not reported the task's end."""
 
-
-LOST: Final = (
-    "The Celery process that ran the task is gone without a report: it exceeded its time limit, was killed, or its "
-    "machine failed. If the task is delivered again, its job restarts as well."
-)
+    def __init__(self) -> None:
+        super().__init__(
+            "The Celery process that ran the task is gone without a report: it exceeded its time limit, was killed, or "
+            "its machine failed. If the task is delivered again, its job restarts as well."
+        )
 
 
 def _publish(
     client: Client,
-    task: Any,
+    task: RegisteredTask,
     jid: str,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -148,46 +151,44 @@ def _publish(
         if isinstance(expires, str):
             expires = datetime.fromisoformat(expires)
         until = client.clock() + expires if isinstance(expires, int | float) else timestamp(expires)
-        watch(client, jid, until + GRACE)
+        watch(client, jid, until + GRACE_SECONDS)
 
 
 # --- in the process that runs the task ---
 
 
-def on_prerun(task: Any, task_id: str, **kwargs: Any) -> None:
+def on_prerun(task: RegisteredTask, task_id: str, **kwargs: object) -> None:
     """Take the job of a task that is about to run, and extend its lock until the task ends."""
     if not is_job(task.request, task_id):
         return
     client = own_client()
     thread = threading.get_ident()
-    for unended in [
-        jid for jid, (job, _) in running_tasks.items() if job.running is None or job.running.thread == thread
-    ]:
-        running_tasks.pop(unended)[1].close()  # Celery has not reported its end
+    for unended in [jid for jid, task in running_tasks.items() if task.running.thread == thread]:
+        running_tasks.pop(unended).lease.close()  # Celery has not reported its end
     record = _take(client, task_id, revive=True)
     if record is None:
         return
-    watch(client, task_id, record.expires + GRACE)
+    watch(client, task_id, record.expires + GRACE_SECONDS)
     client.call("log", task_id, BEGUN, encode({"late": bool(task.acks_late)}))
-    running, length = begin(client, record)
+    running = begin(client, record)
     lease = ExitStack()
-    lease.enter_context(keeper.keeps(client, running, length))
-    running_tasks[task_id] = (running.job, lease)
+    lease.enter_context(keeper.keeps(client, running))
+    running_tasks[task_id] = TakenTask(running, lease)
 
 
-def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs: Any) -> None:
+def on_postrun(task: RegisteredTask, task_id: str, state: str | None, retval: Any, **kwargs: object) -> None:
     """Report the end of a task to its job. While the server is down, repeat this for a while."""
     if not is_job(task.request, task_id):
         return
-    run = running_tasks.pop(task_id, None)
-    if run is not None:
-        run[1].close()
+    taken = running_tasks.pop(task_id, None)
+    if taken is not None:
+        taken.lease.close()
     if state is None:  # the process is being stopped: the main process reports the reason, else the lock expires
         return
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + REPORT_SECONDS
     while True:
         try:
-            _report_end(own_client(), task_id, state, retval, run and run[0])
+            _report_end(own_client(), task_id, state, retval, taken and taken.running.job)
             return
         except StoreDown:
             if time.monotonic() > deadline:
@@ -195,35 +196,32 @@ def on_postrun(task: Any, task_id: str, state: str | None, retval: Any, **kwargs
             time.sleep(0.25)
 
 
-def _report_end(client: Client, jid: str, state: str, retval: Any, run: BorrowedJob | None) -> None:
-    if state == RETRY or (state == REJECTED and getattr(retval, "requeue", False)):
+def _report_end(client: Client, jid: str, state: str, retval: Any, run: WorkerJob | None) -> None:
+    if state == "RETRY" or (state == "REJECTED" and getattr(retval, "requeue", False)):
         if run is not None:
             error = getattr(retval, "exc", None)
-            failure = () if error is None else _failure(f"celery-{type(error).__name__}", message_of(error))
+            group = None if error is None else f"celery-{type(error).__name__}"[:500]
+            message = None if error is None else message_of(error)[:10_000]
             with suppress(*LOCK_GONE):  # the message of the next run is already sent: that run may have the job
-                run.retry(FAR, *failure)
+                run.retry(FAR_SECONDS, group, message)
         return
-    record = _take(client, jid, revive=state == SUCCESS)
+    record = _take(client, jid, revive=state == "SUCCESS")
     if record is None:
         return
-    job: Any = Job(client, record)
-    if state in (FAILURE, REJECTED):
+    job = Job(client, record)
+    if state in ("FAILURE", "REJECTED"):
         message = message_of(retval) if isinstance(retval, BaseException) else str(retval)
         _fail(job, f"celery-{type(retval).__name__}", message)
     else:
         try:
-            job.complete(result=as_json(job, retval if state == SUCCESS else None))
+            job.complete(result=as_json(job, retval if state == "SUCCESS" else None))
         except InvalidArgument as error:  # the result is not valid for a job
             _fail(job, f"celery-{type(error).__name__}", message_of(error))
     _unwatch(client, jid)
 
 
-def _fail(job: Any, group: str, message: str) -> None:
-    job.fail(*_failure(group, message))
-
-
-def _failure(group: str, message: str) -> tuple[str, str]:
-    return group[:500], message[:10_000]
+def _fail(job: Job, group: str, message: str) -> None:
+    job.fail(group[:500], message[:10_000])
 
 
 def own_client() -> Client:
@@ -241,13 +239,13 @@ def is_job(request: Any, task_id: str) -> bool:
 def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None:
     """Take the job of a task and return it; None if it does not exist or has ended.
 
-    A worker of this package that has just sent the message gets a moment to release the job. With `revive`, a job that
+    A worker of this package that has just sent the message gets 2 seconds to release the job. With `revive`, a job that
     counted as lost restarts.
     """
-    deadline = time.monotonic() + RELEASE_TIME
+    deadline = time.monotonic() + 2
     while True:
         reply = client.call("get", jid)
-        record = None if reply is None else read(reply, _JOB)
+        record = None if reply is None else read(reply, JobRecord)
         if record is None or record.state in ("complete", "depends") or (record.state == "failed" and not revive):
             return None
         if record.state == "running" and record.worker == client.worker_name:
@@ -255,14 +253,14 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
         holder: tuple[str, ...] = ()
         try:
             if record.state == "failed":
-                request = ("requeue", client.worker_name, record.queue, jid, record.klass, record.data, FAR)
-                client.call(*request, "retries", RETRIES)
+                request = ("requeue", client.worker_name, record.queue, jid, record.klass, record.data, FAR_SECONDS)
+                client.call(*request, "retries", MAX_CELERY_RETRIES)
             elif record.state == "running":
                 if time.monotonic() < deadline and BEGUN not in _since_put(record.history):
                     time.sleep(0.02)
                     continue
                 holder = (record.worker,)
-            return read(client.call("take", jid, client.worker_name, *holder), _JOB)
+            return read(client.call("take", jid, client.worker_name, *holder), JobRecord)
         except NoSuchJob:
             return None
         except QlessError:  # its state has changed since
@@ -273,22 +271,16 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
 
 # --- in the main process of a Celery worker, and for processes that are gone ---
 
-GRACE: Final = 5.0
+GRACE_SECONDS: Final = 5.0
 """Seconds after the expiry of a lock or a task, in which another process may report it."""
-LATE: Final = 7200.0
-"""Seconds in which a task with `acks_late` may be delivered again after its process is gone."""
-SWEEP: Final = 15.0
+SWEEP_SECONDS: Final = 15.0
 """Seconds between two searches for jobs whose process is gone."""
-PAGE: Final = 100
-"""Number of jobs in one search."""
-MAX_UNREPORTED: Final = 10_000
-"""Maximum number of unreported ends kept while the job queue's server is down."""
 
 
 def fail_job(client: Client, jid: str, group: str, message: str) -> None:
     """Fail the job of a task whose process did not report its end. Raises `StoreError`."""
     reply = client.call("get", jid)
-    record = None if reply is None else read(reply, _JOB)
+    record = None if reply is None else read(reply, JobRecord)
     if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
         return
     record = _take(client, jid)
@@ -299,31 +291,37 @@ def fail_job(client: Client, jid: str, group: str, message: str) -> None:
         _unwatch(client, jid)
 
 
+class _Failure(NamedTuple):
+    group: str
+    message: str
+
+
 class Sweep:
     """The thread of the main process that reports ended tasks, so that Celery's loop does not wait for the job queue's
     server."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, tuple[str, str]] = {}
+        self.failures: dict[str, _Failure] = {}
+        """Failures to report, by the ID of the task."""
         self._changed = threading.Condition()
         self._stopped = False
         self._pid = 0
         self._thread: threading.Thread | None = None
 
-    def start(self, **kwargs: Any) -> None:
+    def start(self, **kwargs: object) -> None:
         """Start the thread in the main process of a worker."""
         if self._thread is None or self._pid != os.getpid():
             self._stopped, self._pid = False, os.getpid()
             self._thread = threading.Thread(target=self._run, name="qless-sent", daemon=True)
             self._thread.start()
 
-    def stop(self, **kwargs: Any) -> None:
+    def stop(self, **kwargs: object) -> None:
         thread, self._thread = self._thread, None
         with self._changed:
             self._stopped = True
             self._changed.notify()
         if thread is not None:
-            thread.join(PATIENCE)
+            thread.join(REPORT_SECONDS)
 
     def report(self, jid: str, group: str, message: str) -> None:
         """Report the failure of a task; without a thread, do so at once."""
@@ -331,28 +329,28 @@ class Sweep:
             fail_job(own_client(), jid, group, message)
             return
         with self._changed:
-            if len(self._ends) < MAX_UNREPORTED:
-                self._ends[jid] = (group, message)
+            if len(self.failures) < 10_000:  # so that memory is bounded while the server is down
+                self.failures[jid] = _Failure(group, message)
             self._changed.notify()
 
     def _run(self) -> None:
-        next_search = time.monotonic() + SWEEP / 3
+        next_search = time.monotonic() + SWEEP_SECONDS / 3
         while True:
             with self._changed:
-                if not self._ends and not self._stopped:
+                if not self.failures and not self._stopped:
                     self._changed.wait(max(0.0, next_search - time.monotonic()))
-                if self._stopped and not self._ends:
+                if self._stopped and not self.failures:
                     return
-                ends = dict(self._ends)
+                failures = dict(self.failures)
             try:
                 client = own_client()
-                for jid, (group, message) in ends.items():
+                for jid, failure in failures.items():
                     with skipping_refusals(log, "the end of task %s cannot be reported", jid):
-                        fail_job(client, jid, group, message)
+                        fail_job(client, jid, failure.group, failure.message)
                     with self._changed:
-                        self._ends.pop(jid, None)
+                        self.failures.pop(jid, None)
                 if time.monotonic() >= next_search:
-                    next_search = time.monotonic() + SWEEP
+                    next_search = time.monotonic() + SWEEP_SECONDS
                     fail_abandoned(client)
             except Exception as error:
                 log.warning("the ends of tasks could not be reported; next attempt in 1 s: %s", error)
@@ -365,7 +363,7 @@ class Sweep:
 sweep: Final = Sweep()
 
 
-def on_failure(sender: Any, task_id: str, exception: BaseException, **kwargs: Any) -> None:
+def on_failure(sender: object, task_id: str, exception: BaseException, **kwargs: object) -> None:
     """Report a task whose process is gone. The process itself reports other failures."""
     if (
         type(exception).__name__ in ("WorkerLostError", "TimeLimitExceeded", "Terminated")
@@ -374,14 +372,14 @@ def on_failure(sender: Any, task_id: str, exception: BaseException, **kwargs: An
         sweep.report(task_id, f"celery-{type(exception).__name__}", f"{type(exception).__name__}: {exception}")
 
 
-def on_revoked(request: Any, terminated: bool, signum: Any, expired: bool, **kwargs: Any) -> None:
+def on_revoked(request: Any, terminated: bool, signum: object, expired: bool, **kwargs: object) -> None:
     """Report a task that was revoked before it started, was terminated, or arrived after it had expired."""
     if is_job(request, request.id):
         how = "expired before a worker was free" if expired else "was terminated" if terminated else "was revoked"
         sweep.report(request.id, "celery-TaskRevokedError", f"The task {how}{f' ({signum})' if signum else ''}.")
 
 
-def on_rejected(message: Any, exc: Any = None, name: str = "", **kwargs: Any) -> None:
+def on_rejected(message: Any, exc: object = None, name: str = "", **kwargs: object) -> None:
     """Report a task that a Celery worker does not know, or whose message it cannot read."""
     jid = (message.headers or {}).get(HEADER)
     if isinstance(jid, str):
@@ -399,29 +397,29 @@ def fail_abandoned(client: Client) -> int:
     Raises `StoreError`.
     """
     now = client.clock()
-    due = RedisCommand(("ZRANGEBYSCORE", client.prefix + WATCHED, 0, repr(now), "LIMIT", 0, PAGE))
+    due = RedisCommand(("ZRANGEBYSCORE", client.prefix + WATCHED, 0, repr(now), "LIMIT", 0, 100))
     jids = texts(client.perform(due))
     replies = client.call_many([("get", jid) for jid in jids]) if jids else []
     for jid, reply in zip(jids, replies, strict=True):
         with skipping_refusals(log, "task %s cannot be examined", jid):
-            record = None if checked(reply) is None else read(reply, _JOB)
+            record = None if checked(reply) is None else read(reply, JobRecord)
             if record is None or not record.klass.startswith(KLASS) or record.state in ("complete", "failed"):
                 _unwatch(client, jid)
             elif record.state == "running":
-                beginning = _since_put(record.history).get(BEGUN, {})
-                until = record.expires + (LATE if beginning.get("late") else GRACE)
+                is_redelivered = _since_put(record.history).get(BEGUN, {}).get("late")  # after two hours at the latest
+                until = record.expires + (7200 if is_redelivered else GRACE_SECONDS)
                 if until <= now:
-                    fail_job(client, jid, f"celery-{CeleryLost.__name__}", LOST)
+                    fail_job(client, jid, f"celery-{CeleryLost.__name__}", str(CeleryLost()))
                 else:
                     watch(client, jid, until)
             elif record.state == "scheduled" and BEGUN not in _since_put(record.history):
                 fail_job(client, jid, "celery-TaskRevokedError", "The task expired before a Celery worker was free.")
             else:
-                watch(client, jid, now + 20 * SWEEP)
+                watch(client, jid, now + 20 * SWEEP_SECONDS)
     return len(jids)
 
 
-def _since_put(history: Any) -> dict[str, dict[str, Any]]:
+def _since_put(history: LuaList[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the history entries since the job was last put, by name."""
     entries: dict[str, dict[str, Any]] = {}
     for entry in as_list(history):

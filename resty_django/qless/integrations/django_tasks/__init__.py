@@ -2,6 +2,10 @@
 
     TASKS = {"default": {"BACKEND": "resty_django.qless.integrations.django_tasks.QlessBackend"}}
 
+- `backend`: enqueues tasks as jobs, and looks up their results.
+- `runner`: runs these jobs in a worker.
+- `results`: the data of such a job, and the `TaskResult` that Django sees of it.
+
 See docs/qless/django-tasks.md.
 """
 

@@ -1,14 +1,8 @@
-"""The backend: enqueues Django's tasks as jobs, and reads their results.
-
-It implements the interface of `django.tasks` on Django 6.0 and later, and of the package django-tasks on older
-versions. A task is a job whose class is the path of the function, and whose data is a `TaskRecord`.
-"""
+"""The backend: enqueues Django's tasks as jobs, and looks up their results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ParamSpec, TypeVar
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error
@@ -22,35 +16,41 @@ from ...clients.client import Client
 from ...clients.default import default_client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
+from ...clients.recurring import RecurringJob
+from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import NotAllowed
 from ...job_classes import find
 from ...tasks.context import timestamp
-from ...tasks.message import Message, PutOptions, waits_for_commit
-from .compat import (
-    BaseTaskBackend,
-    InvalidTask,
-    Status,
-    TaskError,
-    TaskResult,
-    TaskResultDoesNotExist,
-    signals,
-    time_of,
-)
-from .record import TaskRecord
+from ...tasks.message import PutOptions, TaskMessage, waits_for_commit
+from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, signals
+from .results import TaskRecord, task_result, to_datetime
 from .runner import DjangoTask
 
-LOST: Final = "resty_django.qless.errors.LostLock"
-"""The error class of a task whose workers died until it had no retries left."""
-OPTIONS: Final = {"RETRIES", "BACKOFF", "ON_COMMIT"}
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
-    """A backend for Django's tasks.
+class QlessBackend(BaseTaskBackend):
+    """Enqueues Django's tasks as jobs, which the workers of `manage.py runqless` run.
 
-    `OPTIONS` may contain `RETRIES`: how often a task that raised an exception runs again (default 0); `BACKOFF`:
-    seconds before the first retry, doubled for each further retry (default 1); and `ON_COMMIT`: whether a task that is
-    enqueued in a transaction waits for its commit (default: for the queues in the setting QLESS ON_COMMIT).
+        TASKS = {
+            "default": {
+                "BACKEND": "resty_django.qless.integrations.django_tasks.QlessBackend",
+                "QUEUES": ["default", "mail"],
+                "OPTIONS": {"RETRIES": 3, "BACKOFF": 2},
+            }
+        }
+
+    The class of a job is the path of the task's function, its data is a `TaskRecord`, and the ID of the result is its
+    jid.
+
+    `OPTIONS` may contain:
+
+    - `RETRIES`: how often a task that raised an exception runs again (default 0).
+    - `BACKOFF`: seconds before the first retry, doubled for each further retry (default 1).
+    - `ON_COMMIT`: whether a task that is enqueued in a transaction waits for its commit (default: for the queues in the
+      setting QLESS ON_COMMIT).
     """
 
     supports_defer = True
@@ -58,31 +58,39 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
     supports_get_result = True
     supports_priority = True
 
-    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+    option_names = frozenset(("RETRIES", "BACKOFF", "ON_COMMIT"))
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        given = {"retries": self.options.get("RETRIES", 0), "backoff": self.options.get("BACKOFF", 1.0)}
-        self.retries, self.backoff = checked_options(f"TASKS[{alias!r}] OPTIONS: ", **given).values()
-        self.on_commit = self.options.get("ON_COMMIT")
+        options = checked_options(
+            f"TASKS[{alias!r}] OPTIONS: ",
+            retries=self.options.get("RETRIES", 0),
+            backoff=self.options.get("BACKOFF", 1.0),
+        )
+        self.retries: int = options["retries"]
+        self.backoff: float = options["backoff"]
+        self.on_commit: bool | None = self.options.get("ON_COMMIT")
 
     @property
     def client(self) -> Client:
         return default_client()
 
-    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
-        """Yield the errors in the settings of this backend."""
+    def check(self, **kwargs: object) -> list[CheckMessage]:
+        """Return the errors in the settings of this backend."""
+        errors: list[CheckMessage] = []
         setting = f"TASKS[{self.alias!r}]"
         if not apps.is_installed("resty_django.qless"):
-            yield Error(f"{setting} needs 'resty_django.qless' in INSTALLED_APPS. Add it.", id="resty_qless.E004")
-        for unknown in sorted(self.options.keys() - OPTIONS):
-            yield Error(
-                f"{setting} has the unknown option {unknown!r}.",
-                hint=f"Options are {', '.join(sorted(OPTIONS))}.",
-                id="resty_qless.E005",
-            )
+            text = f"{setting} needs 'resty_django.qless' in INSTALLED_APPS. Add it."
+            errors.append(Error(text, id="resty_qless.E004"))
+        for unknown in sorted(self.options.keys() - self.option_names):
+            hint = f"Options are {', '.join(sorted(self.option_names))}."
+            errors.append(Error(f"{setting} has the unknown option {unknown!r}.", hint=hint, id="resty_qless.E005"))
         if self.on_commit not in (None, True, False):
-            yield Error(f"{setting} ON_COMMIT must be True or False, not {self.on_commit!r}.", id="resty_qless.E005")
+            text = f"{setting} ON_COMMIT must be True or False, not {self.on_commit!r}."
+            errors.append(Error(text, id="resty_qless.E005"))
+        return errors
 
-    def validate_task(self, task: Any) -> None:
+    def validate_task(self, task: Task[..., Any]) -> None:
         """Raise `InvalidTask` for a task that cannot run, and `TypeError` for a wrong `run_after`."""
         checked_options(run_after=task.run_after)
         super().validate_task(task)
@@ -91,41 +99,50 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
 
     # --- enqueuing ---
 
-    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Enqueue a task and return its future result. Raises `InvalidTask`, and `TypeError` for arguments that are not
-        JSON."""
-        result, message = self._message(task, args, kwargs)
+    def enqueue(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any]) -> TaskResult[P, R]:
+        """Enqueue a task, and return its future result.
+
+        Raises `InvalidTask`, and `TypeError` for arguments that are not JSON.
+        """
+        now = self.client.clock()
+        result = self._new_result(task, args, kwargs, now)
+        message = self._message(result, now)
 
         def put() -> None:
             self.client.call(*message.request(self.client))
             signals.task_enqueued.send(type(self), task_result=result)
 
-        queues = frozenset(conf.qless.on_commit)
-        if self.on_commit or (self.on_commit is None and waits_for_commit(queues, message.queue)):
+        if self._waits_for_commit(task.queue_name):
             transaction.on_commit(put)
         else:
             put()
         return result
 
-    async def aenqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    async def aenqueue(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any]) -> TaskResult[P, R]:
         """Do the same for asyncio, at once: Django has no transactions in async code."""
-        result, message = self._message(task, args, kwargs)
-        await self.client.acall(*message.request(self.client))
+        now = self.client.clock()
+        result = self._new_result(task, args, kwargs, now)
+        await self.client.acall(*self._message(result, now).request(self.client))
         await signals.task_enqueued.asend(type(self), task_result=result)
         return result
 
-    def _message(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Message]:
+    def _waits_for_commit(self, queue: str) -> bool:
+        if self.on_commit is None:
+            return waits_for_commit(frozenset(conf.qless.on_commit), queue)
+        return self.on_commit
+
+    def _new_result(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any], now: float) -> TaskResult[P, R]:
+        """Return the result of a task that is enqueued now. Raises `InvalidTask` if workers would refuse its job."""
         self.validate_task(task)
         try:
             find(task.module_path)
         except NotAllowed as error:
             raise InvalidTask(str(error)) from None
-        now = self.client.clock()
-        result = TaskResult(
+        return TaskResult(
             task=task,
             id=self.client.generate_jid(),
-            status=Status.READY,
-            enqueued_at=time_of(now),
+            status=TaskResultStatus.READY,
+            enqueued_at=to_datetime(now),
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
@@ -135,101 +152,58 @@ class QlessBackend(BaseTaskBackend):  # type: ignore[misc]
             errors=[],
             worker_ids=[],
         )
-        when = None if task.run_after is None else timestamp(task.run_after)
-        data: dict[str, Any] = {}
-        TaskRecord(args=result.args, kwargs=result.kwargs, backend=self.alias, enqueued=now, run_after=when).save(data)
-        message = Message(
+
+    def _message(self, result: TaskResult[P, R], now: float) -> TaskMessage:
+        """Return the job of a new result, ready to be sent."""
+        task = result.task
+        run_after = None if task.run_after is None else timestamp(task.run_after)
+        record = TaskRecord(
+            args=result.args, kwargs=result.kwargs, backend=self.alias, enqueued=now, run_after=run_after
+        )
+        return TaskMessage(
             queue=task.queue_name,
             jid=result.id,
             klass=task.module_path,
-            data=encode(data),
-            when=when,
+            data=encode(record.to_data()),
+            when=run_after,
             options=PutOptions(priority=task.priority or None, retries=self.retries or None),
             txid=current(),
         )
-        return result, message
 
     # --- results ---
 
-    def get_result(self, result_id: str) -> Any:
+    def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the result of a task. Raises `TaskResultDoesNotExist`, also for an expired result."""
         jobs = self.client.jobs
-        result, job = self._without_value(jobs.get(result_id), result_id)
-        return self._with_value(result, jobs.result(result_id)) if job.state == "complete" else result
+        job = jobs.get(result_id)
+        stored = jobs.result(result_id) if job is not None and job.state == "complete" else None
+        return self._result(result_id, job, stored)
 
-    async def aget_result(self, result_id: str) -> Any:
+    async def aget_result(self, result_id: str) -> TaskResult[..., Any]:
         """Do the same for asyncio."""
         jobs = self.client.jobs
-        result, job = self._without_value(await jobs.aget(result_id), result_id)
-        return self._with_value(result, await jobs.aresult(result_id)) if job.state == "complete" else result
+        job = await jobs.aget(result_id)
+        stored = await jobs.aresult(result_id) if job is not None and job.state == "complete" else None
+        return self._result(result_id, job, stored)
 
-    def _without_value(self, job: Any, jid: str) -> tuple[Any, Job]:
+    def _result(self, result_id: str, job: Job | RecurringJob | None, stored: JobResult | None) -> TaskResult[..., Any]:
+        """Return the result of a job. `stored`: its return value, if it is complete."""
+        task = self._task_of(job)
+        if task is None or not isinstance(job, Job):
+            raise TaskResultDoesNotExist(result_id)
+        result = task_result(task, job)
+        if job.state == "complete":
+            if stored is None or stored.result is None:
+                raise TaskResultDoesNotExist(result_id)
+            object.__setattr__(result, "_return_value", stored.result["value"])
+        return result
+
+    def _task_of(self, job: Job | RecurringJob | None) -> Task[..., Any] | None:
+        """Return the task of a job that this backend has enqueued, else None."""
         if not isinstance(job, Job) or not isinstance(job.data, dict) or job.data.get("backend") != self.alias:
-            raise TaskResultDoesNotExist(jid)
+            return None
         try:
             target = find(job.klass)
         except (NotAllowed, ImportError):
-            raise TaskResultDoesNotExist(jid) from None
-        if not isinstance(target, DjangoTask):
-            raise TaskResultDoesNotExist(jid)
-        return self.result_of(target.task, job), job
-
-    @staticmethod
-    def _with_value(result: Any, reply: Any) -> Any:
-        if reply is None or reply.result is None:
-            raise TaskResultDoesNotExist(result.id)
-        object.__setattr__(result, "_return_value", reply.result["value"])
-        return result
-
-    def result_of(self, task: Any, job: Job) -> Any:
-        """Return the result of a task, without its return value, from its job."""
-        record, status = TaskRecord.of(job.data), _STATUS.get(job.state, Status.READY)
-        runs = [entry for entry in job.raw_queue_history if entry["what"] == "popped"]
-        errors = record.task_errors()
-        finished = record.finished if status in (Status.FAILED, Status.SUCCESSFUL) else None
-        if status == Status.FAILED and finished is None:
-            failure = job.failure
-            finished = failure.get("when")
-            errors.append(TaskError(exception_class_path=LOST, traceback=str(failure.get("message", ""))))
-        started, attempted = record.started, record.attempted
-        if runs and started is None:
-            started = _not_before(record.enqueued, runs[0]["when"])
-        if runs and attempted is None:
-            attempted = _not_before(record.enqueued, runs[-1]["when"])
-        return TaskResult(
-            task=self._as_put(task, job, record),
-            id=job.jid,
-            status=status,
-            enqueued_at=time_of(record.enqueued),
-            started_at=time_of(started),
-            last_attempted_at=time_of(attempted),
-            finished_at=time_of(finished),
-            args=record.args,
-            kwargs=record.kwargs,
-            backend=self.alias,
-            errors=errors,
-            worker_ids=[str(entry.get("worker", "")) for entry in runs],
-        )
-
-    def _as_put(self, task: Any, job: Job, record: TaskRecord) -> Any:
-        changes: dict[str, Any] = {"backend": self.alias, "priority": int(job.priority)}
-        if job.queue_name:
-            changes["queue_name"] = job.queue_name
-        if record.run_after is not None:
-            changes["run_after"] = time_of(record.run_after)
-        try:
-            return replace(task, **changes)
-        except InvalidTask:  # the settings have changed, or the job was moved
-            return task
-
-
-_STATUS: Final[dict[str, Any]] = {
-    "running": Status.RUNNING,
-    "failed": Status.FAILED,
-    "complete": Status.SUCCESSFUL,
-}
-
-
-def _not_before(enqueued: float | None, popped: float) -> float:
-    """Correct a time from the history, which has whole seconds: no task starts before it was enqueued."""
-    return popped if enqueued is None else max(enqueued, popped)
+            return None
+        return target.task if isinstance(target, DjangoTask) else None

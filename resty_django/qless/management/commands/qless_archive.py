@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,12 +15,10 @@ from resty_django.health import described
 from resty_django.redis.errors import StoreError
 
 from ...archive.marks import ArchiveStatus, status
-from ...archive.writer import Writer
+from ...archive.writer import ArchiveWriter
 from ...clients.default import default_client
 from ...errors import QlessError
-
-EXIT_LATE: Final = 1
-EXIT_DOWN: Final = 2
+from ..tables import EXIT_DOWN
 
 
 class Command(BaseCommand):
@@ -43,7 +41,7 @@ class Command(BaseCommand):
         try:
             client = default_client()
             if not options["status"]:
-                outcome = Writer(client).run(again=options["again"])
+                outcome = ArchiveWriter(client).run(again=options["again"])
                 if outcome.locked:
                     self.stderr.write("Another process is writing the archive. Nothing was done.")
                 elif not options["json"]:
@@ -59,7 +57,7 @@ class Command(BaseCommand):
         else:
             self._show(archive)
         if archive.late or archive.loses:
-            raise CommandError("The archive is late, or has lost jobs in the last day.", returncode=EXIT_LATE)
+            raise CommandError("The archive is late, or has lost jobs in the last day.", returncode=1)
 
     def _show(self, archive: ArchiveStatus) -> None:
         self.stdout.write(

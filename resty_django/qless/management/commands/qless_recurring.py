@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,19 +15,16 @@ from ...clients.default import default_client
 from ...clients.recurring import RecurringJob, of_reply
 from ...clients.transport import batches
 from ...errors import QlessError
-from ...tasks.abandoned import QUIET, Declared, of_tasks
+from ...tasks.abandoned import ABANDONED_SECONDS, Declared, of_tasks
 from .. import tables
-from ..tables import named
-
-EXIT_DOWN: Final = 2
-BATCH: Final = 500
+from ..tables import EXIT_DOWN, named
 
 
 class Command(BaseCommand):
     help = (
         "List the recurring jobs and show which of them a task has declared. A task that is removed from the code, or "
         "loses its every=, leaves its recurring job behind; --prune cancels such jobs once no worker has declared "
-        f"them for {QUIET / 60:.0f} minutes. Recurring jobs created by hand are never touched."
+        f"them for {ABANDONED_SECONDS / 60:.0f} minutes. Recurring jobs created by hand are never touched."
     )
     requires_system_checks: list[str] = []
 
@@ -88,7 +85,7 @@ def _recurring_jobs(client: Client) -> list[RecurringJob]:
     jobs: list[RecurringJob | None] = []
     for queue in client.queues.counts():
         jids = client.queues[queue.name].jobs.recurring(0, -1) if queue.recurring else []
-        for batch in batches(jids, BATCH):
+        for batch in batches(jids, 500):
             replies = client.call_many([("recur.get", jid) for jid in batch])
             jobs += [of_reply(client, reply) for reply in replies if not isinstance(reply, Exception)]
     return sorted((job for job in jobs if job is not None), key=lambda job: (job.queue_name, job.jid))

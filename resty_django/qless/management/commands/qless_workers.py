@@ -6,7 +6,7 @@ import fnmatch
 import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -20,19 +20,7 @@ from ...clients.default import default_client
 from ...clients.worker_reports import QUIET, RESUME, SCALE, STACKS, STOP, WorkerReport
 from ...errors import QlessError
 from .. import tables
-from ..tables import named
-
-EXIT_DOWN: Final = 2
-WAIT: Final = 15.0
-"""Seconds for which the command waits by default: a worker that missed the announcement reports within 10 s."""
-TICK: Final = 0.1
-ACTIONS: Final = {
-    QUIET: "Let workers take no new jobs.",
-    RESUME: "Let quiet workers take jobs again.",
-    STOP: "Stop worker processes as SIGTERM does. They are not replaced.",
-    SCALE: "Set the number of jobs that workers run at once.",
-    STACKS: "Show where the running jobs of workers are in their code.",
-}
+from ..tables import EXIT_DOWN, named
 
 
 class Command(BaseCommand):
@@ -46,13 +34,20 @@ class Command(BaseCommand):
         # BaseCommand's parser class needs arguments that subparsers do not pass
         actions = parser.add_subparsers(dest="action", required=True, parser_class=ArgumentParser)
         actions.add_parser("list", help="List the workers with their state, slots and longest job.")
-        for action, text in ACTIONS.items():
+        for action, text in (
+            (QUIET, "Let workers take no new jobs."),
+            (RESUME, "Let quiet workers take jobs again."),
+            (STOP, "Stop worker processes as SIGTERM does. They are not replaced."),
+            (SCALE, "Set the number of jobs that workers run at once."),
+            (STACKS, "Show where the running jobs of workers are in their code."),
+        ):
             subparser = actions.add_parser(action, help=text, description=text)
             subparser.add_argument("names", nargs="+", metavar="name", help="Names of workers, with * and ?.")
             if action == SCALE:
                 subparser.add_argument("--slots", type=int, required=True, help="Number of jobs at once.")
+            # a worker that missed the announcement reports within 10 s
             subparser.add_argument(
-                "--wait", type=float, default=WAIT, help=f"Seconds to wait for the confirmation. Default: {WAIT:g}."
+                "--wait", type=float, default=15.0, help="Seconds to wait for the confirmation. Default: %(default)g."
             )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -173,4 +168,4 @@ def _wait(client: Client, action: str, requests: dict[str, int], until: float) -
         ]
         if not missing or time.monotonic() >= until:
             return missing
-        time.sleep(TICK)
+        time.sleep(0.1)

@@ -20,7 +20,7 @@ from resty_django.text.suggestions import did_you_mean
 
 from ...checks import check_tasks
 from ...clients.default import default_client
-from ...worker.options import Options
+from ...worker.options import WorkerOptions
 from ...worker.options import options as worker_options
 from ..live_display import LiveDisplay, Terminal
 from ..supervisor import Supervisor
@@ -71,7 +71,7 @@ class Command(BaseCommand):
             raise CommandError("--queues is empty. Pass comma-separated queue names.")
         if arguments["live"] and not sys.stdout.isatty():
             raise CommandError("--live needs a terminal. Run without it and read the log instead.")
-        overrides = {name: arguments[name] for name in Options.__slots__ if name in arguments}
+        overrides = {name: arguments[name] for name in WorkerOptions.__slots__ if name in arguments}
         try:
             if arguments["via"] == "celery":
                 extras.require("--via celery needs", "celery")

@@ -24,14 +24,15 @@ from resty_django.text import logger
 from ...clients.default import default_client
 from ...clients.replies import JobRecord
 from ...middleware.always import JobThreads
+from ...middleware.job import WorkerJob
 from .. import execution
+from ..executor import cancel, close_loop
 from ..forks import HANDLED, terminate_forks_at_end
-from ..handlers import REFUSED, resolve_handler
-from ..job import WorkerJob
+from ..handlers import handler_of
 from ..reports import stacks
 from ..running_job import RunningJob
-from .channel import Channel
 from .fork_server import DUMP_STACK, INTERRUPT
+from .pipe import JobPipe, LimitRun, RunEnded, StartRun
 from .slot_memory import SlotMemory
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 log = logger("resty_django.qless.worker")
 
-CLOSE_TIMEOUT: Final = 0.5
-"""Seconds that the thread that receives events has to end, and tasks on the event loop."""
+CLOSE_SECONDS: Final = 0.5
+"""Time that the thread that receives events has to end, and that tasks on the event loop have."""
 
 
 class JobProcess:
@@ -50,7 +51,7 @@ class JobProcess:
     """
 
     def __init__(self, worker: str, memory: mmap.mmap, slot: int, connection: socket.socket, dump: int) -> None:
-        self.channel = Channel(connection)
+        self.pipe = JobPipe(connection)
         self.memory = SlotMemory(memory, slot)
         self.run_number = 0
         self.retiring = False
@@ -71,32 +72,26 @@ class JobProcess:
         terminate_forks_at_end()
         listens = start_events()
         try:
-            while not self.retiring and (message := self.channel.receive()) is not None:
-                self.run_number, queue, record = message
-                self.memory.record_start(self.run_number)
-                self._run(client, queue, msgspec.convert(record, JobRecord))
+            while not self.retiring and isinstance(message := self.pipe.receive(), StartRun):
+                self.run_number = message.run
+                self.memory.record_start(message.run)
+                self._run(client, message.queue, msgspec.convert(message.record, JobRecord))
         finally:
             if listens:
-                events.stop(CLOSE_TIMEOUT)
+                events.stop(CLOSE_SECONDS)
             if self._loop is not None:
-                _close(self._loop)
+                close_loop(self._loop, CLOSE_SECONDS)
             connections.close_all()
             caches.close_all()
 
     def _run(self, client: Client, queue: str, record: JobRecord) -> None:
         """Run one job and report its end."""
         job = ProcessJob(client, record, self)
-        try:
-            handler, refusal = resolve_handler(job.klass, queue), None
-        except BaseException as error:  # importing a module may even raise SystemExit
-            handler, refusal = REFUSED, error
-        running = RunningJob(job, job.jid, queue, handler, time.monotonic(), 0.0, 0.0)
-        if refusal is not None:
-            execution.finish(running, refusal)
-        else:
-            self._execute(running)
-        request = None if running.command is None else running.command.request
-        self.channel.send(("end", running.end, request, self.retiring))
+        handler = handler_of(job.klass, queue)
+        running = RunningJob(job=job, queue=queue, handler=handler, started_at=time.monotonic())
+        self._execute(running)
+        command = None if running.command is None else running.command.pack()
+        self.pipe.send(RunEnded(running.end, command, self.retiring))
 
     def _execute(self, running: RunningJob) -> None:
         try:
@@ -164,14 +159,14 @@ class JobProcess:
         running = self._running
         if running is None or running.cause is not None:
             return
-        interruption = self.memory.cause(self.run_number, running.jid)
-        if interruption is None or not interruption[1]:
+        interruption = self.memory.interruption(self.run_number, running.jid)
+        if interruption is None or not interruption.raises:
             return
-        running.cause = interruption[0]
+        running.cause = interruption.cause
         if not running.handler.is_async:
             raise running.cause
         if self._loop is not None and running.task is not None:
-            self._loop.call_soon_threadsafe(_cancel, running.task)
+            self._loop.call_soon_threadsafe(cancel, running)
 
 
 class ProcessJob(WorkerJob):
@@ -182,7 +177,7 @@ class ProcessJob(WorkerJob):
     def __init__(self, client: Client, record: JobRecord, process: JobProcess) -> None:
         self._process = process
         self._run = process.run_number
-        super().__init__(client, record, None)  # type: ignore[arg-type]
+        super().__init__(client, record)
 
     @property
     def lost(self) -> bool:
@@ -206,7 +201,7 @@ class ProcessJob(WorkerJob):
 
     def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
         """Interrupt this run with `JobTimeout`, `seconds` after its start. `kill_after`: see `Timeout`."""
-        self._process.channel.send(("limit", float(seconds), kill_after))
+        self._process.pipe.send(LimitRun(float(seconds), kill_after))
 
     def retire_worker(self) -> None:
         """End this process after the job; another one takes its place."""
@@ -221,22 +216,6 @@ def start_events() -> bool:
         log.warning("events from other processes are not received: %s", error)
         return False
     return True
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    if not task.done():
-        task.cancel()
-
-
-def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what jobs have left on the loop, and close it."""
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT))
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

@@ -40,10 +40,6 @@ _REQUEST: Final = struct.Struct("=cI")
 """The action and the slot."""
 _EXIT: Final = struct.Struct("=Iii")
 """The slot, the pid (0: it could not be forked), and the exit code: negative for a signal, or the `errno`."""
-_IGNORED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that service managers and terminals send to all processes. The fork server ends with the worker."""
-_END_TIMEOUT: Final = 2.0
-"""Seconds that killed processes have to end before the fork server leaves them behind."""
 
 
 class ForkServer:
@@ -122,7 +118,9 @@ class _Server:
 
     def run(self) -> None:
         """Serve until the worker closes its end, or dies."""
-        for number in _IGNORED:
+        # service managers and terminals send these to all processes; this one ends with the worker
+        ignored = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+        for number in ignored:
             signal.signal(number, signal.SIG_IGN)
         gc.collect()
         gc.freeze()  # so that collections in the children do not copy all pages
@@ -197,10 +195,10 @@ class _Server:
             self._control.sendall(_EXIT.pack(slot, pid, code))
 
     def _end(self) -> None:
-        """Kill what is left."""
+        """Kill what is left, and wait up to 2 seconds for it to end."""
         for pid in self._slots:
             _kill_group(pid)
-        until = time.monotonic() + _END_TIMEOUT
+        until = time.monotonic() + 2.0
         while self._slots and time.monotonic() < until:
             self._reap()
             time.sleep(0.01)

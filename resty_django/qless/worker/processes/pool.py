@@ -5,43 +5,34 @@ from __future__ import annotations
 import mmap
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from resty_django.text import logger
 
-from ...clients.transport import Request
 from ...clients.worker_reports import Frame
 from ...errors import LostLock
 from ...outcomes import JobTimeout, ProcessDied, Stopping
 from .. import execution
 from ..commands import EndCommand
 from ..executor import Pool
-from ..reports.stacks import of_dump
-from ..running_job import LOST, RETURNED, RunningJob
-from .channel import Channel
+from ..reports.stacks import StackFile, of_dump
+from ..running_job import Inbox, RunningJob
 from .fork_server import ForkServer
+from .pipe import JobPipe, LimitRun, RunEnded, StartRun
 from .slot_memory import SlotMemory
 
 log = logger("resty_django.qless.worker")
 
-LONGEST_DUMP: Final = 100_000
-"""Maximum bytes of a stack that are read."""
-STACK_TIMEOUT: Final = 2.0
-"""Seconds that processes have to write their stacks."""
-STACK_TICK: Final = 0.03
-"""Seconds after which a stack that has not grown is complete."""
-_CLOSE_TIMEOUT: Final = 2.0
-"""Seconds that idle processes have to end before they are killed."""
+CLOSE_SECONDS: Final = 2.0
+"""Time that idle processes have to end before they are killed."""
 
 
-class Slot:
+class ProcessSlot:
     """A place for one job at a time, and its process, which is replaced when it dies. Used by one thread.
 
     Other threads call only `on_exit` and `on_gone`, and with the pool's lock `interrupt` and `kill`.
@@ -52,9 +43,9 @@ class Slot:
         self.run_number = 0
         self._index = index
         self._fork_server = fork_server
-        self._channel: Channel | None = None
-        self._dump = -1
-        """The file to which the process writes its stack."""
+        self._pipe: JobPipe | None = None
+        self._stack_file: StackFile | None = None
+        """The file to which the process writes its stack, opened with the first process."""
         self._doomed = False
         """Whether the process has been killed and must not get another job."""
         self._retiring = False
@@ -68,33 +59,35 @@ class Slot:
         self.run_number += 1
         self._doomed = self._retiring = False
 
-    def run(self, running: RunningJob) -> tuple[str, Request | None] | None:
-        """Run the job in the slot's process. Return how it ended and its command; None if the process died."""
-        message = (self.run_number, running.queue, msgspec.to_builtins(running.job._record))
+    def run(self, running: RunningJob) -> RunEnded | None:
+        """Run the job in the slot's process. Return how it ended; None if the process died."""
+        message = StartRun(self.run_number, running.queue, msgspec.to_builtins(running.job._record))
         reply = self._attempt(running, message)
         if reply is None and not self._doomed and not self.memory.started(self.run_number):
             reply = self._attempt(running, message)  # the process died while it was idle
         return reply
 
-    def _attempt(self, running: RunningJob, message: tuple[Any, ...]) -> tuple[str, Request | None] | None:
-        if self._channel is None or not self._sent(message):
+    def _attempt(self, running: RunningJob, message: StartRun) -> RunEnded | None:
+        if not self._sent(message):
             self._discard()
             self._exited.clear()
+            self._stack_file = self._stack_file or StackFile()
             try:
-                self._channel = Channel(self._fork_server.fork(self._index, self._open_dump()))
+                self._pipe = JobPipe(self._fork_server.fork(self._index, self._stack_file.descriptor))
             except (BrokenPipeError, ConnectionResetError):  # the fork server is dead
                 self.on_gone()
             except OSError as error:
                 self.on_exit(0, error.errno or 0)
-            if self._channel is None or self._exited.is_set() or not self._sent(message):
+            if self._exited.is_set() or not self._sent(message):
                 return None
             if self._doomed:  # `kill` may have come before the process
                 self._fork_server.kill(self._index)
-        while (reply := self._channel.receive()) is not None:
-            if reply[0] == "end":
-                _, end, request, self._retiring = reply
-                return end, request
-            running.job.limit(*reply[1:])
+        while self._pipe is not None and (reply := self._pipe.receive()) is not None:
+            if isinstance(reply, RunEnded):
+                self._retiring = reply.retiring
+                return reply
+            if isinstance(reply, LimitRun):
+                running.job.limit(reply.seconds, reply.kill_after)
         return None
 
     def release(self) -> None:
@@ -123,9 +116,9 @@ class Slot:
 
     def close(self) -> None:
         """End the idle process."""
-        if self._channel is not None:
-            self._channel.shut_down()
-            self._exited.wait(_CLOSE_TIMEOUT)
+        if self._pipe is not None:
+            self._pipe.shut_down()
+            self._exited.wait(CLOSE_SECONDS)
             self._discard()
 
     def interrupt(self, cause: Exception, *, raises: bool) -> None:
@@ -139,76 +132,65 @@ class Slot:
 
     def ask_for_stack(self) -> None:
         """Let the process write its stack, which `stack_text` returns then."""
-        if self._dump >= 0:
-            os.ftruncate(self._dump, 0)
-            os.lseek(self._dump, 0, os.SEEK_SET)  # also for the process, which shares the position
+        if self._stack_file is not None:
+            self._stack_file.clear()
             self._fork_server.dump_stack(self._index)
 
     def stack_text(self) -> str:
-        return os.pread(self._dump, LONGEST_DUMP, 0).decode("utf-8", "replace") if self._dump >= 0 else ""
-
-    def _open_dump(self) -> int:
-        if self._dump < 0:
-            with tempfile.TemporaryFile() as file:
-                self._dump = os.dup(file.fileno())
-        return self._dump
+        return "" if self._stack_file is None else self._stack_file.text()
 
     def on_exit(self, pid: int, code: int) -> None:
         """Record the exit of the process. Processes that it has forked may still hold its end of the connection."""
         self._exit = (pid, code)
         self._exited.set()
-        if self._channel is not None:
-            self._channel.shut_down()
+        if self._pipe is not None:
+            self._pipe.shut_down()
 
     def on_gone(self) -> None:
         """Record that the fork server is dead, and the process with it."""
         self._exit = None
         self._exited.set()
-        if self._channel is not None:
-            self._channel.shut_down()
+        if self._pipe is not None:
+            self._pipe.shut_down()
 
-    def _sent(self, message: tuple[Any, ...]) -> bool:
+    def _sent(self, message: StartRun) -> bool:
+        if self._pipe is None:
+            return False
         try:
-            self._channel.send(message)  # type: ignore[union-attr]
+            self._pipe.send(message)
         except OSError:  # the process has died
             return False
         return True
 
     def _discard(self) -> None:
         """Make sure that the process is dead."""
-        if self._channel is None:
+        if self._pipe is None:
             return
         if not self._exited.is_set():
             self._fork_server.kill(self._index)
             self._exited.wait()
-        self._channel.close()
-        self._channel = None
+        self._pipe.close()
+        self._pipe = None
 
 
-class ProcessPool(Pool):
+class JobProcessPool(Pool):
     """Runs jobs in up to `slots` processes, which are started on demand and reused. Call `listen` first."""
 
     kills = True
 
     def __init__(
-        self,
-        inbox: SimpleQueue[Any],
-        *,
-        fork_server: ForkServer,
-        memory: mmap.mmap,
-        slots: int,
-        kill_after: float,
+        self, inbox: Inbox, *, fork_server: ForkServer, memory: mmap.mmap, slots: int, kill_after: float
     ) -> None:
         super().__init__(inbox)
         self.kill_after = kill_after
-        self._slots = [Slot(index, fork_server, memory) for index in range(slots)]
+        self._slots = [ProcessSlot(index, fork_server, memory) for index in range(slots)]
         self._free = self._slots[::-1]
         """Slots without a thread."""
         self._limit = slots
         """Number of threads, and so of processes, to keep."""
         self._fork_server = fork_server
         self._changing = threading.Lock()
-        self._active: dict[RunningJob, Slot] = {}
+        self._active: dict[RunningJob, ProcessSlot] = {}
         """The slots of the jobs that run, until their ends arrive."""
         self._workers: list[threading.Thread] = []
         self._closing = False
@@ -239,15 +221,15 @@ class ProcessPool(Pool):
                 self._tasks.put(None)
 
     def stacks(self, jobs: Sequence[RunningJob]) -> dict[RunningJob, list[Frame]]:
-        """Return the stacks of the jobs' processes. Waits for them up to `STACK_TIMEOUT` seconds."""
+        """Return the stacks of the jobs' processes. Waits for them, up to 2 seconds."""
         with self._changing:
             slots = {running: self._active[running] for running in jobs if running in self._active}
             for slot in slots.values():
                 slot.ask_for_stack()
         texts: dict[RunningJob, str] = {}
-        until = time.monotonic() + STACK_TIMEOUT
+        until = time.monotonic() + 2.0
         while time.monotonic() < until:
-            time.sleep(STACK_TICK)
+            time.sleep(0.03)  # stacks that have not grown since then are complete
             before, texts = texts, {running: slot.stack_text() for running, slot in slots.items()}
             if before == texts and all(texts.values()):
                 break
@@ -290,7 +272,7 @@ class ProcessPool(Pool):
         with self._changing:
             workers = list(self._workers)
         self.resize(0)
-        until = time.monotonic() + 2 * _CLOSE_TIMEOUT
+        until = time.monotonic() + 2 * CLOSE_SECONDS
         for thread in workers:
             thread.join(max(0.0, until - time.monotonic()))
         self._closing = True
@@ -298,7 +280,7 @@ class ProcessPool(Pool):
 
     # --- in the thread of a slot ---
 
-    def _serve_slot(self, slot: Slot) -> None:
+    def _serve_slot(self, slot: ProcessSlot) -> None:
         while True:
             running = self._tasks.get()
             if running is None:
@@ -326,7 +308,7 @@ class ProcessPool(Pool):
             self._workers.remove(threading.current_thread())
             return True
 
-    def _run_in(self, slot: Slot, running: RunningJob) -> None:
+    def _run_in(self, slot: ProcessSlot, running: RunningJob) -> None:
         if not self._connect(slot, running):
             return
         reply = None
@@ -340,14 +322,12 @@ class ProcessPool(Pool):
         if reply is None:
             self._bury(running, slot.death())
             return
-        end, request = reply
         if isinstance(running.cause, LostLock):
-            running.end = LOST
-        else:
-            running.command = None if request is None else EndCommand.from_request(request)
-            running.end = end
+            running.set_end("lost")
+        elif reply.end is not None:
+            running.set_end(reply.end, None if reply.command is None else EndCommand.unpack(reply.command))
 
-    def _connect(self, slot: Slot, running: RunningJob) -> bool:
+    def _connect(self, slot: ProcessSlot, running: RunningJob) -> bool:
         """Connect the job with the slot. Return False if the job was interrupted before it started."""
         with self._changing:
             if running.cause is not None:
@@ -363,6 +343,6 @@ class ProcessPool(Pool):
         if isinstance(cause, LostLock | Stopping) or running.job.state_changed:
             execution.finish(running, cause or death)
         elif death is None and not isinstance(cause, JobTimeout):
-            running.end = RETURNED  # the worker ends, and returns it to its queue
+            running.set_end("returned")  # the worker ends, and returns it to its queue
         else:
             execution.finish_dead(running, cause or death or ProcessDied("The process of the job died."))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import mmap
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...errors import LostLock
 from ...outcomes import JobTimeout, Stopping
 
-SIZE: Final = 64
-"""Bytes of one slot."""
+SLOT_BYTES: Final = 64
 _CAUSE: Final = struct.Struct("=QBBd")
 """The number of the run; the index of the exception; whether to raise it; the seconds of a timeout."""
 _RUN: Final = struct.Struct("=Q")
@@ -23,12 +22,19 @@ _STARTED_AT, _CHANGED_AT = 32, 40
 _CAUSES: Final[tuple[type[Exception], ...]] = (JobTimeout, LostLock, Stopping)
 
 
+class Interruption(NamedTuple):
+    """Why a run ends. `raises`: whether the process is to raise it at once."""
+
+    cause: Exception
+    raises: bool
+
+
 class SlotMemory:
     """The part of the shared memory that belongs to the slot number `index`."""
 
     def __init__(self, memory: mmap.mmap, index: int) -> None:
         self._memory = memory
-        self._start = index * SIZE
+        self._start = index * SLOT_BYTES
 
     # --- the worker's side ---
 
@@ -48,18 +54,12 @@ class SlotMemory:
 
     # --- the process's side ---
 
-    def cause(self, run: int, jid: str) -> tuple[Exception, bool] | None:
-        """Return why this run ends and whether to raise it; None if it has not been interrupted."""
+    def interruption(self, run: int, jid: str) -> Interruption | None:
+        """Return why this run ends; None if it has not been interrupted."""
         of_run, kind, raises, seconds = _CAUSE.unpack_from(self._memory, self._start)
-        if of_run != run:
-            return None
-        exception = _CAUSES[kind]
-        if exception is JobTimeout:
-            return JobTimeout(seconds), bool(raises)
-        if exception is LostLock:
-            lost = LostLock(f"The lock of job {jid} is lost: the job belongs to another worker, or is gone.")
-            return lost, bool(raises)
-        return Stopping(), bool(raises)
+        lost = f"The lock of job {jid} is lost: the job belongs to another worker, or is gone."
+        causes = (JobTimeout(seconds), LostLock(lost), Stopping())  # in the order of _CAUSES
+        return Interruption(causes[kind], bool(raises)) if of_run == run else None
 
     def is_lost(self, run: int) -> bool:
         """Return whether the worker has lost the job of this run."""
@@ -77,4 +77,4 @@ class SlotMemory:
 
 def make_memory(slots: int) -> mmap.mmap:
     """Return anonymous memory for this number of slots. Call it before the fork."""
-    return mmap.mmap(-1, SIZE * slots)
+    return mmap.mmap(-1, SLOT_BYTES * slots)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -20,7 +19,7 @@ from resty_django.text import logger
 from ...clients.worker_reports import STACKS
 from ...errors import QlessError
 from ..processes.fork_server import DUMP_STACK
-from .stacks import encode_stacks, of_blocked_worker
+from .stacks import STACKS_EXPIRE_SECONDS, StackFile, encode_stacks, of_blocked_worker
 
 if TYPE_CHECKING:
     from ...clients.client import Client
@@ -28,39 +27,27 @@ if TYPE_CHECKING:
 
 log = logger("resty_django.qless.worker")
 
-BLOCKED_AFTER: Final = 12.0
-"""Seconds after which a worker counts as blocked that has neither checked its jobs nor reported."""
-POLL_INTERVAL: Final = 2.0
-"""Seconds between two looks for a request while the worker is blocked."""
-REQUEST_EXPIRES: Final = 60.0
-DUMP_TIMEOUT: Final = 2.0
-DUMP_TICK: Final = 0.1
-"""Seconds after which stacks that have not grown are complete."""
-LONGEST_DUMP: Final = 1_000_000
+BLOCKED_SECONDS: Final = 12.0
+"""Time after which a worker counts as blocked that has neither checked its jobs nor reported."""
 
 
-class StackDump:
-    """The shared file. Create it before the fork."""
-
-    def __init__(self) -> None:
-        with tempfile.TemporaryFile() as file:
-            self._descriptor = os.dup(file.fileno())
+class StackDump(StackFile):
+    """The stacks of all threads of a worker. Create it before the fork."""
 
     def enable(self) -> None:
         """Let this process write its stacks on the signal."""
-        faulthandler.register(DUMP_STACK, self._descriptor, all_threads=True)
+        faulthandler.register(DUMP_STACK, self.descriptor, all_threads=True)
 
     def take(self, pid: int) -> str:
         """Return the stacks that the process has written; empty if it does not write any."""
-        os.ftruncate(self._descriptor, 0)
-        os.lseek(self._descriptor, 0, os.SEEK_SET)  # also for the other process, which shares the position
+        self.clear()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, DUMP_STACK)
-        text, until = "", time.monotonic() + DUMP_TIMEOUT
+        text, until = "", time.monotonic() + 2.0
         while time.monotonic() < until:
-            time.sleep(DUMP_TICK)
-            before, text = text, os.pread(self._descriptor, LONGEST_DUMP, 0).decode("utf-8", "replace")
-            if text and text == before:
+            time.sleep(0.1)
+            before, text = text, self.text()
+            if text and text == before:  # it is complete
                 break
         return text
 
@@ -81,9 +68,9 @@ class BlockedStacks:
 
     def check(self, now: float) -> None:
         """Look for a request, if the worker is blocked."""
-        if now < self._next or now - self._shared.last_sign_of_life() < BLOCKED_AFTER:
+        if now < self._next or now - self._shared.last_sign_of_life() < BLOCKED_SECONDS:
             return
-        self._next = now + POLL_INTERVAL
+        self._next = now + 2.0
         try:
             self._answer()
         except (QlessError, StoreError) as error:
@@ -93,7 +80,7 @@ class BlockedStacks:
         clock = self._client.clock()
         requests = [request for report in self._client.workers.reports(self._worker) for request in report.requests]
         for request in requests:
-            if request.action == STACKS and request.id != self._answered and clock - request.at < REQUEST_EXPIRES:
+            if request.action == STACKS and request.id != self._answered and clock - request.at < STACKS_EXPIRE_SECONDS:
                 stacks = of_blocked_worker(self._take())
                 if stacks:
                     self._client.call("worker.stacks", self._worker, encode_stacks(request.id, clock, stacks))

@@ -19,16 +19,12 @@ if TYPE_CHECKING:
 
 log = logger("resty_django.qless.worker")
 
-INTERVAL: Final = 10.0
-"""Seconds between two reports."""
-JOIN_TIMEOUT: Final = 5.0
-"""Seconds that `stop` waits for a report that is being sent."""
-LEAST_PAUSE: Final = 0.05
-"""Minimum seconds between two reports, also if the server announces many requests."""
+REPORT_SECONDS: Final = 10.0
+"""Interval between two reports."""
 
 
 class LivenessReporter:
-    """Reports every `INTERVAL` seconds, and whenever `wake` is called, in its own thread.
+    """Reports every 10 seconds, and whenever `wake` is called, in its own thread.
 
     `dead`: workers that died, to be deregistered. `control`: if set, each report contains the worker's state, and the
     requests that the server returns are given to it.
@@ -57,7 +53,7 @@ class LivenessReporter:
         """End the thread and deregister the worker."""
         self._stopped.set()
         self._woken.set()
-        self._thread.join(JOIN_TIMEOUT)
+        self._thread.join(5.0)  # a report may be being sent
         try:
             self._client.deregister_workers([self._name])
         except (QlessError, StoreError) as error:
@@ -79,8 +75,8 @@ class LivenessReporter:
                 failing = True
             except Exception:  # a fault in a report must not end the signs of life
                 log.exception("worker %s could not report its state", self._name)
-            if not self._stopped.wait(LEAST_PAUSE):
-                self._woken.wait(INTERVAL)
+            if not self._stopped.wait(0.05):  # also if the server announces many requests
+                self._woken.wait(REPORT_SECONDS)
 
     def _report(self) -> None:
         if self.control is None:

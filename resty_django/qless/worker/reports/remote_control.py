@@ -37,23 +37,19 @@ from ...clients.worker_reports import (
     request_of,
 )
 from ...errors import QlessError
-from ..exit_codes import STOPPED
-from ..loop import WorkerLoop
-from ..options import Options
+from ..loop import ExitCode, WorkerLoop
+from ..options import WorkerOptions
 from ..running_job import RunningJob
 from .run_times import UsualTimes
-from .stacks import encode_stacks
+from .stacks import STACKS_EXPIRE_SECONDS, encode_stacks
 
 if TYPE_CHECKING:
     from ...clients.client import Client
 
 log = logger("resty_django.qless.worker")
 
-MAX_JOBS: Final = 10
-"""Maximum number of jobs in a report."""
-LONGEST_NAME: Final = 200
-STACKS_EXPIRE: Final = 60.0
-"""Seconds after which a request for stacks is ignored: nobody waits for the answer any more."""
+MAX_NAME_CHARS: Final = 200
+"""Maximum length of a name in a report."""
 
 
 class RemoteControl:
@@ -67,7 +63,7 @@ class RemoteControl:
         self,
         client: Client,
         loop: WorkerLoop,
-        options: Options,
+        options: WorkerOptions,
         *,
         wake: Callable[[], object],
         keep: Callable[[dict[str, Any]], object] = lambda state: None,
@@ -86,7 +82,7 @@ class RemoteControl:
         self._unknown: set[bytes] = set()
         """Requests that were logged because they cannot be followed."""
         self._constant = {
-            "host": readable(socket.gethostname(), LONGEST_NAME),
+            "host": readable(socket.gethostname(), MAX_NAME_CHARS),
             "pid": os.getpid(),
             "started": time.time(),
             "pool": options.via or options.pool,
@@ -95,23 +91,15 @@ class RemoteControl:
             "package": resty_django.__version__,
             "python": platform.python_version(),
             "django": django.get_version(),
-            "release": readable(conf.qless.release or "", LONGEST_NAME),
+            "release": readable(conf.qless.release or "", MAX_NAME_CHARS),
         }
 
     def report(self) -> bytes:
         """Return the text of a report."""
         running = list(self._loop.in_flight.running.values())
-        return encode_report(
-            {
-                **self._constant,
-                "state": self._loop.state,
-                "slots": self._loop.slots,
-                "used": len(running),
-                "jobs": sorted(map(self._reported, running), key=lambda job: (not job.is_late(), -job.seconds))[
-                    :MAX_JOBS
-                ],
-            }
-        )
+        jobs = sorted(map(self._reported, running), key=lambda job: (not job.is_late(), -job.seconds))
+        state = {"state": self._loop.state, "slots": self._loop.slots, "used": len(running), "jobs": jobs[:10]}
+        return encode_report({**self._constant, **state})
 
     def confirmations(self) -> list[int]:
         """Return the ids of the requests to confirm."""
@@ -146,7 +134,7 @@ class RemoteControl:
         elif request.action == RESUME:
             self._in_loop(request, partial(loop.pause, False))
         elif request.action == STOP:
-            self._in_loop(request, partial(loop.stop, self._options.grace, STOPPED))
+            self._in_loop(request, partial(loop.stop, self._options.grace, ExitCode.STOPPED))
         elif request.action == SCALE:
             slots = request.slots or 0
             if slots > self._options.max_slots:
@@ -176,7 +164,7 @@ class RemoteControl:
 
     def _send_stacks(self, request: WorkerRequest) -> None:
         now = self._client.clock()
-        if not -STACKS_EXPIRE < now - request.at < STACKS_EXPIRE:
+        if not -STACKS_EXPIRE_SECONDS < now - request.at < STACKS_EXPIRE_SECONDS:
             return
         try:
             text = encode_stacks(request.id, now, self._stacks())
@@ -192,8 +180,8 @@ class RemoteControl:
         now = time.monotonic()
         return [
             JobStack(
-                jid=readable(job.jid, LONGEST_NAME),
-                klass=readable(job.job.klass, LONGEST_NAME),
+                jid=readable(job.jid, MAX_NAME_CHARS),
+                klass=readable(job.job.klass, MAX_NAME_CHARS),
                 seconds=round(now - job.started_at, 1),
                 frames=stacks.get(job, []),
             )
@@ -203,8 +191,8 @@ class RemoteControl:
     def _reported(self, running: RunningJob) -> ReportedJob:
         klass, seconds = running.job.klass, time.monotonic() - running.started_at
         return ReportedJob(
-            jid=readable(running.jid, LONGEST_NAME),
-            klass=readable(klass, LONGEST_NAME),
+            jid=readable(running.jid, MAX_NAME_CHARS),
+            klass=readable(klass, MAX_NAME_CHARS),
             seconds=round(seconds, 1),
             usual=self._usual_times.usual(klass, seconds),
         )

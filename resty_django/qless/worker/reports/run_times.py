@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Final
 from resty_django.redis import StoreError
 
 from ...clients.figures import summed
-from ...clients.worker_reports import LATE_AFTER
+from ...clients.worker_reports import LATE_AFTER_SECONDS
 from ...errors import QlessError
 
 if TYPE_CHECKING:
     from ...clients.client import Client
 
-KEPT: Final = 600.0
-"""Seconds for which the figures of a class are not requested again."""
-MAX_REQUESTED: Final = 100
-"""Maximum number of classes that are requested within `KEPT` seconds."""
+REQUEST_SECONDS: Final = 600.0
+"""Interval at which the figures of a class are requested."""
 MAX_CLASSES: Final = 500
 """Maximum number of classes whose times a worker keeps; further ones are not recorded."""
 MIN_RUNS: Final = 3
 """Runs after which the mean of a class counts as usual."""
-LEAST_WEIGHT: Final = 0.05
-"""The weight of a run in the mean: at first all runs weigh the same, later the last twenty or so count most."""
 
 
 class RunTimes:
@@ -37,7 +33,8 @@ class RunTimes:
         runs, mean = self._means.get(klass, (0, 0.0))
         if runs or len(self._means) < MAX_CLASSES:
             runs += 1
-            self._means[klass] = (runs, mean + (seconds - mean) * max(1 / runs, LEAST_WEIGHT))
+            weight = max(1 / runs, 0.05)  # at first all runs weigh the same, later the last twenty or so count most
+            self._means[klass] = (runs, mean + (seconds - mean) * weight)
 
     def usual(self, klass: str) -> float | None:
         """Return the mean of a class in seconds; None if it has run too few times."""
@@ -62,14 +59,14 @@ class UsualTimes:
     def usual(self, klass: str, seconds: float) -> float | None:
         """Return the usual time of a class, in seconds, for a job that has run for `seconds`; None if unknown."""
         mean = self._run_times.usual(klass)
-        if mean is not None or seconds < LATE_AFTER:
+        if mean is not None or seconds < LATE_AFTER_SECONDS:
             return mean
         now = self._clock()
-        requested_at, median = self._medians.get(klass, (now - KEPT, None))
-        if now - requested_at < KEPT:
+        requested_at, median = self._medians.get(klass, (now - REQUEST_SECONDS, None))
+        if now - requested_at < REQUEST_SECONDS:
             return median
-        self._medians = {name: entry for name, entry in self._medians.items() if now - entry[0] < KEPT}
-        if len(self._medians) >= MAX_REQUESTED:
+        self._medians = {name: entry for name, entry in self._medians.items() if now - entry[0] < REQUEST_SECONDS}
+        if len(self._medians) >= 100:
             return None
         median = self._request(klass)
         self._medians[klass] = (now, median)

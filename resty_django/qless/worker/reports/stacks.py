@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import linecache
+import os
 import re
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,21 +22,32 @@ from ...clients.worker_reports import Frame, JobStack, WorkerStacks
 
 MAX_FRAMES: Final = 60
 """Maximum number of frames of a stack: the innermost ones."""
-MAX_JOBS: Final = 50
-LONGEST_ANSWER: Final = 262_144
-"""Maximum bytes of an answer, which the core enforces."""
-LONGEST_PATH, LONGEST_SOURCE = 500, 200
-_DUMPED: Final = re.compile(r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
-"""A frame as `faulthandler` writes it."""
-_THREAD: Final = re.compile(r"^(?:Current t|T)hread .*$", re.MULTILINE)
-_EXECUTOR: Final = str(Path(__file__).parents[1] / "executor.py")
+MAX_ANSWER_BYTES: Final = 262_144
+"""Maximum length of an answer, which the core enforces."""
+STACKS_EXPIRE_SECONDS: Final = 60.0
+"""Time after which a request for stacks is ignored: nobody waits for the answer any more."""
 _MARK, _END = "Task (most recent call first):\n", "End of task\n"
+
+
+class StackFile:
+    """An open file without a name, to which another process writes its stack."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile() as file:
+            self.descriptor = os.dup(file.fileno())
+
+    def clear(self) -> None:
+        os.ftruncate(self.descriptor, 0)
+        os.lseek(self.descriptor, 0, os.SEEK_SET)  # also for the other process, which shares the position
+
+    def text(self) -> str:
+        return os.pread(self.descriptor, 1_000_000, 0).decode("utf-8", "replace")
 
 
 def of_thread(thread: int) -> list[Frame]:
     """Return the stack of a thread of this process, outermost frame first; empty if it has ended."""
     frame = sys._current_frames().get(thread)
-    return [] if frame is None else _frames(_outward(frame))
+    return [] if frame is None else _frames(traceback.walk_stack(frame))
 
 
 def of_task(task: asyncio.Task[Any] | None, loop_thread: int) -> list[Frame]:
@@ -43,7 +57,7 @@ def of_task(task: asyncio.Task[Any] | None, loop_thread: int) -> list[Frame]:
     awaited = list(_awaited(task.get_coro()))
     running = sys._current_frames().get(loop_thread)
     if awaited and running is not None:
-        stack = list(_outward(running))
+        stack = list(traceback.walk_stack(running))
         if any(frame is awaited[0][0] for frame, _ in stack):
             return _frames(stack)
     return _frames(reversed(awaited))
@@ -51,9 +65,10 @@ def of_task(task: asyncio.Task[Any] | None, loop_thread: int) -> list[Frame]:
 
 def of_dump(text: str) -> list[Frame]:
     """Return the stack that `faulthandler`, and after it perhaps `dump_of`, have written, outermost frame first."""
-    text = text.rpartition(_MARK)[2]
-    frames = [_frame(match["path"], int(match["line"][:9]), match["function"], "") for match in _DUMPED.finditer(text)]
-    return [_with_source(frame) for frame in frames[:MAX_FRAMES][::-1]]
+    line = r'^\s*File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)$'
+    matches = re.finditer(line, text.rpartition(_MARK)[2], re.MULTILINE)
+    innermost = list(itertools.islice(matches, MAX_FRAMES))
+    return [_frame(match["path"], int(match["line"][:9]), match["function"]) for match in reversed(innermost)]
 
 
 def of_blocked_worker(text: str) -> list[JobStack]:
@@ -61,12 +76,13 @@ def of_blocked_worker(text: str) -> list[JobStack]:
 
     The result does not say which job a thread runs. Threads that wait for a job are left out.
     """
-    stacks = [of_dump(part) for part in _THREAD.split(text)]
+    stacks = [of_dump(part) for part in re.split(r"^(?:Current t|T)hread .*$", text, flags=re.MULTILINE)]
     return [JobStack(jid="", klass="", seconds=0.0, frames=frames) for frames in stacks if _runs_jobs(frames)]
 
 
 def _runs_jobs(frames: Sequence[Frame]) -> bool:
-    starts = [n for n, frame in enumerate(frames) if frame.path == _EXECUTOR and frame.function in ("_work", "_serve")]
+    executor = str(Path(__file__).parents[1] / "executor.py")
+    starts = [n for n, frame in enumerate(frames) if frame.path == executor and frame.function in ("_work", "_serve")]
     return bool(starts) and starts[0] < len(frames) - 1 and frames[-1].function != "select"
 
 
@@ -77,58 +93,40 @@ def dump_of(frames: Sequence[Frame]) -> bytes:
 
 
 def encode_stacks(request: int, at: float, stacks: Sequence[JobStack]) -> bytes:
-    """Return the answer to a request, at most `LONGEST_ANSWER` bytes long: stacks that do not fit are left out."""
+    """Return the answer to a request, at most `MAX_ANSWER_BYTES` bytes long: stacks that do not fit are left out."""
     jobs, size = [], 1000
-    for stack in stacks[:MAX_JOBS]:
+    for stack in stacks[:50]:
         size += len(msgspec.json.encode(stack)) + 1
-        if size > LONGEST_ANSWER:
+        if size > MAX_ANSWER_BYTES:
             break
         jobs.append(stack)
     return msgspec.json.encode(WorkerStacks(id=request, at=at, jobs=jobs, left_out=len(stacks) - len(jobs)))
 
 
-def _outward(frame: FrameType | None) -> Iterator[tuple[FrameType, int]]:
-    """Yield a frame and its callers, with their lines."""
-    return traceback.walk_stack(frame)
-
-
-def _awaited(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
+def _awaited(awaitable: object) -> Iterator[tuple[FrameType, int]]:
     """Yield the frames of a coroutine and of the coroutines and generators that it awaits, outermost first."""
     for _ in range(1000):
-        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "ag_frame", None)
-        frame = frame or getattr(awaitable, "gi_frame", None)
+        frame = _attribute(awaitable, "cr_frame", "ag_frame", "gi_frame")
         if frame is None:
             return
         yield frame, frame.f_lineno or 0
-        awaitable = (
-            getattr(awaitable, "cr_await", None)
-            or getattr(awaitable, "ag_await", None)
-            or getattr(awaitable, "gi_yieldfrom", None)
-        )
+        awaitable = _attribute(awaitable, "cr_await", "ag_await", "gi_yieldfrom")
+
+
+def _attribute(awaitable: object, *names: str) -> Any:
+    """Return the first of these attributes that is set, of a coroutine, an async generator or a generator."""
+    return next((value for name in names if (value := getattr(awaitable, name, None)) is not None), None)
 
 
 def _frames(inward: Iterable[tuple[FrameType, int]]) -> list[Frame]:
     """Return frames, given innermost first, outermost first."""
-    innermost: list[tuple[FrameType, int]] = []
-    for entry in inward:
-        if len(innermost) == MAX_FRAMES:
-            break
-        innermost.append(entry)
-    return [
-        _with_source(_frame(frame.f_code.co_filename, line, frame.f_code.co_qualname, ""))
-        for frame, line in reversed(innermost)
-    ]
+    innermost = list(itertools.islice(inward, MAX_FRAMES))
+    return [_frame(frame.f_code.co_filename, line, frame.f_code.co_qualname) for frame, line in reversed(innermost)]
 
 
-def _with_source(frame: Frame) -> Frame:
+def _frame(path: str, line: int, function: str) -> Frame:
     try:
-        source = linecache.getline(frame.path, frame.line).strip()
+        source = linecache.getline(readable(path, 500), line).strip()
     except Exception:  # the file cannot be read
         source = ""
-    return _frame(frame.path, frame.line, frame.function, source)
-
-
-def _frame(path: str, line: int, function: str, source: str) -> Frame:
-    return Frame(
-        readable(path, LONGEST_PATH), line, readable(function, LONGEST_SOURCE), readable(source, LONGEST_SOURCE)
-    )
+    return Frame(readable(path, 500), line, readable(function, 200), readable(source, 200))

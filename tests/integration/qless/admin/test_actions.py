@@ -108,19 +108,19 @@ def test_clone_keeps_redacted_values(admin_client: Browser, jobs_site: Client) -
 def test_pause_stores_a_reason(admin_client: Browser, jobs_site: Client) -> None:
     fill(jobs_site)
     queue = jobs_site.queues["mail"]
-    admin_client.post(path("queue", "mail", "pause"), {"reason": "until the <b>new</b> server is there"})
+    admin_client.post(path("queue", "mail", "pause"), {"reason": "until the <b>new</b> server is ready"})
     assert queue.paused()
     assert queue.config_get("paused-by") == "admin"
     assert jobs_site.jobs.get("running-1").state == "running"  # type: ignore[union-attr]
     for url in (path("queue"), path("queue", "mail")):
-        assert "until the &lt;b&gt;new&lt;/b&gt; server is there" in text_of(admin_client, url)
+        assert "until the &lt;b&gt;new&lt;/b&gt; server is ready" in text_of(admin_client, url)
     admin_client.post(path("queue", "mail", "unpause"))
     assert not queue.paused()
     assert queue.config_get("pause-reason") is None
     admin_client.post(path("queue", "mail", "pause"), {"stop_jobs": "on"})
     assert jobs_site.jobs.get("running-1").state == "stalled"  # type: ignore[union-attr]
     assert logged() == [
-        "Paused. until the <b>new</b> server is there",
+        "Paused. until the <b>new</b> server is ready",
         "Resumed.",
         "Paused, its running jobs stopped.",
     ]
@@ -173,7 +173,7 @@ def test_recurring_jobs_are_edited(admin_client: Browser, jobs_site: Client) -> 
 
 
 def fields_of(page: str) -> dict[str, str]:
-    """What a browser would send of the form of an action, as it is shown."""
+    """Return the fields that a browser would send for the form of an action."""
     form = page[page.index('class="resty-action"') :]
     inputs = re.findall(r"<input [^>]*>", form[: form.index("</form>")])
     fields = {}
@@ -262,7 +262,7 @@ def test_bulk_without_selection_changes_nothing(admin_client: Browser, jobs_site
 
 
 def test_a_group_is_retried_in_steps(admin_client: Browser, jobs_site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_module, "STEP", 30)
+    monkeypatch.setattr(bulk_module, "JOBS_PER_STEP", 30)
     for n in range(70):
         failed(jobs_site, f"f{n:02}")
     url = bulk(group="mail-Timeout")
@@ -296,7 +296,7 @@ def test_bulk_operation_reaches_every_job_once(
     argument: dict[str, str],
     waiting: int,
 ) -> None:
-    monkeypatch.setattr(bulk_module, "STEP", 25)
+    monkeypatch.setattr(bulk_module, "JOBS_PER_STEP", 25)
     jobs_site.queues["pdf"].put("K", {})
     jobs_site.queues["mail"].put_many([{"klass": "K", "data": {}, "jid": f"j{n}"} for n in range(60)])
     progress_texts = run_steps(

@@ -32,7 +32,12 @@ SECRET = "geheim-4711"
 
 LEAKS: list[tuple[str, str, Any, Any]] = [
     ("the shape of a task is lost", LOG_IN, {"args": ["ada", SECRET], "kwargs": {}}, {"args": ["ada", HIDDEN]}),
-    ("kwargs is no object", LOG_IN, {"args": ["ada", SECRET], "kwargs": {}}, {"args": ["ada", HIDDEN], "kwargs": []}),
+    (
+        "kwargs is not an object",
+        LOG_IN,
+        {"args": ["ada", SECRET], "kwargs": {}},
+        {"args": ["ada", HIDDEN], "kwargs": []},
+    ),
     (
         "`from` shifts the names",
         CHARGE,
@@ -40,7 +45,7 @@ LEAKS: list[tuple[str, str, Any, Any]] = [
         {"args": [7, HIDDEN, "x"], "kwargs": {}, "from": "a"},
     ),
     (
-        "`from` is taken away",
+        "`from` is removed",
         LOG_IN,
         {"args": [SECRET], "kwargs": {}, "from": "a"},
         {"args": [HIDDEN], "kwargs": {}},
@@ -138,7 +143,7 @@ def test_hidden_values_stay_where_they_stay_hidden(
 
 
 @pytest.mark.usefixtures("with_tasks")
-def test_what_the_redactor_of_the_site_hides_cannot_be_read_by_an_edit(
+def test_no_edit_reveals_a_value_that_the_redactor_of_the_site_hides(
     admin_client: Browser, jobs_site: Client, settings: Any
 ) -> None:
     change_settings(settings, REDACTOR=f"{__name__}.masked")
@@ -153,7 +158,7 @@ def test_what_the_redactor_of_the_site_hides_cannot_be_read_by_an_edit(
     assert stored() == [data, data], "what was left unchanged is what it was, also what is left out"
 
 
-def test_arguments_nested_too_deeply_are_no_error_of_the_page(admin_client: Browser, jobs_site: Client) -> None:
+def test_the_form_rejects_arguments_that_are_nested_too_deeply(admin_client: Browser, jobs_site: Client) -> None:
     url, form, stored = clone(jobs_site, PLAIN, {"a": 1})
     for depth in (500, 900, 5000):
         reply = admin_client.post(url, {**form, "arguments": "[" * depth + "]" * depth})
@@ -192,7 +197,7 @@ def with_secrets(value: Any, number: str) -> Any:
 @pytest.mark.usefixtures("with_tasks")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
 @given(original=SAMPLES, edited=SAMPLES, klass=st.sampled_from([LOG_IN, CHARGE, PLAIN, UNKNOWN]))
-def test_no_edit_shows_more_than_was_shown(original: Any, edited: Any, klass: str) -> None:
+def test_no_edit_reveals_more_than_the_form_showed(original: Any, edited: Any, klass: str) -> None:
     """Two originals that are displayed alike have results that are displayed alike."""
     first, second = with_secrets(original, "1"), with_secrets(original, "2")
     assume(redacted_arguments(klass, first) == redacted_arguments(klass, second))

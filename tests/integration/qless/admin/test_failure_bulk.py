@@ -58,12 +58,12 @@ def test_all_jobs_of_the_groups_are_changed(admin_client: Browser, groups: Clien
 
 @pytest.fixture
 def steps_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "STEP", 2)
+    monkeypatch.setattr(bulk, "JOBS_PER_STEP", 2)
     monkeypatch.setattr(bulk, "PAGE_SIZE", 2)
 
 
 @pytest.mark.usefixtures("steps_of_two")
-def test_steps_go_on_from_group_to_group(admin_client: Browser, groups: Client) -> None:
+def test_steps_continue_from_group_to_group(admin_client: Browser, groups: Client) -> None:
     picks = [token(group) for group in ("mail-Timeout", "pdf-Memory")]
     data = {"verb": "retry", "pick": picks, "confirmed": "yes"}
     assert run_steps(admin_client, BULK, data) == ["2 of 5 jobs"]

@@ -125,7 +125,7 @@ def test_groups_that_are_too_large_or_gone(
     admin_client: Browser, grouped: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "MAX_MEMBERS", 2)
-    monkeypatch.setattr(graph_actions, "MOST", 4)
+    monkeypatch.setattr(graph_actions, "MAX_CONNECTED", 4)
     for url in (path("jobgroup", "import-7", "cancel"), path("job", "check", "cancel-graph")):
         reply = admin_client.post(url, follow=True)
         assert re.search("has more than 2 members|More than 4 jobs are connected", reply.content.decode()), url

@@ -45,7 +45,7 @@ def invoices(client: Client, count: int, **changes: Any) -> None:
         pop(client.queues["mail"]).fail("mail-Timeout", "Timeout: no answer")
 
 
-def test_jids_with_the_same_beginning_are_told_apart(admin_client: Browser, jobs_site: Client) -> None:
+def test_jids_with_the_same_beginning_look_different(admin_client: Browser, jobs_site: Client) -> None:
     invoices(jobs_site, 2)
     failed(jobs_site, "short-1", tags=["nightly"])
     for url in (path("job"), path("failuregroup", "mail-Timeout")):
@@ -59,7 +59,7 @@ def test_jids_with_the_same_beginning_are_told_apart(admin_client: Browser, jobs
         }, url
 
 
-def test_what_all_rows_share_stands_once_above_them(admin_client: Browser, jobs_site: Client) -> None:
+def test_values_that_all_rows_share_are_shown_once_above_the_table(admin_client: Browser, jobs_site: Client) -> None:
     invoices(jobs_site, 3)
     for url in (path("failuregroup", "mail-Timeout"), f"{path('job')}?state=failed"):
         text = sound(text_of(admin_client, url))
@@ -75,7 +75,7 @@ def test_what_all_rows_share_stands_once_above_them(admin_client: Browser, jobs_
         assert in_rows == [[f"customer.id: {number}"] for number in (70122, 70121, 70120)]
 
 
-def test_what_differs_stays_in_the_rows(admin_client: Browser, jobs_site: Client) -> None:
+def test_different_values_stay_in_the_rows(admin_client: Browser, jobs_site: Client) -> None:
     invoices(jobs_site, 1)
     jobs_site.queues["pdf"].put("shop.jobs.Send", {"kind": "offer"}, jid="waiting-1")
     text = sound(text_of(admin_client, path("job")))
@@ -101,7 +101,7 @@ def test_the_column_that_sorts_a_list_stays(admin_client: Browser, jobs_site: Cl
     assert 'aria-sort="ascending"' in text
 
 
-def test_run_times_are_those_of_the_latest_run(admin_client: Browser, jobs_site: Client) -> None:
+def test_the_run_time_is_the_time_of_the_latest_run(admin_client: Browser, jobs_site: Client) -> None:
     start = int(jobs_site.clock())
 
     def at(seconds: float) -> None:

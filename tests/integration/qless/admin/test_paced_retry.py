@@ -171,7 +171,7 @@ def test_permissions_and_faults(admin_client: Browser, jobs_site: Client, clock:
     assert len(logged()) == 1
 
 
-def test_the_page_after_a_retry_shows_what_is_left(
+def test_the_page_after_a_retry_shows_the_remaining_jobs(
     admin_client: Browser, jobs_site: Client, clock: list[float]
 ) -> None:
     data = {"verb": "retry", "all": "yes", "confirmed": "yes"}

@@ -174,7 +174,7 @@ def test_a_counted_list_begins_with_its_total(admin_client: Browser, jobs_site: 
     assert text.index("resty-summary") < text.index('<table class="resty-list">')
 
 
-def test_a_search_is_bounded_and_goes_on(admin_client: Browser, jobs_site: Client) -> None:
+def test_a_search_is_bounded_and_continues(admin_client: Browser, jobs_site: Client) -> None:
     jobs_site.queues["a"].put_many([{"klass": "K", "data": {}} for _ in range(1500)])
     failed(jobs_site, "lost", queue="z", group="lost-Needle")
     url, pages_before = f"{path('job')}?q=needle", 0
@@ -266,7 +266,7 @@ def test_queue_page_has_charts_with_tables(admin_client: Browser, jobs_site: Cli
         assert "40 jobs completed" in text_of(admin_client, f"{path('queue', 'mail')}?period={period}")
 
 
-def test_group_page_has_a_sample_and_when(admin_client: Browser, jobs_site: Client) -> None:
+def test_the_page_of_a_group_shows_a_sample_and_its_time(admin_client: Browser, jobs_site: Client) -> None:
     now = int(jobs_site.clock())
     jobs_site.clock = lambda: now - 7200  # type: ignore[misc]
     failed(jobs_site, "old")
@@ -395,7 +395,7 @@ def broken(data: Any) -> Any:
     raise ValueError("no")
 
 
-def test_a_cache_that_is_no_redis_is_reported(admin_client: Browser, settings: Any) -> None:
+def test_a_cache_without_redis_is_reported(admin_client: Browser, settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"ALIAS": "default"}}
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     assert admin_client.get(path("queue")).status_code == 503

@@ -134,7 +134,7 @@ def test_the_page_of_a_cron_task(admin_client: Browser, periodic: Client) -> Non
         (f"cron-{NIGHTLY}", NIGHTLY, "timed", []),
     ],
 )
-def test_run_now_puts_a_job_beside_the_schedule(
+def test_run_now_enqueues_a_job_in_addition_to_the_schedule(
     admin_client: Browser, periodic: Client, valkey: Any, jid: str, klass: str, queue: str, tags: list[str]
 ) -> None:
     before = everything(valkey)
@@ -208,7 +208,7 @@ def test_a_paused_cron_task_puts_no_jobs(admin_client: Browser, periodic: Client
     assert logged() == ["Paused.", "Resumed."]
 
 
-def test_nothing_is_done_to_recurring_jobs_that_are_gone(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
+def test_operations_on_missing_jobs_change_nothing(admin_client: Browser, jobs_site: Client, valkey: Any) -> None:
     fill(jobs_site)
     gone = recurring(jobs_site, "recurring-1")
     gone.cancel()
@@ -217,7 +217,7 @@ def test_nothing_is_done_to_recurring_jobs_that_are_gone(admin_client: Browser, 
         reply = admin_client.post(operation_url("recurring-1", page), follow=True)
         assert "no longer exists" in reply.content.decode()
     for change in (gone.pause, gone.resume):
-        with pytest.raises(NoSuchJob, match="does not exist"):
+        with pytest.raises(NoSuchJob):
             change()
     assert not gone.paused()
     assert everything(valkey) == before

@@ -119,7 +119,7 @@ def test_queues_are_paused_with_a_reason_and_unpaused(admin_client: Browser, sit
     assert logged()[2:] == ["Resumed."] * 2
 
 
-def test_all_rows_are_those_of_the_filter(admin_client: Browser, site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_selects_the_filtered_rows(admin_client: Browser, site: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Select all 3 rows" in text_of(admin_client, path("queue"))
     text = post(admin_client, "queue", "pause", query="?name=P", all="yes").content.decode()
     assert "1 of 1 queue selected." in text
@@ -140,7 +140,7 @@ def test_empty_queues_are_forgotten(admin_client: Browser, site: Client) -> None
     assert {queue.name for queue in site.queues.counts()} == {"mail", "rows"}
 
 
-def test_workers_are_asked(admin_client: Browser, site: Client) -> None:
+def test_selected_workers_get_requests(admin_client: Browser, site: Client) -> None:
     text = post(admin_client, "worker", "quiet", "web1-1", "web1-2", "gone").content.decode()
     assert "1 of 3 workers selected. Gone: 1." in text
     reply = post(admin_client, "worker", "quiet", "web1-1", "web1-2", confirmed="yes")

@@ -54,7 +54,7 @@ def all_pages(browser: Browser, text: str) -> list[str]:
 
 
 def commands(valkey: Any, browser: Browser, text: str) -> int:
-    """How many commands the server executes for a search, including those of scripts."""
+    """Return the number of commands that the server executes for a search, in scripts too."""
     search(browser, text)
     before = valkey.info("stats")["total_commands_processed"]
     search(browser, text)
@@ -306,8 +306,8 @@ def test_pages_continue_and_show_progress(admin_client: Browser, jobs_site: Clie
 
 def test_the_shorter_list_is_examined(admin_client: Browser, jobs_site: Client, monkeypatch: Any) -> None:
     """Few failed jobs of a class with many."""
-    monkeypatch.setattr(job_search, "FEW", 10)
-    monkeypatch.setattr("resty_django.qless.admin.job_lists.lists.FEW", 10)
+    monkeypatch.setattr(job_search, "FEW_ENTRIES", 10)
+    monkeypatch.setattr("resty_django.qless.admin.job_lists.lists.FEW_ENTRIES", 10)
     failed(jobs_site, "lost")
     jobs_site.queues["mail"].put_many([{"klass": "shop.jobs.Send", "data": {"order": 7}} for _ in range(100)])
     index_all(jobs_site)

@@ -13,7 +13,7 @@ from django.test import Client as Browser
 
 from resty_django.qless import Client
 from resty_django.qless.admin.workers import stacks as worker_stacks
-from resty_django.qless.clients.replies import SILENT
+from resty_django.qless.clients.replies import SILENT_SECONDS
 from resty_django.qless.clients.worker_reports import Frame, JobStack, ReportedJob, encode_report
 from resty_django.qless.worker.reports.stacks import encode_stacks
 from tests.integration.qless.admin.tools import HOSTILE, path, person, plain, report, text_of
@@ -27,7 +27,7 @@ ACTIONS = ("quiet", "resume", "stop", "scale", "stacks")
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker answers here."""
-    monkeypatch.setattr(worker_stacks, "WAIT", 0.0)
+    monkeypatch.setattr(worker_stacks, "ANSWER_SECONDS", 0.0)
 
 
 def silence(client: Client, name: str, seconds: float) -> None:
@@ -46,7 +46,7 @@ def requested(client: Client, name: str = "w-1") -> list[tuple[str, int | None]]
 
 
 @pytest.mark.parametrize("page", ["list", "worker"])
-def test_a_worker_shows_what_it_reports(admin_client: Browser, jobs_site: Client, worker: str, page: str) -> None:
+def test_a_worker_page_shows_its_report(admin_client: Browser, jobs_site: Client, worker: str, page: str) -> None:
     text = plain(text_of(admin_client, path("worker") if page == "list" else path("worker", worker)))
     for shown in ("web1", "4711", "abc123", "mail", "pdf", "3 / 8", "2 h", "alive"):
         assert shown in text, shown
@@ -104,7 +104,7 @@ def test_a_silent_worker_with_jobs_is_stuck(admin_client: Browser, jobs_site: Cl
     jobs_site.queues["mail"].pop()
     for name in ("here-1", "idle-1"):
         report(jobs_site, name)
-        silence(jobs_site, name, SILENT + 60)
+        silence(jobs_site, name, SILENT_SECONDS + 60)
     listed = text_of(admin_client, path("worker"))
     assert "1 worker is stuck: here-1" in plain(listed)
     assert "stuck: silent for 1 min 3" in listed
@@ -227,7 +227,7 @@ def test_stacks_show_the_line_of_the_site(operator: Browser, jobs_site: Client, 
     assert "\u202e" not in text
 
 
-def test_a_worker_that_does_not_answer_is_named(operator: Browser, jobs_site: Client, worker: str) -> None:
+def test_the_page_says_that_the_worker_does_not_answer(operator: Browser, jobs_site: Client, worker: str) -> None:
     operator.post(path("worker", worker, "stacks"))
     request = json.dumps({"id": 1, "action": "stacks", "at": time.time() - 30}, separators=(",", ":"))
     jobs_site.source.sync().hset(f"ql:report:{worker}", "stacks", request)

@@ -339,7 +339,7 @@ def test_the_schema_is_valid(tmp_path: Path) -> None:
     assert {parameter["name"] for parameter in search["parameters"]} == set(JobsQuerySerializer().fields)
 
 
-def test_without_the_package_redis_the_answer_names_it(admin_api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_redis_the_response_names_it(admin_api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
     with override_settings(RESTY_DJANGO={}):  # makes another client
         monkeypatch.setitem(sys.modules, "redis", None)
         response = admin_api.get(address("queues/"))

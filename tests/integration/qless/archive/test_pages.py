@@ -100,7 +100,7 @@ def test_filters_offer_a_bounded_number_of_values(
     admin_client: Browser, ended: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for most, classes in ((100, ["shop.jobs.Render", SEND]), (1, ["shop.jobs.Render"])):
-        monkeypatch.setattr(archived, "MAX_VALUES", most)
+        monkeypatch.setattr(archived.ValuesFilter, "max_values", most)
         assert re.findall(r'href="\?klass=([^"]+)"', text_of(admin_client, path("archivedjob"))) == classes
 
 

@@ -1,4 +1,4 @@
-"""What reports the state of the archive, and the command."""
+"""The state of the archive: health, metrics and the command."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_metrics(site: Client) -> None:
     }
 
 
-def test_a_retention_shorter_than_that_of_redis_is_a_warning(site: Client, settings: Any) -> None:
+def test_a_retention_shorter_than_the_time_in_redis_is_a_warning(site: Client, settings: Any) -> None:
     for retention, ids in (("2d", ["resty_qless.W002"]), ("365d", []), (None, [])):
         configure(settings, RETENTION=retention)
         assert [message.id for message in check_qless()] == ids

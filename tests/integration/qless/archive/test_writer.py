@@ -17,7 +17,7 @@ from resty_django.qless import Client
 from resty_django.qless.archive import marks, runner, writer
 from resty_django.qless.archive.marks import status
 from resty_django.qless.archive.rows import from_db
-from resty_django.qless.archive.writer import Writer, prune, store
+from resty_django.qless.archive.writer import ArchiveWriter, prune, store
 from resty_django.qless.models import ArchivedJob
 from resty_django.qless.redaction import UNNAMED
 from tests import processes
@@ -133,7 +133,7 @@ def test_clients_with_slow_clocks_are_not_missed(site: Client, clock: Clock) -> 
     clock.skew = 0
     write(site)
     assert set(states()) == {"c1", "slow"}
-    clock.skew = writer.SWEEP_INTERVAL + 1
+    clock.skew = writer.SWEEP_SECONDS + 1
     write(site)
     assert set(states()) == {"c1", "slow", "very-slow"}
 
@@ -165,7 +165,7 @@ def test_jobs_that_redis_deletes_first_are_counted(site: Client, clock: Clock) -
 
 
 def test_old_rows_are_deleted_in_batches(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PRUNE_BATCH", 3)
+    monkeypatch.setattr(writer, "MAX_ROWS_PER_DELETE", 3)
     for n in range(7):
         complete(site, f"c{n}")
     write(site)
@@ -237,7 +237,7 @@ def test_two_writers_exclude_each_other(site: Client) -> None:
 def test_a_writer_that_is_asked_to_stop_continues_there(site: Client, settings: Any) -> None:
     configure(settings, BATCH=4)
     jids = {complete(site, f"c{n}") for n in range(20)}
-    assert Writer(site, lambda: False).run().counts["written"] == 4
+    assert ArchiveWriter(site, lambda: False).run().counts["written"] == 4
     write(site)
     assert set(states()) == jids
 
@@ -260,13 +260,13 @@ def killing_store(rows):
         os.kill(os.getpid(), signal.SIGKILL)
     return outcome
 writer.store = killing_store
-writer.Writer(default_client()).run()
+writer.ArchiveWriter(default_client()).run()
 """
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("at", ["before", "after", "any"])
-def test_a_killed_writer_loses_nothing_and_doubles_nothing(site: Client, valkey: Any, valkey_url: str, at: str) -> None:
+def test_a_killed_writer_neither_loses_nor_duplicates_jobs(site: Client, valkey: Any, valkey_url: str, at: str) -> None:
     """SIGKILL between reading and writing, between writing and moving the mark, or at any time."""
     write(site)
     jids = {complete(site, f"c{n}") for n in range(60)}
@@ -305,12 +305,12 @@ def test_a_killed_writer_loses_nothing_and_doubles_nothing(site: Client, valkey:
 
 def test_the_interval_respects_what_redis_keeps() -> None:
     for keeps, kept, per_second, expected in (
-        (604_800, 50_000, 1, runner.MAX_INTERVAL),
+        (604_800, 50_000, 1, runner.MAX_PASS_SECONDS),
         (604_800, 50_000, 500, 10.0),
-        (604_800, 50_000, 50_000, runner.MIN_INTERVAL),
+        (604_800, 50_000, 50_000, runner.MIN_PASS_SECONDS),
         (100, 50_000, 0, 10.0),
-        (0, 50_000, 1, runner.MIN_INTERVAL),
-        (604_800, -1, 50_000, runner.MAX_INTERVAL),
+        (0, 50_000, 1, runner.MIN_PASS_SECONDS),
+        (604_800, -1, 50_000, runner.MAX_PASS_SECONDS),
     ):
         assert runner.next_interval(keeps, kept, per_second) == expected, (keeps, kept, per_second)
 
@@ -327,8 +327,8 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
         return insert(batch)
 
     monkeypatch.setattr(writer, "_store", failing)
-    monkeypatch.setattr(runner, "MIN_INTERVAL", 0.05)
-    monkeypatch.setattr(runner, "MAX_INTERVAL", 0.1)
+    monkeypatch.setattr(runner, "MIN_PASS_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "MAX_PASS_SECONDS", 0.1)
     complete(site, "c1")
     archiver = runner.Archiver(site)
     archiver.start()
@@ -347,7 +347,7 @@ def test_the_thread_of_a_worker_retries_while_the_database_is_down(
         archiver.stop()
 
 
-def test_a_worker_writes_only_if_the_site_wants_it(site: Client, settings: Any) -> None:
+def test_a_worker_writes_only_if_the_settings_say_so(site: Client, settings: Any) -> None:
     for archive in ({"RETENTION": None}, {"WORKERS": False}):
         configure(settings, **archive)
         assert runner.start_in_worker(site) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resty_django.qless import Client
-from resty_django.qless.archive.writer import Pass, Writer
+from resty_django.qless.archive.writer import ArchiveWriter, Pass
 from resty_django.qless.models import ArchivedJob
 from tests.integration.qless.conftest import pop
 
@@ -23,7 +23,7 @@ def configure(settings: Any, **archive: Any) -> None:
 
 
 def write(client: Client, **options: Any) -> Pass:
-    return Writer(client).run(**options)
+    return ArchiveWriter(client).run(**options)
 
 
 def rows() -> dict[str, ArchivedJob]:

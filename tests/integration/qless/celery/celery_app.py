@@ -1,4 +1,4 @@
-"""A Celery app for the tests: run as a worker in a process of its own, imported by the test that sends tasks."""
+"""A Celery app for the tests: run as a worker in a separate process, imported by the test that sends tasks."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def strange() -> object:
 
 
 class Watched(Task):  # type: ignore[misc]
-    """A task class with handlers of its own."""
+    """A task class with its own handlers."""
 
     def on_success(self, retval: Any, task_id: str, args: Any, kwargs: Any) -> None:
         TRAIL.append(("success", task_id, retval))

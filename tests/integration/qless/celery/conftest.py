@@ -129,7 +129,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(broker: str, valkey: Any, valkey_url: str, settings: Any, tmp_path: Path) -> Iterator[Cluster]:
-    """Nothing runs yet. Settings and Celery's app of this process are those of the cluster."""
+    """Nothing runs yet. This process uses the settings and the app of the cluster."""
     change_settings(settings, URL=valkey_url, MODULES=[f"{HERE}.jobs"])
     resolve_handler.cache_clear()
     cluster = Cluster(broker, valkey_url, tmp_path)

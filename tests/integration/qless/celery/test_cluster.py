@@ -81,7 +81,7 @@ def test_a_lock_is_prolonged_while_celery_runs_the_job(cluster: Cluster, tmp_pat
 
 
 def test_jobs_wait_in_the_queue_and_not_in_the_broker(cluster: Cluster) -> None:
-    """No worker of Celery: so many messages as there are places, whose locks are prolonged."""
+    """Without a Celery worker, there is one message per slot, and the locks are extended."""
     short_locks(client, 4, 0)
     forwarder = cluster.via("--concurrency", "3", "--grace", "0.5")
     results = [jobs.whose.delay(number) for number in range(10)]
@@ -122,7 +122,7 @@ def test_a_task_of_celery_after_a_job_and_a_job_after_a_task(cluster: Cluster) -
 
 
 def test_a_broker_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be sent leaves no job behind that others would wait for."""
+    """A task that could not be sent leaves no job behind for which others would wait."""
     at_once = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
     monkeypatch.setitem(celery_app.app.conf, "broker_transport_options", at_once)
     use_broker("amqp://127.0.0.1:1//")

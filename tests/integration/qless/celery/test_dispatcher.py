@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from resty_django.qless import Client
-from resty_django.qless.integrations.celery.dispatcher import DISPATCHED, CeleryDispatcher
+from resty_django.qless.integrations.celery.dispatcher import CeleryDispatcher
 from resty_django.qless.integrations.celery.runner import run_borrowed
 from resty_django.qless.management.worker_process import build
 from resty_django.qless.worker.handlers import resolve_handler
@@ -80,7 +80,7 @@ def test_a_job_is_handed_over_once(client: Client, forward: Forward) -> None:
     wait_for(lambda: len(worker.sent) == 3)
     assert run_borrowed(client, *worker.sent[2]) == [(worker.sent[2][0], "completed")]
     assert run_borrowed(client, *first) == []  # the message came twice
-    wait_for(lambda: worker.counts[DISPATCHED] == 3)
+    wait_for(lambda: worker.counts["handed over"] == 3)
     assert sorted(client.jobs.complete()) == sorted(jids)
     assert worker.stop() == 0
 
@@ -94,7 +94,7 @@ def test_one_message_runs_all_that_wait_for_a_moment(client: Client, forward: Fo
     assert sorted(ran) == sorted([*((jid, "completed") for jid in jids), (failing, "failed")])
     assert ran[0][0] == worker.sent[1][0]
     assert sorted(client.jobs.complete()) == sorted(jids)
-    wait_for(lambda: worker.counts[DISPATCHED] == 4)
+    wait_for(lambda: worker.counts["handed over"] == 4)
     assert not any(run_borrowed(client, *message) for message in worker.sent)
 
 
@@ -103,7 +103,7 @@ def test_a_job_that_is_taken_before_its_worker_knows_of_it(client: Client, forwa
     worker = forward()
     worker.loop.pool.taken("early")
     client.queues["q"].put(f"{MODULE}.nothing", {"args": [], "kwargs": {}}, jid="early")
-    wait_for(lambda: worker.counts[DISPATCHED] == 1)
+    wait_for(lambda: worker.counts["handed over"] == 1)
     assert worker.sent == []
     jid = put(client)
     wait_for(lambda: worker.sent)
@@ -117,7 +117,7 @@ def test_a_message_that_was_lost_is_sent_again(client: Client, forward: Forward)
     assert {sent_jid for sent_jid, _ in worker.sent} == {jid}
     assert run_borrowed(client, *worker.sent[0]) == [(jid, "completed")]
     assert not any(run_borrowed(client, *message) for message in worker.sent[1:])
-    wait_for(lambda: worker.counts[DISPATCHED] == 1)
+    wait_for(lambda: worker.counts["handed over"] == 1)
 
 
 def test_a_broker_that_is_down_for_a_while(client: Client, forward: Forward) -> None:
@@ -131,7 +131,7 @@ def test_a_broker_that_is_down_for_a_while(client: Client, forward: Forward) -> 
     assert client.jobs.complete() == [jid]
 
 
-def test_what_nobody_has_taken_is_given_back_at_the_end(client: Client, forward: Forward) -> None:
+def test_jobs_that_no_process_has_taken_return_to_their_queue_at_the_end(client: Client, forward: Forward) -> None:
     worker = forward()
     jid = put(client)
     wait_for(lambda: worker.sent)
@@ -146,7 +146,7 @@ def test_a_lock_that_was_lost_in_the_broker(client: Client, forward: Forward) ->
     jid = put(client)
     wait_for(lambda: worker.sent)
     job_of(client, jid).move("p")
-    wait_for(lambda: worker.counts[DISPATCHED] == 1)
+    wait_for(lambda: worker.counts["handed over"] == 1)
     assert run_borrowed(client, *worker.sent[0]) == []
     assert client.queues["p"].length() == 1
 

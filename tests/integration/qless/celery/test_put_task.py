@@ -76,7 +76,7 @@ def test_arguments_are_checked(site: None) -> None:
         put_task(celery_app.add, (object(),))
 
 
-def test_its_own_retries_and_requests(running: InProcessWorker) -> None:
+def test_retries_and_requests_of_celery(running: InProcessWorker) -> None:
     jid = put_task(celery_app.retrying, (2,))
     assert outcome(jid) == [jid, 2, "again", "default", False]
     assert [(retries, id, args) for retries, id, args, _ in celery_app.TRAIL] == [(n, jid, [2]) for n in range(3)]
@@ -100,7 +100,7 @@ def test_a_retry_that_has_expired_shows_its_runs_and_its_last_error(site: None, 
             outcome(jid)
 
 
-def test_its_handlers_and_signals(running: InProcessWorker) -> None:
+def test_handlers_and_signals_of_celery(running: InProcessWorker) -> None:
     heard: Counter[str] = Counter()
 
     def receiver(sender: Any = None, signal: Any = None, **kwargs: Any) -> None:
@@ -136,7 +136,7 @@ def test_failures(running: InProcessWorker) -> None:
         outcome(put_task(celery_app.add, (1,), expires=datetime(2026, 1, 1, tzinfo=UTC)))
 
 
-def test_results_that_are_none(running: InProcessWorker) -> None:
+def test_results_that_json_cannot_represent_are_none(running: InProcessWorker) -> None:
     assert outcome(put_task(celery_app.ignores)) is None
     assert outcome(put_task(celery_app.strange)) is None
 

@@ -1,4 +1,4 @@
-"""How tasks that were sent to Celery end otherwise than by themselves: each end reaches the job of the task."""
+"""Ends of tasks that were sent to Celery and did not end normally: each end reaches the job of the task."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import states
 from celery.exceptions import Retry
 
 from resty_django.qless import AsyncResult, Client, TaskFailed
 from resty_django.qless import client as site_client
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.integrations.celery import send, tracking
-from resty_django.qless.integrations.celery.tracking import BEGUN, FAR, GRACE, KLASS, LATE
+from resty_django.qless.integrations.celery.tracking import BEGUN, FAR_SECONDS, GRACE_SECONDS, KLASS
 from resty_django.redis import StoreDown
 from tests.integration.qless.celery import celery_app
 from tests.integration.qless.celery.conftest import Cluster
@@ -43,7 +44,7 @@ def began(path: Path) -> int:
 
 
 @pytest.mark.e2e
-def test_six_ends_that_the_task_itself_does_not_tell(cluster: Cluster, tmp_path: Path) -> None:
+def test_ends_that_the_task_itself_does_not_report(cluster: Cluster, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("limit", "child", "terminate")}
     expired = send(celery_app.add, (1,), expires=0.2)
     time.sleep(0.3)  # no worker may have it before
@@ -112,7 +113,7 @@ def client(valkey: Any, valkey_url: str, settings: Any) -> Iterator[Client]:
 
 def sent_job(client: Client, jid: str = "task") -> str:
     data = '{"args": [], "kwargs": {}, "options": {}}'
-    client.call("put", "w", "default", jid, f"{KLASS}{celery_app.add.name}", data, FAR, "retries", tracking.RETRIES)
+    client.call("put", "w", "default", jid, f"{KLASS}{celery_app.add.name}", data, FAR_SECONDS, "retries", 1_000_000)
     return jid
 
 
@@ -137,13 +138,13 @@ def test_a_task_that_runs_has_the_lock_of_its_job(client: Client) -> None:
     in_a_worker(jid, tracking.on_prerun)
     job = job_of(client, jid)
     assert (job.state, job.worker_name) == ("running", tracking.process_name())
-    in_a_worker(jid, tracking.on_postrun, tracking.RETRY, None)
+    in_a_worker(jid, tracking.on_postrun, states.RETRY, None)
     assert job_of(client, jid).state == "scheduled"
     in_a_worker(jid, tracking.on_prerun)
-    in_a_worker(jid, tracking.on_postrun, tracking.SUCCESS, 7)
+    in_a_worker(jid, tracking.on_postrun, states.SUCCESS, 7)
     assert AsyncResult[Any](jid).get(LONG) == 7
     in_a_worker(jid, tracking.on_prerun)  # the message came twice
-    in_a_worker(jid, tracking.on_postrun, tracking.FAILURE, ValueError("late"))
+    in_a_worker(jid, tracking.on_postrun, states.FAILURE, ValueError("late"))
     assert AsyncResult[Any](jid).get(LONG) == 7
     assert client.source.sync().zcard("ql:celery-sent") == 0
     assert not tracking.running_tasks
@@ -160,13 +161,13 @@ def test_a_retry_reported_late_takes_nothing_from_the_next_run(client: Client, m
         in_a_worker(jid, tracking.on_prerun)
     second = tracking.running_tasks.pop(jid)
     tracking.running_tasks[jid] = first
-    in_a_worker(jid, tracking.on_postrun, tracking.RETRY, Retry(exc=OSError("not there")))
+    in_a_worker(jid, tracking.on_postrun, states.RETRY, Retry(exc=OSError("not there")))
     job = job_of(client, jid)
     assert (job.state, job.worker_name) == ("running", "celery-other")
     tracking.running_tasks[jid] = second
     with monkeypatch.context() as other_process:
         other_process.setattr(tracking, "process_name", lambda: "celery-other")
-        in_a_worker(jid, tracking.on_postrun, tracking.SUCCESS, 7)
+        in_a_worker(jid, tracking.on_postrun, states.SUCCESS, 7)
     assert AsyncResult[Any](jid).get(LONG) == 7
 
 
@@ -174,7 +175,7 @@ def test_a_retry_reported_late_takes_nothing_from_the_next_run(client: Client, m
 def test_a_retry_that_has_expired_shows_its_last_error(client: Client) -> None:
     jid = sent_job(client)
     in_a_worker(jid, tracking.on_prerun)
-    in_a_worker(jid, tracking.on_postrun, tracking.RETRY, Retry(exc=OSError("not there")))
+    in_a_worker(jid, tracking.on_postrun, states.RETRY, Retry(exc=OSError("not there")))
     request = SimpleNamespace(id=jid, headers={tracking.HEADER: jid})
     tracking.on_revoked(request, terminated=False, signum=None, expired=True)
     assert re.fullmatch("(?s)The task expired .* error was:\n\nOSError: not there\n.*", str(failure(jid)))
@@ -183,14 +184,14 @@ def test_a_retry_that_has_expired_shows_its_last_error(client: Client) -> None:
 @pytest.mark.redis
 @pytest.mark.parametrize("late", [False, True])
 def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs whose process is gone fail; those of others are left alone, however often it looks."""
+    """Jobs whose process is gone fail; the sweep leaves other jobs alone, however often it runs."""
     monkeypatch.setattr(celery_app.add, "acks_late", late)
     gone, alive, waiting, expiring = (sent_job(client, name) for name in ("gone", "alive", "waiting", "expiring"))
     in_a_worker(alive, tracking.on_prerun)
     in_a_worker(gone, tracking.on_prerun)
-    tracking.running_tasks.pop(gone)[1].close()
+    tracking.running_tasks.pop(gone).lease.close()
     start = client.clock()
-    tracking.watch(client, expiring, start + GRACE)
+    tracking.watch(client, expiring, start + GRACE_SECONDS)
     monkeypatch.setattr(client, "clock", lambda: start + 59)
     assert tracking.fail_abandoned(client) == 1  # the one that has expired
     assert failure(expiring).group == "celery-TaskRevokedError"
@@ -199,7 +200,7 @@ def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) 
     assert tracking.fail_abandoned(client) == 2
     if late:
         assert job_of(client, gone).state == "running"
-        monkeypatch.setattr(client, "clock", lambda: start + 80 + LATE)
+        monkeypatch.setattr(client, "clock", lambda: start + 80 + 7200)
         client.call("heartbeat", alive, tracking.process_name())
         tracking.fail_abandoned(client)
     assert failure(gone).group == "celery-CeleryLost"
@@ -208,20 +209,20 @@ def test_the_sweep(client: Client, late: bool, monkeypatch: pytest.MonkeyPatch) 
     assert tracking.fail_abandoned(client) == 0
     # the task is delivered again after all
     in_a_worker(gone, tracking.on_prerun)
-    in_a_worker(gone, tracking.on_postrun, tracking.SUCCESS, 8)
+    in_a_worker(gone, tracking.on_postrun, states.SUCCESS, 8)
     assert AsyncResult[Any](gone).get(LONG) == 8
-    in_a_worker(alive, tracking.on_postrun, tracking.SUCCESS, 9)
+    in_a_worker(alive, tracking.on_postrun, states.SUCCESS, 9)
 
 
 @pytest.mark.redis
 def test_the_sweep_is_bounded(client: Client) -> None:
-    for number in range(tracking.PAGE + 20):
+    for number in range(100 + 20):
         tracking.watch(client, f"gone-{number}", 1.0)
-    assert [tracking.fail_abandoned(client) for _ in range(3)] == [tracking.PAGE, 20, 0]
+    assert [tracking.fail_abandoned(client) for _ in range(3)] == [100, 20, 0]
 
 
 @pytest.mark.redis
-def test_a_task_whose_job_cannot_be_read_stops_no_other(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_whose_job_cannot_be_read_does_not_stop_others(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     client.source.sync().set("ql:j:broken", "of another program")
     jids = [sent_job(client, name) for name in ("one", "two")]
     for jid in ("broken", *jids):
@@ -235,7 +236,7 @@ def test_a_task_whose_job_cannot_be_read_stops_no_other(client: Client, caplog: 
         for jid in ("broken", third):
             sweep.report(jid, "celery-group", "message")
         assert failure(third).group == "celery-group"
-        wait_for(lambda: not sweep._ends)
+        wait_for(lambda: not sweep.failures)
     finally:
         sweep.stop()
     assert "task broken cannot be examined: StoreError" in caplog.text
@@ -243,15 +244,13 @@ def test_a_task_whose_job_cannot_be_read_stops_no_other(client: Client, caplog: 
 
 
 @pytest.mark.redis
-def test_a_worker_of_ours_that_meets_a_lost_task_sends_it_no_second_time(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_does_not_send_a_lost_task_a_second_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     published: list[str] = []
     monkeypatch.setattr(tracking, "_publish", lambda client, task, jid, *args: published.append(jid))
     performer = tracking.CelerySend(celery_app.add)
     jid = sent_job(client, "task")
     in_a_worker(jid, tracking.on_prerun)
-    tracking.running_tasks.pop(jid)[1].close()
+    tracking.running_tasks.pop(jid).lease.close()
     with pytest.raises(tracking.CeleryLost, match="is gone"):
         performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
     assert not published
@@ -264,22 +263,22 @@ def test_a_worker_of_ours_that_meets_a_lost_task_sends_it_no_second_time(
 
 
 @pytest.mark.redis
-def test_signals_of_other_tasks_are_nothing_to_us(client: Client) -> None:
+def test_signals_of_other_tasks_are_ignored(client: Client) -> None:
     jid = client.queues["q"].put("somebody.else", jid="plain")
     tracking.on_failure(celery_app.add, jid, type("WorkerLostError", (Exception,), {})("gone"))
     tracking.on_revoked(SimpleNamespace(id=jid, headers=None), False, None, False)
     tracking.on_rejected(SimpleNamespace(headers={}))
     assert job_of(client, jid).state == "waiting"
     sent = sent_job(client)
-    tracking.on_failure(celery_app.add, sent, ValueError("its own process tells of that"))
+    tracking.on_failure(celery_app.add, sent, ValueError("its own process reports that"))
     assert job_of(client, sent).state == "scheduled"
     tracking.on_rejected(SimpleNamespace(headers={tracking.HEADER: sent}), KeyError("x"), "no.such.task")
     assert failure(sent).group == "celery-NotRegistered"
 
 
 @pytest.mark.redis
-def test_ends_are_told_when_the_server_of_the_jobs_is_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Celery's loop does not wait for it, and a task that ends tells again."""
+def test_ends_are_reported_when_the_server_of_the_jobs_is_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery's loop does not wait for it, and a task that ends reports again."""
     jid, second = sent_job(client, "first"), sent_job(client, "second")
     downs = {"get": 2}
     call = type(client).call
@@ -299,15 +298,15 @@ def test_ends_are_told_when_the_server_of_the_jobs_is_back(client: Client, monke
     finally:
         sweep.stop()
     downs["get"] = 2
-    in_a_worker(second, tracking.on_postrun, tracking.SUCCESS, 1)
+    in_a_worker(second, tracking.on_postrun, states.SUCCESS, 1)
     assert AsyncResult[Any](second).get(LONG) == 1
     assert BEGUN not in history(client, second)
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("state", [None, tracking.RETRY, tracking.FAILURE])
-def test_a_process_that_is_ended_takes_nothing_back(client: Client, state: str | None) -> None:
-    """The main process has told of the end when the task, interrupted, tells its own."""
+@pytest.mark.parametrize("state", [None, states.RETRY, states.FAILURE])
+def test_a_stopped_process_does_not_change_the_reported_end(client: Client, state: str | None) -> None:
+    """The main process has reported the end before the interrupted task reports its own."""
     jid = sent_job(client)
     in_a_worker(jid, tracking.on_prerun)
     tracking.on_failure(celery_app.add, "other", type("TimeLimitExceeded", (Exception,), {})(1))
@@ -319,7 +318,7 @@ def test_a_process_that_is_ended_takes_nothing_back(client: Client, state: str |
 
 
 @pytest.mark.redis
-def test_a_process_that_is_ended_leaves_its_job_to_the_sweep(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_leaves_its_job_to_the_sweep(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Celery may send no signal when a hard time limit is over."""
     jid = sent_job(client)
     in_a_worker(jid, tracking.on_prerun)

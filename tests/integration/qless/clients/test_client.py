@@ -1,4 +1,4 @@
-"""What a site sees of the client: the checks, the probe, and that all calls have their twins."""
+"""The client in a site: the checks, the probe, and the asyncio twins of all calls."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_checks(settings: Any, section: Any, caches: Any, ids: list[str] | None)
         ({"WORKER_NAME": " "}, "must not be empty"),
     ],
 )
-def test_wrong_settings_are_told(settings: Any, section: Any, message: str) -> None:
+def test_checks_report_wrong_settings(settings: Any, section: Any, message: str) -> None:
     from resty_django.checks import check_settings
 
     settings.RESTY_DJANGO = {"QLESS": section}
@@ -142,7 +142,7 @@ def test_the_probe_warns_of_stuck_jobs(
     end = 'See "Stuck jobs" in the admin of the job queue.'
     text = f"6 wait for something that will not end: {', '.join(loops)}, .... {end}"
     assert stuck() == [("warning", "stuck jobs", text)]
-    monkeypatch.setattr(qless_health, "MOST_CALLS", 4)
+    monkeypatch.setattr(qless_health, "MAX_STUCK_CALLS", 4)
     text = (
         f"3 wait for something that will not end: {', '.join(loops[:3])}. "
         f"Examined 303 of 456 jobs that wait for others. {end}"
@@ -152,7 +152,7 @@ def test_the_probe_warns_of_stuck_jobs(
 
 
 @pytest.mark.redis
-def test_the_probe_tells_of_stalled_and_failed_jobs(settings: Any, valkey: Redis, valkey_url: str) -> None:
+def test_the_probe_warns_of_stalled_and_failed_jobs(settings: Any, valkey: Redis, valkey_url: str) -> None:
     settings.RESTY_DJANGO = {"QLESS": {"URL": valkey_url}}
     valkey.config_set("save", "")
     client.config.set("heartbeat", -1)

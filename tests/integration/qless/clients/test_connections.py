@@ -111,7 +111,7 @@ async def test_a_client_of_asyncio_alone(server: Server) -> None:
         (lambda: Redis(decode_responses=True), "decode_responses"),
     ],
 )
-async def test_what_is_no_server(invoke: Invoke, settings: Any, origin: Any, message: str) -> None:
+async def test_clients_refuse_what_is_not_a_server(invoke: Invoke, settings: Any, origin: Any, message: str) -> None:
     use(settings, "redis://127.0.0.1:1")
     with pytest.raises(ImproperlyConfigured, match=message):
         await invoke(Client(origin).queues["q"].length)
@@ -148,7 +148,7 @@ async def test_an_outage(server: Server, invoke: Invoke) -> None:
     client.close()
 
 
-async def test_a_server_that_refuses_is_no_error_of_the_queue(server: Server, invoke: Invoke) -> None:
+async def test_a_refusal_by_the_server_is_not_an_error_of_the_queue(server: Server, invoke: Invoke) -> None:
     client = Client(server.url)
     server.call("SET", "ql:q:q-work", "not a sorted set")
     with pytest.raises(Exception, match="WRONGTYPE") as caught:
@@ -196,7 +196,7 @@ def test_a_fork(server: Server) -> None:
     client.close()
 
 
-async def test_the_default_client_is_that_of_the_settings(server: Server, settings: Any, invoke: Invoke) -> None:
+async def test_the_default_client_follows_the_settings(server: Server, settings: Any, invoke: Invoke) -> None:
     use(settings, server.url)
     section = {"ALIAS": "jobs", "PREFIX": "{one}ql:", "WORKER_NAME": "me"}
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": section}
@@ -212,7 +212,7 @@ async def test_the_default_client_is_that_of_the_settings(server: Server, settin
     default.close()
 
 
-def test_the_default_client_is_made_anew_after_a_fork(server: Server, settings: Any) -> None:
+def test_the_default_client_is_recreated_after_a_fork(server: Server, settings: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": server.url}}
     parent_client = default_client()
     pid = os.fork()
@@ -269,7 +269,7 @@ def untrack(client: Client, events: Events, heard: list[Any]) -> None:
     events.stop()
 
 
-async def test_a_sync_client_of_a_cluster_cannot_be_made_into_one_for_asyncio(nodes: list[Server]) -> None:
+async def test_a_sync_client_of_a_cluster_does_not_serve_asyncio(nodes: list[Server]) -> None:
     address = {"host": "127.0.0.1", "port": nodes[0].port}
     with RedisCluster(**address) as redis, pytest.raises(ImproperlyConfigured, match="async_redis"):
         await Client(redis, prefix="{one}ql:").queues["q"].alength()
@@ -283,7 +283,7 @@ async def test_a_prefix_without_a_hash_tag_on_a_cluster_says_so(
         await invoke(Client("jobs").queues["q"].put, "K")
 
 
-async def test_a_slot_that_is_moved_key_by_key_is_no_matter_of_the_prefix(nodes: list[Server], invoke: Invoke) -> None:
+async def test_the_error_while_a_slot_moves_does_not_blame_the_prefix(nodes: list[Server], invoke: Invoke) -> None:
     with RedisCluster(host="127.0.0.1", port=nodes[0].port) as redis:
         async with aio.RedisCluster(host="127.0.0.1", port=nodes[0].port) as async_redis:
             client = Client(redis, async_redis=async_redis, prefix="{moving}ql:")
@@ -306,8 +306,8 @@ async def test_a_slot_that_is_moved_key_by_key_is_no_matter_of_the_prefix(nodes:
 
 
 async def test_events_of_an_idle_cluster(nodes: list[Server], invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server is asked for a word now and then, and what any node tells is heard."""
-    monkeypatch.setattr("resty_django.redis.pubsub.IDLE", 0.3)
+    """The client pings the server now and then, and receives the events of any node."""
+    monkeypatch.setattr("resty_django.redis.pubsub.SILENCE_SECONDS", 0.3)
 
     def asked() -> int:
         pings = [node.call("INFO", "commandstats").get("cmdstat_ping", {"calls": 0}) for node in nodes]

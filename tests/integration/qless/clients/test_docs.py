@@ -1,4 +1,4 @@
-"""The page of the client is true: its code runs, and it tells all calls, errors and fields."""
+"""The page of the client: its code runs, and it describes all calls, errors and fields."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNTOLD = {
 
 
 @pytest.mark.redis
-def test_the_code_runs_and_tells_the_truth(settings: Any, valkey: Redis, valkey_url: str) -> None:
+def test_the_code_runs_as_the_page_says(settings: Any, valkey: Redis, valkey_url: str) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"URL": valkey_url}}
     namespace: dict[str, Any] = {"__name__": "docs"}
     snippets = 0
@@ -60,7 +60,7 @@ def test_the_settings_are_right(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Client, Queue, Job, RecurringJob, Jobs, QueueJobs, Config, Events, Groups])
-def test_all_calls_are_told(kind: type) -> None:
+def test_the_page_describes_all_calls(kind: type) -> None:
     names = {name for name in dir(kind) if name[0] != "_"} - UNTOLD
     names -= {name for name in names if name[0] == "a" and name[1:] in names}  # twins
     names -= {name for name in names if re.match("(before|after)_|get_", name)}
@@ -73,7 +73,7 @@ def test_all_calls_are_told(kind: type) -> None:
 ERRORS_OF_TASKS = {"MaxRetriesExceeded", "ResultGone", "TaskExpired", "TaskFailed"}
 
 
-def test_all_errors_are_told() -> None:
+def test_the_page_describes_all_errors() -> None:
     documented = {name for row in page(PAGE).table("error", "meaning") for name in re.findall(r"`(\w+)`", row[0])}
     errors = {
         name

@@ -1,4 +1,4 @@
-"""What a client hears of what the core announces."""
+"""Events: subscriptions, handlers and outages."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_server_that_says_nothing_is_lost(
         events.on("put", heard.append)
         events.on_ready(lambda: times.append(1))
         with listening(events, invoke):
-            monkeypatch.setattr("resty_django.redis.pubsub.IDLE", 0.5)
+            monkeypatch.setattr("resty_django.redis.pubsub.SILENCE_SECONDS", 0.5)
             assert server.process is not None
             server.process.send_signal(signal.SIGSTOP)
             try:
@@ -234,7 +234,7 @@ def test_a_server_that_says_nothing_is_lost(
 def test_a_server_that_is_idle_but_alive_is_not_lost(
     client: Client, invoke: Invoke, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, valkey: Redis
 ) -> None:
-    monkeypatch.setattr("resty_django.redis.pubsub.IDLE", 0.5)
+    monkeypatch.setattr("resty_django.redis.pubsub.SILENCE_SECONDS", 0.5)
     events = client.events()
     heard: list[Any] = []
     events.on("put", heard.append)
@@ -264,7 +264,7 @@ def test_a_server_that_is_down_from_the_start(invoke: Invoke) -> None:
         client.close()
 
 
-def test_who_was_stopped_before_does_not_listen(client: Client, invoke: Invoke) -> None:
+def test_a_stopped_listener_does_not_listen_again(client: Client, invoke: Invoke) -> None:
     events = client.events()
     events.stop()
     events.listen() if invoke.kind == "sync" else asyncio.run(events.alisten())

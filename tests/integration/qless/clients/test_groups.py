@@ -1,4 +1,4 @@
-"""What a client does with callbacks, policies, groups, graphs of jobs, and jobs that are stuck."""
+"""The client and callbacks, policies, groups, graphs of jobs, and stuck jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from resty_django.qless import (
     NoSuchJob,
 )
 from resty_django.qless.clients.graph import requeue
-from resty_django.qless.clients.put_options import Outcome
+from resty_django.qless.clients.put_options import JobOutcome
 from resty_django.qless.clients.replies import StuckJob
 from tests.integration.qless.conftest import Invoke, SkewedClient, pop
 
@@ -56,7 +56,7 @@ async def test_outcome_of_a_put(client: Client, invoke: Invoke) -> None:
     await invoke(queue.put, "K", jid="a")
     await invoke(queue.put, "K", jid="j", depends=["a"], outcome=fields)
     await invoke(queue.put_many, [JobSpec(klass="K", jid="k", depends=["a"], outcome=fields)])
-    expected = Outcome(
+    expected = JobOutcome(
         success=(Callback("s", "callbacks", "Callback", {"args": []}),),
         failure=(callback,),
         policy="fail",

@@ -69,11 +69,11 @@ def job_of(klass: str, queue: str = "q", data: Any = 4) -> Job:
         ("ByQueue.slow", "q", "slow"),
     ],
 )
-def test_what_is_run(name: str, queue: str, result: Any) -> None:
+def test_functions_that_run_jobs(name: str, queue: str, result: Any) -> None:
     assert job_of(f"{HERE}.{name}", queue).perform() == result
 
 
-async def test_what_is_run_in_asyncio() -> None:
+async def test_functions_that_run_jobs_in_asyncio() -> None:
     for name in ("double", "adouble"):
         assert await job_of(f"{HERE}.{name}").aperform() == 8
 
@@ -157,7 +157,7 @@ def test_modules_of_apps_and_packages(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_nothing_of_this_package_is_a_job() -> None:
-    """Whoever can write to Redis may put a job of any name."""
+    """A program that can write to Redis may put a job of any name."""
     names = {"resty_django.qless.tasks.message.use_dispatcher", "resty_django.limits.jobs.JobLimit"}
     for info in pkgutil.walk_packages(resty_django.__path__, "resty_django.", onerror=lambda name: None):
         try:

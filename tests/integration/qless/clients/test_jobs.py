@@ -1,4 +1,4 @@
-"""What a client does with a job."""
+"""Jobs of the client: their life, changes, hooks and errors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_jid_put_again_is_moved_with_the_defaults(client: Client, valkey
     assert client.queues["q"].length() == 0
 
 
-async def test_the_txid_under_way_travels_with_a_job(client: Client, invoke: Invoke) -> None:
+async def test_a_job_carries_the_current_txid(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     with txid.bound() as current:
         jids = [await invoke(queue.put, "K"), await invoke(queue.put, "K", jid="given")]
@@ -113,7 +113,7 @@ async def test_the_life_of_a_job(client: SkewedClient, invoke: Invoke) -> None:
     assert await invoke(client.jobs.complete) == [jid]
 
 
-async def test_a_job_goes_on_to_the_next_queue(client: Client, invoke: Invoke) -> None:
+async def test_a_completed_job_moves_to_the_next_queue(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     for jid, options, state in (
         ("a", {"next": "p"}, "waiting"),
@@ -145,7 +145,7 @@ async def test_a_job_may_change_its_data_before_it_ends(client: Client, valkey: 
             await invoke(job.cancel)
 
 
-async def test_data_that_nobody_looked_at_keep_their_text(client: Client, valkey: Redis, invoke: Invoke) -> None:
+async def test_data_that_were_not_accessed_keep_their_text(client: Client, valkey: Redis, invoke: Invoke) -> None:
     text = '{ "a" : 1.50, "b":[ ] }'
     await invoke(client.call, "put", "other", "q", "j", "K", text, 0)
     job = await invoke(client.queues["q"].pop)
@@ -215,7 +215,7 @@ async def test_a_requeue_sends_what_the_job_has(client: Client, valkey: Redis, i
         await invoke(job.requeue, "p")
 
 
-async def test_what_changes_a_job_whatever_its_state(client: Client, invoke: Invoke) -> None:
+async def test_changes_that_are_possible_in_any_state(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     await invoke(queue.put, "K", jid="a")
     await invoke(queue.put, "K", jid="b")
@@ -315,7 +315,7 @@ async def test_hooks(client: Client, invoke: Invoke) -> None:
         await invoke(client.bulk_cancel, [jid])
 
 
-async def test_a_hook_that_raises_before_prevents_it(client: Client, invoke: Invoke) -> None:
+async def test_a_hook_that_raises_prevents_the_change(client: Client, invoke: Invoke) -> None:
     await invoke(client.queues["q"].put, "K", jid="j")
     job = await invoke(client.queues["q"].pop)
 
@@ -407,14 +407,14 @@ async def test_only_its_worker_ends_a_job(
     assert not job.state_changed
     assert kept(valkey, jid) == before
     assert (await invoke(client.jobs.result, jid)).progress is None
-    # whoever has the name of the worker may, also through another object
+    # any client with the name of the worker may, also through another object
     same_job: Any = await invoke(client.jobs.get, jid)
     await invoke(getattr(same_job, name), *args)
     assert popped is not None
     stranger.close()
 
 
-async def test_a_job_without_a_worker_is_nobody_s(client: Client, invoke: Invoke) -> None:
+async def test_a_job_without_a_worker_has_no_holder(client: Client, invoke: Invoke) -> None:
     jid = client.queues["q"].put("K")
     for method, args, kind in (
         ("complete", (), CannotComplete),

@@ -1,4 +1,4 @@
-"""What a client does with queues, workers, options and recurring jobs, and what it finds."""
+"""Queues, workers, options, recurring jobs and searches of the client."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import pytest
 from redis import Redis
 
 from resty_django.qless import Client, InvalidArgument, JobSpec, NoSuchJob, QueueNotEmpty, RecurringJob
-from resty_django.qless.clients.queue import PUTS_PER_CALL
-from resty_django.qless.facts import Pause, pauses_of
+from resty_django.qless.facts import QueuePause, pauses_of
 from tests.integration.qless.conftest import Invoke, SkewedClient
 
 pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
-async def test_pop_and_peek_give_one_or_a_list(client: Client, invoke: Invoke) -> None:
+async def test_pop_and_peek_return_one_or_a_list(client: Client, invoke: Invoke) -> None:
     queue = client.queues["q"]
     assert await invoke(queue.pop) is await invoke(queue.peek) is None
     assert await invoke(queue.pop, 3) == await invoke(queue.peek, 3) == []
@@ -45,7 +44,7 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
     assert (first.klass, first.data, first.original_retries, first.state) == ("K", {"n": 1}, 5, "waiting")
     assert (two.klass, two.data, two.original_retries, two.state) == ("L", None, 0, "scheduled")
     assert (three.klass, three.tags, three.dependencies) == (
-        "resty_django.qless.clients.replies.JobSpec",
+        "resty_django.qless.clients.put_options.JobSpec",
         ["a", "b"],
         ["j"],
     )
@@ -53,7 +52,7 @@ async def test_put_many_takes_dicts_and_specs(client: Client, invoke: Invoke) ->
 
 
 async def test_put_many_of_more_than_one_call(client: Client, invoke: Invoke) -> None:
-    count = 2 * PUTS_PER_CALL + 7
+    count = 207
     jids = await invoke(client.queues["q"].put_many, ({"klass": "K", "data": n} for n in range(count)))
     assert len(set(jids)) == count == await invoke(client.queues["q"].length)
     assert (await invoke(client.jobs.get, jids[-1])).data == count - 1
@@ -140,12 +139,12 @@ async def test_a_pause_records_who_when_and_why_until_its_end(client: SkewedClie
     (pause,) = pauses_of(client, ["q"]).values()
     assert pause.since == pytest.approx(client.clock() - 100, abs=20)
     assert (pause.by, pause.reason) == ("ann", "")
-    assert pauses_of(client, ["p"]) == {"p": Pause()}
+    assert pauses_of(client, ["p"]) == {"p": QueuePause()}
     await invoke(queue.config_set, "paused-since", "yesterday")
-    assert pauses_of(client, ["q"])["q"] == Pause(by="ann")
+    assert pauses_of(client, ["q"])["q"] == QueuePause(by="ann")
     await invoke(queue.unpause)
     await invoke(foreign.unpause)
-    assert pauses_of(client, ["q", "p"]) == {"q": Pause(), "p": Pause()}
+    assert pauses_of(client, ["q", "p"]) == {"q": QueuePause(), "p": QueuePause()}
 
 
 async def test_a_paused_queue_hands_out_nothing(client: Client, invoke: Invoke) -> None:
@@ -253,7 +252,7 @@ async def test_a_search(client: Client, invoke: Invoke) -> None:
         await invoke(client.jobs.search, state="asleep")
 
 
-async def test_nothing_is_there(client: Client, invoke: Invoke) -> None:
+async def test_lookups_of_missing_objects_return_nothing(client: Client, invoke: Invoke) -> None:
     assert await invoke(client.jobs.get, "nobody") is None
     assert await invoke(client.jobs.multiget) == await invoke(client.jobs.multiget, "nobody") == []
     assert await invoke(client.jobs.failed) == {}
@@ -292,7 +291,7 @@ async def test_a_recurring_job(client: Client, valkey: Redis, invoke: Invoke) ->
         await invoke(job.update, priority=1)
 
 
-async def test_what_a_recurring_job_spawns(client: SkewedClient, invoke: Invoke) -> None:
+async def test_jobs_spawned_by_a_recurring_job(client: SkewedClient, invoke: Invoke) -> None:
     queue = client.queues["q"]
     await invoke(queue.recur, "K", {"n": 1}, 60, jid="r")
     spawned = await invoke(queue.pop)

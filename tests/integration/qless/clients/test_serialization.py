@@ -1,4 +1,4 @@
-"""Texts and data: what goes in comes out, whoever wrote it; and what cannot be sent says why."""
+"""Texts and data come back as they were sent, by any client; errors say why others cannot be sent."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def endless() -> list[Any]:
         (Client, "builtins.type"),
     ],
 )
-def test_what_is_no_json_says_what_it_is(value: Any, message: str) -> None:
+def test_errors_of_data_that_are_not_json_name_the_type(value: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         encode(value)
 
@@ -193,7 +193,7 @@ async def test_tags_that_are_numbers(client: Client, invoke: Invoke) -> None:
 
 
 @pytest.mark.redis
-async def test_data_that_are_no_json_do_not_hinder_the_pop(client: Client, valkey: Redis, invoke: Invoke) -> None:
+async def test_jobs_whose_data_are_not_json_are_popped(client: Client, valkey: Redis, invoke: Invoke) -> None:
     await invoke(client.queues["q"].put, "K", jid="j")
     valkey.hset("ql:j:j", "data", "no json")
     job = await invoke(client.queues["q"].pop)

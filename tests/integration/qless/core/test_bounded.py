@@ -1,4 +1,4 @@
-"""No call does more than a bounded part of what is there; the rest is done by later calls, and nothing is lost."""
+"""Each call does a bounded part of the work; later calls do the rest, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def queues(core: Core, count: int) -> None:
     ],
     ids=lambda value: value.__name__ if callable(value) else "-".join(map(str, value[:3])),
 )
-def test_a_call_does_no_more_where_more_is_there(
+def test_the_work_of_a_call_is_bounded(
     core: Core, fill: Callable[[Core, int], None], arguments: tuple[Any, ...]
 ) -> None:
     calls = []
@@ -204,7 +204,7 @@ def test_dependents_go_on_in_the_order_of_their_priority(core: Core) -> None:
     assert core.client.keys("ql:p*") == []
 
 
-def test_whoever_calls_complete_otherwise_is_told_as_ever(core: Core, events: Any) -> None:
+def test_other_calls_of_complete_return_the_usual_reply(core: Core, events: Any) -> None:
     order = prioritized(core)
     assert core.complete("first", queue="p") == "complete"
     assert tidy(core) > 2
@@ -253,7 +253,7 @@ def test_one_worker_carries_on_and_another_takes_over(core: Core) -> None:
     assert core("tidy", "b") == 1
 
 
-def test_what_happens_to_dependents_meanwhile_counts(core: Core) -> None:
+def test_changes_of_dependents_in_the_meantime_count(core: Core) -> None:
     prioritized(core)
     for n in range(6):  # not among those that `complete` releases at once
         core("priority", f"d-{n}", -1)
@@ -311,7 +311,7 @@ def test_a_job_waits_for_all_of_many(core: Core, delay: float, staged: bool) -> 
     assert core.client.keys("ql:p:*") == []
 
 
-def test_a_job_whose_dependencies_are_all_complete_goes_on_from_when_it_was_put(core: Core) -> None:
+def test_a_job_whose_dependencies_are_all_complete_keeps_the_age_of_its_put(core: Core) -> None:
     core.put("last", depends=[f"unknown-{n}" for n in range(150)])
     core.now += 10
     core.put("later")
@@ -319,7 +319,7 @@ def test_a_job_whose_dependencies_are_all_complete_goes_on_from_when_it_was_put(
     assert core.popped(count=2) == ["last", "later"]
 
 
-def test_links_of_a_job_that_waits_for_others_no_more_are_taken_away(core: Core) -> None:
+def test_links_of_a_job_that_stops_waiting_are_removed(core: Core) -> None:
     jids = [f"d-{n}" for n in range(250)]
     put_many(core, jids, "p")
     ends = (("depends", "last-0", "off", "all"), ("depends", "last-1", "off", *jids), ("cancel", "last-2"))
@@ -352,7 +352,7 @@ def test_a_dependency_that_another_core_deletes_before_it_is_linked_keeps_no_lin
     assert core.client.keys("ql:j:*-depend*") == []
 
 
-def test_nothing_is_put_where_what_it_waits_for_is_not_staged_any_more(core: Core) -> None:
+def test_nothing_is_put_once_its_staged_dependencies_have_expired(core: Core) -> None:
     core("stage", "last", "a", "b")
     assert 0 < core.client.ttl("ql:p:s:last") <= 3600
     core.client.delete("ql:p:s:last")
@@ -373,7 +373,7 @@ def test_expired_jobs_and_silent_workers_go_without_further_ends(core: Core) -> 
     assert core.client.keys("ql:j:old-*") == []
 
 
-def test_children_of_a_recurring_job_declared_anew_find_a_free_number_soon(core: Core) -> None:
+def test_children_of_a_recurring_job_declared_again_find_a_free_number_soon(core: Core) -> None:
     for n in range(1, 1500):
         core.client.hset(f"ql:j:r-{n}", "jid", f"r-{n}")
     core("recur", "q", "r", "K", "{}", "interval", 60, 0)
@@ -448,7 +448,7 @@ def watched(valkey: Redis, valkey_url: str) -> Any:
     client.close()
 
 
-def test_the_client_splits_what_is_more(watched: Watched) -> None:
+def test_the_client_splits_larger_calls(watched: Watched) -> None:
     queue = watched.queues["q"]
     jids = queue.put_many([{"klass": "K"}] * 250)
     last = queue.put("K", jid="last", depends=[*jids, *(f"unknown-{n}" for n in range(1000))])
@@ -492,7 +492,7 @@ def test_a_chain_longer_than_a_call_is_cancelled(watched: Watched) -> None:
     assert watched.jobs.multiget(*jids) == []
 
 
-def test_pages_of_all_that_there_is(watched: Watched) -> None:
+def test_lists_are_returned_in_pages(watched: Watched) -> None:
     for n in range(230):
         watched.queues[f"q{n}"].put("K", jid=f"j{n}")
         watched.track(f"j{n}")

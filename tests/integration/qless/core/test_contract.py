@@ -154,14 +154,14 @@ def test_missing_arguments_are_named(running: Core) -> None:
             assert refused(running, command, *list(args.values())[:number]) == f'{title}(): Arg "{name}" missing'
 
 
-def test_what_is_no_number_is_named(running: Core) -> None:
+def test_errors_name_an_argument_that_is_not_a_number(running: Core) -> None:
     for title, name, call in NUMBERS:
         for bad in ("one", "nan", "inf", ""):
             arguments = [word.replace("?", bad) if isinstance(word, str) else word for word in call]
             assert refused(running, *arguments) == f'{title}(): Arg "{name}" not a number: {bad}'
 
 
-def test_what_is_no_json_is_named(running: Core) -> None:
+def test_errors_name_an_argument_that_is_not_json(running: Core) -> None:
     for title, name, arguments in JSON:
         bad = next(word for word in arguments if word in ("{?", "false"))
         assert refused(running, *arguments) == f'{title}(): Arg "{name}" not JSON: {bad}'
@@ -294,7 +294,7 @@ def test_errors_of_the_rest(core: Core) -> None:
     assert refused(core, "search", "klass") == 'Search(): Arg "klass" missing'
 
 
-def test_put_many_writes_nothing_where_one_is_wrong(core: Core) -> None:
+def test_put_many_writes_nothing_if_one_job_is_wrong(core: Core) -> None:
     good = ["a", "K", "{}", 0, ""]
     for bad in (["b", "K", "{?", 0, ""], ["b", "K", "{}", 0, "[1"], ["b", "K", "{}", 0, "1"]):
         refused(core, "put.many", "w", "q", *good, *bad)

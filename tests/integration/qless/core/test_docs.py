@@ -1,4 +1,4 @@
-"""The page of the core tells all commands, options and events."""
+"""The page of the core describes all commands, options and events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .test_contract import COMMANDS
 PAGE = "docs/qless/core.md"
 
 
-def test_all_commands_are_told() -> None:
+def test_the_page_describes_all_commands() -> None:
     documented: set[str] = set()
     for table in re.findall(r"^\| command \|.*\n(?:\|.*\n)+", page(PAGE).text, re.MULTILINE):
         for row in table.splitlines()[2:]:
@@ -20,7 +20,7 @@ def test_all_commands_are_told() -> None:
     assert documented == COMMANDS
 
 
-def test_all_options_are_told() -> None:
+def test_the_page_describes_all_options() -> None:
     documented = {
         name for row in page(PAGE).table("option", "default", "meaning") for name in re.findall(r"`([^`]+)`", row[0])
     }
@@ -33,7 +33,7 @@ def test_all_options_are_told() -> None:
     assert {"<queue>-heartbeat", "<queue>-max-concurrency"} <= documented
 
 
-def test_all_events_are_told() -> None:
+def test_the_page_describes_all_events() -> None:
     sent = set(re.findall(r'"event":"(\w+)"', source()))
     rows = page(PAGE).table("channel", "payload", "sent")
     documented = {name for row in rows if "`event`" in row[1] for name in re.findall(r"`(\w+)`", row[1])}

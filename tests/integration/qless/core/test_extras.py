@@ -1,4 +1,4 @@
-"""What this core has beyond the contract: many jobs in one call, search, results, limits, server time."""
+"""Extensions of this core: many jobs in one call, search, results, limits, server time."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_search(core: Core) -> None:
     assert len(search()) == 10
 
 
-def test_search_looks_at_no_more_than_asked(core: Core) -> None:
+def test_search_examines_at_most_the_requested_number(core: Core) -> None:
     parts = [argument for n in range(250) for argument in (f"{n:03d}", f"K{n % 50}", "{}", 0, "")]
     core("put.many", "w", "q", *parts)
     jids: list[str] = []

@@ -1,4 +1,4 @@
-"""Failure groups without their jobs: the latest failures, and those of a span of time."""
+"""Failure groups without their jobs: the latest failures, and the failures of a time span."""
 
 from __future__ import annotations
 

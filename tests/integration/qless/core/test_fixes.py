@@ -59,7 +59,7 @@ def test_advance_with_a_delay_is_scheduled(core: Core, profile: str) -> None:
 
 
 @EACH
-def test_advance_keeps_its_delay_where_nothing_is_waited_for(core: Core, profile: str) -> None:
+def test_advance_keeps_its_delay_without_dependencies(core: Core, profile: str) -> None:
     mended = configure(core, profile, "all")
     core.put()
     core.popped()
@@ -328,7 +328,7 @@ def test_a_cycle_shows_in_the_first_1000_jobs(core: Core, length: int, refused: 
 
 @EACH
 def test_a_child_takes_no_jid_that_is_taken(core: Core, profile: str) -> None:
-    """A recurring job that is declared anew after unrecur begins to count anew."""
+    """A recurring job that is declared again after unrecur starts to count from 0."""
     mended = configure(core, profile, "shared")
     core("recur", "q", "r", "K", "{}", "interval", 60, 0)
     assert core.popped() == ["r-1"]
@@ -339,7 +339,7 @@ def test_a_child_takes_no_jid_that_is_taken(core: Core, profile: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 3])
-def test_a_pop_tells_the_history_that_is_kept(core: Core, limit: int) -> None:
+def test_a_pop_returns_the_trimmed_history(core: Core, limit: int) -> None:
     core("config.set", "max-job-history", limit)
     core.put()
     (popped,) = core.pop()

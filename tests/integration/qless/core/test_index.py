@@ -62,7 +62,7 @@ def test_new_jobs_are_taken_once(core: Core) -> None:
     assert take(core) == {}
 
 
-def test_what_changes_is_taken_again(core: Core) -> None:
+def test_changed_jobs_are_taken_again(core: Core) -> None:
     core.put("a")
     index(core, "a", mark=take(core)["a"][0])
     core("tag", "add", "a", "x")
@@ -270,7 +270,7 @@ def test_any_jid_is_found(core: Core, jid: str) -> None:
     assert entries(core) == []
 
 
-def test_failed_jobs_and_those_of_named_classes_are_listed(core: Core) -> None:
+def test_failed_jobs_and_jobs_of_named_classes_are_indexed(core: Core) -> None:
     core("config.set", "index-classes", "")
     core.put("a")
     core("recur", "q", "r", "K", "{}", "interval", 60, 0)
@@ -289,7 +289,7 @@ def test_failed_jobs_and_those_of_named_classes_are_listed(core: Core) -> None:
         assert core.json("index.count", [])["classes"] == text
 
 
-def test_what_no_longer_belongs_there_leaves(core: Core) -> None:
+def test_jobs_that_the_index_must_not_contain_are_removed(core: Core) -> None:
     core.put("a")
     index(core, "a", "w:x\x1f")
     core.client.zadd("ql:index", {b"c:Klas\x0000000000a": 0, b"c:Klass\x0000000000a": 0})

@@ -67,7 +67,7 @@ def test_order_of_waiting_jobs(core: Core) -> None:
 
 
 @pytest.mark.parametrize("look", [["queues"], ["queues", "q"], ["jobs", "scheduled", "q"], ["peek", "q", 1]])
-def test_looking_moves_what_is_due(core: Core, look: list[Any]) -> None:
+def test_reads_move_due_jobs(core: Core, look: list[Any]) -> None:
     core.put(delay=60, priority=2)
     core.now += 61
     core(*look)

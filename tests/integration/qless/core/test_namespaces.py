@@ -1,4 +1,4 @@
-"""Namespaces: beside each other on one server, and each in its slot of a real cluster."""
+"""Namespaces: next to each other on one server, and each in its slot of a real cluster."""
 
 from __future__ import annotations
 

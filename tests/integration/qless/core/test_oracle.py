@@ -70,7 +70,7 @@ for n, key in ipairs(redis.call('KEYS', 'ql:*')) do
 end
 return found
 """
-"""Every key but those of the figures and the jobs to index, which have their own tests."""
+"""Every key except the keys of the figures and of the jobs to index, which have their own tests."""
 LISTS = r"ql:(q:.*-(work|locks|scheduled|depends)|completed|[ft]:.*|j:.*-depend(encies|ents))"
 """Keys that contain jids of existing jobs. The list of a worker may contain others: `timeout` leaves them there."""
 

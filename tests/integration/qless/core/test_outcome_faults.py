@@ -332,7 +332,7 @@ def test_retried_and_completed_by_another_core(core: Core) -> None:
     assert core.json("failed").get("q-DependencyFailed") is None
 
 
-def test_a_dependency_put_again_by_another_core_releases_what_it_had_failed(core: Core) -> None:
+def test_a_dependency_put_again_by_another_core_releases_the_jobs_that_it_had_failed(core: Core) -> None:
     chain(core, "a", "b", "c")
     run(core, "a", "fail")
     foreign_put(core, "a")
@@ -481,7 +481,7 @@ def test_two_failed_dependencies_call_back_once(core: Core) -> None:
     assert state(core, "c") == "depends"
 
 
-def test_members_canceled_together_with_what_waits(core: Core) -> None:
+def test_members_canceled_together_with_waiting_jobs(core: Core) -> None:
     group(core, "a")
     core.put("b", depends=["g"], outcome=outcome(policy="fail", failure=[callback("f")], complete=[callback("c")]))
     core("group.close", "g")

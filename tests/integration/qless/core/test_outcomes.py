@@ -1,4 +1,4 @@
-"""What follows from the end of a job: callbacks, the end of jobs that wait for it, groups. Shown by the raw keys."""
+"""Consequences of the end of a job, by the raw keys: callbacks, the end of jobs that wait for it, groups."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def group(core: Core, *jids: str, **options: Any) -> None:
         core.put(jid, outcome=outcome(group="g"))
 
 
-def test_a_group_and_what_waits_for_it(core: Core) -> None:
+def test_a_group_and_the_jobs_that_wait_for_it(core: Core) -> None:
     group(core, "a", "b", success=[callback("s")], failure=[callback("f")], complete=[callback("c")])
     core.put("body", depends=["g"], outcome=outcome(policy="fail"))
     assert state(core, "body") == "depends"
@@ -276,7 +276,7 @@ def test_a_group_and_what_waits_for_it(core: Core) -> None:
     assert core.client.keys("ql:g*") == []
 
 
-def test_a_failed_member_fails_what_waits_until_it_is_retried(core: Core) -> None:
+def test_a_failed_member_fails_waiting_jobs_until_it_is_retried(core: Core) -> None:
     group(core, "a", "b")
     core.put("body", depends=["g"], outcome=outcome(policy="fail"))
     core.put("free", depends=["g"], outcome=outcome(policy="release"))

@@ -54,7 +54,7 @@ def test_children(core: Core) -> None:
     ("backlog", "late", "spawned"), [(0, 100, 11), (1, 100, 2), (1, 105, 1), (5, 100, 6), (5, 105, 5), (20, 105, 11)]
 )
 def test_backlog(core: Core, backlog: int, late: int, spawned: int) -> None:
-    """At most so many and one, the latest."""
+    """At most the backlog and one more, the latest."""
     recur(core, 10, backlog=backlog)
     core.now += late
     jobs = core.pop(count=99)
@@ -75,7 +75,7 @@ def test_recur_update(core: Core) -> None:
     assert (recurring["data"], recurring["klass"], recurring["interval"]) == ('{"b":2}', "K2", 100)
 
 
-def test_tags_of_a_recurring_job_are_those_of_its_children(core: Core) -> None:
+def test_children_have_the_tags_of_their_recurring_job(core: Core) -> None:
     recur(core, tags=["a"])
     assert core.json("recur.tag", "r", "b", "a", "c") == ["a", "b", "c"]
     assert core.json("recur.untag", "r", "b", "zero") == ["a", "c"]
@@ -84,7 +84,7 @@ def test_tags_of_a_recurring_job_are_those_of_its_children(core: Core) -> None:
     assert core.zset("tags") == {"a": 1, "c": 1}
 
 
-def test_idle_workers_are_told_of_jobs_that_wait_or_will(core: Core, events: Any) -> None:
+def test_idle_workers_are_notified_of_jobs(core: Core, events: Any) -> None:
     def wakes() -> list[tuple[str, float]]:
         events()
         return [(channel.removeprefix("ql:wake:"), due - NOW) for channel, due in events.wakes]

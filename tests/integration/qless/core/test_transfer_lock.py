@@ -1,4 +1,4 @@
-"""A job that is taken by its jid; puts that leave a job as it is; results that are kept for so long."""
+"""A job that is taken by its jid; puts that leave a job as it is; results that are kept for a time."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_stalled_job_is_taken(core: Core) -> None:
 
 
 @pytest.mark.parametrize("word", ["pending", "ever"])
-def test_a_unique_put_leaves_a_job_that_is_there(core: Core, events: Any, word: str) -> None:
+def test_a_unique_put_leaves_an_existing_job_unchanged(core: Core, events: Any, word: str) -> None:
     def put(data: str) -> list[Any]:
         events()
         assert core.put(data=data, priority=7, tags=["new"], unique=word) == "j"

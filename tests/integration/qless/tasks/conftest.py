@@ -70,7 +70,7 @@ def deploy(site: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def work(*queues: str) -> None:
-    """What a worker of these queues, or of all, does every 20 seconds."""
+    """Declare the periodic tasks of these queues, or of all, as a worker does every 20 seconds."""
     discover()
     declare(client, queues or None)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
-from resty_django.qless.integrations.django_tasks.compat import API
+import django
+
 from resty_django.txid import current
 
-task: Any = import_module(API).task
+if django.VERSION >= (6, 0):
+    from django.tasks import task
+else:
+    from django_tasks import task
+
 FAILURES: list[str] = []
 
 

@@ -1,4 +1,4 @@
-"""Recurring jobs whose tasks are gone: told from those of people, shown, and canceled when asked for."""
+"""Recurring jobs whose tasks are gone: distinguished from jobs of people, shown, and canceled on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 
 from resty_django import health
 from resty_django.qless import Client, client
-from resty_django.qless.tasks.abandoned import QUIET, of_tasks
+from resty_django.qless.tasks.abandoned import ABANDONED_SECONDS, of_tasks
 from tests.integration.qless.conftest import change_settings
 from tests.integration.qless.tasks.conftest import Deploy, recurring_job, work
 
@@ -36,8 +36,8 @@ def deploy(deploy: Deploy) -> Deploy:
     return deploy_shop
 
 
-def later(seconds: float = QUIET + 1) -> None:
-    """As if workers had declared so long ago what they have declared."""
+def later(seconds: float = ABANDONED_SECONDS + 1) -> None:
+    """Move the last declaration of all jobs into the past."""
     server = client.source.sync()
     for jid in server.zrange("ql:declared", 0, -1):
         server.zincrby("ql:declared", -seconds, jid)
@@ -70,7 +70,7 @@ def test_a_task_that_is_there_is_none_of_them(deploy: Deploy) -> None:
 def test_a_task_that_was_removed(deploy: Deploy) -> None:
     deploy(EVERY, "mail")
     deploy("", "mail")  # of the new code
-    later(QUIET - 60)
+    later(ABANDONED_SECONDS - 60)
     assert re.search(r"the task no longer exists; a worker declared it 54\d s ago\.", command())
     text = command("--prune")
     assert text.startswith(f"Kept {JID}: the task no longer exists")
@@ -148,13 +148,13 @@ def test_another_queue(deploy: Deploy) -> None:
 
 
 def test_a_queue_that_nobody_serves(deploy: Deploy) -> None:
-    """Its jobs are not declared anew, and neither they nor the notes of other queues are touched."""
+    """Its jobs are not declared again, and neither they nor the notes of other queues are touched."""
     deploy(EVERY, "mail")
     later()
     work("other")
     assert exists()
     (declared,) = of_tasks(client)
-    assert declared.ago > QUIET
+    assert declared.ago > ABANDONED_SECONDS
     assert not declared.abandoned
     assert command("--prune") == "Nothing to cancel.\n"
     assert exists()
@@ -194,7 +194,7 @@ def test_what_people_have_made_is_never_touched(deploy: Deploy, how: str) -> Non
     if how == "changed":
         recurring_job(JID).update(interval=60)
     elif how == "class":
-        client.source.sync().hset(f"ql:r:{JID}", "klass", "shop.jobs.Sweep")  # another client, with a core of its own
+        client.source.sync().hset(f"ql:r:{JID}", "klass", "shop.jobs.Sweep")  # another client, with another core
     else:
         if how == "canceled":
             recurring_job(JID).cancel()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from resty_django.qless import AsyncResult, NoSuchJob, Outcome, TaskFailed, chain, client, group, task
+from resty_django.qless import AsyncResult, NoSuchJob, TaskFailed, TaskOutcome, chain, client, group, task
 from resty_django.qless.tasks.message import dispatcher
 from resty_django.txid import bound, txid
 from tests.integration.qless.conftest import LONG, change_settings, history
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.redis
 
 
 def trail(count: int) -> list[Any]:
-    """Wait for so many entries."""
+    """Wait for this number of entries."""
     wait_for(lambda: len(examples.TRAIL) >= count, "callbacks are to run")
     return sorted(examples.TRAIL, key=str)
 
@@ -39,7 +39,7 @@ def trail(count: int) -> list[Any]:
 def test_callbacks_get_the_outcome(running: InProcessWorker) -> None:
     result = add.apply_async((1, 2), on_success=report, on_complete=[report.s("x"), report.si("none", "y")])
     assert result.get(LONG) == 3
-    outcome = Outcome(result.id, f"{examples.__name__}.add", "complete", 3)
+    outcome = TaskOutcome(result.id, f"{examples.__name__}.add", "complete", 3)
     assert trail(3) == sorted([(outcome,), (outcome, "x"), ("none", "y")], key=str)
     assert (outcome.succeeded, outcome.failed) == (True, False)
     assert history(client, result.id) == ["put", "popped", "done", "callback", "callback", "callback"]

@@ -59,7 +59,7 @@ def test_arguments_are_checked_with_the_result_that_comes(site: Any) -> None:
 
 
 def test_a_failing_member_of_a_chain(running: InProcessWorker) -> None:
-    """What comes after it fails at once with its reason, and continues once it was run again and ended well."""
+    """The steps after it fail at once with its reason, and continue once it has been retried and succeeds."""
     result = chain(add.s(1), fails.si("broken"), add.si(1), note.s()).delay()
     with pytest.raises(TaskFailed, match="ValueError: broken") as caught:
         result.get(LONG)

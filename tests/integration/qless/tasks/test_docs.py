@@ -1,30 +1,29 @@
-"""The pages of the tasks are true: their code runs, in eager mode, and they tell all options, attributes and errors."""
+"""The pages of the tasks are right: the code runs in eager mode, and they list all options, attributes and errors."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import Any
 
 import django
 import pytest
 
-from resty_django.qless import AsyncResult, GroupResult, Task, TaskContext
+from resty_django.qless import AsyncResult, GroupResult, TaskContext
 from resty_django.qless.tasks import eager, schedule
 from resty_django.qless.tasks import results as states
-from resty_django.qless.tasks.message import EnqueueOptions
+from resty_django.qless.tasks.options import EnqueueKeywords, TaskKeywords
 from tests.docs_reader import execute, page
 
 PAGE = "docs/qless/tasks.md"
 
 
 def words(column: str, *others: str, name: str = PAGE) -> set[str]:
-    """What is marked as code in the first column of a table."""
+    """Return the words that are marked as code in the first column of a table."""
     return set(re.findall(r"[`(]?(\w+)[`(]", " ".join(row[0] for row in page(name).table(column, *others))))
 
 
 @pytest.mark.django_db
-def test_the_code_runs_and_tells_the_truth(settings: Any, django_capture_on_commit_callbacks: Any) -> None:
+def test_the_code_of_the_page_runs(settings: Any, django_capture_on_commit_callbacks: Any) -> None:
     settings.RESTY_DJANGO = {**settings.RESTY_DJANGO, "QLESS": {"EAGER": True, "MODULES": ["docs"]}}
     before = dict(schedule.scheduled)
     namespace: dict[str, Any] = {"__name__": "docs"}
@@ -42,20 +41,20 @@ def test_the_code_runs_and_tells_the_truth(settings: Any, django_capture_on_comm
     assert namespace["RESTY_DJANGO"] == {"QLESS": {"EAGER": True}}
 
 
-def test_all_options_are_told() -> None:
-    assert words("argument of `task`", "default", "meaning") == set(inspect.signature(Task).parameters) - {"function"}
-    assert words("option of `apply_async`", "meaning") == set(EnqueueOptions.__annotations__)
+def test_the_page_lists_all_options() -> None:
+    assert words("argument of `task`", "default", "meaning") == {*TaskKeywords.__annotations__, "bind"}
+    assert words("option of `apply_async`", "meaning") == set(EnqueueKeywords.__annotations__)
 
 
-def test_all_options_of_the_backend_are_told() -> None:
+def test_the_page_lists_all_options_of_the_backend() -> None:
     if django.VERSION < (6, 0):
         pytest.importorskip("django_tasks")
-    from resty_django.qless.integrations.django_tasks.backend import OPTIONS
+    from resty_django.qless.integrations.django_tasks import QlessBackend
 
-    assert words("option", "default", "meaning", name="docs/qless/django-tasks.md") == OPTIONS
+    assert words("option", "default", "meaning", name="docs/qless/django-tasks.md") == QlessBackend.option_names
 
 
-def test_all_attributes_are_told() -> None:
+def test_the_page_lists_all_attributes() -> None:
     names = {name for name in dir(AsyncResult) if name[0] != "_"} - {"client", "get_state", "get_progress"}
     twins = {name for name in names if name[0] == "a" and (name[1:] in names or name in ("astate", "aprogress"))}
     assert words("attribute", "meaning") >= names - twins
@@ -71,7 +70,7 @@ def test_all_attributes_are_told() -> None:
     assert twins <= set(page(PAGE).spans)
 
 
-def test_all_states_are_told() -> None:
+def test_the_page_lists_all_states() -> None:
     names = {name for name, constant in vars(states).items() if constant == name}
     assert len(names) == 7
     assert words("state", "the job") == names

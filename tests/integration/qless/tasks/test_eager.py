@@ -12,8 +12,8 @@ from resty_django.qless import (
     GroupOutcome,
     GroupResult,
     NoSuchJob,
-    Outcome,
     TaskExpired,
+    TaskOutcome,
     chain,
     chord,
     group,
@@ -122,8 +122,8 @@ def test_on_commit(django_capture_on_commit_callbacks: Any) -> None:
     assert result.get() == 3
 
 
-def test_so_many_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eager, "KEPT", 3)
+def test_the_latest_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager, "MAX_KEPT", 3)
     results = [add.delay(n) for n in range(5)]
     assert [result.id in eager.outcomes for result in results] == [False, False, True, True, True]
 
@@ -137,7 +137,7 @@ def test_a_nested_function_is_refused() -> None:
 
 def test_callbacks() -> None:
     result = add.apply_async((1, 2), on_success=report, link=note.s("x"), on_failure=report, on_complete=note.si("y"))
-    outcome = Outcome(result.id, add.name, "complete", 3)
+    outcome = TaskOutcome(result.id, add.name, "complete", 3)
     assert [(outcome,), [3, "x", {}], ["y", {}]] == examples.TRAIL
     examples.TRAIL.clear()
     with pytest.raises(ValueError, match="bad"):

@@ -153,7 +153,7 @@ def test_tasks_that_depend_on_a_group(running: InProcessWorker) -> None:
 
 def test_a_member_fails_before_the_body_is_enqueued(running: InProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands are sent one by one, and the worker is faster."""
-    monkeypatch.setattr(message, "REQUESTS_PER_BATCH", 1)
+    monkeypatch.setattr(message, "MAX_REQUESTS_PER_BATCH", 1)
     call_many = client.client.call_many
 
     def slow(requests: Any) -> Any:
@@ -251,7 +251,7 @@ def test_one_task_is_retried(running: InProcessWorker) -> None:
 def test_a_group_with_a_refused_member_fails(
     running: InProcessWorker, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(message, "REQUESTS_PER_BATCH", batch)
+    monkeypatch.setattr(message, "MAX_REQUESTS_PER_BATCH", batch)
     client.config.set("max-payload", 2000)
     members = [add.s(1), add.s("x" * 2000), add.s(3)]
     with pytest.raises(InvalidArgument, match="max-payload"):

@@ -13,7 +13,7 @@ from resty_django.qless import DuplicateTask, NotAllowed, client, task
 from resty_django.qless.job_classes import discover, find
 from resty_django.qless.management.supervisor import Supervisor
 from resty_django.qless.tasks.schedule import AHEAD, declare
-from resty_django.qless.worker.exit_codes import CONFIG
+from resty_django.qless.worker.loop import ExitCode
 from resty_django.qless.worker.options import options
 from tests.integration.qless.conftest import LONG, change_settings, job_of
 from tests.integration.qless.tasks.conftest import Deploy, recurring_job, work
@@ -97,7 +97,7 @@ def test_two_tasks_with_one_name_are_rejected(deploy: Deploy, option: str) -> No
 def test_worker_does_not_start_with_two_tasks_of_one_name(deploy: Deploy, caplog: pytest.LogCaptureFixture) -> None:
     code = f'@task(name="shop.add")\n{ADD}'
     deploy(**{OLD: code, NEW: code})
-    assert Supervisor(options(queues=("q",), processes=2)).run() == CONFIG
+    assert Supervisor(options(queues=("q",), processes=2)).run() == ExitCode.CONFIG
 
 
 def test_module_that_is_imported_again_replaces_its_tasks(deploy: Deploy) -> None:

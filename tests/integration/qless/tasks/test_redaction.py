@@ -1,4 +1,4 @@
-"""What is shown of the arguments of tasks: no secrets, also where they were given by position."""
+"""Redaction of the arguments of tasks: secrets are hidden, also if they were given by position."""
 
 from __future__ import annotations
 

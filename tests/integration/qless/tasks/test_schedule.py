@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -69,7 +70,7 @@ def test_asked_in_the_second_of_two_equal_hours_nothing_comes_that_is_over(minut
     assert times("30 3 * * *", now, 1) == ["10-25 03:30+0100"]
 
 
-def test_every_occurrence_of_a_year_is_told_once_whenever_one_asks() -> None:
+def test_every_occurrence_of_a_year_is_returned_once_from_any_start() -> None:
     start = datetime(2026, 1, 1, tzinfo=BERLIN).timestamp()
     end = datetime(2027, 1, 1, tzinfo=BERLIN).timestamp()
     for cron in ("30 2 * * *", "*/17 2,3 * * *", "0 * * * *"):
@@ -81,7 +82,7 @@ def test_every_occurrence_of_a_year_is_told_once_whenever_one_asks() -> None:
         assert sorted(set(at_once)) == at_once
 
 
-def test_what_is_no_cron_expression(site: Any) -> None:
+def test_wrong_cron_expressions_are_refused(site: Any) -> None:
     for cron, text in (
         ("* * * *", "five fields"),
         ("* * * * * *", "five fields"),
@@ -115,7 +116,7 @@ def test_tasks_at_an_interval_are_declared_once(site: Any) -> None:
     )
     due = job.next()
     declare(client, ["timed"])
-    assert recurring_job(jid).next() == due  # a restart does not begin the interval anew
+    assert recurring_job(jid).next() == due  # a restart does not begin a new interval
     Task(examples.every_so_often.function, queue="timed", every=10, tags=["tick"], retries=7)
     declare(client, ["timed"])
     changed = recurring_job(jid)
@@ -176,7 +177,7 @@ def test_a_periodic_task_that_is_refused_stops_no_other(deploy: Deploy, caplog: 
 
 
 @pytest.mark.redis
-def test_a_server_that_is_down_is_no_refusal(site: Any) -> None:
+def test_an_outage_is_not_a_refusal(site: Any) -> None:
     with pytest.raises(StoreDown):
         declare(Client("redis://127.0.0.1:1"), ["timed"])
 
@@ -229,7 +230,8 @@ def test_a_worker_declares_the_tasks_of_its_queues(site: Any) -> None:
 @pytest.mark.redis
 @pytest.mark.usefixtures("_again")
 def test_jobs_of_cron_have_the_callbacks_of_their_task(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examples.nightly, "reactions", {"on_failure": examples.alarm})
+    options = replace(examples.nightly.options, on_failure=examples.alarm)
+    monkeypatch.setattr(examples.nightly, "options", options)
     for _ in range(2):
         declare(client, ["timed"])
     jids = client.queues["timed"].jobs.scheduled()

@@ -27,7 +27,7 @@ def worker_processes(site: Any, workers: Start) -> Workers:
 
 
 def end_of(result: AsyncResult[int], workers: Workers, pause: float, most: int) -> tuple[int, int]:
-    """Kill at most so many worker processes until the result is there. Return it, and the number of kills."""
+    """Kill up to this number of worker processes until the result exists. Return it, and the number of kills."""
     dice = random.Random()
     kills, end = 0, time.monotonic() + 600
     while not result.ready():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -34,7 +34,14 @@ from resty_django.qless import (
     task,
 )
 from resty_django.qless.tasks import base
-from resty_django.qless.tasks.message import EnqueueOptions, Reactions, TaskOptions
+from resty_django.qless.tasks.options import (
+    CallReactions,
+    EnqueueKeywords,
+    EnqueueOptions,
+    StepKeywords,
+    TaskKeywords,
+    TaskOptions,
+)
 from resty_django.txid import bound, txid
 from tests.forkserver import ROOT
 from tests.integration.qless.conftest import LONG, change_settings, job_of
@@ -146,12 +153,12 @@ async def test_states(site: Any, start_worker: StartInProcess) -> None:
         AsyncResult("nobody").get(1)
 
 
-def test_get_waits_no_longer_than_told(site: Any) -> None:
+def test_get_waits_no_longer_than_its_timeout(site: Any) -> None:
     with pytest.raises(TimeoutError, match=r"within 0\.05 s"):
         examples.add.delay(1).get(0.05)
 
 
-def test_results_live_as_long_as_told(running: InProcessWorker, valkey: Any) -> None:
+def test_results_expire_after_their_ttl(running: InProcessWorker, valkey: Any) -> None:
     lasting, brief, silent = examples.add.delay(1), examples.brief.delay(), examples.silent.delay()
     assert lasting.get(LONG) == 2
     assert brief.get(LONG) == 1
@@ -383,13 +390,12 @@ def test_options_of_apply_async_that_do_not_exist_are_errors(site: Any) -> None:
         examples.add.signature((1,), countdwn=3)  # type: ignore[call-arg]
 
 
-def test_all_options_of_task_are_typed() -> None:
-    """The TypedDicts, which mypy reads, name the options that there are at run time."""
-    parameters = set(inspect.signature(Task).parameters) - {"function", "bind"}
-    assert set(TaskOptions.__annotations__) == parameters
-    parameters = set(inspect.signature(Task.message).parameters) - {"self", "args", "kwargs", "client", "source"}
-    parameters -= {"is_callback", "policies", "reactions"}
-    assert set(EnqueueOptions.__annotations__) == parameters | set(Reactions.__annotations__)
+@pytest.mark.parametrize(
+    ("keywords", "options"),
+    [(TaskKeywords, TaskOptions), (EnqueueKeywords, EnqueueOptions), (StepKeywords, CallReactions)],
+)
+def test_keywords_are_the_fields_of_the_options(keywords: type, options: Any) -> None:
+    assert {field.name for field in fields(options)} == keywords.__annotations__.keys()
 
 
 def test_the_package_exports_the_decorator_also_after_the_import_of_its_module() -> None:
@@ -444,7 +450,7 @@ def test_the_package_has_what_tasks_need() -> None:
     plain_task: Any = task(plain)
     assert isinstance(plain_task, Task)
     with_options: Any = task(queue="other", retries=3)(plain)
-    assert (with_options.queue, with_options.retries, with_options(2)) == ("other", 3, 4)
+    assert (with_options.queue, with_options.options.retries, with_options(2)) == ("other", 3, 4)
     assert type(base.task(plain)) is Task
     assert {AsyncResult, chain, chord, group} <= {getattr(qless, name) for name in qless.__all__}
 

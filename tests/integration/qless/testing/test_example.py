@@ -1,4 +1,4 @@
-"""The example project of docs/qless/testing.md: its tests pass, in a project of its own."""
+"""The example project of docs/qless/testing.md: its tests pass in a separate project."""
 
 from __future__ import annotations
 

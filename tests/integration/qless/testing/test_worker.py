@@ -45,7 +45,7 @@ def worker(_site: None, qless_worker: TestWorker) -> TestWorker:
     return qless_worker
 
 
-def test_drain_runs_what_waits_and_returns_the_runs(worker: TestWorker) -> None:
+def test_drain_runs_waiting_jobs_and_returns_the_runs(worker: TestWorker) -> None:
     first, second = send_invoice.delay(7), double.delay(4)
     assert {(run.id, run.name, run.queue, run.outcome) for run in worker.drain()} == {
         (first.id, f"{MODULE}.send_invoice", "mail", "completed"),
@@ -73,7 +73,7 @@ def test_tasks_that_jobs_enqueue_are_run_too(worker: TestWorker) -> None:
     assert [run.name.rpartition(".")[2] for run in worker.drain()] == ["follow"] * 4 + ["send_invoice"]
 
 
-def test_retries_come_by_the_clock_of_the_test(worker: TestWorker) -> None:
+def test_retries_follow_the_clock_of_the_test(worker: TestWorker) -> None:
     FAILURES.extend(["down", "down"])
     result, start = flaky.delay(), worker.clock()
     assert [run.outcome for run in worker.drain()] == ["retried"]
@@ -109,7 +109,7 @@ def test_timeout_interrupts_the_task(worker: TestWorker, task: Any) -> None:
     assert threading.active_count() < 20
 
 
-def test_lost_lease_gives_the_job_another_run(worker: TestWorker) -> None:
+def test_job_runs_again_after_a_lost_lease(worker: TestWorker) -> None:
     result = attempt.delay()
     assert len(worker.client.queues["default"].pop(1)) == 1  # a worker that is never heard of again
     assert worker.drain() == []
@@ -176,7 +176,7 @@ def test_callbacks_and_groups_run(worker: TestWorker) -> None:
     assert result.get() == ["sent", "sent"]
 
 
-def test_drain_runs_what_many_dependents_wait_for(worker: TestWorker) -> None:
+def test_drain_runs_jobs_that_many_dependents_wait_for(worker: TestWorker) -> None:
     """The core releases more than a hundred dependents in later calls."""
     first = double.apply_async((1,), countdown=5)
     results = [double.apply_async((n,), depends=[first]) for n in range(150)]

@@ -20,7 +20,7 @@ import pytest
 from resty_django.qless import Client
 from resty_django.qless.management.worker_process import build
 from resty_django.qless.worker.handlers import resolve_handler
-from resty_django.qless.worker.options import Options
+from resty_django.qless.worker.options import WorkerOptions
 from resty_django.qless.worker.running_job import RunningJob
 from tests import processes
 from tests.forkserver import ROOT
@@ -59,7 +59,7 @@ def texts(client: Client, key: str) -> list[str]:
 
 
 def written_lines(client: Client) -> list[str]:
-    """What jobs have written with `jobs.write`: their worker and their data."""
+    """Return what jobs have written with `jobs.write`: their worker and their data."""
     return texts(client, "told")
 
 
@@ -95,12 +95,12 @@ def descendants(pid: int) -> list[int]:
     return [*children, *(below for child in children for below in descendants(child))]
 
 
-def options(**overrides: Any) -> Options:
+def options(**overrides: Any) -> WorkerOptions:
     defaults: dict[str, Any] = {
         **{"queues": ("q",), "reserver": "ordered", "concurrency": 4, "processes": 1},
         **{"interval": 60.0, "grace": 5.0, "interrupt": False, "name": "tests"},
     }
-    return Options(**{**defaults, **overrides})
+    return WorkerOptions(**{**defaults, **overrides})
 
 
 def traced_code_runs() -> bool:
@@ -152,7 +152,7 @@ class InProcessWorker:
         self.do(self.loop.on_reconnect)
         self.do(self.loop.pause, False)
 
-    # What tests look at, or change, of the worker's state: in this one place.
+    # The worker's state that tests read or change.
 
     @property
     def name(self) -> str:
@@ -239,7 +239,7 @@ def client(valkey: Any, valkey_url: str) -> Iterator[Client]:
 
 
 class Workers:
-    """`manage.py runqless` in a process of its own, with the jobs of the tests."""
+    """`manage.py runqless` in a separate process, with the jobs of the tests."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class Workers:
         return [int(pid) for pid in path.read_text().split()]
 
     def ready(self, count: int = 1) -> list[int]:
-        """The worker processes, once so many hear of jobs."""
+        """Return the worker processes, once `count` of them receive notifications of jobs."""
         return list(wait_for(lambda: (pids := self.children()) and self.takes(pids) >= count and pids, self.text()))
 
     def takes(self, pids: list[int]) -> int:
@@ -335,7 +335,7 @@ def workers(valkey: Any, valkey_url: str, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
-    """One that keeps its data, to be killed and started again."""
+    """Start a server that keeps its data, to be killed and started again."""
     server = Server(tmp_path / "server", "--appendonly", "yes", "--appendfsync", "always", "--loglevel", "notice")
     with running([server]):
         yield server

@@ -1,4 +1,4 @@
-"""Jobs for the tests of the worker. Those that run in the process of the tests tell in SEEN what they do."""
+"""Jobs for the tests of the worker. Jobs that run in the process of the tests record in SEEN what they do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from django.db import connection
 from resty_django.limits import FixedWindow
 from resty_django.qless import task
 from resty_django.qless.worker import JobTimeout, LostLock, RequeueLater, RetryLater
-from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, Report, Requeue, Retry, Timeout
+from resty_django.qless.worker.middleware import Limit, MemoryBound, Reconnect, ReportErrors, Requeue, Retry, Timeout
 from resty_django.qless.worker.processes.fork_server import INTERRUPT
 from resty_django.redis import StoreDown
 from resty_django.shdict import shdicts
@@ -34,7 +34,7 @@ from tests.threads import lose_connection
 
 SEEN: SimpleQueue[Any] = SimpleQueue()
 GO = threading.Event()
-"""What jobs that hold wait for."""
+"""Set by tests, to end jobs that hold."""
 TRAIL: list[str] = []
 
 
@@ -201,7 +201,7 @@ def no_route(job: Any) -> None:
 
 
 Retried = within(no_route, Retry(OSError, delay=0.01, factor=1))
-Requeued = within(no_route, Requeue(OSError, longest=0, most=2))
+Requeued = within(no_route, Requeue(OSError, max_delay=0, max_requeues=2))
 Slow = within(spin, Timeout(0.2))
 AsyncSlow = within(ahold, Timeout(0.2))
 Deaf = within(blind, Timeout(0.1, kill_after=0.1))
@@ -240,7 +240,7 @@ def report(error: BaseException, facts: dict[str, Any]) -> None:
     raise RuntimeError("the collector is down")
 
 
-Reported = within(boom, Report(report))
+Reported = within(boom, ReportErrors(report))
 ByPolicy = within(note, Limit("jobs-by-policy", wait=0))
 AsyncByPolicy = within(anote, Limit("jobs-by-policy", wait=0))
 
@@ -269,7 +269,7 @@ class Broken:
 Reconnected = within(lambda job: None, Reconnect(Broken()))
 
 
-# --- for processes of their own: they tell in lists of the server ---
+# --- for separate processes: they report in lists of the server ---
 
 
 def write(job: Any) -> None:
@@ -283,14 +283,14 @@ def stamp(job: Any) -> None:
 
 
 def long(job: Any) -> None:
-    """So many seconds, in which it tells that it has started."""
+    """Report the start, and sleep for this number of seconds."""
     write(job)
     time.sleep(job.data)
     job.client.source.sync().rpush("done", job.jid)
 
 
 def keeps(job: Any) -> None:
-    """Until its lock is lost, of which it tells."""
+    """Report the start, sleep until the lock is lost, and report that."""
     write(job)
     try:
         while True:
@@ -371,7 +371,7 @@ Flaky = within(flaky, Retry(OSError, delay=0.05, factor=1))
 
 
 def forks(job: Any) -> None:
-    """Forks a process that returns from here, and one that sleeps; tells of both in a file."""
+    """Fork a process that returns from here, and one that sleeps; write the pids of both into a file."""
     returns = os.fork()
     if not returns:
         return
@@ -388,7 +388,7 @@ async def aforks(job: Any) -> None:
 
 
 def ends_forks_at_once(job: Any) -> None:
-    """Tells the exit codes of processes that got SIGTERM as soon as they were there; pools' ends come in between."""
+    """Report the exit codes of processes that got SIGTERM as soon as they existed; pools end in between."""
     fork = multiprocessing.get_context("fork")
     for _ in range(20):
         process = fork.Process(target=time.sleep, args=(60,))
@@ -487,7 +487,7 @@ ENDINGS: dict[str, Any] = {
     "long name": _raises(lambda: type("N" * 100_000, (Exception,), {})("x")),
     "data whose items raise": _sets(Nasty(RuntimeError("no data"))),
 }
-"""What a job does that ends badly, each in a way of its own."""
+"""Functions of jobs that end badly, each in another way."""
 
 
 def hold_interpreter(job: Any) -> None:

@@ -1,5 +1,5 @@
-"""Settings of worker processes in tests: those of the demo, with a job queue as `TEST_QLESS` says, and more caches
-as `TEST_CACHES` does."""
+"""Settings of worker processes in tests: the settings of the demo, with the job queue of `TEST_QLESS`, and the caches
+of `TEST_CACHES` in addition."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def heard_by(nodes: list[Server], channel: str) -> int:
 
 
 def listening(run: Workers, nodes: list[Server], count: int = 1) -> None:
-    """Wait until so many processes hear of jobs."""
+    """Wait until `count` processes receive notifications of jobs."""
     run.ready(count)
     wait_for(lambda: heard_by(nodes, "wake:q") == count, run.text())
 
@@ -130,7 +130,7 @@ def test_jobs_are_given_back_when_the_grace_time_is_over(workers: Start, client:
 
 @pytest.mark.parametrize("what", ["cancel", "timeout"])
 @pytest.mark.parametrize(("name", "key"), [("keeps", "lost"), ("along", "cancelled")])
-def test_a_job_that_was_taken_away_is_interrupted_at_once(
+def test_a_job_that_the_worker_has_lost_is_interrupted_at_once(
     workers: Start, client: Client, nodes: list[Server], name: str, key: str, what: str
 ) -> None:
     """Long before the next heartbeat, which comes in half a minute at the earliest."""
@@ -146,7 +146,7 @@ def test_a_job_that_was_taken_away_is_interrupted_at_once(
     assert f"job {jid} lost its lock" in run.text()
 
 
-def test_locks_are_prolonged_and_those_of_a_killed_worker_are_not(workers: Start, client: Client) -> None:
+def test_locks_are_extended_unless_their_worker_was_killed(workers: Start, client: Client) -> None:
     """Two workers and two jobs: one is killed, and the other one does both."""
     short_locks(client, 3, 0)
     jids = [put(client, "long", 5.0) for _ in range(2)]

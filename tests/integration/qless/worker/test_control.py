@@ -82,7 +82,7 @@ def stacks(client: Client, name: str, seconds: float = 40.0) -> WorkerStacks:
 
 
 def stacks_at(client: Client, name: str, last: list[str]) -> WorkerStacks:
-    """The stacks once the jobs are in these functions: they have told that they have started a moment before."""
+    """Return the stacks once the jobs are in these functions: they report their start a moment before."""
 
     def answer() -> WorkerStacks | None:
         answer = stacks(client, name)
@@ -260,7 +260,7 @@ def test_a_request_is_found_without_its_message(reporting: Reporting, client: Cl
     request = json.dumps({"id": 1, "action": "quiet", "at": time.time()}, separators=(",", ":"))
     client.source.sync().hset(f"ql:report:{report.name}", "state", request)
     assert confirmed(client, report.name).state == "quiet"
-    assert liveness.INTERVAL < 40  # which is how long `wait_for` waits
+    assert liveness.REPORT_SECONDS < 40  # which is how long `wait_for` waits
 
 
 def test_forged_requests_change_nothing(reporting: Reporting, client: Client) -> None:

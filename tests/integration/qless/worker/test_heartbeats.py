@@ -27,9 +27,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.slow]
 LEASE = 3.0
 
 
-def test_a_job_that_holds_the_interpreter_keeps_its_lock_and_those_of_its_neighbours(
-    workers: Start, client: Client
-) -> None:
+def test_a_job_that_holds_the_interpreter_keeps_all_locks_of_its_worker(workers: Start, client: Client) -> None:
     client.config.set("heartbeat", LEASE)
     neighbour = put(client, "long", 0.2 + LEASE)
     jid = put(client, "hold_interpreter", 2.5 * LEASE)
@@ -104,5 +102,5 @@ def test_a_helper_that_is_killed_is_replaced_and_none_outlives_the_parent(worker
 
 
 def helpers(run: Workers, *workers: int) -> list[int]:
-    """The processes that `runqless` has started beside these workers."""
+    """Return the processes that `runqless` has started besides these workers."""
     return [pid for pid in run.children() if pid not in workers]

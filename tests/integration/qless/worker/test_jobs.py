@@ -9,7 +9,7 @@ import pytest
 
 from resty_django.limits.policies import registry
 from resty_django.qless import Client
-from resty_django.qless.outcomes.error_text import LONGEST_MESSAGE
+from resty_django.qless.outcomes.error_text import MAX_MESSAGE_CHARS
 from resty_django.qless.worker import job_failed
 from resty_django.shdict import shdicts
 from resty_django.txid import bound
@@ -54,8 +54,8 @@ def test_a_job_that_raises_fails_in_the_group_of_its_exception(
     assert failure["group"] == "q-ValueError"
     assert failure["message"].startswith("ValueError: boom xxx")
     assert "Traceback" not in failure["message"][:100]
-    assert f"in {prefix}boom" in failure["message"] or len(failure["message"]) == LONGEST_MESSAGE
-    assert len(failure["message"]) <= LONGEST_MESSAGE
+    assert f"in {prefix}boom" in failure["message"] or len(failure["message"]) == MAX_MESSAGE_CHARS
+    assert len(failure["message"]) <= MAX_MESSAGE_CHARS
     assert [(name, which, group) for name, which, _, group in signals] == [(f"{prefix}boom", jid, "q-ValueError")]
 
 
@@ -272,7 +272,7 @@ def test_retries_and_failures_are_logged_with_the_txid_of_the_put(
 def test_database_connections_are_closed_as_around_a_request(
     start_worker: Start, client: Client, settings: Any, prefix: str
 ) -> None:
-    """Their greatest age is 0 start_worker, so each job has a connection of its own."""
+    """CONN_MAX_AGE is 0 seconds, so each job has a new connection."""
     start_worker(concurrency=1)
     for jid in [put(client, f"{prefix}query") for _ in range(2)]:
         until(client, jid, "complete")

@@ -45,7 +45,7 @@ def test_locks_are_prolonged(start_worker: Start, client: Client, name: str) -> 
 
 @pytest.mark.parametrize("what", ["cancel", "timeout", "move"])
 @pytest.mark.parametrize(("name", "outcome"), [("hold", "lost"), ("ahold", "cancelled")])
-def test_a_job_that_was_taken_away_is_interrupted_at_once(
+def test_a_job_that_the_worker_has_lost_is_interrupted_at_once(
     start_worker: Start, client: Client, name: str, outcome: str, what: str
 ) -> None:
     worker = start_worker()
@@ -91,7 +91,7 @@ def test_the_result_of_a_lost_job_is_not_written(start_worker: Start, client: Cl
 
 
 def test_a_notice_that_a_lock_expired_is_answered_by_a_heartbeat(start_worker: Start, client: Client) -> None:
-    """The job is in its time of grace, and its worker goes on with it."""
+    """The job is in its grace period, and its worker continues it."""
     client.config.set("grace-period", 30)
     worker = start_worker()
     jid = holds(put(client, "hold"))
@@ -182,7 +182,7 @@ def test_a_scheduled_job_starts_when_it_is_due(start_worker: Start, client: Clie
 
 
 def test_puts_without_a_notification_are_found_by_polling(start_worker: Start, client: Client) -> None:
-    """What another core writes: the keys alone."""
+    """Another core writes the keys alone."""
     start_worker(interval=0.2)
     jid = put(client, "note", "quiet", queue="hidden")
     server = client.source.sync()
@@ -233,7 +233,7 @@ def test_an_end_that_was_sent_before_the_connection_broke_counts(
 
 
 def test_a_requeue_takes_no_job_from_another_worker(start_worker: Start, client: Client) -> None:
-    """One that is not known yet to be lost."""
+    """The worker does not know yet that the job is lost."""
     worker = start_worker()
     call_many = worker.client.call_many
     rival = Client(client.source.sync(), worker_name="other")

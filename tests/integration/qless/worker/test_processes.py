@@ -16,7 +16,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from resty_django.qless import Client
-from resty_django.qless.management.supervisor import KILL_AFTER
+from resty_django.qless.management.supervisor import KILL_AFTER_SECONDS
 from resty_django.txid import is_txid
 from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker.conftest import (
@@ -116,7 +116,7 @@ def test_pause_and_resume(workers: Start, client: Client) -> None:
     until(client, jid, "complete")
 
 
-def test_usr1_replaces_all_processes_and_gives_the_jobs_back(either: Start, client: Client) -> None:
+def test_usr1_replaces_all_processes_and_returns_the_jobs(either: Start, client: Client) -> None:
     jid = put(client, "long", 3.0)
     run = either("--processes", "2")
     before = run.ready(2)
@@ -131,7 +131,7 @@ def test_usr1_replaces_all_processes_and_gives_the_jobs_back(either: Start, clie
     )
     until(client, jid, "complete")
     assert job_of(client, jid).retries_left == 5
-    time.sleep(max(0.0, began + KILL_AFTER + 1 - time.monotonic()))
+    time.sleep(max(0.0, began + KILL_AFTER_SECONDS + 1 - time.monotonic()))
     assert run.children() == after
 
 
@@ -242,7 +242,7 @@ def test_a_site_without_redis_gets_an_error_that_names_caches(settings: Any) -> 
         call_command("runqless")
 
 
-def test_workers_wait_for_a_server_that_is_not_there_yet(workers: Start, tmp_path: Path) -> None:
+def test_workers_wait_for_a_server_that_starts_later(workers: Start, tmp_path: Path) -> None:
     server = Server(tmp_path / "server")
     run = workers(url=server.url)
     wait_for(lambda: "cannot be used" in run.text(), "the worker is to try")
@@ -265,7 +265,7 @@ def test_puts_to_idle_workers_start_at_once(workers: Start, client: Client) -> N
 
 
 def test_a_signal_reaches_a_process_that_a_job_has_just_forked(either: Start, client: Client) -> None:
-    """Between the fork and its first step, too: its exit code is that of SIGTERM, and `Pool.terminate` ends."""
+    """Between the fork and its first step, too: its exit code reports SIGTERM, and `Pool.terminate` ends."""
     either().ready()
     jid = put(client, "ends_forks_at_once")
     until(client, jid, "complete")
@@ -285,7 +285,7 @@ def test_forks_of_a_job_without_a_txid_share_the_one_that_it_gets(either: Start,
 def test_what_a_job_forks_ends_with_its_process(
     either: Start, client: Client, tmp_path: Path, name: str, number: signal.Signals
 ) -> None:
-    """One that returns from the job's function ends there, and neither ends the job nor takes others."""
+    """A fork that returns from the job's function ends there, and neither ends the job nor takes others."""
     run = either("--grace", "1")
     run.ready()
     path = tmp_path / "pids"

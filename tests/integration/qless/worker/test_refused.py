@@ -1,7 +1,6 @@
 """Ends of jobs that the server refuses, or that cannot even be sent: the job fails at once, the others go on.
 
-Private names: no job makes `WorkerLoop._run_once` raise, since it handles all that is known to go wrong; and
-`Client._arguments` is what redis-py gets, which is looked at for hundreds of examples without a server.
+The private `Client._arguments` is what redis-py gets: tests check it for hundreds of examples without a server.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from resty_django.qless import Client, InvalidArgument
 from resty_django.qless.clients import serialization
 from resty_django.qless.integrations.celery.runner import run_borrowed
 from resty_django.qless.outcomes import RequeueLater, RetryLater
-from resty_django.qless.outcomes.error_text import LONGEST_GROUP, LONGEST_MESSAGE
+from resty_django.qless.outcomes.error_text import MAX_GROUP_CHARS, MAX_MESSAGE_CHARS
 from resty_django.qless.worker import execution
-from resty_django.qless.worker.commands import CompleteJob, FailJob
-from resty_django.qless.worker.exit_codes import OK
-from resty_django.qless.worker.handlers import REFUSED
-from resty_django.qless.worker.loop import WorkerLoop
-from resty_django.qless.worker.running_job import RunningJob
+from resty_django.qless.worker.commands import CommandBatch, FailJob, RetryJob
+from resty_django.qless.worker.handlers import JobHandler
+from resty_django.qless.worker.in_flight import InFlightJobs
+from resty_django.qless.worker.loop import ExitCode
+from resty_django.qless.worker.running_job import MAX_REFUSALS, RunningJob
 from tests.integration.qless.conftest import history, job_of
 from tests.integration.qless.worker import jobs
 from tests.integration.qless.worker.conftest import StartInProcess as Start
@@ -54,8 +53,8 @@ def check(client: Client, jid: str, how: str) -> None:
         assert job.state == "complete"
         return
     failure = job.failure
-    assert len(failure["message"]) <= LONGEST_MESSAGE
-    assert len(failure["group"]) <= LONGEST_GROUP
+    assert len(failure["message"]) <= MAX_MESSAGE_CHARS
+    assert len(failure["group"]) <= MAX_GROUP_CHARS
     (failure["message"] + failure["group"]).encode()
     group, message = SERVER_SAYS.get(how, ("q-", ""))
     assert failure["group"].startswith(group if how not in RETRIED else "\ufffd")
@@ -78,7 +77,7 @@ def test_a_refused_end_fails_the_job_at_once_and_no_other(start_worker: Start, c
     jobs.GO.set()
     until(client, neighbour, "complete")
     assert job_of(client, neighbour).retries_left == 5
-    assert worker.stop() == OK
+    assert worker.stop() == ExitCode.OK
     assert worker.counts["lost"] == 0
     assert worker.counts["completed"] == 1 + len(FINE)
 
@@ -108,7 +107,7 @@ def test_refused_ends_are_replaced_while_the_worker_stops(start_worker: Start, c
         worker.unsent.append(running)
 
     worker.do(refused_at_the_end)
-    assert worker.stop(0) == OK
+    assert worker.stop(0) == ExitCode.OK
     assert "not JSON: false" in job_of(client, jid).failure["message"]
 
 
@@ -121,7 +120,8 @@ def test_a_call_that_cannot_be_sent_stops_neither_the_loop_nor_other_jobs(start_
     def broken() -> None:
         running = worker.running[first]
         execution.finish(running, None)
-        running.command = CompleteJob(first, worker.name, "q", object())
+        delay: Any = object()
+        running.command = RetryJob(jid=first, worker=worker.name, queue="q", delay=delay)
         worker.unsent.append(running)
 
     worker.do(broken)
@@ -135,16 +135,15 @@ def test_a_call_that_cannot_be_sent_stops_neither_the_loop_nor_other_jobs(start_
 def test_the_loop_continues_after_an_unexpected_exception(
     start_worker: Start, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even then the process goes on, unless it meets nothing else any more."""
     faults = [RuntimeError("a fault"), RuntimeError("another")]
-    run_once = WorkerLoop._run_once
+    build_batch = InFlightJobs.build_batch
 
-    def faulty(self: WorkerLoop, now: float) -> None:
+    def faulty(self: InFlightJobs, now: float) -> CommandBatch:
         if faults:
             raise faults.pop()
-        run_once(self, now)
+        return build_batch(self, now)
 
-    monkeypatch.setattr(WorkerLoop, "_run_once", faulty)
+    monkeypatch.setattr(InFlightJobs, "build_batch", faulty)
     start_worker()
     until(client, put(client, "note", 1), "complete")
     assert not faults
@@ -188,11 +187,12 @@ class FakeJob(SimpleNamespace):
 def test_the_end_of_a_job_can_be_sent_whatever_it_leaves(error: BaseException | None, result: Any, data: Any) -> None:
     """Each part is a text or a number that redis-py takes, bounded, and what people read is UTF-8."""
     client = Client("redis://127.0.0.1:1/0")
-    handler = SimpleNamespace(**{**{name: getattr(REFUSED, name) for name in REFUSED.__slots__}, "keep_result": True})
-    running = RunningJob(FakeJob(data), "j", "q", handler, 0.0, 0.0, 0.0)  # type: ignore[arg-type]
+    handler = JobHandler(lambda job: None, keep_result=True)
+    job: Any = FakeJob(data)
+    running = RunningJob(job=job, queue="q", handler=handler, started_at=0.0)
     execution.finish(running, error, result)
     assert running.end
-    for _ in range(execution.MAX_REFUSALS + 2):
+    for _ in range(MAX_REFUSALS + 2):
         command = running.command
         assert command is not None
         request = command.request
@@ -200,10 +200,10 @@ def test_the_end_of_a_job_can_be_sent_whatever_it_leaves(error: BaseException | 
         assert all(type(word) in (bytes, int, float) for word in client._arguments(request))
         if isinstance(command, FailJob):
             _, _, _, group, message, *_ = request
-            assert len(group) <= LONGEST_GROUP
-            assert len(message) <= LONGEST_MESSAGE
+            assert len(group) <= MAX_GROUP_CHARS
+            assert len(message) <= MAX_MESSAGE_CHARS
             message.encode()
         if not execution.refuse(running, InvalidArgument("Fail(): refused \ud800")):
             break
     else:
-        raise AssertionError("it is told for ever")
+        raise AssertionError("the end is reported forever")

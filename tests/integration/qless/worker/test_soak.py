@@ -1,4 +1,4 @@
-"""Jobs with retries, dependencies and delays, over processes that are killed and a server that is started anew."""
+"""Jobs with retries, dependencies and delays, while processes are killed and the server is restarted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from resty_django.qless import Client, JobSpec
-from resty_django.qless.worker.exit_codes import GAVE_BACK, OK
+from resty_django.qless.worker.loop import ExitCode
 from resty_django.redis import StoreError
 from tests.integration.qless.worker.conftest import JOBS, Start, descendants, short_locks, wait_for
 from tests.servers import Server
@@ -67,7 +67,7 @@ def storm(
     run.ready(1)
     least = min(8, seconds / pause / 2)
     kills, end = 0, time.monotonic() + seconds
-    while kills < least or time.monotonic() < end:  # beside other load, new workers can take longer than this to start
+    while kills < least or time.monotonic() < end:  # under other load, new workers can take longer than this to start
         assert time.monotonic() < end + 60, run.text()[-3000:]
         time.sleep(pause)
         pids = run.children() if pool == "threads" else descendants(run.process.pid)
@@ -80,7 +80,8 @@ def storm(
     server.start()
     wait_for(lambda: open_jobs(client) == 0, run.text()[-3000:], seconds=120 + jobs / 20)
     # A worker process whose fork server was killed may have returned its jobs, and ended, just before.
-    assert run.stop() in ({OK, GAVE_BACK} if pool == "processes" else {OK}), run.text()[-3000:]
+    codes = {ExitCode.OK, ExitCode.GAVE_BACK} if pool == "processes" else {ExitCode.OK}
+    assert run.stop() in codes, run.text()[-3000:]
 
     states, wrong = {}, {}
     done: Counter[int] = Counter()

@@ -24,7 +24,7 @@ def _person() -> Callable[..., Client]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Give the site these dictionaries; `default` is a small one in memory unless it is named."""
+    """Configure the site with these dictionaries; without `default`, a small one in memory is added."""
     entered = []
 
     def dictionaries(caches: dict[str, Any] | None = None, **named: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What operators do to a shared dictionary in the admin: who may, and what is noted."""
+"""Operations on a shared dictionary in the admin: permissions, and the history."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_delete_a_key(admin_client: Client, filled: SharedDict) -> None:
     assert "Deleted the key" in admin_client.get(f"{LIST}default/history/").content.decode()
 
 
-def test_deleting_a_key_that_is_not_there_is_told_and_not_noted(admin_client: Client, filled: SharedDict) -> None:
+def test_deleting_a_missing_key_shows_a_message_and_adds_no_entry(admin_client: Client, filled: SharedDict) -> None:
     reply = admin_client.post(url("delete-key"), {"key": " kept"})
     assert "Not done: The key “ kept” does not exist." in reply.content.decode()
     assert admin_client.post(url("delete-key"), {"key": ""}).status_code == 200
@@ -103,7 +103,7 @@ def test_flush_all_takes_the_exact_name(admin_client: Client, filled: SharedDict
 # --- who may do what ------------------------------------------------------------------------------------------------
 
 
-def test_figures_and_items_have_permissions_of_their_own(person: Callable[..., Client], filled: SharedDict) -> None:
+def test_figures_and_items_have_separate_permissions(person: Callable[..., Client], filled: SharedDict) -> None:
     filled.set("secret-key", "secret-value")
     viewer = person("view_shareddictionary")
     reader = person("view_shareddictionary", "view_dictionary_items")

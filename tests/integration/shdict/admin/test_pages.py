@@ -32,7 +32,7 @@ def html(reply: Any) -> str:
 
 
 def row(text: str, name: str) -> str:
-    """The row of the list that tells of a dictionary."""
+    """Return the row of a dictionary in the list."""
     rows = text.partition("<tbody>")[2].partition("</tbody>")[0].split("</tr>")
     (match,) = (line for line in rows if f">{name}</a>" in unescape(line))
     return match
@@ -41,7 +41,7 @@ def row(text: str, name: str) -> str:
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_in_the_index_of_the_admin(admin_client: Client, site: Callable[..., None]) -> None:
+def test_the_index_of_the_admin_lists_dictionaries(admin_client: Client, site: Callable[..., None]) -> None:
     site()
     text = html(admin_client.get("/admin/"))
     assert f'<a href="{LIST}"' in text
@@ -49,7 +49,7 @@ def test_it_is_in_the_index_of_the_admin(admin_client: Client, site: Callable[..
     assert f"{LIST}add/" not in text
 
 
-def test_migrate_has_made_the_permissions() -> None:
+def test_migrate_creates_the_permissions() -> None:
     content_type = ContentType.objects.get_for_model(SharedDictionary)
     assert set(content_type.permission_set.values_list("codename", flat=True)) == {
         "view_shareddictionary",
@@ -60,7 +60,7 @@ def test_migrate_has_made_the_permissions() -> None:
     }
 
 
-def test_there_is_no_table_and_commands_do_not_miss_it(tmp_path: Path) -> None:
+def test_commands_work_without_a_table(tmp_path: Path) -> None:
     for options in ({}, {"use_base_manager": True}):
         call_command("dumpdata", "resty_django", output=str(tmp_path / "dump.json"), **options)
     assert list(SharedDictionary.objects.all()) == []
@@ -135,7 +135,7 @@ def test_a_redis_that_is_down_is_a_row_too(admin_client: Client, site: Callable[
     assert "gone" in down
 
 
-def test_wrong_settings_are_told(admin_client: Client) -> None:
+def test_the_page_shows_wrong_settings(admin_client: Client) -> None:
     with override_settings(RESTY_DJANGO={"SHARED_DICTS": {"default": {"SIZE": 1}}}):
         assert "must be at least 1048576" in html(admin_client.get(LIST))
 
@@ -155,7 +155,7 @@ def test_names_of_any_kind_have_a_page(admin_client: Client, site: Callable[...,
     assert html(admin_client.get("/admin/"))
 
 
-def test_a_dictionary_that_is_not_there(admin_client: Client, site: Callable[..., None]) -> None:
+def test_a_dictionary_that_is_not_configured(admin_client: Client, site: Callable[..., None]) -> None:
     site()
     for page in ("change", "history", "delete-key", "flush-all", "flush-expired"):
         assert admin_client.get(f"{LIST}none/{page}/").status_code == 302
@@ -210,7 +210,7 @@ def test_a_list_shows_its_length(admin_client: Client, dictionary: SharedDict) -
     assert dictionary.llen("queue") == 3
 
 
-def test_a_key_that_is_not_there(admin_client: Client, dictionary: SharedDict) -> None:
+def test_a_missing_key(admin_client: Client, dictionary: SharedDict) -> None:
     assert "This key does not exist" in html(admin_client.get(f"{PAGE}?key=k"))
 
 
@@ -233,7 +233,7 @@ def test_hostile_keys_and_values_are_escaped(admin_client: Client, dictionary: S
     html(admin_client.get(PAGE, {"find": HOSTILE}))
 
 
-def test_keys_that_are_no_text_can_be_opened_and_deleted(admin_client: Client, dictionary: SharedDict) -> None:
+def test_keys_of_arbitrary_bytes_can_be_opened_and_deleted(admin_client: Client, dictionary: SharedDict) -> None:
     key = b"\xff\xfe\x00/binary"
     dictionary.set(key, "of a binary key")
     text = html(admin_client.get(PAGE, {"find": "binary"}))
@@ -279,13 +279,13 @@ def test_the_search_is_bounded(admin_client: Client, dictionary: SharedDict, mon
     assert "so not all were searched" in text
 
 
-def test_a_token_that_is_none_is_no_error(admin_client: Client, dictionary: SharedDict) -> None:
+def test_the_page_survives_an_invalid_token(admin_client: Client, dictionary: SharedDict) -> None:
     for token in ("%", "é", "=", "AA", "A" * 5000):
         html(admin_client.get(PAGE, {"k": token}))
         html(admin_client.get(f"{LIST}default/delete-key/", {"k": token}))
 
 
-def test_a_value_of_another_program_is_no_error(
+def test_the_page_survives_a_value_of_another_program(
     admin_client: Client, site: Callable[..., None], monkeypatch: Any
 ) -> None:
     site()

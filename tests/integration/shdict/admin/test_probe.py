@@ -1,4 +1,4 @@
-"""What `manage.py resty_check` says of the shared dictionaries."""
+"""Findings of `manage.py resty_check` about the shared dictionaries."""
 
 from __future__ import annotations
 

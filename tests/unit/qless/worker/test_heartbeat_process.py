@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from resty_django.qless.errors import LostLock
-from resty_django.qless.worker.heartbeat import LONGEST, SLOT, SharedJobs, StandInHeartbeats
+from resty_django.qless.worker.heartbeat import SLOT_BYTES, STUCK_SECONDS, SharedJobs, StandInHeartbeats
 
 
 class Site:
@@ -48,17 +48,17 @@ def test_none_is_sent_for_a_worker_that_is_dead_or_stopped_and_at_last_for_none_
     assert site.heartbeats.check(1015.0) == []
     site.alive = True
     assert site.heartbeats.check(1016.0) == ["a"]
-    assert site.heartbeats.check(1000.0 + LONGEST - 1) == ["a"]
-    assert site.heartbeats.check(1000.0 + LONGEST + 31) == []
+    assert site.heartbeats.check(1000.0 + STUCK_SECONDS - 1) == ["a"]
+    assert site.heartbeats.check(1000.0 + STUCK_SECONDS + 31) == []
 
 
 def test_shared_memory_reuses_its_slots_and_leaves_out_what_does_not_fit() -> None:
     shared = SharedJobs(3)
     for turn in range(50):
-        for jid in ("é", f"jid-{turn}", "x" * SLOT, "\udc80"):
+        for jid in ("é", f"jid-{turn}", "x" * SLOT_BYTES, "\udc80"):
             shared.add(jid)
         assert sorted(shared.jids()) == sorted(["é", f"jid-{turn}", "\udc80"])
-        for jid in ("é", f"jid-{turn}", "x" * SLOT, "\udc80", "unknown"):
+        for jid in ("é", f"jid-{turn}", "x" * SLOT_BYTES, "\udc80", "unknown"):
             shared.remove(jid)
         assert shared.jids() == []
     for jid in ("a", "b", "c", "d", "a"):

@@ -12,12 +12,13 @@ from resty_django.qless.errors import CannotComplete, InvalidArgument, LostLock,
 from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.worker.commands import CompleteJob, RequeueJob
 from resty_django.qless.worker.executor import Pool
-from resty_django.qless.worker.handlers import REFUSED
+from resty_django.qless.worker.handlers import JobHandler
 from resty_django.qless.worker.in_flight import InFlightJobs
-from resty_django.qless.worker.running_job import COMPLETED, FAILED, LOST, RETRIED, JobState, RunningJob
+from resty_django.qless.worker.running_job import JobState, RunningJob
 from resty_django.redis.errors import StoreError
 
 freed: list[str] = []
+REQUEUE = RequeueJob(jid="j", worker="w", queue="q", klass="K", data="{}", delay=0, priority=0, tags="[]", retries=5)
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ def in_flight() -> InFlightJobs:
 
 def held_job(in_flight: InFlightJobs, jid: str = "j") -> RunningJob:
     """A job that was popped at 100."""
-    job = SimpleNamespace(jid=jid, klass="K", worker_name="w", raw_data="{}", state_changed=False, lost=False)
-    running = RunningJob(job, jid, "q", REFUSED, 100.0, 0.0, 0.0)
+    job: Any = SimpleNamespace(jid=jid, klass="K", worker_name="w", raw_data="{}", state_changed=False, lost=False)
+    running = RunningJob(job=job, queue="q", handler=JobHandler(lambda job: None), started_at=100.0)
     in_flight.leases.next_check = 200.0
     in_flight.add(running, 100.0)
     return running
@@ -50,37 +51,37 @@ def exchange(in_flight: InFlightJobs, *replies: Any) -> list[str]:
 
 def test_an_end_that_is_confirmed_frees_the_job(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)
-    assert in_flight.next() == 0.0
+    end(in_flight, running, CompleteJob(jid="j", worker="w", queue="q", data="{}"), "completed")
+    assert in_flight.next_due() == 0.0
     assert exchange(in_flight, b"pending") == ["complete"]
-    assert (in_flight.running, in_flight.counts, freed) == ({}, {COMPLETED: 1}, ["q"])
+    assert (in_flight.running, in_flight.counts, freed) == ({}, {"completed": 1}, ["q"])
     assert in_flight.tidy_needed
 
 
 def test_a_requeue_follows_a_heartbeat_that_renewed_the_lease(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, RequeueJob("j", "q", "w", "K", "{}", 0), RETRIED)
+    end(in_flight, running, REQUEUE, "retried")
     assert exchange(in_flight, 160) == ["heartbeat"]
     assert exchange(in_flight, b"j") == ["requeue"]
-    assert in_flight.counts == {RETRIED: 1}
+    assert in_flight.counts == {"retried": 1}
 
 
 def test_a_requeue_is_not_sent_for_a_lock_that_is_lost(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, RequeueJob("j", "q", "w", "K", "{}", 0), RETRIED)
+    end(in_flight, running, REQUEUE, "retried")
     assert exchange(in_flight, LostLock("another worker has it")) == ["heartbeat"]
-    assert in_flight.counts == {LOST: 1}
+    assert in_flight.counts == {"lost": 1}
     assert in_flight.finished == []
 
 
 def test_an_end_whose_reply_is_missing_counts_if_the_server_knows_it(in_flight: InFlightJobs) -> None:
     running, other = held_job(in_flight), held_job(in_flight, "other")
-    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)
+    end(in_flight, running, CompleteJob(jid="j", worker="w", queue="q", data="{}"), "completed")
     in_flight.on_reply_missing(in_flight.build_batch(101.0))
-    end(in_flight, other, CompleteJob("other", "w", "q", "{}"), COMPLETED)
+    end(in_flight, other, CompleteJob(jid="other", worker="w", queue="q", data="{}"), "completed")
     assert (running.state, other.state) == (JobState.UNCONFIRMED, JobState.RUNNING)
     assert exchange(in_flight, NoSuchJob("gone"), NoSuchJob("gone")) == ["complete", "complete"]
-    assert in_flight.counts == {COMPLETED: 1, LOST: 1}
+    assert in_flight.counts == {"completed": 1, "lost": 1}
 
 
 def test_ends_of_one_queue_are_sent_together_unless_they_are_large(in_flight: InFlightJobs) -> None:
@@ -92,7 +93,7 @@ def test_ends_of_one_queue_are_sent_together_unless_they_are_large(in_flight: In
     ):
         running = held_job(in_flight, jid)
         running.queue = queue
-        end(in_flight, running, CompleteJob(jid, "w", queue, data, "result", "1"), COMPLETED)
+        end(in_flight, running, CompleteJob(jid=jid, worker="w", queue=queue, data=data, result="1"), "completed")
     batch = in_flight.build_batch(101.0)
     assert [request[:3] for request in batch.requests] == [
         ("complete", "c", "w"),
@@ -101,26 +102,26 @@ def test_ends_of_one_queue_are_sent_together_unless_they_are_large(in_flight: In
     ]
     assert batch.requests[1][3:] == ("a", "{}", "1", "", "b", "{}", "1", "")
     in_flight.apply_replies(batch, [b"complete", [b"pending", b"Complete(): Job \xff does not exist"], b"complete"])
-    assert (in_flight.running, in_flight.counts) == ({}, {COMPLETED: 3, LOST: 1})
+    assert (in_flight.running, in_flight.counts) == ({}, {"completed": 3, "lost": 1})
     assert in_flight.tidy_needed
 
 
 @pytest.mark.parametrize("error", [StoreError("OOM"), InvalidArgument("it cannot be sent")])
 def test_ends_sent_together_are_sent_one_by_one_after_an_error(in_flight: InFlightJobs, error: Exception) -> None:
     for jid in "ab":
-        end(in_flight, held_job(in_flight, jid), CompleteJob(jid, "w", "q", "{}"), COMPLETED)
+        end(in_flight, held_job(in_flight, jid), CompleteJob(jid=jid, worker="w", queue="q", data="{}"), "completed")
     assert exchange(in_flight, error) == ["complete.many"]
     assert in_flight.running.keys() == {"a", "b"}
     assert exchange(in_flight, CannotComplete("it is complete"), b"complete") == ["complete", "complete"]
-    assert (in_flight.running, in_flight.counts) == ({}, {COMPLETED: 2})
+    assert (in_flight.running, in_flight.counts) == ({}, {"completed": 2})
 
 
 def test_an_end_is_sent_again_after_an_error_of_the_server(in_flight: InFlightJobs) -> None:
     running = held_job(in_flight)
-    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)
+    end(in_flight, running, CompleteJob(jid="j", worker="w", queue="q", data="{}"), "completed")
     assert exchange(in_flight, StoreError("LOADING")) == ["complete"]
     assert exchange(in_flight, b"complete") == ["complete"]
-    assert in_flight.counts == {COMPLETED: 1}
+    assert in_flight.counts == {"completed": 1}
 
 
 def test_one_refused_heartbeat_is_doubted_and_a_second_one_loses_the_job(in_flight: InFlightJobs) -> None:
@@ -155,9 +156,11 @@ def test_a_job_that_ignores_its_timeout_is_abandoned(in_flight: InFlightJobs, en
     assert running.state is JobState.ABANDONED
     if not ended_itself:
         assert exchange(in_flight, b"j") == ["fail"]
-    assert in_flight.counts == {"by itself" if ended_itself else FAILED: 1}
+    assert in_flight.counts == {"by itself" if ended_itself else "failed": 1}
     assert in_flight.running == {}
-    end(in_flight, running, CompleteJob("j", "w", "q", "{}"), COMPLETED)  # its thread returns after all
+    end(
+        in_flight, running, CompleteJob(jid="j", worker="w", queue="q", data="{}"), "completed"
+    )  # its thread returns after all
     assert in_flight.finished == []
     assert in_flight.counts.total() == 1
 

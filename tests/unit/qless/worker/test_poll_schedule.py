@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from resty_django.qless.worker.reservers import SHORTEST, PollSchedule
+from resty_django.qless.worker.reservers import MIN_POLL_SECONDS, PollSchedule
 
 
 def test_all_queues_are_due_at_first() -> None:
     schedule = PollSchedule(("a", "b"), 10.0)
     assert schedule.poll_at["a"] <= 100.0
-    assert schedule.next() == 0.0
+    assert schedule.next_poll() == 0.0
 
 
 def test_an_empty_queue_is_polled_after_the_interval_or_a_notification() -> None:
@@ -19,7 +19,7 @@ def test_an_empty_queue_is_polled_after_the_interval_or_a_notification() -> None
     schedule.on_short_reply("b", 102.0)
     assert schedule.poll_at["a"] > 109.9
     assert schedule.poll_at["a"] <= 110.0
-    assert schedule.next() == 110.0
+    assert schedule.next_poll() == 110.0
     schedule.on_job_available("b")
     assert schedule.poll_at["b"] <= 102.0
     schedule.on_job_available("unknown")
@@ -33,7 +33,7 @@ def test_an_empty_queue_is_polled_after_the_interval_or_a_notification() -> None
 def test_due_shortens_the_wait(seconds: float | None, pause: float) -> None:
     schedule = PollSchedule(("a",), 10.0)
     schedule.set_due("a", seconds, 100.0)
-    assert schedule.next() == 100.0 + pause
+    assert schedule.next_poll() == 100.0 + pause
 
 
 def test_a_queue_at_its_limit_is_polled_less_and_less_until_a_job_ends() -> None:
@@ -41,8 +41,8 @@ def test_a_queue_at_its_limit_is_polled_less_and_less_until_a_job_ends() -> None
     pauses = []
     for _ in range(12):
         schedule.set_due("a", -1.0, 100.0)
-        pauses.append(schedule.next() - 100.0)
-    assert pauses[:3] == pytest.approx([SHORTEST, 2 * SHORTEST, 4 * SHORTEST])
+        pauses.append(schedule.next_poll() - 100.0)
+    assert pauses[:3] == pytest.approx([MIN_POLL_SECONDS, 2 * MIN_POLL_SECONDS, 4 * MIN_POLL_SECONDS])
     assert pauses[-1] == 10.0
     schedule.on_job_finished("a")
     assert schedule.poll_at["a"] <= 100.0

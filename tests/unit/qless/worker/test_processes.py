@@ -16,14 +16,13 @@ from resty_django.qless.errors import LostLock
 from resty_django.qless.middleware.retries import RetryPolicy
 from resty_django.qless.outcomes import JobTimeout, ProcessDied, Stopping
 from resty_django.qless.worker import execution
-from resty_django.qless.worker.commands import CompleteJob, EndCommand, FailJob, RequeueJob, RetryJob
 from resty_django.qless.worker.executor import Pool
 from resty_django.qless.worker.handlers import JobHandler
 from resty_django.qless.worker.in_flight import InFlightJobs
 from resty_django.qless.worker.middleware import Retry as RetryMiddleware
-from resty_django.qless.worker.processes.channel import Channel
+from resty_django.qless.worker.processes.pipe import JobPipe, LimitRun, PipeMessage, RunEnded, StartRun
 from resty_django.qless.worker.processes.slot_memory import SlotMemory, make_memory
-from resty_django.qless.worker.running_job import COMPLETED, FAILED, RETRIED, RunningJob
+from resty_django.qless.worker.running_job import RunningJob
 
 
 @pytest.mark.parametrize("cause", [JobTimeout(2.5), LostLock("gone"), Stopping()])
@@ -31,16 +30,16 @@ from resty_django.qless.worker.running_job import COMPLETED, FAILED, RETRIED, Ru
 def test_an_interruption_reaches_its_own_run_alone(cause: Exception, raises: bool) -> None:
     memory = make_memory(3)
     worker, process, neighbour = SlotMemory(memory, 1), SlotMemory(memory, 1), SlotMemory(memory, 2)
-    assert process.cause(7, "j") is None
+    assert process.interruption(7, "j") is None
     worker.interrupt(7, cause, raises=raises)
-    read = process.cause(7, "j")
+    read = process.interruption(7, "j")
     assert read is not None
-    assert (type(read[0]), read[1]) == (type(cause), raises)
-    assert getattr(read[0], "seconds", None) == getattr(cause, "seconds", None)
+    assert (type(read.cause), read.raises) == (type(cause), raises)
+    assert getattr(read.cause, "seconds", None) == getattr(cause, "seconds", None)
     assert process.is_lost(7) == isinstance(cause, LostLock)
-    assert process.cause(8, "j") is None
+    assert process.interruption(8, "j") is None
     assert not process.is_lost(8)
-    assert neighbour.cause(7, "j") is None
+    assert neighbour.interruption(7, "j") is None
 
 
 def test_start_and_change_of_a_run_reach_the_worker() -> None:
@@ -56,49 +55,43 @@ def test_start_and_change_of_a_run_reach_the_worker() -> None:
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel, Channel]]:
-    one, two = map(Channel, socket.socketpair())
+def ends() -> Iterator[tuple[JobPipe, JobPipe]]:
+    one, two = map(JobPipe, socket.socketpair())
     yield one, two
     one.close()
     two.close()
 
 
-def test_messages_arrive_unchanged(ends: tuple[Channel, Channel]) -> None:
-    messages: list[tuple[Any, ...]] = [
-        ("end", "completed", ("complete", "\udcff", b"\xff", 1, 2.5, float("inf")), True),
-        ("limit", 1.0, ...),
-        ("limit", 1.0, None),
-        (2**60, "q", {"tags": ["a"], "data": "\ud800", "spawned_from_jid": False}),
+def test_messages_arrive_unchanged(ends: tuple[JobPipe, JobPipe]) -> None:
+    messages: list[PipeMessage] = [
+        RunEnded("completed", {"jid": "\udcff", "data": b"\xff", "delay": float("inf")}, True),
+        LimitRun(1.0, ...),
+        LimitRun(1.0, None),
+        StartRun(2**60, "q", {"tags": ["a"], "data": "\ud800", "spawned_from_jid": False}),
     ]
     for message in messages:
         ends[0].send(message)
-        assert ends[1].receive() == message
+        received = ends[1].receive()
+        assert (type(received), received) == (type(message), message)
 
 
-def test_everything_that_was_sent_is_received_after_the_end(ends: tuple[Channel, Channel]) -> None:
+def test_everything_that_was_sent_is_received_after_the_end(ends: tuple[JobPipe, JobPipe]) -> None:
     one, two = ends
-    one.send(("end",))
+    one.send(LimitRun(1.0, None))
     two.shut_down()
-    assert two.receive() == ("end",)
+    assert two.receive() == LimitRun(1.0, None)
     assert two.receive() is None
     with pytest.raises(OSError, match="Broken pipe"):
-        one.send(("late",))
+        one.send(LimitRun(2.0, None))
 
 
 def test_half_a_message_counts_as_none() -> None:
     one, two = socket.socketpair()
     one.sendall(b"\x10\x00\x00\x00\x00\x00\x00\x00half")
     one.close()
-    channel = Channel(two)
+    channel = JobPipe(two)
     assert channel.receive() is None
     channel.close()
-
-
-@pytest.mark.parametrize("kind", [CompleteJob, FailJob, RetryJob, RequeueJob])
-def test_a_command_is_made_again_from_its_request(kind: type[EndCommand]) -> None:
-    command = EndCommand.from_request((kind.name, "j", "w"))
-    assert type(command) is kind
-    assert command.request == (kind.name, "j", "w")
 
 
 def dead(error: Exception, *middleware: Any, retries_left: int = 3) -> RunningJob:
@@ -106,7 +99,8 @@ def dead(error: Exception, *middleware: Any, retries_left: int = 3) -> RunningJo
         jid="j", klass="K", worker_name="w", raw_data="{}", state_changed=False, lost=False, txid=None
     )
     job.retries_left, job.queue_name, job.attempt = retries_left, "q", 1
-    running = RunningJob(job, "j", "q", JobHandler(lambda job: None, middleware=middleware), 0.0, 0.0, 0.0)
+    handler = JobHandler(lambda job: None, middleware=middleware)
+    running = RunningJob(job=job, queue="q", handler=handler, started_at=0.0)
     execution.finish_dead(running, error)
     return running
 
@@ -114,14 +108,14 @@ def dead(error: Exception, *middleware: Any, retries_left: int = 3) -> RunningJo
 @pytest.mark.parametrize(
     ("error", "middleware", "retries_left", "end", "delay"),
     [
-        (ProcessDied("x"), (), 3, RETRIED, 1.0),
-        (ProcessDied("x"), (), 0, FAILED, None),
-        (ProcessDied("x"), (RetryMiddleware(ProcessDied, delay=7, factor=1),), 3, RETRIED, 7.0),
-        (ProcessDied("x"), (RetryPolicy([9], (OSError,)),), 3, RETRIED, 1.0),
-        (JobTimeout(2), (), 3, FAILED, None),
-        (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 3, RETRIED, 9.0),
-        (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 0, FAILED, None),
-        (JobTimeout(2), (RetryMiddleware(OSError),), 3, FAILED, None),
+        (ProcessDied("x"), (), 3, "retried", 1.0),
+        (ProcessDied("x"), (), 0, "failed", None),
+        (ProcessDied("x"), (RetryMiddleware(ProcessDied, delay=7, factor=1),), 3, "retried", 7.0),
+        (ProcessDied("x"), (RetryPolicy([9], (OSError,)),), 3, "retried", 1.0),
+        (JobTimeout(2), (), 3, "failed", None),
+        (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 3, "retried", 9.0),
+        (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 0, "failed", None),
+        (JobTimeout(2), (RetryMiddleware(OSError),), 3, "failed", None),
     ],
 )
 def test_the_middleware_decides_on_retries_of_a_dead_process(
@@ -143,7 +137,7 @@ def test_a_retry_policy_that_fails_is_none() -> None:
         def next_run(self, job: Any, error: BaseException) -> Any:
             raise RuntimeError("broken")
 
-    assert dead(ProcessDied("x"), Broken()).end == RETRIED
+    assert dead(ProcessDied("x"), Broken()).end == "retried"
 
 
 class KillingPool(Pool):
@@ -169,17 +163,17 @@ def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: fl
     """And one that ends after it is not."""
     pool = KillingPool()
     in_flight = InFlightJobs("w", ["q"], pool, False, lambda queue: None)
-    job = SimpleNamespace(jid="j", state_changed=False)
-    running = RunningJob(job, "j", "q", JobHandler(lambda job: None), 100.0, 0.0, 0.0)
+    job: Any = SimpleNamespace(jid="j", state_changed=False)
+    running = RunningJob(job=job, queue="q", handler=JobHandler(lambda job: None), started_at=100.0)
     in_flight.leases.next_check = 1000.0
     in_flight.add(running, 100.0)
     in_flight.limit(running.job, 1.0, kill_after)
-    assert in_flight.next() == 101.0
+    assert in_flight.next_due() == 101.0
     assert not in_flight.time_out(101.0)
     assert isinstance(running.cause, JobTimeout)
-    assert in_flight.next() == (1000.0 if killed_at in (None, 101.0) else killed_at)
+    assert in_flight.next_due() == (1000.0 if killed_at in (None, 101.0) else killed_at)
     if ends:
-        running.end = COMPLETED
+        running.end = "completed"
     assert not in_flight.time_out(500.0)
     killed_before_its_end = killed_at == 101.0
     assert pool.killed == (["j"] if killed_at and (killed_before_its_end or not ends) else [])

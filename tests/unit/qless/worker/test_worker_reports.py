@@ -176,7 +176,7 @@ def test_a_thread_that_has_ended_has_no_stack() -> None:
     assert stacks.of_task(None, 0) == []
 
 
-def test_the_stack_of_a_task_that_runs_is_that_of_its_thread() -> None:
+def test_the_stack_of_a_running_task_is_the_stack_of_its_thread() -> None:
     async def job() -> list[Frame]:
         return deeper(asyncio.current_task())
 
@@ -194,7 +194,7 @@ def test_stacks_are_bounded() -> None:
     assert answer is not None
     assert 0 < len(answer.jobs) < 10
     assert len(answer.jobs) + answer.left_out == 10
-    assert len(stacks.encode_stacks(1, 2.0, long)) <= stacks.LONGEST_ANSWER
+    assert len(stacks.encode_stacks(1, 2.0, long)) <= stacks.MAX_ANSWER_BYTES
 
     def recurse(depth: int) -> list[Frame]:
         return recurse(depth - 1) if depth else stacks.of_thread(threading.get_ident())

@@ -1,4 +1,4 @@
-"""The rules of the job queue as the specification tells them, in plain Python: what the core is compared with."""
+"""The rules of the job queue as the specification describes them, in plain Python: the reference for the core."""
 
 from .core import Oracle
 from .store import Refused, Store, plain

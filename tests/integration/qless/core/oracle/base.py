@@ -1,4 +1,4 @@
-"""What the commands of the oracle share."""
+"""Common parts of the commands of the oracle."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import hashlib
 import time
 from functools import lru_cache
 from http.cookies import SimpleCookie
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import ResponseHeaders
@@ -18,14 +18,9 @@ from django.utils.http import http_date, parse_http_date_safe, quote_etag
 
 from .cacheability import Rules, directives
 
-CONDITIONS: Final = frozenset(
-    {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE"}
-)
-"""Headers of conditional requests."""
 
-
-class Page(NamedTuple):
-    """A cached page. `created`: seconds since 1970."""
+class StoredPage(NamedTuple):
+    """A page in L2. `created`: seconds since 1970."""
 
     status: int
     reason: str
@@ -34,10 +29,10 @@ class Page(NamedTuple):
     created: float
 
 
-def page_of(response: HttpResponse, life: float, rules: Rules) -> Page:
+def stored_page(response: HttpResponse, ttl: float, rules: Rules) -> StoredPage:
     """Return the page with headers for other caches, which are also added to the response.
 
-    `life`: time to live of the page in seconds; 0: forever.
+    `ttl`: the page's time to live in seconds; 0: forever.
     """
     if "ETag" not in response:
         response["ETag"] = quote_etag(hashlib.blake2b(response.content, digest_size=16).hexdigest())
@@ -48,17 +43,17 @@ def page_of(response: HttpResponse, life: float, rules: Rules) -> Page:
     if vary:
         patch_vary_headers(response, vary)
     if {"max-age", "no-cache", "no-store"}.isdisjoint(directives(response)):
-        patch_cache_control(response, max_age=int(life) if rules.max_age is None else int(rules.max_age))
+        patch_cache_control(response, max_age=int(ttl) if rules.max_age is None else int(rules.max_age))
     headers = [[name, value] for name, value in response.items()]
-    return Page(response.status_code, response.reason_phrase, headers, response.content, time.time())
+    return StoredPage(response.status_code, response.reason_phrase, headers, response.content, time.time())
 
 
-class StoredPage:
-    """A cached page in L1, with a response that is copied for each request."""
+class L1Page:
+    """A page in L1, with a response that is copied for each request."""
 
     __slots__ = ("_created", "_expires", "_has_age", "_template")
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: StoredPage) -> None:
         response = HttpResponse(page.body, status=page.status, reason=page.reason, headers=dict(page.headers))
         self._template = response
         self._created = page.created
@@ -69,36 +64,42 @@ class StoredPage:
     def response(self, request: HttpRequest, rules: Rules) -> HttpResponse:
         """Return the response to a request, which may be conditional."""
         response = self._copy()
-        headers: dict[str, tuple[str, str]] = response.headers._store
+        fields = response.headers._store  # see `add_status`
         now, age = time.time(), 0
         if rules.max_age is None:
             age = max(0, int(now - self._created))
-            headers["age"] = "Age", str(age)
+            fields["age"] = "Age", str(age)
         elif self._has_age:
             return finished(request, response)
-        if any(map(request.META.__contains__, CONDITIONS)):
+        conditions = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
+        if any(map(request.META.__contains__, conditions)):
             return finished(request, response)
         if self._expires is not None:
-            headers["expires"] = "Expires", _http_date(int(now + self._expires - age))
+            fields["expires"] = "Expires", _http_date(int(now + self._expires - age))
         return response
 
     def _copy(self) -> HttpResponse:
-        """Return a copy of the response that shares nothing that can be changed."""
+        """Return a copy of the response that shares nothing that can be changed.
+
+        It is not constructed from its parts, which saves a quarter of a hit.
+        """
         template = self._template
         response = HttpResponse.__new__(HttpResponse)
-        response.__dict__.update(template.__dict__)
         headers = ResponseHeaders.__new__(ResponseHeaders)
         headers._store = template.headers._store.copy()
-        response.headers = headers
-        response.cookies = SimpleCookie()
-        response._resource_closers = []  # type: ignore[attr-defined]
-        response._container = list(template._container)  # type: ignore[attr-defined]
+        vars(response).update(
+            vars(template),
+            headers=headers,
+            cookies=SimpleCookie(),
+            _resource_closers=[],
+            _container=list(vars(template)["_container"]),
+        )
         return response
 
 
-def for_l1(value: Any) -> Any:
+def l1_value(value: object) -> object:
     """Return a value of a page's key as L1 stores it."""
-    return StoredPage(Page(*value)) if isinstance(value, list | Page) else value
+    return L1Page(StoredPage(*value)) if isinstance(value, list | StoredPage) else value
 
 
 def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -115,4 +116,5 @@ def finished(request: HttpRequest, response: HttpResponse) -> HttpResponse:
 
 @lru_cache(maxsize=256)
 def _http_date(seconds: int) -> str:
+    """Return the date from memory, which saves a seventh of a hit."""
     return http_date(seconds)

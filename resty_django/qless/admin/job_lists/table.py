@@ -1,0 +1,161 @@
+"""The table of a list of jobs: numbered pages of an exact list, or the results of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from django.http import HttpRequest
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+
+from resty_django.admin.tables import (
+    MAX_SORTED,
+    PAGE_SIZE,
+    Pager,
+    SortOrder,
+    Table,
+    changed,
+    number_of,
+    order_of,
+    pager,
+    sort,
+)
+
+from .. import formatting
+from .export import jobs_of, jobs_sheet
+from .lists import JobList
+from .rows import COLUMNS, gone_row, job_rows, table_of_jobs
+from .sources import FirstJobs, ListOrder
+
+DEFAULT_ORDER: Final = "default"
+"""The value of `o` for the list's own order; "-default" reverses it."""
+
+
+def job_list_table(request: HttpRequest, job_list: JobList, *, caption: str, empty: str) -> Table:
+    """Return the table of a list with its export: numbered pages if the list is exact, else a search with a cursor.
+
+    `caption`, `empty`: as in `tables.table`.
+    """
+    make_table = _paged_table if job_list.exact else _search_table
+    table = make_table(request, job_list, job_list.client.clock(), caption, empty)
+    return replace(table, export=jobs_sheet(job_list.client, lambda: jobs_of(job_list)))
+
+
+def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: str, empty: str) -> Table:
+    page = job_list.scan(request.GET.get("cursor", ""))
+    note, next_url = "", ""
+    matched = number_of(request, "matched") + len(page.jobs)
+    if page.cursor:
+        examined = number_of(request, "examined") + page.scanned
+        next_url = changed(request, cursor=page.cursor, examined=examined, matched=matched)
+        note = _examined(examined, page.candidates)
+        if not page.jobs:
+            empty = _("No matches so far. Continue with the next page.")
+    rows = job_rows(job_list.client, page.jobs, now, page.fragments)
+    position = Pager(next=next_url, note=note)
+    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sorts=())
+    summary = formatting.job_count(matched)
+    return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
+
+
+def _examined(examined: int, candidates: int | None) -> str:
+    """Return the progress of a search."""
+    if candidates is None or candidates < examined:
+        return _("Examined {}.").format(formatting.job_count(examined))
+    return _("Examined {examined} of about {jobs}.").format(
+        examined=formatting.number(examined), jobs=formatting.job_count(candidates)
+    )
+
+
+def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: str, empty: str) -> Table:
+    """Return a page of a list in the order in the URL: by a column, or the server's order or its reverse."""
+    total = job_list.total()
+    by_column = order_of(request, COLUMNS)
+    if by_column and total <= MAX_SORTED:
+        rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), by_column)
+        position = pager(request, len(rows))
+        jobs = table_of_jobs(
+            request, position.rows_of(rows), caption=caption, empty=empty, picks=True, position=position
+        )
+        default = [(changed(request, o=None, p=None), _("Default order"))]
+        return replace(jobs, summary=formatting.job_count(total), order_links=default)
+    choice = _ListChoice.of(request, job_list, total)
+    position = pager(request, choice.listed)
+    page = job_list.page(
+        position.start,
+        min(PAGE_SIZE, choice.listed - position.start),
+        reverse=choice.reverse,
+        first=choice.first is not None,
+    )
+    jobs = table_of_jobs(
+        request,
+        [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
+        caption=caption,
+        empty=empty,
+        picks=True,
+        position=position,
+        sorts=None if total <= MAX_SORTED else choice.columns,
+        order=SortOrder(choice.order.column, choice.descending),
+    )
+    links = choice.links(request, total)
+    text = choice.text(by_column.key, total)
+    return replace(jobs, summary=formatting.job_count(total), order=text, order_links=links if total > 1 else ())
+
+
+@dataclass(frozen=True, slots=True)
+class _ListChoice:
+    """The order of a list that the URL chooses among those that the server provides.
+
+    `first`: the list's first jobs, if `order` is theirs; `listed`: the number of jobs in this order; `columns`: those
+    by which the list can be sorted, `whole_column`: all of it.
+    """
+
+    order: ListOrder
+    reverse: bool
+    first: FirstJobs | None
+    listed: int
+    columns: Sequence[str]
+    whole_column: str
+
+    @classmethod
+    def of(cls, request: HttpRequest, job_list: JobList, total: int) -> _ListChoice:
+        requested = request.GET.get("o", "")
+        key, descending = requested.removeprefix("-"), requested.startswith("-")
+        whole, first = job_list.order, job_list.first_jobs
+        columns = [
+            order.column for order in (whole, first.order if first else None) if order is not None and order.column
+        ]
+        if whole.column and key == whole.column:
+            first = None
+        order = first.order if first else whole
+        names_it = bool(key) and key == order.column
+        reverse = descending != order.descending if names_it else key == DEFAULT_ORDER and descending
+        return cls(order, reverse, first, min(total, first.most) if first else total, columns, whole.column)
+
+    @property
+    def descending(self) -> bool:
+        return self.order.descending != self.reverse
+
+    def text(self, requested: str, total: int) -> str:
+        """Return the order in words. `requested`: the column that the URL names."""
+        text = str(self.order.reversed_text if self.reverse else self.order.text) + "."
+        if self.listed < total:
+            limit = _("Only the first %(jobs)s are listed in this order.")
+            text += " " + limit % {"jobs": formatting.job_count(self.listed)}
+        if requested and requested != self.order.column:
+            limit = _("A list of more than %(jobs)s cannot be sorted by this column.")
+            text += " " + limit % {"jobs": formatting.job_count(MAX_SORTED)}
+        return text
+
+    def links(self, request: HttpRequest, total: int) -> list[tuple[str, str | Promise]]:
+        """Return links to the reverse order, and to the other order of the list."""
+        if self.order.column:
+            reverse = f"-{self.order.column}" if not self.descending else self.order.column
+        else:
+            reverse = DEFAULT_ORDER if self.reverse else f"-{DEFAULT_ORDER}"
+        links: list[tuple[str, str | Promise]] = [(changed(request, o=reverse, p=None), _("Reverse"))]
+        if self.first and self.listed < total:
+            links.append((changed(request, o=self.whole_column, p=None), self.first.all_text))
+        return links
