@@ -89,8 +89,8 @@ class CircuitBreaker(ABC):
             if not self.down or (reading and now < self._read_only_until):
                 return
             self.down, self._read_only_until = False, 0.0
-            lasted = now - self._failed_at
-        self.log_recovery(lasted)
+            duration = now - self._failed_at
+        self.log_recovery(duration)
 
     def outage(self) -> Outage | None:
         """Return the current outage, or None."""

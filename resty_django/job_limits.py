@@ -8,7 +8,7 @@ from typing import Protocol
 from resty_django import ALL_APPS
 
 
-class JobSlot(Protocol):
+class JobSlotProtocol(Protocol):
     """A slot for one job. `enter` returns None, or if the limit refuses the job, the seconds until the next attempt."""
 
     def enter(self) -> float | None: ...
@@ -17,10 +17,10 @@ class JobSlot(Protocol):
     async def aleave(self) -> None: ...
 
 
-class JobLimit(Protocol):
+class JobLimitProtocol(Protocol):
     """A limit of jobs."""
 
-    def slot(self, key: object, wait: float | None) -> JobSlot:
+    def slot(self, key: object, wait: float | None) -> JobSlotProtocol:
         """Return a slot for a job that is counted under `key`. Entering it waits for up to `wait` seconds."""
 
 
@@ -31,7 +31,7 @@ class MakeLimit(Protocol):
     limit of this name by a rate such as "10/m", or by a policy.
     """
 
-    def __call__(self, source: object, location: str, key_kind: str | None, name: str | None) -> JobLimit: ...
+    def __call__(self, source: object, location: str, key_kind: str | None, name: str | None) -> JobLimitProtocol: ...
 
 
 _makers: list[MakeLimit] = []
@@ -42,7 +42,7 @@ def provide(make: MakeLimit) -> None:
     _makers.append(make)
 
 
-def job_limit(source: object, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimit:
+def job_limit(source: object, location: str, key_kind: str | None = None, name: str | None = None) -> JobLimitProtocol:
     """Return a limit of jobs, see `MakeLimit`."""
     if not _makers:  # the app that provides limits is not in INSTALLED_APPS: the import of its package is enough
         for app in ALL_APPS:

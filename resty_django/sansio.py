@@ -73,8 +73,8 @@ def twins(
 
     @functools.wraps(steps)
     async def acall(*args: P.args, **kwargs: P.kwargs) -> R:
-        made = steps(*args, **kwargs)
-        return await (arun(made) if perform is None else perform(args[0], made))
+        generator = steps(*args, **kwargs)
+        return await (arun(generator) if perform is None else perform(args[0], generator))
 
     call.__name__, acall.__name__, acall.__doc__ = name, f"a{name}", f"Do the same as `{name}`."
     return call, acall

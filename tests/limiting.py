@@ -76,7 +76,9 @@ class Pure:
 
     async def leaving(self, key: str, latency: float | None = None, token: str = "") -> Any:
         outcome = self._change(self.limiter._leaving, key, 1, self.limiter._with_token(token))
-        return self.limiter._count_left(outcome, key, latency)
+        if latency is not None:
+            self.limiter._adjust_delay(latency)
+        return outcome
 
     async def renew(self, key: str, token: str) -> bool:
         return bool(self._change(self.limiter._renew, key, 1, self.limiter._with_token(token)))

@@ -206,7 +206,7 @@ class PageAdmin(ModelAdmin[Model]):
         def wrapper(*args: object, **kwargs: object) -> HttpResponseBase:
             return self.admin_site.admin_view(view)(*args, **kwargs)
 
-        wrapper.model_admin = self  # type: ignore[attr-defined]
+        vars(wrapper)["model_admin"] = self
         opts = self.opts
         return path(
             f"{self.object_route}/{name.replace('_', '-')}/" if route is None else route,
@@ -277,25 +277,20 @@ class PageAdmin(ModelAdmin[Model]):
             if result is not None:
                 return HttpResponseRedirect(self.url_after(request, obj, result.gone))
         title = operation.title or operation.label
-        return self.page(
-            request,
-            operation.template,
-            {
-                "title": title,
-                "subtitle": str(obj),
-                "button": operation.button or title,
-                "form": form,
-                "effect": operation.effect,
-                "danger": operation.danger,
-                "object": obj,
-                "original": obj,
-                "media": self.media + form.media,
-                "preserved_filters": self.get_preserved_filters(request),
-                "live": False,
-                **explained,
-                **context,
-            },
-        )
+        page_context = {
+            "title": title,
+            "subtitle": str(obj),
+            "button": operation.button or title,
+            "form": form,
+            "effect": operation.effect,
+            "danger": operation.danger,
+            "object": obj,
+            "original": obj,
+            "media": self.media + form.media,
+            "preserved_filters": self.get_preserved_filters(request),
+            "live": False,
+        }
+        return self.page(request, operation.template, {**page_context, **explained, **context})
 
     def _run(
         self, request: HttpRequest, operation: Operation[Any], obj: Model, target: Any, data: dict[str, Any]

@@ -27,7 +27,7 @@ from resty_django.text import one_line, printable
 
 from .base import Model, ReadOnlyAdmin
 from .formatting import number
-from .lists import PicksContext
+from .lists import BulkContext
 from .operations import Operation, OperationResult, Refused, UserForm
 
 MAX_ALL: Final = 1000
@@ -167,9 +167,9 @@ class BulkAdmin(ReadOnlyAdmin[Model]):
             if operation.done and self.may(request, operation.permission)
         ]
 
-    def picks_context(
+    def bulk_context(
         self, request: HttpRequest, total: int | None, operations: Sequence[Operation[Any]] = (), url: str = ""
-    ) -> PicksContext:
+    ) -> BulkContext:
         """Return the context of a list with check boxes, of this class or with the operations at `url`.
 
         `total`: the number of its rows, on all pages.

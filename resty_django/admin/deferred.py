@@ -116,5 +116,5 @@ class DeferredAdmin(_Base):
         def view(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
             return self.views[name](request, *args, **kwargs)
 
-        view.model_admin = self  # type: ignore[attr-defined]
+        vars(view)["model_admin"] = self
         return path(route, decorate(view), name=name or None)

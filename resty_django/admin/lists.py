@@ -34,19 +34,19 @@ class FigureTile:
     url: str = ""
 
 
-class PicksContext(TypedDict, total=False):
-    """The context of `picks.html`: check boxes in a table, and operations on the selected rows."""
+class BulkContext(TypedDict, total=False):
+    """The context of `bulk.html`: check boxes in a table, and operations on the selected rows."""
 
     bulk: str
     """The URL of bulk operations on the list."""
-    picks_label: str
+    selection_label: str
     """The label of the operations."""
     operations: Sequence[Operation[Any]]
     select_all: int | bool | None
     """The number of rows if an operation may select all of the list."""
 
 
-class ListContext(PicksContext, total=False):
+class ListContext(BulkContext, total=False):
     """The context of `listing.html`, except its table. Links are pairs of URL and text."""
 
     title: str
@@ -77,7 +77,7 @@ class ListContext(PicksContext, total=False):
     charts: Sequence[Chart]
     actions: Sequence[tuple[str, str | Promise, bool]]
     """URL and text of a link, and whether it is dangerous."""
-    picks_url: str
+    selection_url: str
     """The URL of operations on selected rows, if it is not `bulk`."""
     quick_operations: Sequence[tuple[str, str, bool]]
     """Name, text and danger of operations on all of the list; `quick_links`: others, on their own pages."""

@@ -129,7 +129,7 @@ class Table:
     pager: Pager
     caption: str
     empty: str | Promise
-    picks: bool = False
+    check_boxes: bool = False
     export: Sheet | None = None
     summary: str = ""
     """A text above the table, such as the number of all rows."""
@@ -327,7 +327,7 @@ def table(
     position: Pager | None = None,
     sorts: Collection[str] | None = None,
     order: SortOrder | None = None,
-    picks: bool = False,
+    check_boxes: bool = False,
     export: str | Sheet = "",
 ) -> Table:
     """Return a table of all rows of a list or, with `position`, of one page, which the caller has sorted.
@@ -335,7 +335,7 @@ def table(
     - `caption`: names the table for screen readers. `empty`: the text in place of a table without rows.
     - `sorts`: the keys of the columns that can be sorted; None: those with `Column.sorts`.
     - `order`: the current order, by default the one in the URL.
-    - `picks`: whether rows with a `pick` have check boxes.
+    - `check_boxes`: whether rows with a `pick` have one.
     - `export`: the name under which all of `rows` can be exported, or the sheet to export.
     """
     if order is None:
@@ -347,8 +347,8 @@ def table(
         page_rows = list(position.rows_of(all_rows))
     heads = heads_of(request, columns, order, sorts)
     sheet = export if isinstance(export, Sheet) else sheet_of(export, columns, lambda: all_rows) if export else None
-    has_picks = picks and any(row.pick for row in page_rows)
-    return Table(heads, _cells(columns, page_rows), position, str(caption), empty, has_picks, sheet)
+    has_check_boxes = check_boxes and any(row.pick for row in page_rows)
+    return Table(heads, _cells(columns, page_rows), position, str(caption), empty, has_check_boxes, sheet)
 
 
 def listed_table(
@@ -359,14 +359,14 @@ def listed_table(
     export: str,
     empty: str = "",
     most: int | None = None,
-    picks: bool = False,
+    check_boxes: bool = False,
     note: str = "",
 ) -> Table:
     """Return a listing as a table without pages. `most`: the maximum number of rows; the export has all of them."""
     rows = [row(obj) for obj in listing.rows[:most]]
     empty = empty or _("No rows match. Change your search.")
     cells, sheet = _cells(listing.columns, rows), listing.sheet(export)
-    return Table(listing.heads, cells, Pager(), str(caption), empty, picks and bool(rows), sheet, note=note)
+    return Table(listing.heads, cells, Pager(), str(caption), empty, check_boxes and bool(rows), sheet, note=note)
 
 
 def _cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Row, list[tuple[object, bool]]]]:

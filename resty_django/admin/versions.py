@@ -12,6 +12,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import connections, models
 from django.utils import timezone, translation
+from django.utils.datastructures import MultiValueDict
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
@@ -57,7 +58,8 @@ class VersionedForm(_ModelForm):
             self.add_error(None, _("Another user has deleted this object. Nothing was saved."))
         elif stored.version != seen_version:
             self.add_error(None, ValidationError(self._differences(stored, seen_version)))
-            data: Any = self.data.copy()  # type: ignore[attr-defined]
+            data = MultiValueDict[str, object]()
+            data.update(self.data)
             data[self.add_prefix("seen_version")] = str(stored.version)
             self.data = data
 

@@ -45,8 +45,8 @@ from .tags.versions import TagVersions
 
 log = logger("resty_django.cache")
 
-UNHEARD: Final = Carried(None, False)
-"""Of a cache without a channel: no other process is notified."""
+NO_BROADCAST: Final = Carried(None, False)
+"""For a cache without a channel: no other process is notified."""
 
 R = TypeVar("R")
 Event = tuple[str, str]
@@ -64,7 +64,7 @@ class Levels(ABC):
     """
 
     prefix = ""
-    """Of the keys in L2."""
+    """Prefix of the keys in L2."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class Levels(ABC):
 
     def carried(self, name: str, data: str) -> Carried:
         """Return how a write to L2 carries a broadcast. Raise `ChannelFailed`."""
-        return UNHEARD if self.channel is None else carried(self.channel, name, data)
+        return NO_BROADCAST if self.channel is None else carried(self.channel, name, data)
 
     def announce(self, name: str, data: str, on_error: str) -> Steps[None]:
         """Broadcast an event after a write. Raise `ChannelFailed`."""

@@ -11,10 +11,10 @@ import threading
 import weakref
 from collections.abc import Iterator
 from types import MethodType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 HOLE: Final = object()
-_Scope = tuple[str, ...]
+_Scope: TypeAlias = tuple[str, ...]
 
 
 class _Strong:
@@ -60,12 +60,19 @@ class _Weak(_Strong):
         return HOLE if callback is None else callback
 
 
+class _Callbacks(NamedTuple):
+    """The callbacks of a scope, in the order of the calls."""
+
+    weak: _Weak
+    strong: _Strong
+
+
 class Registry:
     """Only one run at a time may iterate over `matching`; other methods may be called from any thread meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._lists: dict[_Scope, tuple[_Weak, _Strong]] = {}
+        self._lists: dict[_Scope, _Callbacks] = {}
 
     def add(self, callback: object, source: str | None = None, *names: str, weak: bool = False) -> None:
         """Register a callback for each name. A callback that is registered twice runs twice.
@@ -74,7 +81,8 @@ class Registry:
         """
         with self._lock:
             for scope in _scopes(source, names):
-                self._lists.setdefault(scope, (_Weak(), _Strong()))[0 if weak else 1].add(callback)
+                callbacks = self._lists.setdefault(scope, _Callbacks(_Weak(), _Strong()))
+                (callbacks.weak if weak else callbacks.strong).add(callback)
 
     def remove(self, callback: object, source: str | None = None, *names: str) -> bool:
         """Remove all matching entries of the callback, weak and strong. Return whether there was one."""

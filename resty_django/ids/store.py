@@ -34,8 +34,8 @@ MIN_RECOUNT_RATIO = 100
 next_count: dict[int, float] = {}
 
 
-class Position(NamedTuple):
-    """A counter's position: the last number reserved, and its node."""
+class CounterPosition(NamedTuple):
+    """A counter's position: the last number reserved or issued, and its node."""
 
     counter: int
     node_offset: int
@@ -67,19 +67,19 @@ def database() -> str:
     return conf.ids.database or router.db_for_write(IdCounter)
 
 
-def position(rule_id: int, app: str) -> Position | None:
+def position(rule_id: int, app: str) -> CounterPosition | None:
     """Return the stored position of this node's counter, or None."""
     row = IdCounter.objects.using(database()).filter(rule_id=rule_id, app_name=app, node_offset=conf.ids.offset).first()
-    return Position(row.bound - row.step, row.node_offset) if row else None
+    return CounterPosition(row.bound - row.step, row.node_offset) if row else None
 
 
-def positions(keys: Collection[tuple[int, str]]) -> dict[tuple[int, str], Position]:
+def positions(keys: Collection[tuple[int, str]]) -> dict[tuple[int, str], CounterPosition]:
     """Return the stored positions of this node's counters, by rule and application name, with one query."""
     rows = IdCounter.objects.using(database()).filter(
         rule_id__in={rule_id for rule_id, _ in keys}, app_name__in={app for _, app in keys}, node_offset=conf.ids.offset
     )
     return {
-        (rule_id, app): Position(bound - step, offset)
+        (rule_id, app): CounterPosition(bound - step, offset)
         for rule_id, app, bound, step, offset in rows.values_list("rule_id", "app_name", "bound", "step", "node_offset")
         if (rule_id, app) in keys
     }

@@ -37,32 +37,31 @@ class Decision(Struct, frozen=True, gc=False):
     def __bool__(self) -> bool:
         return self.allowed
 
-    @classmethod
+    @staticmethod
     def passed(
-        cls,
         *,
         limit: int,
         remaining: int,
         state: float | None = None,
         reset_after: float = 0.0,
         failed: bool = False,
-    ) -> Self:
+    ) -> Decision:
         """Return a decision that lets the request continue at once."""
-        return cls(True, 0.0, state, limit, remaining, reset_after, 0.0, failed)
+        return Decision(True, 0.0, state, limit, remaining, reset_after, 0.0, failed)
 
-    @classmethod
+    @staticmethod
     def delayed(
-        cls, *, delay: float, state: float, limit: int, remaining: int, reset_after: float = 0.0, token: str = ""
-    ) -> Self:
+        *, delay: float, state: float, limit: int, remaining: int, reset_after: float = 0.0, token: str = ""
+    ) -> Decision:
         """Return a decision that lets the request continue after `delay` seconds; 0: at once."""
-        return cls(True, delay, state, limit, remaining, reset_after, 0.0, False, token)
+        return Decision(True, delay, state, limit, remaining, reset_after, 0.0, False, token)
 
-    @classmethod
+    @staticmethod
     def refused(
-        cls, *, limit: int, remaining: int = 0, reset_after: float = 0.0, retry_after: float, failed: bool = False
-    ) -> Self:
+        *, limit: int, remaining: int = 0, reset_after: float = 0.0, retry_after: float, failed: bool = False
+    ) -> Decision:
         """Return a decision that refuses a request, which would pass after `retry_after` seconds."""
-        return cls(False, 0.0, None, limit, remaining, reset_after, retry_after, failed)
+        return Decision(False, 0.0, None, limit, remaining, reset_after, retry_after, failed)
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values of these fields."""

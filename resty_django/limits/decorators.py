@@ -126,9 +126,9 @@ def limit_req(
         number, own_burst = split_amount(text, "burst")
         return LimiterSpec(LeakyBucket, (parse_rate(number), burst if own_burst is None else own_burst))
 
-    rates = _only_rate(limit_req, limit, rate, tiers, tier, example='"10/s"')
+    rate_argument = _rate_argument(limit_req, limit, rate, tiers, tier, example='"10/s"')
     declared = DeclaredLimit.of(limit_req, "req", options, nodelay=nodelay, undelayed=delay)
-    return declared.by_rate(rates, bucket)
+    return declared.by_rate(rate_argument, bucket)
 
 
 def limit_count(
@@ -146,9 +146,9 @@ def limit_count(
     Instead of both, pass a rate such as "5000/h" as the first argument, or `rate`, `tiers` and `tier` as in
     `limit_req`.
     """
-    rates = _only_rate(limit_count, limit, rate, tiers, tier, example='5000, per="1h"')
+    rate_argument = _rate_argument(limit_count, limit, rate, tiers, tier, example='5000, per="1h"')
     declared = DeclaredLimit.of(limit_count, "count", options)
-    return declared.by_rate(rates, lambda text: LimiterSpec(FixedWindow, _window(text, per)))
+    return declared.by_rate(rate_argument, lambda text: LimiterSpec(FixedWindow, _window(text, per)))
 
 
 def limit_window(
@@ -166,9 +166,9 @@ def limit_window(
     Instead of both, pass a rate such as "100/m" as the first argument, or `rate`, `tiers` and `tier` as in
     `limit_req`.
     """
-    rates = _only_rate(limit_window, limit, rate, tiers, tier, example='100, per="1m"')
+    rate_argument = _rate_argument(limit_window, limit, rate, tiers, tier, example='100, per="1m"')
     declared = DeclaredLimit.of(limit_window, "window", options)
-    return declared.by_rate(rates, lambda text: LimiterSpec(SlidingWindow, _window(text, per)))
+    return declared.by_rate(rate_argument, lambda text: LimiterSpec(SlidingWindow, _window(text, per)))
 
 
 def limit_conn(
@@ -223,8 +223,8 @@ def limit_rate(
         refill = refill_of(number, capacity if own_capacity is None else own_capacity)
         return LimiterSpec(TokenBucket.from_interval, (*refill, max_wait_ms), {"idle": IDLE_SECONDS})
 
-    rates = _only_rate(limit_rate, limit, rate, tiers, tier, example='"10/s"')
-    return DeclaredLimit.of(limit_rate, "rate", options).by_rate(rates, bucket)
+    rate_argument = _rate_argument(limit_rate, limit, rate, tiers, tier, example='"10/s"')
+    return DeclaredLimit.of(limit_rate, "rate", options).by_rate(rate_argument, bucket)
 
 
 def limit_rate_either(
@@ -441,7 +441,7 @@ def options_of(
     )
 
 
-def _only_rate(
+def _rate_argument(
     decorator: Callable[..., ViewDecorator],
     limit: Rate | None,
     rate: Rate | RateFunction | None,

@@ -79,18 +79,18 @@ class MinuteSeries:
 
     # --- writing ---
 
-    def news(self, name: str, sums: Counts) -> Counts:
+    def unflushed(self, name: str, sums: Counts) -> Counts:
         """Return the part of the sums since the start of this process that is not flushed; empty if there is none."""
         flushed = self._flushed.get(name)
-        news = sums if flushed is None else tuple(map(sub, sums, flushed))
-        return news if any(count > 0 for count in news) else ()
+        counts = sums if flushed is None else tuple(map(sub, sums, flushed))
+        return counts if any(count > 0 for count in counts) else ()
 
     def flush(self, name: str, sums: Counts, added: Adder = records.added) -> Steps[None]:
         """Add the unflushed part of the sums since the start of this process. After an error it remains unflushed."""
-        news = self.news(name, sums)
-        if not news:
+        counts = self.unflushed(name, sums)
+        if not counts:
             return
-        is_first = yield from self.add(name, news, added)
+        is_first = yield from self.add(name, counts, added)
         self._flushed[name] = sums
         if is_first:  # the list may have been lost together with the record
             self._listed.pop(name, None)

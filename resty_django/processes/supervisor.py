@@ -161,8 +161,8 @@ class ProcessPool:
             os.kill(pid, number)
 
     def _start(self, index: int) -> None:
-        commands, telling = os.pipe()
-        reports, reporting = os.pipe()
+        command_reader, command_writer = os.pipe()
+        report_reader, report_writer = os.pipe()
         end_with_me = end_with_parent()
         gc.collect()
         gc.freeze()  # so that a full collection in a child does not copy the pages of all objects
@@ -177,18 +177,18 @@ class ProcessPool:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             end_with_me()
             siblings = (fd for child in self.processes.values() for fd in (child.commands, child.reports))
-            for fd in (telling, reports, *siblings):
+            for fd in (command_writer, report_reader, *siblings):
                 os.close(fd)
-            return self._work(index, commands, reporting)
+            return self._work(index, command_reader, report_writer)
 
         pid = fork(run, partial(log.exception, "A %s process failed", self.title))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(commands)
-        os.close(reporting)
-        os.set_blocking(reports, False)
-        os.set_blocking(telling, False)
-        child = self.processes[pid] = Child(index, pid, started, telling, reports)
-        self._selector.register(reports, selectors.EVENT_READ, child)
+        os.close(command_reader)
+        os.close(report_writer)
+        os.set_blocking(report_reader, False)
+        os.set_blocking(command_writer, False)
+        child = self.processes[pid] = Child(index, pid, started, command_writer, report_reader)
+        self._selector.register(report_reader, selectors.EVENT_READ, child)
 
     def _read_reports(self, child: Child) -> None:
         try:

@@ -238,12 +238,12 @@ def _async_copy(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
 def _make_sentinel(subject: str, threaded: ThreadedSentinelPool) -> tuple[AsyncClient, Close]:
     manager = threaded.sentinel_manager
     addresses = [sentinel_client.connection_pool.connection_kwargs for sentinel_client in manager.sentinels]
-    asking = _async_arguments(subject, manager.sentinel_kwargs, aio.Redis)
-    asking["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
+    sentinel_kwargs = _async_arguments(subject, manager.sentinel_kwargs, aio.Redis)
+    sentinel_kwargs["retry"] = _retry(manager.sentinel_kwargs.get("retry")) or Retry(NoBackoff(), 0)
     sentinel = Sentinel(
         [(address["host"], address["port"]) for address in addresses],
         min_other_sentinels=manager.min_other_sentinels,
-        sentinel_kwargs=asking,
+        sentinel_kwargs=sentinel_kwargs,
     )
     kind = aio.sentinel.SentinelManagedConnection
     if issubclass(threaded.connection_class, SSLConnection):

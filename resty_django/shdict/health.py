@@ -18,21 +18,21 @@ def probe() -> Iterator[Finding]:
     Evictions are normal in a dictionary used as a cache and cause no warning. In the dictionary `default` they do,
     because a lock or a counter may have been evicted.
     """
-    for each in facts():
-        subject, error = f"dictionary {each.name}", each.error
+    for state in facts():
+        subject, error = f"dictionary {state.name}", state.error
         try:
-            faults = each.dictionary.faults() if each.dictionary else []
-            warnings = each.dictionary.warnings() if each.dictionary else []
+            faults = state.dictionary.faults() if state.dictionary else []
+            warnings = state.dictionary.warnings() if state.dictionary else []
         except Exception as fault:
             error = fault
-        if error or each.stats is None:
+        if error or state.stats is None:
             yield Finding("error", subject, f"The dictionary cannot be used: {type(error).__name__}: {error}")
             continue
         if faults:
             yield Finding("error", subject, " ".join(faults))
             continue
-        text = f"It responded in {each.seconds * 1000:.1f} ms; {_room(each.stats)}."
-        if each.name == "default" and each.stats.forcible:
+        text = f"It responded in {state.seconds * 1000:.1f} ms; {_room(state.stats)}."
+        if state.name == "default" and state.stats.forcible:
             warnings.append(
                 "Locks or counters may have been lost. Raise SIZE, or use a separate dictionary for caches."
             )

@@ -23,30 +23,30 @@ def panel() -> Tile:
         Figure(
             "fill",
             _("Fullest dictionary"),
-            max((each.used for each in dictionaries if each.used is not None), default=None),
+            max((state.used for state in dictionaries if state.used is not None), default=None),
             "share",
         ),
         Figure(
             "forcible",
             _("Forcible evictions"),
-            sum(each.stats.forcible or 0 for each in dictionaries if each.stats),
+            sum(state.stats.forcible or 0 for state in dictionaries if state.stats),
             note=_("Items evicted before they expired. This is normal for caches, but a loss for other data."),
         ),
     ]
     rows = [
         TileRow(
-            each.name,
+            state.name,
             [
-                Figure("fill", _("Full"), each.used, "share"),
-                Figure("free", _("Free"), each.stats.free_space, "bytes"),
-                Figure("keys", _("Keys"), each.stats.keys),
-                Figure("forcible", _("Evicted"), each.stats.forcible),
+                Figure("fill", _("Full"), state.used, "share"),
+                Figure("free", _("Free"), state.stats.free_space, "bytes"),
+                Figure("keys", _("Keys"), state.stats.keys),
+                Figure("forcible", _("Evicted"), state.stats.forcible),
             ],
-            query=urlencode({"find": each.name}),
+            query=urlencode({"find": state.name}),
         )
-        if each.stats
-        else TileRow(each.name, error=described(each.error) if each.error else "")
-        for each in dictionaries
+        if state.stats
+        else TileRow(state.name, error=described(state.error) if state.error else "")
+        for state in dictionaries
     ]
     return overview.tile(figures, rows)
 
@@ -54,9 +54,9 @@ def panel() -> Tile:
 def families() -> Iterator[Family]:
     """Yield the metrics of the dictionaries."""
     dictionaries = facts()
-    up = ((each.name, each.error is None) for each in dictionaries)
+    up = ((state.name, state.error is None) for state in dictionaries)
     yield family("resty_dict_up", "gauge", "Whether the scraped process can use a dictionary.", "dict", up, adds=False)
-    stats_by_name = [(each.name, each.stats) for each in dictionaries if each.stats]
+    stats_by_name = [(state.name, state.stats) for state in dictionaries if state.stats]
     text = "Bytes of a dictionary that are available for items."
     capacities = ((name, stats.capacity or None) for name, stats in stats_by_name)
     yield family("resty_dict_capacity_bytes", "gauge", text, "dict", capacities)

@@ -36,7 +36,9 @@ _FIRST: Final = [bytes(_ASCII[low << 3 | byte & 7] for byte in range(256)) for l
 
 _pools: list[Iterator[str]] = [iter(()) for _ in range(4)]
 _view: tuple[int, int, Iterator[str]] = (0, 0, iter(()))
-"""Start and end (nanoseconds) of the interval in which the IDs are valid, and the IDs."""
+"""Start and end (nanoseconds) of the interval in which the IDs are valid, and the IDs.
+
+A tuple, so that a thread reads all three of the same millisecond."""
 
 
 def txid(timestamp_ms: float | datetime | None = None) -> str:

@@ -18,7 +18,7 @@ SAMPLED: Final = 1
 RANDOM: Final = 2
 """The trace ID ends in at least 56 random bits."""
 
-_random: Final = Random()  # noqa: S311 - names, not secrets; apart from the site's generator, which it may seed
+_random: Final = Random()  # noqa: S311 - IDs, not secrets; separate from the global generator, which a site may seed
 after_fork(_random.seed)
 
 

@@ -34,9 +34,9 @@ async def test_sums_of_processes_are_added_once(dictionary: SharedDict, clock: C
         await arun(second.flush("a", (4,)))
     run(first.flush("a", (5,)))
     assert total(second, "a") == 9
-    assert first.news("a", (5,)) == ()
+    assert first.unflushed("a", (5,)) == ()
     first.reset()
-    assert first.news("a", (5,)) == (5,)
+    assert first.unflushed("a", (5,)) == (5,)
 
 
 def test_counts_that_cannot_be_flushed_stay_unflushed(
@@ -52,7 +52,7 @@ def test_counts_that_cannot_be_flushed_stay_unflushed(
         patch.setattr(dictionary, "update", down)
         with pytest.raises(Unavailable):
             run(one_process.flush("a", (2,)))
-    assert one_process.news("a", (3,)) == (2,)
+    assert one_process.unflushed("a", (3,)) == (2,)
     run(one_process.flush("a", (3,)))
     assert total(one_process, "a") == 3
 

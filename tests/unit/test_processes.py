@@ -44,7 +44,7 @@ def test_a_script_and_a_module_are_main(script: Path, tmp_path: Path) -> None:
 
 
 def test_settings_come_from_the_environment() -> None:
-    """And nothing is left of the environment of the tests or of another process."""
+    """Nothing of the environment of the tests or of another process is visible."""
     text = """
         import os, sys
         from django.conf import settings
@@ -56,7 +56,7 @@ def test_settings_come_from_the_environment() -> None:
 
 
 def test_a_process_ends_like_an_interpreter() -> None:
-    """Threads are waited for, then the functions of atexit run, then what was printed is written."""
+    """First threads end, then functions of atexit run, then printed text is written."""
     ended = code("""
         import atexit, threading, time
         atexit.register(print, "at exit")

@@ -182,7 +182,7 @@ class MLCacheBackend(BaseCache):
         return _rounded_up((yield from self._remaining(key, version)), 1)
 
     def _pttl(self, key: object, version: int | None = None) -> Steps[int | None]:
-        """Like `ttl`, in milliseconds."""
+        """Return the same as `ttl`, in milliseconds."""
         return _rounded_up((yield from self._remaining(key, version)), 1000)
 
     def _remaining(self, key: object, version: int | None) -> Steps[float | None]:

@@ -36,7 +36,7 @@ from ..backend_options import BackendOptions
 from ..broadcasts.channel import Carried, InvalidationChannel, carried, keys_text, listen, parts_of
 from ..broadcasts.events import EventChannel
 from ..errors import ChannelFailed
-from ..levels import UNHEARD, Levels
+from ..levels import NO_BROADCAST, Levels
 from ..statistics.reporter import CacheCounter
 from ..storage.compression import Compressor
 from ..storage.lru import LRU, LRUItem
@@ -270,12 +270,12 @@ class BackendStore(Levels):
 
     def carried(self, name: str, data: str) -> Carried:
         if self.channel is None:
-            return UNHEARD
+            return NO_BROADCAST
         try:
             return carried(self.channel, name, data)
         except ChannelFailed as error:
             self._log_old(error)
-            return UNHEARD
+            return NO_BROADCAST
 
     def announce(self, name: str, data: str, on_error: str) -> Steps[None]:
         """Notify other processes. If this fails, they keep an old copy until it expires in L1. L2 has the new value, so

@@ -45,5 +45,5 @@ def announce(channel: InvalidationChannel, name: str, data: str, on_error: str) 
 
 
 def is_outage(failed: ChannelFailed) -> bool:
-    """Whether a channel failed because the store of events, or of its journal, is down."""
+    """Return whether a channel failed because the store of events, or of its journal, is down."""
     return isinstance(failed.__cause__, WRITE_FAULTS)

@@ -44,7 +44,7 @@ class Carried(NamedTuple):
     broadcasts: bool
 
 
-NOT_CARRIED: Final = Carried(None, True)
+BROADCAST_AFTER_WRITE: Final = Carried(None, True)
 
 
 def keys_text(keys: Iterable[str]) -> str:
@@ -89,7 +89,7 @@ def carried(channel: InvalidationChannel, name: str, data: str) -> Carried:
     `ChannelFailed`."""
     carry: Callable[[str, str], Carried] | None = getattr(channel, "carry", None)
     if carry is None:
-        return NOT_CARRIED
+        return BROADCAST_AFTER_WRITE
     try:
         return carry(name, data)
     except Exception as error:

@@ -21,7 +21,7 @@ from resty_django.shdict.base import Entry
 
 from ..circuit_breaker.breaker import StoreBreaker, breaker_of
 from . import journal_entries
-from .channel import NOT_CARRIED, PURGE, Carried, Listeners, deliver
+from .channel import BROADCAST_AFTER_WRITE, PURGE, Carried, Listeners, deliver
 from .journal_entries import sender
 
 EVENT_SOURCE: Final = "mlcache"
@@ -74,7 +74,7 @@ class EventChannel:
         if self._journal is not None:
             return Carried(self._entry(channel, data), runtime.channel().wakes)
         if self._dictionary is None:
-            return NOT_CARRIED
+            return BROADCAST_AFTER_WRITE
         entry = runtime.channel().entry(encode(_event(channel, data)), self._dictionary)
         return Carried(entry, entry is None)
 

@@ -119,7 +119,7 @@ class GuardedDict:
 
 
 def has_lost_connection(error: Exception) -> bool:
-    """Whether a call failed at once, for example because the server had closed the connection before."""
+    """Return whether a call failed immediately, for example because the server had closed the connection before."""
     cause = error.__cause__
     return isinstance(cause, StoreDown) and not cause.timed_out
 

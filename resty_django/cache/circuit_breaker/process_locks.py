@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from resty_django.processes.forks import after_fork
 from resty_django.shdict import SharedDict, StoreOutcome
+
+
+class HeldToken(NamedTuple):
+    """`expires`: monotonic time."""
+
+    token: bytes
+    expires: float
 
 
 class ProcessLocks:
@@ -18,25 +25,24 @@ class ProcessLocks:
 
     def forget(self) -> None:
         """Drop the locks of the parent's threads."""
-        self._tokens: dict[object, tuple[bytes, float]] = {}
-        """Token and monotonic time of expiry of each held lock."""
+        self._held: dict[object, HeldToken] = {}
         self._changing = threading.Lock()
 
     def add(self, key: object, token: bytes, ttl: float) -> StoreOutcome:
         now = time.monotonic()
         with self._changing:
-            held = self._tokens.get(key)
-            if held is not None and held[1] > now:
+            held = self._held.get(key)
+            if held is not None and held.expires > now:
                 return StoreOutcome.EXISTS
-            self._tokens[key] = token, now + ttl
+            self._held[key] = HeldToken(token, now + ttl)
         return StoreOutcome.STORED
 
     def delete_if(self, key: object, token: bytes) -> bool:
         with self._changing:
-            held = self._tokens.get(key)
-            if held is None or held[0] != token:
+            held = self._held.get(key)
+            if held is None or held.token != token:
                 return False
-            del self._tokens[key]
+            del self._held[key]
         return True
 
     async def aadd(self, key: object, token: bytes, ttl: float) -> StoreOutcome:

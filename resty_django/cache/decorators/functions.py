@@ -49,7 +49,7 @@ def cached(
     `by`: for methods, how to identify `self`: the name of an attribute, or a function of `self`; `type` if all objects
     of a class share their results. `key`: a function that takes the arguments and returns a value, or a tuple of
     values, that identifies the call. `depends_on`: models, their labels, or results of `invalidate_on`; a committed
-    change of their rows deletes the results. `options`: the fields of `Options`; a function passed as `tags` takes
+    change of their rows deletes the results. `options`: the fields of `CacheOptions`; a function passed as `tags` takes
     the arguments of the call.
 
     Place it above `@classmethod` and `@staticmethod`. Exceptions of the function reach the caller, and nothing is

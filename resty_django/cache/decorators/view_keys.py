@@ -96,7 +96,7 @@ def view_key(name: str) -> str:
 def invalidate_url(url: str, cache: MLCache | str = "default") -> None:
     """Delete all pages of a path, for all hosts and variants: `invalidate_url(reverse("shop:products"))`.
 
-    `url`: a path as returned by `reverse`, or a full URL; its query is ignored. Raises the errors of `MLCache.delete`.
+    `url`: a path as returned by `reverse`, or a full URL; its query is ignored. Raise the errors of `MLCache.delete`.
     """
     _cache(cache).delete(url_key(unquote(urlsplit(url).path)))
 
@@ -107,7 +107,7 @@ async def ainvalidate_url(url: str, cache: MLCache | str = "default") -> None:
 
 
 def invalidate_view(name: str, cache: MLCache | str = "default") -> None:
-    """Delete all pages of a view: `invalidate_view("shop:product")`. Raises the errors of `MLCache.delete`.
+    """Delete all pages of a view: `invalidate_view("shop:product")`. Raise the errors of `MLCache.delete`.
 
     `name`: the name of the URL with its namespaces; for a URL without a name, the module and name of its view.
     """

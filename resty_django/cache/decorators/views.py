@@ -79,7 +79,7 @@ def cache_view(
     the page without revalidation (None: as long as it is cached). `statuses`: cacheable status codes. `allow`:
     exceptions, a set of "authorization", "cookies", "no-store", "private", "session". `depends_on`: models, their
     labels, or results of `invalidate_on`; a committed change of their rows deletes the pages. `options`: fields of
-    `Options`; a function passed as `tags` takes the arguments of the view.
+    `CacheOptions`; a function passed as `tags` takes the arguments of the view.
 
     If the cache is unavailable, the view runs without it. Raise `BadOption`.
     """
@@ -211,7 +211,7 @@ class CachedRequest:
     def respond(self) -> Steps[HttpResponseBase]:
         """Return the response and set `status`."""
         try:
-            hit = yield from self._look_up()
+            hit = yield from self._find_page()
         except CallbackFailed as failed:
             error = failed.error
         except SourceError as failed:
@@ -229,7 +229,7 @@ class CachedRequest:
 
     def _from_hit(self, hit: Hit) -> Steps[HttpResponseBase]:
         response = self._response
-        if hit.level is L3 and response is not None:
+        if hit.level is L3 and response is not None:  # the view has run for this request
             if hit.value == UNCACHEABLE_PAGE or not isinstance(response, HttpResponse):
                 self.status = CacheStatus.UNCACHEABLE
                 return response
@@ -241,7 +241,7 @@ class CachedRequest:
         self.status = CacheStatus.PASSED if hit.value == UNCACHEABLE_PAGE else CacheStatus.MISS
         return (yield from self._run_view())
 
-    def _look_up(self) -> Steps[Hit]:
+    def _find_page(self) -> Steps[Hit]:
         """Return the page, or the value stored in its place, from the cache or the view."""
         signature = self._view.hits.signature(self._request)
         key = yield from page_key(self._request, self._view.view, self._cache, self._rules)
@@ -249,24 +249,28 @@ class CachedRequest:
         """The headers that the page varies on, as far as known."""
         while True:
             callback = None if self._request.method == "HEAD" else self._callback(key, names)
-            hit: Hit = yield self._lookup(key.of(names), callback)
+            hit: Hit = yield self._lookup_step(key.of(names), callback)
             self._view.hits.remember(signature, key, names)
             if not isinstance(hit.value, dict) or (hit.level is L3 and self._response is not None):
                 return hit
             names = hit.value["vary"]
 
-    def _lookup(self, key: str, callback: Callable[[], object] | None) -> Step:
+    def _lookup_step(self, key: str, callback: Callable[[], object] | None) -> Step:
         lookup, alookup = self._cache.lookup, self._cache.alookup
         options = self._options
         return Step(functools.partial(lookup, **options), functools.partial(alookup, **options), (key, callback))
 
     def _callback(self, key: PageKey, names: list[str]) -> Callable[[], object]:
-        if self._view.is_async:
-            return lambda: arun(self._render(key, names))
-        return lambda: run(self._render(key, names))
+        if not self._view.is_async:
+            return lambda: run(self._render(key, names))
+
+        async def render() -> Fresh:
+            return await arun(self._render(key, names))
+
+        return render
 
     def _render(self, key: PageKey, names: list[str]) -> Steps[Fresh]:
-        """Return the page rendered by the view, or the value to be stored in its place. `names`: as in `_look_up`."""
+        """Return the page rendered by the view, or the value to be stored in its place. `names`: as in `_find_page`."""
         request, rules = self._request, self._rules
         with _watched_session(request, rules.user) as session, _unconditional(request):
             response = yield from self._run_view()
@@ -285,7 +289,7 @@ class CachedRequest:
             return fresh
         all_names = sorted(new_names | set(names))
         try:
-            yield self._lookup(key.of(all_names), lambda: fresh)
+            yield self._lookup_step(key.of(all_names), lambda: fresh)
         except (CacheError, LockTimeout, SharedDictError) as error:
             log.warning("%s could not be cached: %s", request.path, error)
         return Fresh({"vary": all_names}, fresh.ttl)

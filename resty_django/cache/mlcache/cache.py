@@ -130,7 +130,7 @@ class MLCache:
     def lookup(
         self, key: object, callback: Callback | None = None, /, *args: object, **options: Unpack[CallOptions]
     ) -> Hit:
-        """Like `get`, with the level that the value came from."""
+        """Do the same as `get`, and also return the level that the value came from."""
         return self._get_from_l1(key_text(key)) or self._get_beyond_l1(key, callback, args, options)
 
     async def aget(
@@ -154,7 +154,7 @@ class MLCache:
         return self._get_from_l1(key_text(key)) or await self._aget_beyond_l1(key, callback, args, options)
 
     def get_with(self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]) -> Any:
-        """Like `get`, for decorators: the arguments and the options are one object each, and the key is a str.
+        """Do the same as `get` for decorators: the arguments and the options are one object each, and the key is a str.
 
         Raise the callback's own error instead of `CallbackFailed`.
         """
@@ -283,7 +283,7 @@ class MLCache:
     def refresh_with(
         self, key: str, callback: Callback, args: tuple[object, ...], options: Mapping[str, object]
     ) -> Any:
-        """Like `refresh`, for decorators; see `get_with`."""
+        """Do the same as `refresh` for decorators; see `get_with`."""
         return run(self._writer.refresh(key, callback, args, options, unwrap=True))
 
     async def arefresh_with(

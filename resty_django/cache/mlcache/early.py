@@ -47,7 +47,7 @@ class EarlyRecomputation:
         self._clock = clock
 
     def is_due(self, key: str, record: Record, beta: float | None) -> bool:
-        """Whether this process is to replace the record, although it has not expired."""
+        """Return whether this process is to replace the record, although it has not expired."""
         return bool(
             beta
             and record.ttl

@@ -1,22 +1,21 @@
-"""The way of a missing value from its source into the levels, with one callback at a time per key.
+"""Loads missing values from their source into the levels, with one callback at a time per key.
 
-Methods that may wait are generators of steps (`resty_django.sansio`). To wait, they yield a `Step`: a call, its twin
-for asyncio, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into the
+A method that may wait is a generator of steps (`resty_django.sansio`): it yields a `Step`, which is a call, its async
+twin, and their arguments. `run` makes the call, `arun` awaits the twin, and both send the result back into the
 generator, or raise the call's error there. So the order of the work and the handling of errors are written once, for
-sync code and for asyncio. A generator that is closed (`GeneratorExit`) must not yield any more, because nobody makes
-its calls.
+sync code and for asyncio. A generator that is being closed (`GeneratorExit`) must not yield: no runner makes its calls.
 
-Numbers refer to docs/cache.md, "The way of a call":
+Numbers refer to docs/cache.md, "Lookup order":
 
 | number | what | where |
 |---|---|---|
 | 1 to 3 | L1, L2, no callback | `MLCache.get`, `MLCache.lookup` |
-| before 4 | a stale value at once, refreshed in the background | `Loader._load_or_refresh` |
-| 4, 5, 8 | take the lock, look into L2 again, release the lock | `Loader._load_locked` |
+| before 4 | return a stale value, and refresh it in the background | `Loader._load_or_refresh` |
+| 4, 5, 8 | acquire the lock, read L2 again, release the lock | `Loader._load_locked` |
 | 6 | the lock was not free in time | `Loader._timed_out` |
 | 7 | call the source, store its value | `Loader._call_source` |
 | `error_ttl` | raise the error of an earlier call of the source | `SharedErrors` |
-| outages | L1, even stale; else 4 to 8 with a lock in this process, and L1 alone | `Loader.load_storeless` |
+| outages | the value in L1, even if stale; else 4 to 8 with a lock of the process | `Loader.load_storeless` |
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from resty_django.text.durations import seconds_of
 
 from ..circuit_breaker.process_locks import process_locks
 from ..errors import BadOption, CallbackFailed, LockFailed, SourceError
+from ..statistics.counts import Slow
 from ..statistics.reporter import MAX_RUNS
 from ..storage.records import Record
 from ..tags.names import resolved
@@ -48,20 +48,18 @@ from .shared_errors import SharedErrors
 
 log = logger("resty_django.cache")
 
-
 R = TypeVar("R")
 
 
 @dataclass(slots=True)
 class LoadRequest:
-    """One key to be loaded.
+    """A key to be loaded.
 
-    `unwrap`: see `GetCall`. `stale`: an expired record, which may be
-    served in place of an answer of the source if the options say so. `revoked`: one of its tags was invalidated.
-    `replaceable`: records in L2 that have not expired, but one of whose tags was invalidated, by dictionary; also
-    `early`. `early`: a record in L2 that is replaced before it expires. `took`: seconds of the callback. `version`: the
-    version of the key in L1 before the source is called. `storeless`: the store of L2 is down. `uses_stale`: an expired
-    value is of use. `background`: no caller waits for the value.
+    `unwrap`: see `GetCall`. `stale`: an expired record, which may be served if the source fails. `revoked`: one of its
+    tags was invalidated. `version`: the version of the key in L1 before the source is called. `storeless`: the store of
+    L2 is down. `replaceable`: by dictionary, unexpired records that the new one may replace, because a tag was
+    invalidated, or because they are `early`. `early`: a record that is replaced before it expires. `took`: seconds of
+    the callback. `uses_stale`: the options allow stale values. `background`: no caller waits for the value.
     """
 
     key: str
@@ -92,7 +90,7 @@ class Loader:
     cache."""
 
     lock_jitter = 0.5
-    """Share of the pauses between tries for a lock. Callers that tried in step would get it one by one."""
+    """Random share of the pauses between tries for a lock, so that callers do not try in step."""
 
     def __init__(self, levels: RecordLevels, locks: SharedDict, options: CacheOptions) -> None:
         self.refresher = Refresher()
@@ -125,7 +123,7 @@ class Loader:
         return unwrapped(steps) if request.unwrap else steps
 
     def load_storeless(self, request: LoadRequest) -> Steps[Hit]:
-        """Like `load`, after L2 could not be read."""
+        """Do the same as `load`, after L2 could not be read."""
         steps = self._load_storeless(request)
         return unwrapped(steps) if request.unwrap else steps
 
@@ -295,7 +293,7 @@ class Loader:
         return Hit((yield from self._add(request, fetched.value, fetched.ttl, tagged)), L3)
 
     def _is_purged(self, request: LoadRequest) -> bool:
-        """Whether the record that L2 had was invalidated, by a tag or by a purge, before its time was over."""
+        """Return whether the record in L2 was invalidated, by a tag or by a purge, before it expired."""
         stale = request.stale
         return stale is not None and (request.revoked or not stale.ttl or stale.remaining(self._levels.clock()) > 0)
 
@@ -311,7 +309,7 @@ class Loader:
         return self._levels.storeless_snapshot(tags)
 
     def _fetch_once(self, request: LoadRequest) -> Steps[Fetched]:
-        """Like `fetch`, but raise the error of an earlier call, and share the error of this one, for `error_ttl`."""
+        """Do the same as `fetch`, but raise the error of an earlier call, and share a new error, for `error_ttl`."""
         shared = yield from self.errors.find(request.key, request.options.error_ttl, request.storeless)
         if shared is not None:
             raise shared
@@ -326,7 +324,7 @@ class Loader:
     def fetch(self, request: LoadRequest) -> Steps[Fetched]:
         """Call the source, and return its value.
 
-        Raises `SourceError` where the source says that it cannot answer, and `CallbackFailed` for anything else.
+        Raise `SourceError` if the source is unavailable, and `CallbackFailed` for any other error.
         """
         options, counter = request.options, self._levels.counter
         started = self.timer()
@@ -344,7 +342,7 @@ class Loader:
             seconds = request.took = self.timer() - started
             counter.now.callbacks += 1
             counter.now.callback_seconds += seconds
-            counter.runs.append((request.key, seconds, counter.wall()))
+            counter.runs.append(Slow(request.key, seconds, counter.wall()))
             if len(counter.runs) > MAX_RUNS:
                 counter.fold()
         if type(value) is not Fresh:

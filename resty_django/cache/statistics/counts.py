@@ -76,7 +76,7 @@ class Slow(NamedTuple):
     key: str
     seconds: float
     when: float
-    times: int
+    times: int = 1
 
     def plus(self, same_key: Slow) -> Slow:
         slower = max(self, same_key, key=_seconds)

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from weakref import WeakSet
 
 from resty_django.minute_series.records import Counts
@@ -52,34 +52,22 @@ class SlowKeys:
     Beyond that, all but the slowest are dropped together; a dropped key that returns is counted from zero.
     """
 
-    __slots__ = ("_lock", "figures")
-
     def __init__(self) -> None:
-        self.figures: dict[str, list[Any]] = {}
-        """Longest time in seconds, its end, and the number of runs."""
+        self.by_key: dict[str, Slow] = {}
         self._lock = threading.Lock()
 
-    def add(self, key: str, seconds: float, when: float, times: int = 1) -> None:
+    def add(self, slow: Slow) -> None:
         with self._lock:
-            figures = self.figures.get(key)
-            if figures is None:
-                self.figures[key] = [seconds, when, times]
-                if len(self.figures) > 8 * MAX_SLOW_KEYS:
-                    self.figures = {slow.key: list(slow[1:]) for slow in self._slowest()}
-                return
-            figures[2] += times
-            if seconds > figures[0]:
-                figures[:2] = seconds, when
+            known = self.by_key.get(slow.key)
+            self.by_key[slow.key] = slow if known is None else known.plus(slow)
+            if len(self.by_key) > 8 * MAX_SLOW_KEYS:
+                self.by_key = {slow.key: slow for slow in slowest(self.by_key.values())}
 
     def take(self) -> list[Slow]:
         """Return the slowest keys, slowest first, and restart counting from zero."""
         with self._lock:
-            keys = self._slowest()
-            self.figures = {}
+            keys, self.by_key = slowest(self.by_key.values()), {}
         return keys
-
-    def _slowest(self) -> list[Slow]:
-        return slowest(Slow(key, *figures) for key, figures in self.figures.items())
 
 
 class CacheCounter:
@@ -112,8 +100,8 @@ class CacheCounter:
         self.now.reset()
         self._series.reset()
         self.tags.after_fork()
-        self.runs: deque[tuple[str, float, float]] = deque()
-        """Callbacks since the last `fold`: key, seconds, and end in epoch seconds. At most about `MAX_RUNS`."""
+        self.runs: deque[Slow] = deque()
+        """Callbacks since the last `fold`. At most about `MAX_RUNS`."""
         self._slow = SlowKeys()
         self._missed = TopKeys(MAX_MISSED_KEYS, MAX_LISTED_KEY_LENGTH)
         self._unsent: list[FrequentKey] = []
@@ -125,14 +113,14 @@ class CacheCounter:
         """Merge the callbacks in `runs` into the slowest and the most missed keys."""
         with contextlib.suppress(IndexError):  # empty, possibly because another thread merges, too
             while True:
-                key, seconds, when = self.runs.popleft()
-                key = shortened(key)
-                self._slow.add(key, seconds, when)
+                callback = self.runs.popleft()
+                key = shortened(callback.key)
+                self._slow.add(callback._replace(key=key))
                 with self._counting:
                     self._missed.add(key)
 
     def is_due(self) -> bool:
-        """Whether a flush is due."""
+        """Return whether a flush is due."""
         return self.clock() >= self.due_at
 
     def flush_due(self) -> None:
@@ -152,7 +140,7 @@ class CacheCounter:
         self.due_at = self.clock() + self._pause.seconds
         try:
             sums = tuple(self.now)
-            if self._series.news(self.name, sums):
+            if self._series.unflushed(self.name, sums):
                 yield from self._flush(sums)
             yield from self.tags.flush()
             self._pause.after(flushed=True)
@@ -171,9 +159,9 @@ class CacheCounter:
         try:
             yield from self._series.flush(self.name, sums, partial(added, slow=slow, missed=missed))
         except BaseException:
-            if self._series.news(self.name, sums):
+            if self._series.unflushed(self.name, sums):
                 for slow_key in slow:
-                    self._slow.add(*slow_key)
+                    self._slow.add(slow_key)
                 self._unsent = missed
             raise
 

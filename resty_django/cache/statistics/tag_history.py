@@ -38,7 +38,7 @@ class TagHistory:
     def after_fork(self) -> None:
         """Count from zero in a forked child."""
         self.flushed = False
-        """Whether this process has flushed any."""
+        """Whether this process has flushed an invalidation."""
         self._pending: dict[str, Invalidation] = {}
         self._writing = threading.Lock()
 

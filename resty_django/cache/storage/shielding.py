@@ -16,7 +16,7 @@ tasks: Final[set[asyncio.Task[Any]]] = set()
 
 
 async def arun_shielded(steps: Steps[R]) -> R:
-    """Like `arun`, but if the caller is cancelled, the steps continue in the background; errors are logged."""
+    """Do the same as `arun`. If the caller is cancelled, the steps continue in the background; errors are logged."""
     task = asyncio.get_running_loop().create_task(arun(steps), name="resty-cache-write")
     tasks.add(task)
     task.add_done_callback(tasks.discard)

@@ -32,7 +32,7 @@ GROW_BELOW, SHRINK_ABOVE = 1.0, 60.0
 """A segment that lasts less than the first number of seconds doubles the next one; more than the second halves it."""
 
 
-class Reserver(Protocol):
+class SegmentReserver(Protocol):
     """Makes reservations outside the request path."""
 
     def order(self, counter: Counter) -> Future[None]:
@@ -124,7 +124,7 @@ class Counter:
         self,
         rule: Compiled,
         app: str,
-        reserver: Reserver,
+        reserver: SegmentReserver,
         clock: Clock,
         *,
         max_segment: int,

@@ -15,7 +15,8 @@ from resty_django.conf import conf
 from resty_django.processes.forks import after_fork
 
 from ..engine.counter import Retired
-from .id_service import IdService, MonitorReply
+from ..store import CounterPosition
+from .id_service import IdService
 
 _service: IdService | None = None
 _service_lock = threading.Lock()
@@ -94,11 +95,11 @@ async def anext_ids(rule: str, count: int, app: str = "", salt: str = "") -> lis
     return await service().anext_many(rule, count, app, salt)
 
 
-def monitor(rule: str, app: str = "") -> MonitorReply:
+def monitor(rule: str, app: str = "") -> CounterPosition:
     """Return the position of a counter. Raise UnknownRule, NotExist or Unavailable."""
     return service().monitor(rule, app)
 
 
-async def amonitor(rule: str, app: str = "") -> MonitorReply:
+async def amonitor(rule: str, app: str = "") -> CounterPosition:
     """Return the position of a counter like `monitor`, without blocking the event loop."""
     return await sync_to_async(service().monitor, thread_sensitive=conf.ids.eager)(rule, app)

@@ -7,7 +7,7 @@ import concurrent.futures
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import Error as DatabaseError
@@ -22,10 +22,11 @@ from ..engine.counter import Clock, Counter, Retired, unavailable
 from ..engine.cycle import ENDLESS
 from ..engine.rule import Compiled, check_name
 from ..errors import BadCount, IdError, NeedsTransaction, NotExist, TooManyNames, Unavailable, UnknownRule
+from ..store import CounterPosition
 from . import gapless, issue_log
 from .reservations import ReservationThread
 from .rule_cache import LoadedRule, RuleSet, load_rules
-from .stats import StatsReporter
+from .stats import IssuedIdsReporter
 
 log = logger("resty_django.ids")
 
@@ -33,13 +34,6 @@ MAX_PENDING_NAMES = 10_000
 """The maximum number of new names that wait for their first reservation at the same time."""
 
 T = TypeVar("T")
-
-
-class MonitorReply(NamedTuple):
-    """A counter's position: the last number issued by this process, else the last number reserved by any process."""
-
-    counter: int
-    node_offset: int
 
 
 class IdService:
@@ -59,7 +53,7 @@ class IdService:
         self.store = store.CounterStore(clock)
         self.reservations = ReservationThread(self, self.store)
         self.issued_before: dict[str, int] = {}
-        self.stats_reporter = StatsReporter(self.issued)
+        self.stats_reporter = IssuedIdsReporter(self.issued)
         self._log = issue_log.open_log(conf.ids.issue_log)
 
     # --- IDs -------------------------------------------------------------------------------------------
@@ -165,17 +159,20 @@ class IdService:
         self._new.add(counter)
         return counter
 
-    def monitor(self, rule: str, app: str = "") -> MonitorReply:
-        """Return the position of a counter. Raise NotExist if it does not exist. Never creates one."""
+    def monitor(self, rule: str, app: str = "") -> CounterPosition:
+        """Return the last number that this process has issued, else the last one that any process has reserved.
+
+        Raise NotExist if the counter does not exist. Never creates one.
+        """
         try:
             return self._monitor(rule, app)
         except Unavailable as error:
             raise self.explained(error) from error.__cause__
 
-    def _monitor(self, rule: str, app: str) -> MonitorReply:
+    def _monitor(self, rule: str, app: str) -> CounterPosition:
         counter = self._counters.get((rule, app))
         if counter is not None and counter.position is not None:
-            return MonitorReply(counter.position, conf.ids.offset)
+            return CounterPosition(counter.position, conf.ids.offset)
         loaded = self.rule(rule)
         deadline = time.monotonic() + self._wait
         try:
@@ -188,7 +185,7 @@ class IdService:
             raise unavailable() from error
         if position is None:
             raise NotExist("not exist")
-        return MonitorReply(position.counter, position.node_offset)
+        return position
 
     def explained(self, error: Unavailable, *, own_transaction: bool = False) -> Unavailable:
         """Return the error with its cause and what to do about it, if known.

@@ -14,7 +14,7 @@ from resty_django.conf import conf
 
 from ..engine.counter import Counter, unavailable
 from ..errors import Unavailable
-from ..store import Position
+from ..store import CounterPosition
 
 MAX_LOOKUPS: Final = 1000
 """The maximum number of counters whose positions can be requested at the same time."""
@@ -41,7 +41,7 @@ class WorkItem(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    future: Future[Position | None]
+    future: Future[CounterPosition | None]
     deadline: float
 
 
@@ -83,7 +83,7 @@ class Requests:
             self.changed.notify()
         return order.future
 
-    def lookup(self, rule_id: int, app: str) -> Future[Position | None]:
+    def lookup(self, rule_id: int, app: str) -> Future[CounterPosition | None]:
         """Read the position of a counter, after all reservations. Raise Unavailable if too many requests wait."""
         key = rule_id, app
         with self.changed:

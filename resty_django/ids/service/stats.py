@@ -41,7 +41,7 @@ class Issued(NamedTuple):
         return sum(self.minutes[-6:-1]) / 5
 
 
-class StatsReporter:
+class IssuedIdsReporter:
     """Reports the counts of one process. `counts` returns its IDs by rule since its start; `clock` epoch seconds."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.time) -> None:

@@ -51,7 +51,7 @@ class Request:
         self.key = key
         self.longest = longest
         self.ids: list[str] = []
-        self.position: Future[store.Position | None] | None = None
+        self.position: Future[store.CounterPosition | None] | None = None
         self.rule = self.app = self.salt = self.action = ""
         self.count: int | None = None
 

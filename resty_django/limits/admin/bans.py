@@ -113,7 +113,7 @@ class BanAdmin(BulkAdmin[KeyBan]):
             export="bans",
             empty=_("No bans match. Change your search.") if matching.find else _("No bans."),
             most=MAX_LISTED,
-            picks=self.may(request, "lift_keyban"),
+            check_boxes=self.may(request, "lift_keyban"),
             note=_("%(shown)s of %(bans)s.") % {"shown": number(shown), "bans": self.count_text(len(bans))},
         )
         note = ngettext(
@@ -128,7 +128,7 @@ class BanAdmin(BulkAdmin[KeyBan]):
             notes=[note % {"number": number(not_stored)}] if not_stored else [],
             filter=filter_form(request),
             filter_label=_("Key, limit or reason"),
-            **self.picks_context(request, shown, url=reverse(self.url_name("lift_selected")) + changed(request)),
+            **self.bulk_context(request, shown, url=reverse(self.url_name("lift_selected")) + changed(request)),
         )
 
     def _table_row(self, ban: Ban) -> Row:

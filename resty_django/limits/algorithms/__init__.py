@@ -32,7 +32,8 @@ It belongs to the store: a new state copies it from the old one, or begins with 
 not remove it from each state and add it again.
 """
 KEEP_SLOT_MS: Final = 2**16
-"""Only the first request in each slot of this length updates how long the store keeps the state of a bucket."""
+"""The length of the slots in which only the first request to a bucket sets how long the store keeps its state: that is
+slower than to keep it as before."""
 
 R = TypeVar("R")
 

@@ -8,6 +8,9 @@ A recorded request counts even if it is refused, as in lua-resty-limit-traffic's
 may be above the limit; it is negative after an `uncommit` of more. If a window would end later than one that begins
 now, its length was changed or the clock went back: it restarts with the number used, which is reduced if necessary so
 that the request passes.
+
+Example: 3 requests per minute. If the first one comes at 10:00:40, three pass until 10:01:40; then a new window begins
+with the next request.
 """
 
 from __future__ import annotations
@@ -30,31 +33,20 @@ class WindowConfig(Struct, frozen=True, gc=False):
 
 
 class FixedWindowState(Struct, gc=False):
-    """What is stored for a key."""
+    """The stored state of a key."""
 
     used: int
     """The number of requests in the window."""
     end: int
-    """The time at which the window ends."""
-
-
-_pack = struct.Struct(f"<{FRAME}sqqx").pack
-_unpack = struct.Struct(f"<{FRAME}xqqx").unpack
-
-
-def _read(data: bytes) -> FixedWindowState:
-    try:
-        return FixedWindowState(*_unpack(data))
-    except (struct.error, TypeError):
-        raise foreign_data("fixed window") from None
-
-
-def can_pass(config: WindowConfig, cost: int) -> bool:
-    """Return whether a request of that cost can pass at any time."""
-    return cost <= config.limit
+    """The time in milliseconds at which the window ends."""
 
 
 def incoming(data: bytes | None, now: int, config: WindowConfig, cost: int, commit: bool) -> Outcome[Decision]:
+    """Decide on a request at `now` (milliseconds), and record it if `commit`.
+
+    `data`: the stored bytes of the key (None: it is new). Return the bytes to store (None: none), the seconds for which
+    to keep them (0: indefinitely, None: as before), and the decision.
+    """
     state = FixedWindowState(0, now) if data is None else _read(data)
     ttl = None
     if state.end <= now:
@@ -88,3 +80,19 @@ def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> O
         return None, None, config.limit
     state.used -= cost
     return _pack(data or b"", state.used, state.end), None, config.limit - state.used
+
+
+def can_pass(config: WindowConfig, cost: int) -> bool:
+    """Return whether a request of that cost can pass at any time."""
+    return cost <= config.limit
+
+
+_pack = struct.Struct(f"<{FRAME}sqqx").pack
+_unpack = struct.Struct(f"<{FRAME}xqqx").unpack
+
+
+def _read(data: bytes) -> FixedWindowState:
+    try:
+        return FixedWindowState(*_unpack(data))
+    except (struct.error, TypeError):
+        raise foreign_data("fixed window") from None

@@ -14,6 +14,9 @@ nothing, as in lua-resty-limit-traffic.
 A stored excess above `burst` comes from a limit that was higher; it counts as `burst`. If the clock went back, a
 request that would have to wait longer than the bucket takes to drain passes as the last one of the queue, so that later
 requests are decided by the current time.
+
+Example: 2 requests per second and a burst of 3. Of five requests at once, four pass: after 0, 0.5, 1 and 1.5 s. The
+last one is refused, with a `retry_after` of 0.5 s.
 """
 
 from __future__ import annotations
@@ -43,36 +46,25 @@ class LeakyBucketConfig(Struct, frozen=True, gc=False):
     keep: float
     """Seconds for which a state is kept (0: indefinitely)."""
     keep_units: float
-    """The maximum excess of a state that expires late enough if the expiry was set by another request in the same
-    `KEEP_SLOT_MS`, by a limiter with any rate."""
+    """With a higher excess than this, a request sets the expiry even if another one in the same `KEEP_SLOT_MS` has set
+    it: that may have been a request to a limiter with another rate."""
 
 
 class LeakyBucketState(Struct, gc=False):
-    """What is stored for a key."""
+    """The stored state of a key."""
 
     excess: int
     """Units in the bucket after the last request."""
     last: int
-    """The time of the last request."""
-
-
-_pack = struct.Struct(f"<{FRAME}sqq").pack
-_unpack = struct.Struct(f"<{FRAME}xqq").unpack
-
-
-def _read(data: bytes) -> LeakyBucketState:
-    try:
-        return LeakyBucketState(*_unpack(data))
-    except (struct.error, TypeError):
-        raise foreign_data("leaky bucket") from None
-
-
-def can_pass(config: LeakyBucketConfig, cost: int) -> bool:
-    """Return True: the first request of a key always passes."""
-    return True
+    """The time of the last request in milliseconds."""
 
 
 def incoming(data: bytes | None, now: int, config: LeakyBucketConfig, cost: int, commit: bool) -> Outcome[Decision]:
+    """Decide on a request at `now` (milliseconds), and record it if `commit`.
+
+    `data`: the stored bytes of the key (None: it is new). Return the bytes to store (None: none), the seconds for which
+    to keep them (0: indefinitely, None: as before), and the decision.
+    """
     if data is None:
         decision = decide(config, cost, commit, 0.0)
         return (_pack(b"", 0, now), config.keep, decision) if commit else (None, None, decision)
@@ -92,22 +84,6 @@ def incoming(data: bytes | None, now: int, config: LeakyBucketConfig, cost: int,
         return None, None, decision
     expires_in_time = excess + 1000 <= config.keep_units and last // KEEP_SLOT_MS == state.last // KEEP_SLOT_MS
     return _pack(data, int(excess), last), None if expires_in_time else config.keep, decision
-
-
-def _after_set_back(state: LeakyBucketState, now: int, config: LeakyBucketConfig, cost: int) -> tuple[float, int]:
-    """Return the excess including a request from before the last one, and the time to record for it."""
-    drained = config.rate * (state.last - now) / 1000
-    capacity = config.burst + 1000
-    if config.clamp:
-        excess, last = float(state.excess + 1000 * cost), now if drained > capacity else state.last
-    else:
-        excess, last = max(state.excess - drained + 1000 * cost, 0.0), now
-    if excess <= config.burst:
-        return excess, last
-    excess = state.excess + drained + 1000 * cost
-    if excess - config.burst > max(capacity, 1000 * cost):
-        return float(config.burst), now
-    return excess, last
 
 
 def decide(config: LeakyBucketConfig, cost: int, commit: bool, excess: float) -> Decision:
@@ -147,3 +123,35 @@ def uncommit(data: bytes | None, now: int, config: LeakyBucketConfig, cost: int)
     state = _read(data)
     excess = max(min(state.excess, config.whole_burst) - 1000 * cost, 0)
     return _pack(data, excess, state.last), None, True
+
+
+def can_pass(config: LeakyBucketConfig, cost: int) -> bool:
+    """Return True: the first request of a key always passes."""
+    return True
+
+
+def _after_set_back(state: LeakyBucketState, now: int, config: LeakyBucketConfig, cost: int) -> tuple[float, int]:
+    """Return the excess including a request from before the last one, and the time to record for it."""
+    drained = config.rate * (state.last - now) / 1000
+    capacity = config.burst + 1000
+    if config.clamp:
+        excess, last = float(state.excess + 1000 * cost), now if drained > capacity else state.last
+    else:
+        excess, last = max(state.excess - drained + 1000 * cost, 0.0), now
+    if excess <= config.burst:
+        return excess, last
+    excess = state.excess + drained + 1000 * cost
+    if excess - config.burst > max(capacity, 1000 * cost):
+        return float(config.burst), now
+    return excess, last
+
+
+_pack = struct.Struct(f"<{FRAME}sqq").pack
+_unpack = struct.Struct(f"<{FRAME}xqq").unpack
+
+
+def _read(data: bytes) -> LeakyBucketState:
+    try:
+        return LeakyBucketState(*_unpack(data))
+    except (struct.error, TypeError):
+        raise foreign_data("leaky bucket") from None

@@ -12,6 +12,9 @@ computed in requests times milliseconds (`room`), so that all numbers are whole.
 If a stored window begins in the future, the clock went back: its requests count in the current window, reduced if
 necessary so that the request passes. Requests that passed in windows of another length count in the window in which the
 last of them began.
+
+Example: 10 requests per minute, of which 8 passed in the previous minute and 3 in this one. After 15 seconds of this
+minute, they count as 8 * 45 / 60 + 3 = 9, so one more passes.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ from .fixed_window import WindowConfig
 
 
 class SlidingWindowState(Struct, gc=False):
-    """What is stored for a key."""
+    """The stored state of a key."""
 
     start: int = -1
-    """The time at which the current window began; -1: none has begun."""
+    """The time in milliseconds at which the current window began; -1: none has begun."""
     previous: int = 0
     """The number of requests that passed in the window before."""
     current: int = 0
@@ -55,23 +58,12 @@ class SlidingWindowState(Struct, gc=False):
         return True
 
 
-_pack = struct.Struct(f"<{FRAME}sqqq").pack
-_unpack = struct.Struct(f"<{FRAME}xqqq").unpack
-
-
-def _read(data: bytes) -> SlidingWindowState:
-    try:
-        return SlidingWindowState(*_unpack(data))
-    except (struct.error, TypeError):
-        raise foreign_data("sliding window") from None
-
-
-def can_pass(config: WindowConfig, cost: int) -> bool:
-    """Return whether a request of that cost can pass at any time."""
-    return cost <= config.limit
-
-
 def incoming(data: bytes | None, now: int, config: WindowConfig, cost: int, commit: bool) -> Outcome[Decision]:
+    """Decide on a request at `now` (milliseconds), and record it if `commit`.
+
+    `data`: the stored bytes of the key (None: it is new). Return the bytes to store (None: none), the seconds for which
+    to keep them (0: indefinitely, None: as before), and the decision.
+    """
     state = SlidingWindowState() if data is None else _read(data)
     elapsed = now % config.window
     moved = state.move_to(now - elapsed, now, config, cost)
@@ -107,6 +99,22 @@ def decide(config: WindowConfig, cost: int, commit: bool, previous: int, current
     )
 
 
+def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> Outcome[int]:
+    """Remove up to `cost` requests from this window. The result is the number left."""
+    state = SlidingWindowState() if data is None else _read(data)
+    elapsed = now % config.window
+    moved = state.move_to(now - elapsed, now, config, 0)
+    state.current = max(state.current - cost, 0)
+    left = int(_room(config, state.previous, state.current, elapsed) // config.window)
+    data = None if moved else _pack(data or b"", state.start, state.previous, state.current)
+    return data, None, left
+
+
+def can_pass(config: WindowConfig, cost: int) -> bool:
+    """Return whether a request of that cost can pass at any time."""
+    return cost <= config.limit
+
+
 def _room(config: WindowConfig, previous: int, current: int, elapsed: int) -> float:
     """Return the requests that are left, times the milliseconds of a window.
 
@@ -129,12 +137,12 @@ def _wait(config: WindowConfig, cost: int, previous: int, current: int, elapsed:
     return math.ceil(window - elapsed + excess / current * window)
 
 
-def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> Outcome[int]:
-    """Remove up to `cost` requests from this window. The result is the number left."""
-    state = SlidingWindowState() if data is None else _read(data)
-    elapsed = now % config.window
-    moved = state.move_to(now - elapsed, now, config, 0)
-    state.current = max(state.current - cost, 0)
-    left = int(_room(config, state.previous, state.current, elapsed) // config.window)
-    data = None if moved else _pack(data or b"", state.start, state.previous, state.current)
-    return data, None, left
+_pack = struct.Struct(f"<{FRAME}sqqq").pack
+_unpack = struct.Struct(f"<{FRAME}xqqq").unpack
+
+
+def _read(data: bytes) -> SlidingWindowState:
+    try:
+        return SlidingWindowState(*_unpack(data))
+    except (struct.error, TypeError):
+        raise foreign_data("sliding window") from None

@@ -13,6 +13,9 @@ If a stored number of tokens is impossible with the current numbers, the numbers
 number is used. If the clock went back, the tokens of those ticks are removed. But if it went back by more than the
 bucket takes to fill (`fill_time`), or a request would have to wait that much longer, ticks restart at the current time,
 and the request passes as the last one that may wait.
+
+Example: one token every 500 ms, a capacity of 3 and a `max_wait` of 1 s. Of six requests at once, three pass at once,
+two after 0.5 and 1 s, and the last one is refused.
 """
 
 from __future__ import annotations
@@ -28,9 +31,6 @@ from . import FRAME, KEEP_SLOT_MS, Outcome, foreign_data
 
 PARTS_PER_MS: Final = 2**12
 """An interval is a multiple of 1/4096 millisecond, so times of ticks are exact in floats for centuries."""
-
-MAX_KEEP_SECONDS: Final = 1e9
-"""The maximum time for which a state is kept."""
 
 
 class TokenBucketConfig(Struct, frozen=True, gc=False):
@@ -53,12 +53,12 @@ class TokenBucketConfig(Struct, frozen=True, gc=False):
     fill_time: float
     """Milliseconds in which an empty bucket fills."""
     keep_tokens: float
-    """The minimum number of tokens of a state that expires late enough if the expiry was set by another request in the
-    same `KEEP_SLOT_MS`, by a limiter with any numbers."""
+    """With fewer tokens than this, a request sets the expiry even if another one in the same `KEEP_SLOT_MS` has set it:
+    that may have been a request to a limiter with other numbers."""
 
 
 class TokenBucketState(Struct, gc=False):
-    """What is stored for a key."""
+    """The stored state of a key."""
 
     tokens: float
     """The number of tokens after the last request, negative if some are owed."""
@@ -66,31 +66,13 @@ class TokenBucketState(Struct, gc=False):
     """The time of the last tick: whole milliseconds and `PARTS_PER_MS`, which are stored apart."""
 
 
-_pack = struct.Struct(f"<{FRAME}sqqH").pack
-_unpack = struct.Struct(f"<{FRAME}xqqH").unpack
-
-
-def _read(data: bytes) -> TokenBucketState:
-    try:
-        tokens, milliseconds, parts = _unpack(data)
-    except (struct.error, TypeError):
-        raise foreign_data("token bucket") from None
-    return TokenBucketState(tokens, milliseconds + parts / PARTS_PER_MS)
-
-
-def _write(data: bytes | None, state: TokenBucketState) -> bytes:
-    milliseconds = math.floor(state.last_tick)
-    return _pack(data or b"", int(state.tokens), milliseconds, int((state.last_tick - milliseconds) * PARTS_PER_MS))
-
-
-def can_pass(config: TokenBucketConfig, cost: int) -> bool:
-    """Return whether a request of that cost can pass at any time: with a full bucket, just before a tick."""
-    owed = cost - config.capacity
-    return owed <= 0 or _wait(config, owed, since_tick=config.interval) < config.max_wait
-
-
 def incoming(data: bytes | None, now: int, config: TokenBucketConfig, cost: int, commit: bool) -> Outcome[Decision]:
-    """Take `cost` tokens. A recorded call refills the bucket even if it is refused, unless the clock went back."""
+    """Decide on a request at `now` (milliseconds), and record it if `commit`.
+
+    `data`: the stored bytes of the key (None: it is new). Return the bytes to store (None: none), the seconds for which
+    to keep them (0: indefinitely, None: as before), and the decision. A recorded
+    request refills the bucket even if it is refused, unless the clock went back.
+    """
     state, ttl, store_refill = _refilled(data, now, config, cost)
     decision = decide(config, cost, commit, state.tokens - cost, now - state.last_tick)
     if not commit or not (decision.allowed or store_refill):
@@ -130,6 +112,15 @@ def decide(config: TokenBucketConfig, cost: int, commit: bool, tokens: float, si
     )
 
 
+def uncommit(data: bytes | None, now: int, config: TokenBucketConfig, cost: int) -> Outcome[bool | None]:
+    """Return `cost` tokens to the bucket, up to its capacity. The result is True, or None if the key is new."""
+    if data is None:
+        return None, None, None
+    state = _read(data)
+    state.tokens = min(state.tokens + cost, config.capacity)
+    return _write(data, state), None, True
+
+
 def take_available(data: bytes | None, now: int, config: TokenBucketConfig, cost: int) -> Outcome[float]:
     """Take the available tokens, at most `cost`. The result is the number taken."""
     state, ttl, _ = _refilled(data, now, config, 0)
@@ -140,20 +131,17 @@ def take_available(data: bytes | None, now: int, config: TokenBucketConfig, cost
     return _write(data, state), _while_owing(config, state.tokens, ttl), count
 
 
-def uncommit(data: bytes | None, now: int, config: TokenBucketConfig, cost: int) -> Outcome[bool | None]:
-    """Return `cost` tokens to the bucket, up to its capacity. The result is True, or None if the key is new."""
-    if data is None:
-        return None, None, None
-    state = _read(data)
-    state.tokens = min(state.tokens + cost, config.capacity)
-    return _write(data, state), None, True
-
-
 def min_tokens(interval: float, quantum: float, max_wait: float) -> float:
     """Return the minimum number of stored tokens after a request that waits at most `max_wait`."""
     if math.isinf(max_wait):
         return -math.inf
     return 1 - math.ceil(quantum * math.ceil(max_wait / interval) + 1)
+
+
+def can_pass(config: TokenBucketConfig, cost: int) -> bool:
+    """Return whether a request of that cost can pass at any time: with a full bucket, just before a tick."""
+    owed = cost - config.capacity
+    return owed <= 0 or _wait(config, owed, since_tick=config.interval) < config.max_wait
 
 
 def _refilled(
@@ -219,4 +207,21 @@ def _while_owing(config: TokenBucketConfig, tokens: float, ttl: float | None) ->
     """Return the seconds for which to keep a state: while tokens are owed, the time of their refill is added."""
     if tokens >= 0 or not config.keep:
         return ttl
-    return min(config.keep + math.ceil(-tokens / config.quantum) * config.interval / 1000, MAX_KEEP_SECONDS)
+    return min(config.keep + math.ceil(-tokens / config.quantum) * config.interval / 1000, 1e9)
+
+
+_pack = struct.Struct(f"<{FRAME}sqqH").pack
+_unpack = struct.Struct(f"<{FRAME}xqqH").unpack
+
+
+def _read(data: bytes) -> TokenBucketState:
+    try:
+        tokens, milliseconds, parts = _unpack(data)
+    except (struct.error, TypeError):
+        raise foreign_data("token bucket") from None
+    return TokenBucketState(tokens, milliseconds + parts / PARTS_PER_MS)
+
+
+def _write(data: bytes | None, state: TokenBucketState) -> bytes:
+    milliseconds = math.floor(state.last_tick)
+    return _pack(data or b"", int(state.tokens), milliseconds, int((state.last_tick - milliseconds) * PARTS_PER_MS))

@@ -270,8 +270,7 @@ class Limiter(ABC):
 
     def decide_hit(self, data: bytes | None) -> Outcome[Decision]:
         """Decide on a recorded request of cost 1, given the state of its key."""
-        now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
-        return self.algorithm.incoming(data, now, self.config, 1, True)
+        return self.algorithm.incoming(data, self.now(), self.call_config(), 1, True)
 
     # --- the store cannot be used ---
 

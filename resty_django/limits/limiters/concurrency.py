@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from math import inf
-from time import time_ns
 from typing import ClassVar, Final, Unpack
 
 from resty_django.processes.forks import after_fork
 
-from ..algorithms import Algorithm, Outcome, StateOperation, concurrency
+from ..algorithms import Algorithm, StateOperation, concurrency
 from ..algorithms.concurrency import ConcurrencyConfig
 from ..decision import Decision
 from ..errors import CostTooHigh
@@ -79,10 +78,6 @@ class Concurrency(Limiter):
         # since the last call, a latency may have changed the delay
         return ConcurrencyConfig(config.max, config.burst, self.unit_delay, config.lease, token)
 
-    def decide_hit(self, data: bytes | None) -> Outcome[Decision]:
-        now = time_ns() // 1_000_000 if self.clock is None else int(self.clock() * 1000)
-        return concurrency.incoming(data, now, self.call_config(), 1, True)
-
     def incoming(self, key: object, commit: bool = False, cost: int = 1) -> Decision:
         """Decide as in `Limiter`; the decision has the `token` of the slot."""
         self._committed = False
@@ -123,12 +118,18 @@ class Concurrency(Limiter):
         `NotFound` if nothing is in progress under the key.
         """
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
-        return self._count_left(self._slot(operation, key, token, cost), key, latency)
+        count = self._or_not_found(self._slot(operation, key, token, cost), key)
+        if latency is not None:
+            self._adjust_delay(latency)
+        return int(count)
 
     async def aleaving(self, key: object, latency: float | None = None, token: str = "", cost: int = 1) -> int:
         """Run `leaving` without blocking the event loop."""
         operation, cost = (self._leaving, 1) if cost == 1 else self._leaving_operation(token, cost)
-        return self._count_left(await self._aslot(operation, key, token, cost), key, latency)
+        count = self._or_not_found(await self._aslot(operation, key, token, cost), key)
+        if latency is not None:
+            self._adjust_delay(latency)
+        return int(count)
 
     def _leaving_operation(self, token: str, cost: int) -> tuple[StateOperation, int]:
         """Return the operation that releases a slot, and its cost: a token stands for all slots of a request."""
@@ -138,11 +139,12 @@ class Concurrency(Limiter):
 
     def uncommit(self, key: object, cost: int = 1, token: str = "") -> int:
         """Release a slot like `leaving`, without a latency; without a token, release the slot taken last."""
-        return self._count_left(self._slot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
+        return int(self._or_not_found(self._slot(self.algorithm.uncommit, key, token, check_cost(cost)), key))
 
     async def auncommit(self, key: object, cost: int = 1, token: str = "") -> int:
         """Run `uncommit` without blocking the event loop."""
-        return self._count_left(await self._aslot(self.algorithm.uncommit, key, token, check_cost(cost)), key, None)
+        result = await self._aslot(self.algorithm.uncommit, key, token, check_cost(cost))
+        return int(self._or_not_found(result, key))
 
     def renew(self, key: object, token: str) -> bool:
         """Restart the lease of the slot. Return False if it has ended or the limiter has no leases."""
@@ -173,16 +175,13 @@ class Concurrency(Limiter):
             return self.local.change(self, operation, self.key(key), config, cost)
         return await self._achange(operation, key, config, cost)
 
-    def _count_left(self, result: float | None, key: object, latency: float | None) -> int:
-        """Adjust delays to the latency, and return the number in progress. Raise `NotFound` if it is None."""
-        count = int(self._or_not_found(result, key))
-        if latency is not None:
-            unit_delay = (latency + self.unit_delay) / 2
-            if 0 < unit_delay < inf:
-                self.unit_delay = unit_delay
-            else:
-                self._set(unit_delay=unit_delay)  # raises
-        return count
+    def _adjust_delay(self, latency: float) -> None:
+        """Adjust the delay to the latency of a request."""
+        unit_delay = (latency + self.unit_delay) / 2
+        if 0 < unit_delay < inf:
+            self.unit_delay = unit_delay
+        else:
+            self._set(unit_delay=unit_delay)  # raises
 
     def _with_token(self, token: str) -> ConcurrencyConfig:
         try:

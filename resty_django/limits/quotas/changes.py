@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from django.db import transaction
 
@@ -20,6 +20,8 @@ from .periods import Period
 from .quota import Quota
 from .rows import Granted
 from .store import BlockChange, BlockStore, allowing, looking, syncing
+
+T = TypeVar("T")
 
 
 def grant(quota: Quota | str, key: str, period: Period, units: int, limit: int) -> Granted:
@@ -70,7 +72,7 @@ def _update_block(quota: Quota | str, key: str, period: Period) -> None:
     _changed(quota, key, period, syncing(rows.read(_name(quota), key, period)))
 
 
-def _changed(quota: Quota | str, key: str, period: Period, change: BlockChange) -> Any:
+def _changed(quota: Quota | str, key: str, period: Period, change: BlockChange[T]) -> T | None:
     """Change a block: of a quota that this process has not loaded, in the default store."""
     counted = registry.find_quota(quota) if isinstance(quota, str) else quota
     name = _name(quota)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from resty_django.sansio import Step, Steps
 from resty_django.shdict import Keep, SharedDict, Update
@@ -20,7 +20,9 @@ from .periods import Period
 
 log = logger("resty_django.limits")
 
-BlockChange: TypeAlias = Callable[[Block], tuple[Block, Any]]
+T = TypeVar("T")
+
+BlockChange: TypeAlias = Callable[[Block], tuple[Block, T]]
 """Takes a block, and returns the new one and the result. It may be called again, so it has no side effects."""
 
 
@@ -69,14 +71,14 @@ class BlockStore:
         """The store of the blocks. Raise `UnknownDict` if the settings do not define it."""
         return STORES[self._store_name] if self._own_store is None else self._own_store
 
-    def changing(self, key: str, period: Period, change_of: BlockChange) -> Steps[Any]:
+    def changing(self, key: str, period: Period, change_of: BlockChange[T]) -> Steps[T | None]:
         """Change the block of a key in the store. Return the result; None if the store cannot be used."""
         store = self.store
         if store.breaker.down and store.breaker.is_open():
             return None
         ttl = max(period.end - self._now(), 0) + 60.0  # kept for a minute after its period
         try:
-            result = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
+            result: T = yield Step(change, achange, (store, block_key(self._quota, key, period), change_of, ttl))
         except STORE_ERRORS as error:
             if not is_foreign(error):
                 store.breaker.record_failure(error)
@@ -88,45 +90,49 @@ class BlockStore:
             store.breaker.reset()
         return result
 
-    def change_locally(self, key: str, period: Period, change_of: BlockChange, now: int) -> Any:
+    def change_locally(self, key: str, period: Period, change_of: BlockChange[T], now: int) -> T:
         """Change the block of a key in this process. `now`: milliseconds."""
         return change(self._local, block_key(self._quota, key, period), change_of, period.end - now / 1000)
 
 
-def change(store: Any, key: str, function: BlockChange, ttl: float) -> Any:
+def change(store: Any, key: str, function: BlockChange[T], ttl: float) -> T:
     """Change the block of a key; a new one expires after `ttl` seconds. Return the result of the function.
 
     Raise `ForeignData`, `SharedDictError`.
     """
     if store.revise is None:
-        return store.dictionary.update(key, _update(function, ttl))
-    return store.revise(key, _revision(function, ttl))
+        result: T = store.dictionary.update(key, _update(function, ttl))
+    else:
+        result = store.revise(key, _revision(function, ttl))
+    return result
 
 
-async def achange(store: Any, key: str, function: BlockChange, ttl: float) -> Any:
+async def achange(store: Any, key: str, function: BlockChange[T], ttl: float) -> T:
     """Run `change` without blocking the event loop."""
     if store.revise is None:
-        return await store.dictionary.aupdate(key, _update(function, ttl))
-    return store.revise(key, _revision(function, ttl))
+        result: T = await store.dictionary.aupdate(key, _update(function, ttl))
+    else:
+        result = store.revise(key, _revision(function, ttl))
+    return result
 
 
-def _revision(function: BlockChange, ttl: float) -> Callable[[Any], tuple[bytes | None, float | None, Any]]:
+def _revision(function: BlockChange[T], ttl: float) -> Callable[[object], tuple[bytes | None, float | None, T]]:
     """Return the function for `revise`, whose states begin with a frame that belongs to the dictionary."""
 
-    def revise(state: Any) -> tuple[bytes | None, float | None, Any]:
-        framed = isinstance(state, bytes | memoryview)
-        before = blocks.unpack(state[FRAME:] if framed else state)
+    def revise(state: object) -> tuple[bytes | None, float | None, T]:
+        framed = state if isinstance(state, bytes | memoryview) else None
+        before = blocks.unpack(state if framed is None else framed[FRAME:])
         after, result = function(before)
         if after == before:
             return None, None, result
-        frame = bytes(state[:FRAME]) if framed else bytes(FRAME)
-        return frame + blocks.pack(after), None if framed else ttl, result
+        frame = bytes(FRAME) if framed is None else bytes(framed[:FRAME])
+        return frame + blocks.pack(after), ttl if framed is None else None, result
 
     return revise
 
 
-def _update(function: BlockChange, ttl: float) -> Callable[[Any], Update | Keep]:
-    def update(state: Any) -> Update | Keep:
+def _update(function: BlockChange[Any], ttl: float) -> Callable[[object], Update | Keep]:
+    def update(state: object) -> Update | Keep:
         before = blocks.unpack(state)
         after, result = function(before)
         return Keep(result) if after == before else Update(blocks.pack(after), ttl if state is None else None, result)
@@ -139,7 +145,7 @@ def looking(block: Block) -> tuple[Block, Block]:
     return block, block
 
 
-def taking(now: int, cost: int, limit: int) -> BlockChange:
+def taking(now: int, cost: int, limit: int) -> BlockChange[Taken]:
     """Take units; the result is `Taken`."""
 
     def function(block: Block) -> tuple[Block, Taken]:
@@ -149,7 +155,7 @@ def taking(now: int, cost: int, limit: int) -> BlockChange:
     return function
 
 
-def taking_locally(now: int, cost: int, limit: int) -> BlockChange:
+def taking_locally(now: int, cost: int, limit: int) -> BlockChange[Taken]:
     """Take units of a process that counts alone: its block is the whole limit."""
 
     def function(block: Block) -> tuple[Block, Taken]:
@@ -160,17 +166,17 @@ def taking_locally(now: int, cost: int, limit: int) -> BlockChange:
     return function
 
 
-def depositing(units: int, row: RowCounts, refill: bool) -> BlockChange:
+def depositing(units: int, row: RowCounts, refill: bool) -> BlockChange[Block]:
     """Add reserved units; the result is the block."""
     return _returned(lambda block: blocks.deposit(block, units, row, refill))
 
 
-def refusing(now: int, cost: int, limit: int, taken: Taken, row: RowCounts) -> BlockChange:
+def refusing(now: int, cost: int, limit: int, taken: Taken, row: RowCounts) -> BlockChange[Block]:
     """Remember a refusal of the database, and return the units held; the result is the block."""
     return _returned(lambda block: blocks.refuse(block, now, cost, limit, taken, row))
 
 
-def returning(taken: Taken) -> BlockChange:
+def returning(taken: Taken) -> BlockChange[None]:
     """Return the units held, because the database does not answer."""
 
     def function(block: Block) -> tuple[Block, None]:
@@ -181,12 +187,12 @@ def returning(taken: Taken) -> BlockChange:
     return function
 
 
-def syncing(row: RowCounts) -> BlockChange:
+def syncing(row: RowCounts) -> BlockChange[Block]:
     """Take over the counts of the row; the result is the block."""
     return _returned(lambda block: blocks.sync(block, row))
 
 
-def _returned(change: Callable[[Block], Block]) -> BlockChange:
+def _returned(change: Callable[[Block], Block]) -> BlockChange[Block]:
     """Return a change whose result is the changed block."""
 
     def function(block: Block) -> tuple[Block, Block]:
@@ -201,7 +207,7 @@ def allowing(block: Block) -> tuple[Block, None]:
     return block._replace(refused_until=0), None
 
 
-def refunding(units: int, most: int) -> BlockChange:
+def refunding(units: int, most: int) -> BlockChange[bool]:
     """Return used units to the block, up to `most`; the result is whether it has them."""
 
     def function(block: Block) -> tuple[Block, bool]:
@@ -212,6 +218,6 @@ def refunding(units: int, most: int) -> BlockChange:
     return function
 
 
-def refunded(units: int) -> BlockChange:
+def refunded(units: int) -> BlockChange[Block]:
     """Note that used units were returned to the row."""
     return _returned(lambda block: block._replace(used=max(block.used - units, block.available), refused_until=0))

@@ -33,37 +33,25 @@ waiting_requests: Final = WaitingCounter("requests", "MAX_WAITING", lambda: requ
 
 
 class LimitCheck:
-    """The check of a request against its limits.
+    """The check of a request against its limits."""
 
-    `delay`: seconds to sleep before the view. `results`: the decisions. `refused`: the first refusal, or None.
-    `banned`: whether it is due to a ban or a block. `queued`: the longest wait among the limits to which MAX_WAITING
-    applies, or None.
-    """
-
-    __slots__ = (
-        "_costs",
-        "_counted_later",
-        "_slots",
-        "_unrecorded",
-        "banned",
-        "delay",
-        "queued",
-        "refused",
-        "request",
-        "results",
-    )
+    delay = 0.0
+    """Seconds to sleep before the view."""
+    refused: LimitResult | None = None
+    """The first refusal."""
+    banned = False
+    """Whether the refusal is due to a ban or a block."""
+    queued: LimitResult | None = None
+    """The longest wait among the limits to which MAX_WAITING applies."""
 
     def __init__(self, request: HttpRequest) -> None:
         self.request = request
-        self._slots: list[HeldSlot] = []
         self.results: list[LimitResult] = []
-        self.refused: LimitResult | None = None
-        self.queued: LimitResult | None = None
+        """The decisions."""
+        self._slots: list[HeldSlot] = []
         self._unrecorded: list[LimitResult] = []
         self._counted_later: list[LimitResult] = []
         self._costs: dict[RequestLimit, int] = {}
-        self.delay = 0.0
-        self.banned = False
 
     def cost_of(self, limit: RequestLimit) -> int:
         """Return the cost of the request for the limit. A cost function is called once."""

@@ -191,7 +191,7 @@ class StatsReporter:
 
     def _add(self, name: str, tally: Tally) -> None:
         totals = tally.take()
-        if not self._series.news(name, totals):
+        if not self._series.unflushed(name, totals):
             return
         if tally.unsent:
             key = _top_key(run(self._series.listed_as(name)), self._clock())

@@ -14,7 +14,7 @@ from resty_django.shdict import StoreOutcome
 from .. import stores
 from ..bans import registry as bans
 from ..decision import Decision
-from ..limiters import base, concurrency
+from ..limiters import base
 from ..overrides import current as overrides
 from ..overrides import override_set
 from ..quotas import quota
@@ -64,7 +64,7 @@ def frozen_limits(now: float | None = None) -> Iterator[FrozenClock]:
         return DirectStore(LocalStore(1_000_000, clock=clock, name=name))
 
     with _replaced(replacement, _Bans(clock)), ExitStack() as stack:
-        for module in (base, concurrency, bans, overrides, override_set, quota):
+        for module in (base, bans, overrides, override_set, quota):
             stack.enter_context(mock.patch.object(module, "time_ns", clock.nanoseconds))
         yield clock
 

@@ -133,7 +133,7 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             caption=_("Failures"),
             empty=_("No matching groups. Remove the filter.") if groups else _("No failed jobs."),
             position=page,
-            picks=True,
+            check_boxes=True,
             export=sheet_of(
                 "failure-groups", [column for column in COLUMNS if column.key != "spark"], lambda: _rows(client, rows)
             ),
@@ -145,8 +145,8 @@ class FailureGroupAdmin(JobsAdmin[FailureGroup]):
             form=NameForm(request.GET),
             bulk=f"{formatting.list_url('job')}bulk/?state=failed",
             operations=self.offered(request),
-            picks_url="bulk/",
-            picks_label=_("Action for the jobs of the groups"),
+            selection_url="bulk/",
+            selection_label=_("Action for the jobs of the groups"),
             quick_operations=self._quick_operations(request, _("Retry everything"), None, _("Delete everything"))
             if groups
             else [],

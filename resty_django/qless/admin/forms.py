@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext_lazy as _
 
 from resty_django.admin.operations import UserForm
@@ -103,8 +104,6 @@ class JobForm(forms.Form):
 class TaskForm(forms.Form):
     """Form to choose a task, in the URL."""
 
-    task = forms.ChoiceField(label=_("Task"))
-
     def __init__(self, data: Any, classes: list[str], **options: Any) -> None:
         super().__init__(data, **options)
         self.fields["task"] = forms.ChoiceField(label=_("Task"), choices=[(klass, name(klass)) for klass in classes])
@@ -132,7 +131,8 @@ class SeenForm(forms.Form):
                 "values, save again."
             )
             self.add_error(None, ValidationError([message, *differences]))
-            data = self.data.copy()  # type: ignore[attr-defined]
+            data = MultiValueDict[str, object]()
+            data.update(self.data)
             data[self.add_prefix("seen")] = self._present
             self.data = data
         return cleaned

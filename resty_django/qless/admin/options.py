@@ -251,14 +251,16 @@ class OptionAdmin(JobsAdmin[Option]):
         matching = self.filter_names(request, names)
         rows = [self._row(option, stored.get(option)) for option in matching]
         empty = _("No matching options. Remove the filter.")
-        options_table = table(request, COLUMNS, rows, caption=_("Options"), empty=empty, picks=True, export="options")
+        options_table = table(
+            request, COLUMNS, rows, caption=_("Options"), empty=empty, check_boxes=True, export="options"
+        )
         return self.list_page(
             request,
             options_table,
             title=_("Configuration"),
             form=NewOptionForm(request.GET or None),
             facts=list(_server_facts(self.client())),
-            **self.picks_context(request, sum(option in stored for option in matching)),
+            **self.bulk_context(request, sum(option in stored for option in matching)),
         )
 
     def _row(self, option: str, value: str | None) -> Row:

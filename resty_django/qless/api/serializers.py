@@ -78,7 +78,7 @@ class ArgumentsField(serializers.JSONField):
 
 
 class NewJobSerializer(KnownFieldsOnly):
-    """A job to enqueue. What is missing comes from its task."""
+    """A job to enqueue. Its task supplies missing fields."""
 
     klass = StrictCharField(help_text="The task or job class, one that workers may run.")
     queue = StrictCharField(required=False, help_text="Required if the task has no queue.")

@@ -241,7 +241,7 @@ def store(rows: Sequence[ArchivedJob]) -> tuple[int, int]:
     if not rows:
         return 0, 0
     try:
-        return _store(rows), 0
+        return upsert(rows), 0
     except (DataError, IntegrityError, ValueError) as error:
         if len(rows) == 1:
             log.warning("Job %s cannot be archived: %s", rows[0], described(error))
@@ -250,7 +250,8 @@ def store(rows: Sequence[ArchivedJob]) -> tuple[int, int]:
     return sum(written for written, _rejected in outcomes), sum(rejected for _written, rejected in outcomes)
 
 
-def _store(rows: Sequence[ArchivedJob]) -> int:
+def upsert(rows: Sequence[ArchivedJob]) -> int:
+    """Insert rows, or replace rows of earlier ends; return how many."""
     database = router.db_for_write(ArchivedJob)
     has_target = connections[database].features.supports_update_conflicts_with_target
     with transaction.atomic(using=database):

@@ -49,7 +49,7 @@ class Queues:
         return Queue(self.client, name)
 
     def _counts(self) -> Steps[list[QueueCounts]]:
-        """Return the job counts of all queues by state, in the order in which the queues were first used."""
+        """Return the job counts of all queues by state, in order of first use."""
         queues = yield from pages(Page[LuaList[QueueCounts]], "queues")
         return [counts for page in queues for counts in as_list(page)]
 
@@ -194,6 +194,10 @@ class Config:
 
 class Client(ScriptClient):
     """A client of the job queue. Usable in all threads and event loops, and after a fork.
+
+        client = Client("redis://127.0.0.1:6379/1")
+        jid = client.queues["mail"].put("shop.jobs.SendInvoice", {"order": 7})
+        client.jobs[jid].state  # "waiting"
 
     `redis`: the server, as an alias of CACHES, a URL, a client of redis-py (also of a cluster, also for asyncio), or a
     function that returns one. `async_redis`: the same for asyncio, if `redis` does not serve both. `prefix`: the

@@ -66,9 +66,11 @@ class JobTotals:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A minute, an hour or a day. `start`: in epoch seconds. `by_name`: the totals by queue and class; the class is
-    empty for events that the core counts without it, because there were too many combinations, and so is the queue if
-    there were too many of these."""
+    """A minute, an hour or a day.
+
+    `start`: in epoch seconds. `by_name`: the totals by queue and class. If there are too many combinations, the core
+    counts further events with an empty class; if there are too many queues, with both empty.
+    """
 
     start: float
     by_name: Mapping[tuple[str, str], JobTotals]

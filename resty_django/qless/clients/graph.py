@@ -1,4 +1,4 @@
-"""Jobs that are connected, through dependencies, dependents and groups, and what is done to all of them."""
+"""Graphs of jobs that are connected through dependencies, dependents and groups; cancels or retries all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEMBERS_PER_CALL: Final = 1000
 MAX_GRAPH_JOBS: Final = 10_000
 """Maximum number of jobs in a graph, unless another limit is passed."""
 ENDED_STATES: Final = frozenset(("complete", "failed"))
-"""States in which a job has ended."""
+"""States of jobs that have ended."""
 
 
 @dataclass(frozen=True, slots=True)

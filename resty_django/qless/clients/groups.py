@@ -117,7 +117,7 @@ class Groups:
     cancel, acancel = sync_and_async(_cancel)
 
     def _retry(self, id: str) -> Steps[int]:
-        """Requeue the members that failed, and the jobs because of which members failed; return how many.
+        """Requeue the failed members, and the failed jobs that made members fail; return how many.
 
         Members that failed because of another job wait for it again. Raises `GroupError` if the group does not exist.
         """

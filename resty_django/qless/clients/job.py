@@ -77,9 +77,9 @@ class StoredJob(Generic[Record]):
 class Job(StoredJob[JobRecord]):
     """A job, as the server returned it. Methods that begin with `a` are for asyncio.
 
-    `complete`, `fail`, `heartbeat` and `requeue` send `data` as it is then, so that a job may change it. `complete`,
-    `fail`, `retry`, `heartbeat` and `progress` are for the worker that has the job: they raise `LostLock` unless that
-    is `client.worker_name`. `requeue`, `cancel` and `timeout` take it from any worker.
+    `complete`, `fail`, `heartbeat` and `requeue` send the current `data`, so a job may change it. `complete`, `fail`,
+    `retry`, `heartbeat` and `progress` are for the worker that has the job: they raise `LostLock` unless that is
+    `client.worker_name`. `requeue`, `cancel` and `timeout` take it from any worker.
     """
 
     __slots__ = ("_data", "_hooks", "state_changed")

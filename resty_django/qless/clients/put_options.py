@@ -46,7 +46,7 @@ class JobOptions(TypedDict, total=False):
     - `tags`: a list of strings.
     - `retries`: how often it may run again (default 5).
     - `depends`: jobs that must be complete first, and groups: an ID, a result or a job, or several.
-    - `outcome`: what follows from its end: callbacks (`success`, `failure`, `complete`), what it does if a job for
+    - `outcome`: consequences of its end: callbacks (`success`, `failure`, `complete`), what it does if a job for
       which it waits fails (`policy`), and its `group`.
     """
 
@@ -131,7 +131,7 @@ def check_names(function: str, options: Mapping[str, object], known: type) -> No
 
 
 def checked_options(where: str = "", /, **options: object) -> dict[str, Any]:
-    """Return the options, in the form in which they are sent. None stands for an option that is not set.
+    """Return the options as they are sent. None stands for an option that is not set.
 
     `where`: the beginning of messages. Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a
     number out of range.
@@ -210,8 +210,8 @@ POLICIES: Final = ("fail", "skip", "release", "wait")
 class Callback:
     """A job that is put at the end of another job or of a group.
 
-    If the jid is taken at that time, `-2`, `-3` and so on is appended. `data` is a dict with at least one name, to
-    which the core adds `outcome`; a string if the server has something else. `options`: `priority`, `tags`, `retries`,
+    If the jid is taken then, the core appends `-2`, `-3` and so on. `data` is a dict with at least one name, to which
+    the core adds `outcome`; a string if the server has something else. `options`: `priority`, `tags`, `retries`,
     `delay`, `txid`, `outcome`.
     """
 
@@ -227,8 +227,7 @@ class JobOutcome:
     """The callbacks, policies and groups of a job.
 
     `policy`: what the job does when any job for which it waits fails; `policies`: the same for single jids. `groups`:
-    the IDs of the groups of which it is a member. `blocked`: the failed job because of which this one failed without
-    a run.
+    the IDs of its groups. `blocked`: the failed job because of which this one failed without a run.
     """
 
     success: tuple[Callback, ...] = ()

@@ -122,10 +122,7 @@ class ScriptClient:
         Raises `QlessError`, and `StoreDown` and `StoreError` from `resty_django.redis`.
         """
         try:
-            client = self.source.ready
-            return self._script(
-                self.source.sync() if client is None else client, self._keys, self._arguments((command, *args))
-            )
+            return self._script(self.source.sync(), self._keys, self._arguments((command, *args)))
         except StoreError as error:
             raise self._translated(error) from error.__cause__
 
@@ -142,10 +139,7 @@ class ScriptClient:
         Raises `StoreDown` if the server does not answer, and `InvalidArgument` if an argument cannot be sent.
         """
         try:
-            client = self.source.ready
-            replies = self._script.many(
-                self.source.sync() if client is None else client, self._keys, [*map(self._arguments, requests)]
-            )
+            replies = self._script.many(self.source.sync(), self._keys, [*map(self._arguments, requests)])
         except StoreError as error:
             raise self._translated(error) from error.__cause__
         for number, reply in enumerate(replies):
@@ -172,15 +166,12 @@ class ScriptClient:
 
     def perform(self, request: Any) -> Any:
         """Take one step that `Steps` yielded; return its reply."""
-        if type(request) is tuple:
-            try:
-                return self._script(self.source.sync(), self._keys, self._arguments(request))
-            except StoreError as error:
-                raise self._translated(error) from error.__cause__
         if isinstance(request, list):
             return self.call_many(request)
         if isinstance(request, RedisCommand):
             return self._command(self.source.sync(), request[0], *map(as_bytes, request[1:]))
+        if isinstance(request, tuple):
+            return self.call(*request)
         reply = request()
         if isinstance(reply, Coroutine) and asyncio._get_running_loop() is not None:
             reply.close()
@@ -189,15 +180,12 @@ class ScriptClient:
 
     async def aperform(self, request: Any) -> Any:
         """Do the same for asyncio."""
-        if type(request) is tuple:
-            try:
-                return await self._script.run(self.source.asynchronous(), self._keys, self._arguments(request))
-            except StoreError as error:
-                raise self._translated(error) from error.__cause__
         if isinstance(request, list):
             return await self.acall_many(request)
         if isinstance(request, RedisCommand):
             return await self._acommand(self.source.asynchronous(), request[0], *map(as_bytes, request[1:]))
+        if isinstance(request, tuple):
+            return await self.acall(*request)
         return await acompleted(request())
 
     def _arguments(self, request: Request) -> tuple[Any, ...]:

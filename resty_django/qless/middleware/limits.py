@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Protocol
 
 from resty_django.callables import acompleted, call, caller
-from resty_django.job_limits import JobLimit, JobSlot, job_limit
+from resty_django.job_limits import JobLimitProtocol, JobSlotProtocol, job_limit
 
 from ..outcomes import RequeueLater
 from .chain import Around
@@ -48,7 +48,7 @@ class Limit:
         self.wait = wait
         self.key_kind = key_kind
         self._location = caller()
-        self._limit: JobLimit | None = None
+        self._limit: JobLimitProtocol | None = None
 
     def __call__(self, job: WorkerJob) -> Around:
         try:
@@ -73,7 +73,7 @@ class Limit:
         finally:
             await slot.aleave()
 
-    def _slot(self, key: object) -> JobSlot:
+    def _slot(self, key: object) -> JobSlotProtocol:
         if self._limit is None:
             self._limit = job_limit(self.limiter, self._location, self.key_kind, self.name)
         return self._limit.slot(key, self.wait)

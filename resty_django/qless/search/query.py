@@ -2,7 +2,7 @@
 
     state:failed class:shop.tasks.send_invoice args.customer.id:7 error:KeyError age:>1h "Ann Meyer"
 
-A query is a list of terms, all of which a job has to match. A term is `field:value`, or a word. Values in double quotes
+A query is a list of terms; a job has to match all of them. A term is `field:value`, or a word. Values in double quotes
 may contain spaces and colons; `\\"` is a quote.
 """
 

@@ -207,7 +207,7 @@ class Task(Runnable, Generic[P, R]):
         unique = bool(self.options.unique) and options.task_id is None and not is_callback
         jid = self.parameters.digest(args, kwargs, source) if unique else options.task_id or client.generate_jid()
         consequences = None
-        if options.names or options.depends or self.options.names:
+        if options.reaction_names or options.depends or self.options.reaction_names:
             consequences = consequences_of(self, options, client, policies)
         return TaskMessage(
             queue=options.queue or self.queue,

@@ -277,9 +277,8 @@ def signatures_of(option: str, value: Callbacks) -> list[Signature]:
 
 def check_callbacks(reactions: Reactions) -> None:
     """Raise `TypeError` for callbacks of a task that are neither tasks nor signatures."""
-    signatures_of("on_success", reactions.on_success)
-    signatures_of("on_failure", reactions.on_failure)
-    signatures_of("on_complete", reactions.on_complete)
+    for option in ("on_success", "on_failure", "on_complete"):
+        signatures_of(option, getattr(reactions, option))
 
 
 def consequences_of(

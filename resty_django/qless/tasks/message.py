@@ -85,12 +85,18 @@ class PutOptions:
         )
 
     @cached_property
-    def arguments(self) -> tuple[Any, ...]:
+    def arguments(self) -> Request:
         """Return names and values in turn, as the core expects them."""
-        lists = {"tags": self.tags, "depends": self.depends}
-        values: dict[str, Any] = {name: list_text(elements) for name, elements in lists.items() if elements}
-        values |= {"priority": self.priority, "retries": self.retries}
-        return tuple(part for pair in values.items() if pair[1] is not None for part in pair)
+        arguments: Request = ()
+        if self.tags:
+            arguments += ("tags", list_text(self.tags))
+        if self.depends:
+            arguments += ("depends", list_text(self.depends))
+        if self.priority is not None:
+            arguments += ("priority", self.priority)
+        if self.retries is not None:
+            arguments += ("retries", self.retries)
+        return arguments
 
 
 class TaskMessage(NamedTuple):
@@ -327,7 +333,9 @@ def call_of(job: Job) -> TaskCall:
     elif data.get("from_group") is not None:
         first = _group_results(job.client, data["from_group"], bool(data.get("allow_failure")))
     elif data.get("pass") is not None:
-        args.insert(0, _passed(data))
+        outcome = outcome_of(data.get("outcome"))
+        wants_result = data["pass"] == "result"  # noqa: S105 (no password)
+        args.insert(0, data["outcome"].get("result") if wants_result else outcome)
     return TaskCall(args, kwargs, first)
 
 
@@ -369,12 +377,6 @@ def _value(jid: str, reply: ResultReply | None, allow_failure: bool) -> Any:
     raise ResultGone(
         f"The result of {jid}, needed as the first argument, has expired. Raise its result_ttl=, or use si()."
     )
-
-
-def _passed(data: Mapping[str, Any]) -> Any:
-    """Return the argument of a callback: the outcome, or the result in it."""
-    outcome = outcome_of(data.get("outcome"))
-    return data["outcome"].get("result") if data["pass"] == "result" else outcome  # noqa: S105 (no password)
 
 
 def _forget_dispatcher(**kwargs: Any) -> None:

@@ -110,7 +110,7 @@ class Reactions:
     if_failed: Policy | None = None
 
     @cached_property
-    def names(self) -> list[str]:
+    def reaction_names(self) -> list[str]:
         """The names of the reactions that are set."""
         return [name for name in StepKeywords.__annotations__ if getattr(self, name, None) is not None]
 
@@ -128,7 +128,8 @@ class CallReactions(Reactions):
 
     def over(self, own: Reactions) -> CallReactions:
         """Return the reactions of a call of a task; where the call has none, the task's own apply."""
-        values = {name: getattr(own, name) for name in own.names} | {name: getattr(self, name) for name in self.names}
+        values = {name: getattr(own, name) for name in own.reaction_names}
+        values |= {name: getattr(self, name) for name in self.reaction_names}
         return CallReactions(**values)
 
 
@@ -193,8 +194,7 @@ class TaskOptions(Reactions):
         for alias in checked["aliases"] or ():
             _check_name(path, "aliases", alias)
         if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.retried_exceptions):
-            kinds = f"{self.retry_on!r:.80}"
-            raise TypeError(f"{path}: retry_on= must be an exception class, or a tuple of them, not {kinds}.")
+            raise TypeError(f"{path}: retry_on= must be an exception class, or a tuple of them, not {self.retry_on!r}.")
         if self.if_failed is not None:
             checked_policy(self.if_failed)
         return replace(

@@ -244,12 +244,10 @@ class AsyncResult(TaskResult, Generic[R]):
             return None
         if str(job.failure.get("group", "")).endswith("-DependencyFailed"):  # it did not run
             outcome = read_outcome((yield "outcome", self.id))
-            if outcome is None or outcome.blocked is None:
-                return _task_failed(job)
-            first = yield from AsyncResult[Any](outcome.blocked, client=self.client)._job()
-            if first is not None and first.state == "failed":
-                job = first
-        return _task_failed(job)
+            if outcome is not None and outcome.blocked is not None:
+                first = yield from AsyncResult[Any](outcome.blocked, client=self.client)._job()
+                job = first if first is not None and first.state == "failed" else job
+        return TaskFailed(job.jid, job.failure.get("group", ""), job.failure.get("message", ""))
 
     def _raise_failed_dependency(self) -> Steps[None]:
         """Raise `TaskFailed` if a job has failed that this one waits for, directly or indirectly."""
@@ -284,10 +282,6 @@ def value_of(jid: str, reply: ResultReply | None) -> Any:
     if reply is None or not isinstance(reply.result, str):
         raise ResultGone(f"The task {jid} succeeded, but its result was not kept, or has expired.")
     return decode(reply.result)
-
-
-def _task_failed(job: Job) -> TaskFailed:
-    return TaskFailed(job.jid, job.failure.get("group", ""), job.failure.get("message", ""))
 
 
 def result_reply(jid: str) -> Steps[ResultReply | None]:

@@ -24,7 +24,7 @@ class EnqueuedTask:
     - `args`, `kwargs`: as a worker would receive them, after JSON.
     - `eta`: the time from which it may run; None: at once.
     - `depends`: the IDs of tasks that have to end before.
-    - `group`: the ID of the group of which it is a member; None: not a member.
+    - `group`: the ID of its group; None: it is not in a group.
     - `on_success`, `on_failure`, `on_complete`: the tasks that its end would enqueue, with their arguments after the
       `TaskOutcome`.
     """

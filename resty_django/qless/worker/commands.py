@@ -136,22 +136,23 @@ class RequeueJob(EndCommand):
 
 def plain(argument: object) -> str | bytes | int | float:
     """Return the argument without its subclass. Raises `InvalidArgument` if the server cannot take it."""
-    if isinstance(argument, str | bytes) and len(argument) > MAX_ARGUMENT_BYTES:
-        raise InvalidArgument(
-            f"The job's data or result has {len(argument)} bytes. The server accepts at most {MAX_ARGUMENT_BYTES}."
-        )
-    kind = type(argument)
+    value: str | bytes | int | float
     if isinstance(argument, str):
-        return str.__str__(argument)
-    if isinstance(argument, bytes) and kind is bytes:
-        return argument
-    if isinstance(argument, int) and kind is not bool:
+        value = str.__str__(argument)
+    elif isinstance(argument, bytes) and type(argument) is bytes:
+        value = argument
+    elif isinstance(argument, int) and type(argument) is not bool:
         return int.__int__(argument)
-    if isinstance(argument, float):
+    elif isinstance(argument, float):
         return float.__float__(argument)
-    raise InvalidArgument(
-        f"The job ended with a value of the type {kind.__module__}.{kind.__qualname__}. Use a string or a number."
-    )
+    else:
+        kind = f"{type(argument).__module__}.{type(argument).__qualname__}"
+        raise InvalidArgument(f"The job ended with a value of the type {kind}. Use a string or a number.")
+    if len(value) > MAX_ARGUMENT_BYTES:
+        raise InvalidArgument(
+            f"The job's data or result has {len(value)} bytes. The server accepts at most {MAX_ARGUMENT_BYTES}."
+        )
+    return value
 
 
 @dataclass(slots=True)

@@ -11,13 +11,13 @@ job has ended, a job was enqueued, a signal arrived. One round handles all of th
 - heartbeats, which renew leases: the server gives a job to another worker when its lease expires
 - a pop, which reserves as many jobs as slots are free
 
-| class | part |
-|---|---|
-| `RunningJob` | a job that this worker holds, and the command that ends it |
-| `InFlightJobs` | all of them: leases, timeouts, and ends that the server has not confirmed |
-| `Pool`, `JobProcessPool` | runs jobs: in threads and on an event loop, or in processes |
-| `Reserver`, `PollSchedule` | in which order queues are polled, and when |
-| `CommandBatch` | the requests of one pipeline, each with the function that handles its reply |
+| class | module | part |
+|---|---|---|
+| `RunningJob` | `running_job` | a job that this worker holds, and the command that ends it |
+| `InFlightJobs` | `in_flight` | all of them: leases, timeouts, and ends that the server has not confirmed |
+| `Pool`, `JobProcessPool` | `executor`, `processes` | runs jobs: in threads and on an event loop, or in processes |
+| `Reserver`, `PollSchedule` | `reservers` | in which order queues are polled, and when |
+| `CommandBatch` | `commands` | the requests of one pipeline, each with the function that handles its reply |
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class WorkerLoop:
         self.in_flight = InFlightJobs(
             name, options.queues, self.pool, options.interrupt, self._schedule.on_job_finished
         )
-        self._outage = _Outage()
+        self._outage = _ServerOutage()
         self._faults = 0
         """Consecutive rounds that have failed for another reason than an outage of the server."""
         self._is_stopping = False
@@ -428,7 +428,7 @@ class WorkerLoop:
             log.info("returned to their queues: %s", ", ".join(locked))
 
 
-class _Outage:
+class _ServerOutage:
     """Whether the server fails to answer, and when to call it again: after 0.1 seconds, then twice as long, up to 5."""
 
     def __init__(self) -> None:

@@ -44,17 +44,15 @@ class WorkerOptions:
 
     def make_reserver(self) -> Reserver:
         """Return a new reserver of the queues. Raises `ImproperlyConfigured`."""
-        make: Callable[[Sequence[str]], Reserver] | None = RESERVERS.get(self.reserver)
-        if make is None:
-            try:
-                make = import_string(self.reserver)
-            except ImportError as error:
-                names = ", ".join(RESERVERS)
-                raise ImproperlyConfigured(
-                    f"Unknown reserver {self.reserver!r}. Use one of {names}, or the dotted path of a class: {error}"
-                ) from error
-        reserver: Reserver = make(self.queues)
-        return reserver
+        make: Callable[[Sequence[str]], Reserver]
+        try:
+            make = RESERVERS.get(self.reserver) or import_string(self.reserver)
+        except ImportError as error:
+            names = ", ".join(RESERVERS)
+            raise ImproperlyConfigured(
+                f"Unknown reserver {self.reserver!r}. Use one of {names}, or the dotted path of a class: {error}"
+            ) from error
+        return make(self.queues)
 
 
 def options(**overrides: Any) -> WorkerOptions:

@@ -38,8 +38,8 @@ class RevisionMixin(ItemStore):
         try:
             name = key.encode() if type(key) is str else encode_key(key)
             if len(name) <= MAX_NAME_BYTES:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
                 with self._writing:
                     txn = self._begin(self._items, None, True)
                     try:
@@ -93,7 +93,7 @@ class RevisionMixin(ItemStore):
                 self._put(txn, keys[index], names[index], new[HEAD_BYTES:], ttl, now)
             return result
 
-        return self._transaction(revise, safe=False)
+        return self._transaction(revise, safe=False, caller="revise_many()")
 
     def _is_plain(self, record: bytes, now: float) -> bool:
         """Return whether a record is live bytes under a short key, inline, and need not move in `order`."""

@@ -190,8 +190,8 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
         tries = 0  # as in `_transaction`, which takes 12 to 30 % longer here, in `_delete` and in `incr`
         while True:
             try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     now = int(self._clock() * 1000)
                     record = txn.get(name)
@@ -222,8 +222,8 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
         tries = 0
         while True:
             try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
                     live = record is not None and self._live(record, int(self._clock() * 1000))
@@ -269,8 +269,8 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
         tries = 0
         while True:
             try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     record = txn.get(name)
                     if is_small_int and record is not None and len(record) == HEAD_BYTES + 8:
@@ -340,7 +340,7 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
             self._save(txn, key, name, record, Content(kind, body, flags, expires))
             return change.result
 
-        return self._transaction(update, safe=False, name=name)
+        return self._transaction(update, safe=False, name=name, caller="update()")
 
     # --- many keys ---
 
@@ -372,11 +372,11 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
         batch: list[NewItem] = []
         room = 0
         for item in items:
-            if batch and (len(batch) >= self._changes or len(item.body) > room):
+            if batch and (len(batch) >= self._max_changes or len(item.body) > room):
                 yield batch
                 batch = []
             if not batch:
-                room = self._changes * PAGE_BYTES
+                room = self._max_changes * PAGE_BYTES
             batch.append(item)
             room -= len(item.body)
         if batch:
@@ -400,8 +400,8 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
         tries = 0
         while True:
             try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     store(txn)
                 return True
@@ -434,8 +434,8 @@ class LmdbDict(RevisionMixin, WholeMixin, ListMixin, SharedDict):
     def delete_many(self, keys: Iterable[object], entry: Entry = None) -> int:
         names = list(dict.fromkeys(map(name_of, keys)))
         deleted = 0
-        for start in range(0, len(names), self._changes):
-            end = start + self._changes
+        for start in range(0, len(names), self._max_changes):
+            end = start + self._max_changes
             last_entry = entry if end >= len(names) else None
             delete = partial(self._delete_some, names[start:end], last_entry)
             deleted += self._transaction(delete, safe=last_entry is None)

@@ -109,7 +109,7 @@ class Environment:
         self.size = size - size % PAGE_BYTES
         self.path = path
         self._begin: Callable[..., Txn] = self._shut
-        self._look_at = 0.0
+        self._check_files_at = 0.0
         """Monotonic time of the next check that the open files are those at their paths."""
         self._writing = threading.RLock()
         """Held during each write transaction: LMDB would discard it if another thread closed the environment."""
@@ -180,14 +180,14 @@ class Environment:
         self._dict_file = dict_file
         self._env = env
         self._begin = env.begin
-        self._look_at = time.monotonic() + FILE_CHECK_SECONDS
+        self._check_files_at = time.monotonic() + FILE_CHECK_SECONDS
 
-    def _look_at_files(self) -> None:
+    def _check_files(self) -> None:
         """Close files that were deleted or replaced, because other processes use the new ones.
 
         Called before a write, once per `FILE_CHECK_SECONDS` seconds. The next transaction opens the current files.
         """
-        self._look_at = time.monotonic() + FILE_CHECK_SECONDS
+        self._check_files_at = time.monotonic() + FILE_CHECK_SECONDS
         dict_file = self._dict_file
         if dict_file is None or self._writing._is_owned():  # type: ignore[attr-defined]  # within the function of update()
             return

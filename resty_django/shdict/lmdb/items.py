@@ -103,13 +103,13 @@ class ItemStore(Environment):
         self._clock = clock
         pages = self.size // PAGE_BYTES
         spare = max(pages // 4, 96)
-        self._mark = pages - spare
+        self._max_pages = pages - spare
         # Moving or dropping an item typically changes at most 6 pages; each transaction changes up to 24 others.
-        self._changes = min(max((spare // 2 - 24) // 6, 2), 300)
+        self._max_changes = min(max((spare // 2 - 24) // 6, 2), 300)
         """Number of items that one transaction may move or drop; limited, to keep it short."""
-        self._most = max(self.size // 1024, PAGE_BYTES)
+        self._max_room = max(self.size // 1024, PAGE_BYTES)
         """Bytes that a process may store before it counts the pages again."""
-        self._squeezed = False
+        self._evicted_live = False
         """Whether a transaction that only evicted has removed items that had not expired."""
 
     # --- transactions, for calls that are not on a hot path ---
@@ -118,7 +118,7 @@ class ItemStore(Environment):
         return self._snapshot(look, name_of(key))
 
     def _snapshot(self, look: Callable[..., R], *args: object) -> R:
-        """Return what a function finds in a read transaction, which it takes before `args`."""
+        """Return the result of a function in a read transaction; it takes the transaction and `args`."""
         tries = 0
         while True:
             try:
@@ -127,25 +127,24 @@ class ItemStore(Environment):
             except StoreError as error:
                 tries = self._recover(error, tries)
 
-    def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"") -> R:
-        """Return what a function returns in a write transaction; it may be called again after an eviction.
+    def _transaction(self, work: Callable[[Txn], R], safe: bool = True, name: bytes = b"", caller: str = "") -> R:
+        """Return the result of a function in a write transaction. It may be called again, after an eviction.
 
-        `safe`: items that have not expired must not be evicted. `name`: the item to be spared.
+        `safe`: items that have not expired must not be evicted. `name`: the item to be spared. `caller`: the call, if
+        `work` runs a function of the site. Raise `RuntimeError` if that function closes the memory.
         """
         tries = 0
         while True:
             began = False
             try:
-                if monotonic() >= self._look_at:
-                    self._look_at_files()
+                if monotonic() >= self._check_files_at:
+                    self._check_files()
                 with self._writing, self._begin(self._items, None, True) as txn:
                     began = True
                     return work(txn)
             except (NoSpace, StoreError) as error:
-                if began and "closed" in str(error):  # only this thread can close it now
-                    raise RuntimeError(
-                        f"The function of update() or revise_many() of {self.name!r} forked or closed it."
-                    ) from error
+                if caller and began and "closed" in str(error):  # only this thread can close it now
+                    raise RuntimeError(f"The function of {caller} of {self.name!r} forked or closed it.") from error
                 tries = self._mend(error, tries, name, safe)
 
     def _mend(self, error: NoSpace | StoreError, tries: int, name: bytes, safe: bool) -> int:
@@ -176,12 +175,12 @@ class ItemStore(Environment):
         """Free `need` bytes in separate transactions, sparing the item `name`. Raise `NoMemory`."""
 
         def evict(txn: Txn) -> int:
-            room = (self._mark - self._used_pages(txn)) * PAGE_BYTES
+            room = (self._max_pages - self._used_pages(txn)) * PAGE_BYTES
             if room >= need:
                 return 0
             return self._drop(txn, max(need - room, MIN_EVICTED_BYTES), safe, name) or -1
 
-        if need <= self._mark * PAGE_BYTES // 2:
+        if need <= self._max_pages * PAGE_BYTES // 2:
             for _ in range(1000):
                 freed = self._transaction(evict, safe)
                 if not freed:
@@ -342,8 +341,8 @@ class ItemStore(Environment):
     def _make_room(self, txn: Txn, name: bytes, need: int, safe: bool) -> bool:
         """Free `need` bytes. Return whether items that had not expired were evicted. Raise `NoSpace`."""
         used = self._used_pages(txn)
-        room = (self._mark - used) * PAGE_BYTES
-        self._crowded[0] = int(2 * (used + need // PAGE_BYTES) > self._mark)
+        room = (self._max_pages - used) * PAGE_BYTES
+        self._crowded[0] = int(2 * (used + need // PAGE_BYTES) > self._max_pages)
         if room >= need:
             room //= 16
         else:
@@ -352,8 +351,8 @@ class ItemStore(Environment):
             if freed < need:
                 raise NoSpace(need)
             room += freed
-        self._room = max(need, min(self._most, room))
-        forced, self._squeezed = self._squeezed, False
+        self._room = max(need, min(self._max_room, room))
+        forced, self._evicted_live = self._evicted_live, False
         return forced
 
     def _squeeze(self, safe: bool) -> None:
@@ -363,30 +362,30 @@ class ItemStore(Environment):
         """
         with self._writing, self._begin(self._items, None, True) as txn:
             txn.put(b"turn", txn.id().to_bytes(8, "little"), True, True, False, self._meta)
-            if self._used_pages(txn) > self._mark:
+            if self._used_pages(txn) > self._max_pages:
                 self._drop(txn, MIN_EVICTED_BYTES, safe)
         self._room = 0
 
     def _drop(self, txn: Txn, want: int, safe: bool, spare: bytes = b"") -> int:
         """Drop items until `want` bytes are free, within the limit of a transaction. Return the freed bytes."""
         now = int(self._clock() * 1000)
-        stale = self._drop_stale(txn, now, want, self._changes, spare)
+        stale = self._drop_stale(txn, now, want, self._max_changes, spare)
         if stale.freed >= want or safe:
             return stale.freed
-        return stale.freed + self._drop_oldest(txn, now, want - stale.freed, self._changes - stale.examined, spare)
+        return stale.freed + self._drop_oldest(txn, now, want - stale.freed, self._max_changes - stale.examined, spare)
 
     def _drop_stale(self, txn: Txn, now: int, want: int, limit: int, spare: bytes = b"") -> DroppedItems:
         """Drop flushed items, then expired ones, until `want` bytes are free. Examine at most `limit` items."""
-        dropped = freed = looked = 0
+        dropped = freed = examined = 0
         generation = self._flushes[0]
         cursor = txn.cursor(self._order)
         has_entry = cursor.first()
-        while has_entry and freed < want and looked < limit:
+        while has_entry and freed < want and examined < limit:
             name = cursor.value()
             record = txn.get(name, b"")
             if head_of(record).generation == generation:
                 break
-            looked += 1
+            examined += 1
             if name == spare:
                 has_entry = cursor.next()
                 continue
@@ -395,12 +394,12 @@ class ItemStore(Environment):
             has_entry = cursor.first()
         cursor = txn.cursor(self._due)
         has_entry = cursor.first()
-        while has_entry and freed < want and looked < limit:
+        while has_entry and freed < want and examined < limit:
             key = cursor.key()
             due, name = int.from_bytes(key[:8]), key[8:]
             if due > now:
                 break
-            looked += 1
+            examined += 1
             if name == spare:
                 has_entry = cursor.next()
                 continue
@@ -412,7 +411,7 @@ class ItemStore(Environment):
             else:
                 self._move_due(txn, name, record, head)
             has_entry = cursor.first()
-        return DroppedItems(dropped, freed, looked)
+        return DroppedItems(dropped, freed, examined)
 
     def _move_due(self, txn: Txn, name: bytes, record: bytes, head: ItemHead) -> None:
         """Correct the entry of an item whose expiry was postponed."""
@@ -433,7 +432,7 @@ class ItemStore(Environment):
             forcible += self._live(record, now)
             freed += self._remove(txn, name, record)
         if forcible:
-            self._squeezed = True
+            self._evicted_live = True
             forcible += int.from_bytes(txn.get(FORCIBLE, b"", self._meta), "little")
             txn.put(FORCIBLE, forcible.to_bytes(8, "little"), True, True, False, self._meta)
         return freed

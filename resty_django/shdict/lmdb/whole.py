@@ -77,7 +77,7 @@ class WholeMixin(JournalMixin):
 
     def _free_some(self, limit: int, txn: Txn) -> tuple[int, bool]:
         """Free at most `limit` expired items. Return their number and whether there may be more."""
-        limit = min(limit, self._changes)
+        limit = min(limit, self._max_changes)
         stale = self._drop_stale(txn, int(self._clock() * 1000), self.size, limit)
         return stale.dropped, stale.examined == limit
 
@@ -91,6 +91,6 @@ class WholeMixin(JournalMixin):
         return self._snapshot(self._stats)
 
     def _stats(self, txn: Txn) -> DictStats:
-        free = max(0, self._mark - self._used_pages(txn)) * PAGE_BYTES
+        free = max(0, self._max_pages - self._used_pages(txn)) * PAGE_BYTES
         forcible = int.from_bytes(txn.get(FORCIBLE, b"", self._meta), "little")
-        return DictStats(txn.stat(self._items)["entries"], self._mark * PAGE_BYTES, free, forcible)
+        return DictStats(txn.stat(self._items)["entries"], self._max_pages * PAGE_BYTES, free, forcible)

@@ -110,7 +110,7 @@ async def test_a_stored_none_differs_from_a_missing_key(api: Api) -> None:
     assert await api.add("k", 1) is False
 
 
-async def test_nobody_can_change_what_is_cached(api: Api) -> None:
+async def test_readers_cannot_change_cached_values(api: Api) -> None:
     originals: list[Any] = [[1], {"a": 1}, {"a": [1]}, [{"a": 1}], {1}, ([1],)]
     for original in originals:
         value = copy.deepcopy(original)

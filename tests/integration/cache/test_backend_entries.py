@@ -76,7 +76,7 @@ async def is_a_miss(api: Api, caplog: pytest.LogCaptureFixture, reason: str, key
     assert await api.get(key) == "new"
 
 
-async def test_what_is_signed_is_loaded(api: Api) -> None:
+async def test_signed_pickles_are_loaded(api: Api) -> None:
     """So that the other tests show something."""
     await api.set("k", Bomb())
     await api.get("k")
@@ -92,7 +92,7 @@ async def test_a_byte_that_was_changed(api: Api, shm: SharedDict, caplog: pytest
         await is_a_miss(api, caplog, "its signature is invalid")
 
 
-async def test_a_pickle_whose_life_was_prolonged(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_pickle_with_an_extended_life(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     """In the dictionary and in its head, as somebody does who brings back an old value."""
     for stored, ttl in ((1e9, 0.0), (1e9, 1e9), (0.0, 60.0)):
         await api.set("k", Bomb(), 60)
@@ -203,14 +203,14 @@ FOREIGN = [
 ]
 
 
-async def test_what_others_have_stored(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+async def test_items_of_other_programs(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     for raw in FOREIGN:
         shm.set(KEY, raw)
         assert await api.touch("k", 100) is False
         await is_a_miss(api, caplog, "it is not an entry of this cache")
 
 
-async def test_what_cannot_be_read(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_entries(api: Api, shm: SharedDict, caplog: pytest.LogCaptureFixture) -> None:
     for body in (b"", b"\xc1", b"\x92\x01", b"\x01\x02", b"\xa2\xff\xfe", b"\x91" * 20_000 + b"\x01"):
         shm.set(KEY, struct.pack("<BBdd", records.LAYOUT, PLAIN, 0, 0) + body)
         await is_a_miss(api, caplog, "it cannot be loaded: ")
@@ -224,9 +224,7 @@ async def test_a_list_of_others_stays(api: Api, shm: SharedDict, caplog: pytest.
     assert shm.lpop(KEY) == "item"
 
 
-async def test_a_class_that_is_gone(
-    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_removed_class(api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     gone = type("Gone", (), {"__module__": __name__, "__qualname__": "Gone"})
     module = sys.modules[__name__]
     monkeypatch.setattr(module, "Gone", gone, raising=False)
@@ -235,7 +233,7 @@ async def test_a_class_that_is_gone(
     await is_a_miss(api, caplog, "it cannot be loaded: AttributeError")
 
 
-async def test_what_nobody_can_store_is_an_error_of_the_caller(api: Api) -> None:
+async def test_unstorable_values_raise_for_the_caller(api: Api) -> None:
     await api.set("k", "old")
     for call in (api.set, api.add):
         with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
@@ -243,7 +241,7 @@ async def test_what_nobody_can_store_is_an_error_of_the_caller(api: Api) -> None
     assert await api.get("k") == "old"
 
 
-async def test_only_what_needs_a_pickle_has_one(api: Api, shm: SharedDict) -> None:
+async def test_only_values_that_need_a_pickle_have_one(api: Api, shm: SharedDict) -> None:
     for value, in_l1 in (
         (1, int),
         (1.5, float),
@@ -283,7 +281,7 @@ async def test_room_that_runs_out(api: Api, settings: Any, tmp_path: Path, caplo
     assert await api.get("small") == 1
 
 
-async def test_who_reads_while_another_writes_keeps_nothing_old(api: Api) -> None:
+async def test_a_reader_during_a_write_keeps_no_old_value(api: Api) -> None:
     """A reader that has the old value from L2, and comes to L1 after the writer was there."""
     await api.set("k", "old")
     store = caches["default"].store
@@ -294,7 +292,7 @@ async def test_who_reads_while_another_writes_keeps_nothing_old(api: Api) -> Non
     assert await api.get("k") == "new"
 
 
-async def test_what_is_counted(api: Api) -> None:
+async def test_counts(api: Api) -> None:
     await api.set_many({"k": "text", "n": 1})
     for key in ("k", "k", "k", "n", "absent"):
         await api.get(key)

@@ -143,7 +143,7 @@ def test_the_admin_reports_a_deletion_that_is_put_off(site: Server) -> None:
         items.delete(store, "k")
 
 
-async def test_what_was_changed_does_not_come_back(api: Api, site: Server) -> None:
+async def test_a_changed_value_does_not_come_back(api: Api, site: Server) -> None:
     for key in ("set", "deleted", "many", "gone", "kept"):
         await api.set(key, "old")
     assert site.process is not None

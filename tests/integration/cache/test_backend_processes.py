@@ -43,7 +43,7 @@ def start(wide_site: dict[str, Any], settings: Any) -> Iterator[Start]:
         yield start
 
 
-def test_what_one_stores_the_others_see(start: Start) -> None:
+def test_other_processes_see_a_stored_value(start: Start) -> None:
     workers = [start("listen") for _ in range(2)]
     ready(workers)
     cache = caches["default"]
@@ -73,7 +73,7 @@ def test_what_one_stores_the_others_see(start: Start) -> None:
             worker.wait_for("now", value)
 
 
-def test_a_request_sees_what_was_stored_before_it(start: Start) -> None:
+def test_a_request_sees_earlier_writes(start: Start) -> None:
     cache = caches["default"]
     cache.set("k", 'old"')
     worker = start("requests")
@@ -96,7 +96,7 @@ def test_sums_of_many_processes_are_exact(start: Start) -> None:
     assert cache.get("n") == 5 + 4 * 300
 
 
-def test_of_many_that_add_one_wins(start: Start) -> None:
+def test_one_of_many_processes_adds_a_key(start: Start) -> None:
     workers = [start("race", twins=number % 2 == 1) for number in range(4)]
     ready(workers)
     for number in range(20):
@@ -137,7 +137,7 @@ def test_without_events_an_old_copy_lives_for_lru_ttl(start: Start, settings: An
 
 
 @pytest.mark.parametrize("twins", [False, True])
-def test_one_process_loads_what_is_missing(start: Start, twins: bool) -> None:
+def test_one_process_loads_a_missing_value(start: Start, twins: bool) -> None:
     workers = [start("load", twins=twins) for _ in range(4)]
     ready(workers)
     for number, key in enumerate(("one", "two")):

@@ -196,7 +196,7 @@ async def test_entries_of_others_count_as_absent(ours: Api) -> None:
     assert shm.llen(":1:list") == 1
 
 
-async def test_other_processes_forget_all_keys_after_one_event(ours: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_event_deletes_all_keys_in_other_processes(ours: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await ours.set_many(dict.fromkeys("abc", "x"))
     channel: Any = stores["pages"].channel
     events: list[Any] = []

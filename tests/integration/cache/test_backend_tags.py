@@ -93,7 +93,7 @@ async def test_add_reads_versions_of_tags_only(
             assert (await api.get("plain"), await api.get("number"), await api.get("tagged")) == ({1, 2}, 7, "v")
 
 
-async def test_add_over_what_others_have_stored(api: Api) -> None:
+async def test_add_over_items_of_other_programs(api: Api) -> None:
     caches["default"].set("k", 1)
     shm = stores["pages"].shm
     for content in (True, "text", b"", b"\xc1" * 30, [1]):

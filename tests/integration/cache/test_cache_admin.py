@@ -218,7 +218,7 @@ def test_stores_that_are_down(admin_client: Client, site: Any, tmp_path: Path) -
     assert "answered 2 calls without a store" in plain(text_of(admin_client, f"{LIST}c/change/"))
 
 
-def test_what_a_cache_of_django_is_set_to(admin_client: Client, of_django: Any) -> None:
+def test_the_settings_of_a_django_cache(admin_client: Client, of_django: Any) -> None:
     of_django.set("k", [1, 2])
     of_django.get("k")
     visible = plain(text_of(admin_client, f"{LIST}django-cache_2Fpages/change/"))
@@ -236,7 +236,7 @@ def table_of_keys(admin_client: Client, title: str, link: str) -> str:
     return plain(text).partition(title)[2]
 
 
-def test_the_slowest_callbacks_are_for_those_who_may_see_items(admin_client: Client) -> None:
+def test_the_slowest_callbacks_need_the_permission_to_view_items(admin_client: Client) -> None:
     counter = mlcaches["default"].counter
     for key, seconds in (("quick", 0.02), ("slow", 3.5), (HOSTILE, 2), ("quick", 0.01)):
         callback_took(counter, key, seconds)
@@ -244,7 +244,7 @@ def test_the_slowest_callbacks_are_for_those_who_may_see_items(admin_client: Cli
     assert re.search(r"slow 3.5 s .* 1 .*2 s .* 1 quick 20 ms .* 2 ", visible)
 
 
-def test_the_keys_behind_the_misses_are_for_those_who_may_see_items(admin_client: Client) -> None:
+def test_the_most_missed_keys_need_the_permission_to_view_items(admin_client: Client) -> None:
     counter = mlcaches["default"].counter
     for key, count in (("seldom", 1), ("often", 30), (HOSTILE, 2)):
         for _ in range(count):
@@ -333,7 +333,7 @@ def test_none_in_a_separate_dictionary(admin_client: Client) -> None:
     assert "nothing" in plain(text_of(admin_client, f"{LIST}two/change/?find=no"))
 
 
-def test_a_stale_item_and_one_of_others(admin_client: Client) -> None:
+def test_a_stale_item_and_an_item_of_another_program(admin_client: Client) -> None:
     cache = mlcaches["default"]
     cache.set("k", "old")
     shdicts["default"].flush_all()
@@ -350,7 +350,7 @@ def test_a_stale_item_and_one_of_others(admin_client: Client) -> None:
     assert "foreign" in text_of(admin_client, f"{PAGE}?find=")
 
 
-def test_a_value_of_a_serializer_is_shown_as_it_is_stored(admin_client: Client) -> None:
+def test_a_serialized_value_is_shown_in_its_stored_form(admin_client: Client) -> None:
     class Never:
         def encode(self, value: Any) -> Any:
             return f"encoded {value}"

@@ -183,7 +183,7 @@ def test_parameters_that_a_middleware_has_replaced() -> None:
     assert ran() == 1
 
 
-def test_a_view_that_changes_the_language_is_kept_for_the_one_of_the_request() -> None:
+def test_a_view_that_changes_the_language_is_cached_for_the_language_of_the_request() -> None:
     def answer(request: HttpRequest) -> HttpResponse:
         text = translation.get_language()
         translation.activate("fr")
@@ -300,7 +300,7 @@ def test_by_a_function_of_the_request() -> None:
         Page(key=lambda request: [1]).get()
 
 
-def test_what_a_response_says_it_varies_on_is_heeded() -> None:
+def test_pages_vary_on_the_headers_in_vary() -> None:
     def answer(request: HttpRequest) -> HttpResponse:
         response = HttpResponse(f"{request.headers.get('X-A')} {request.headers.get('X-B')}")
         response["Vary"] = "X-A, X-B" if "X-B" in request.headers else "X-A"
@@ -343,7 +343,7 @@ def test_decorators_below_it() -> None:
     assert ran() == 2
 
 
-def test_head_is_answered_from_get_and_keeps_nothing() -> None:
+def test_head_uses_the_page_of_get_and_stores_nothing() -> None:
     page = Page()
     page.view(requests.head("/page/"))
     page.view(requests.head("/page/"))
@@ -405,7 +405,7 @@ REFUSED: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_never_kept(kind: str) -> None:
+def test_responses_that_are_never_cached(kind: str) -> None:
     page = Page(REFUSED[kind])
     responses = [page.get() for _ in range(3)]
     assert ran() == 3
@@ -429,7 +429,7 @@ def nonce() -> Any:
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_a_page_with_a_nonce_of_its_content_security_policy_is_not_kept(used: bool) -> None:
+def test_a_page_with_a_nonce_of_its_content_security_policy_is_not_cached(used: bool) -> None:
     def answer(request: HttpRequest) -> HttpResponse:
         with_nonce: Any = request
         return HttpResponse(f"<script nonce={with_nonce._csp_nonce}>" if used else "no script")
@@ -444,7 +444,7 @@ def test_a_page_with_a_nonce_of_its_content_security_policy_is_not_kept(used: bo
 
 
 @pytest.mark.skipif(django.VERSION < (6, 0), reason="Django has this middleware from 6.0 on")
-def test_a_page_with_a_nonce_of_the_middleware_is_not_kept(settings: Any) -> None:
+def test_a_page_with_a_nonce_of_the_middleware_is_not_cached(settings: Any) -> None:
     settings.SECURE_CSP = {"script-src": ["'self'", import_string("django.utils.csp.CSP").NONCE]}
     get_nonce = import_string("django.middleware.csp.get_nonce")
     page = Page(lambda request: HttpResponse(f"<script nonce={get_nonce(request)}>"))
@@ -471,7 +471,7 @@ def test_a_request_with_authorization_goes_to_the_view() -> None:
         ("no-store", REFUSED["no-cache"]),
     ],
 )
-def test_kept_where_that_is_allowed(word: str, answer: Answer) -> None:
+def test_allowed_exceptions_are_cached(word: str, answer: Answer) -> None:
     page = Page(answer, allow={word})
     first, second = page.get(), page.get()
     assert ran() == 1
@@ -480,7 +480,7 @@ def test_kept_where_that_is_allowed(word: str, answer: Answer) -> None:
     assert bool(first.cookies) == (word == "cookies")
 
 
-def test_authorization_where_that_is_allowed_is_a_variation() -> None:
+def test_allowed_authorization_is_a_variant() -> None:
     page = Page(allow={"authorization"})
     for _ in range(2):
         for word in ("Basic eA==", "Basic eQ=="):
@@ -494,7 +494,7 @@ def test_statuses_of_the_argument() -> None:
     assert ran() == 1
 
 
-def test_what_a_view_raises_comes_out_as_it_is() -> None:
+def test_errors_of_a_view_are_raised_unchanged() -> None:
     def missing(request: HttpRequest) -> HttpResponse:
         raise Http404("no tea")
 
@@ -548,7 +548,7 @@ def test_browsers_may_get_another_time() -> None:
     assert ran() == 2
 
 
-def test_a_stale_page_is_served_at_once_while_a_new_one_is_made(cache: MLCache, clock: Clock) -> None:
+def test_a_stale_page_is_served_while_the_page_is_refreshed(cache: MLCache, clock: Clock) -> None:
     page = Page(ttl=60, cache=cache, stale_while_revalidate=30)
     page.get()
     clock.advance(70)
@@ -618,7 +618,7 @@ def test_a_conditional_request_that_comes_first_keeps_the_whole_page() -> None:
     assert ran() == 1
 
 
-def test_a_page_that_is_not_kept_answers_conditional_requests_itself() -> None:
+def test_an_uncacheable_page_answers_conditional_requests_itself() -> None:
     page = Page(condition(etag_func=lambda request: '"tea"')(cache_control(private=True)(plain)))
     page.get()
     assert page.get(HTTP_IF_NONE_MATCH='"tea"').status_code == 304
@@ -665,7 +665,7 @@ async def test_forgetting_in_async_code() -> None:
 # --- when the cache cannot ---
 
 
-def test_a_dictionary_that_is_gone_fails_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_fails_without_the_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
     from resty_django.shdict import Unavailable
 
     page, careful_page = Page(), Page(on_error="raise")
@@ -716,7 +716,7 @@ def test_a_storm_on_a_cold_page_runs_the_view_once() -> None:
     assert got == [b"page 1"] * 6
 
 
-def test_pages_that_may_not_be_kept_do_not_wait_for_each_other() -> None:
+def test_requests_for_uncacheable_pages_do_not_wait_for_each_other() -> None:
     barrier = threading.Barrier(3)
 
     def answer(request: HttpRequest) -> HttpResponse:
@@ -913,7 +913,7 @@ def test_each_renderer_of_django_rest_framework_has_its_page(web: Client) -> Non
 
 
 @pytest.mark.parametrize("url", ["/session/", "/user/", "/form/"])
-def test_pages_for_one_visitor_are_not_kept(web: Client, url: str) -> None:
+def test_pages_for_one_visitor_are_not_cached(web: Client, url: str) -> None:
     assert web.get(url).content != web.get(url).content or url == "/form/"
     assert ran() == 2
     assert "Age" not in web.get(url).headers

@@ -127,7 +127,7 @@ class Tea(Product):
 # --- functions ---
 
 
-def test_a_result_is_kept_for_its_arguments_however_they_are_given(site: Any) -> None:
+def test_a_result_is_cached_by_its_bound_arguments(site: Any) -> None:
     assert load(7) == load(7, "en") == load(number=7) == load(7, full=False, language="en") == "7 en False"
     assert calls == [(7, "en", False)]
     assert load(8) == "8 en False"
@@ -135,17 +135,7 @@ def test_a_result_is_kept_for_its_arguments_however_they_are_given(site: Any) ->
     assert len(calls) == 3
 
 
-def test_types_are_kept_apart(cache: MLCache) -> None:
-    @cached(cache, name="kind")
-    def kind(value: object) -> str:
-        return type(value).__name__
-
-    assert [kind(value) for value in (1, "1", True, 1.0, None, "None", b"1")] == [
-        *("int", "str", "bool", "float", "NoneType", "str", "bytes"),
-    ]
-
-
-def test_it_looks_like_the_function() -> None:
+def test_attributes_of_the_function() -> None:
     assert load.__name__ == "load"
     assert load.__doc__ == "Load it."
     assert list(inspect.signature(load).parameters) == ["number", "language", "full"]
@@ -249,7 +239,7 @@ def test_a_refresh_that_fails_leaves_the_old_value(cache: MLCache) -> None:
     assert f() == "old"
 
 
-def test_other_processes_hear_of_it(shared: Shared, clock: Clock, hub: Hub) -> None:
+def test_other_processes_receive_the_invalidation(shared: Shared, clock: Clock, hub: Hub) -> None:
     first, second = (
         MLCache("c", shared("values"), lru=LRU(100, clock), clock=clock, ipc=hub.channel(who)) for who in ("A", "B")
     )
@@ -268,7 +258,7 @@ def test_other_processes_hear_of_it(shared: Shared, clock: Clock, hub: Hub) -> N
     assert mine() == 3
 
 
-def test_what_the_function_raises_comes_out_as_it_is(cache: MLCache) -> None:
+def test_errors_of_the_function_are_raised_unchanged(cache: MLCache) -> None:
     @cached(cache, name="f")
     def f() -> None:
         calls.append(1)
@@ -291,7 +281,7 @@ def test_a_function_that_calls_itself(cache: MLCache) -> None:
     assert len(calls) == 21
 
 
-def test_a_storm_of_threads_calls_it_once(site: Any) -> None:
+def test_concurrent_threads_call_it_once(site: Any) -> None:
     barrier = threading.Barrier(4)
 
     @cached(name="slow")
@@ -422,12 +412,12 @@ def test_static_and_class_methods(site: Any) -> None:
     assert Product.made.peek(2) is not None
 
 
-def test_a_self_that_is_an_enum_needs_nothing(site: Any) -> None:
+def test_an_enum_identifies_itself(site: Any) -> None:
     assert Colour.RED.shown() == Colour.RED.shown() == "RED"
     assert calls == [Colour.RED]
 
 
-def test_a_self_that_nothing_tells_apart(site: Any) -> None:
+def test_a_self_without_an_identity(site: Any) -> None:
     with pytest.raises(TypeError, match=r"'self'.*by="):
         Product(1).without()
 
@@ -485,7 +475,7 @@ async def test_async_methods(site: Any) -> None:
     assert not iscoroutinefunction(product.price)
 
 
-async def test_a_storm_of_tasks_calls_it_once(site: Any) -> None:
+async def test_concurrent_tasks_call_it_once(site: Any) -> None:
     @cached(name="slow")
     async def slow() -> int:
         calls.append(1)
@@ -496,7 +486,7 @@ async def test_a_storm_of_tasks_calls_it_once(site: Any) -> None:
     assert len(calls) == 1
 
 
-async def test_what_a_coroutine_function_raises_comes_out_as_it_is(site: Any) -> None:
+async def test_errors_of_a_coroutine_function_are_raised_unchanged(site: Any) -> None:
     @cached(name="f")
     async def f() -> None:
         raise LookupError("gone")

@@ -110,7 +110,7 @@ async def test_a_bomb_counts_as_absent_and_is_replaced(make, clock, caplog):
     assert (await process.lookup("k"))[::2] == ("new", 2)
 
 
-async def test_a_value_above_the_limit_is_not_compressed_and_so_readable(make):
+async def test_a_value_above_the_limit_is_not_compressed_and_remains_readable(make):
     process = make(compress="zlib", decompress_limit=10_000)
     await process.do("set", "k", LONG)
     process.cache.lru.flush_all()

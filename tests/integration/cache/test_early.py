@@ -118,7 +118,7 @@ async def test_if_the_callback_fails_the_old_value_is_served(make: Make, clock: 
     assert await a.lookup("k", value("new")) == ("new", None, 3)
 
 
-async def test_a_value_that_is_set_meanwhile_is_kept(make: Make, clock: Clock) -> None:
+async def test_a_value_set_during_the_callback_stays(make: Make, clock: Clock) -> None:
     a, b = await due(make("A", ttl=100, early=1.0), clock), make("B", ttl=100)
 
     def callback() -> str:

@@ -83,7 +83,7 @@ async def test_errors_are_not_shared_without_the_option(make: Make) -> None:
     assert a.runs == 2
 
 
-async def test_what_comes_before_a_shared_error(make: Make, clock: Clock) -> None:
+async def test_precedence_over_a_shared_error(make: Make, clock: Clock) -> None:
     """Values that were stored meanwhile, `refresh`, and stale values."""
     a = make(error_ttl=10, ttl=1, resurrect_ttl=1)
     await a.lookup("k", fails("down"))
@@ -122,7 +122,7 @@ def test_pages_share_no_errors(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("foreign", [7, b"\xff", [], ["no", "ValueError", "x"]])
-async def test_what_another_program_wrote_in_place_of_an_error(make: Make, shared: Shared, foreign: Any) -> None:
+async def test_an_item_of_another_program_in_place_of_an_error(make: Make, shared: Shared, foreign: Any) -> None:
     a, b = (make(who, error_ttl=2) for who in "AB")
     await a.lookup("k", raises(ValueError("x")))
     (name,) = (key for key in shared("values").get_keys() if "error" in key)

@@ -87,7 +87,7 @@ async def test_a_channel_of_the_sites_own(make: Make) -> None:
     assert await b.update(0.007) == "could not poll ipc events: the line is dead"
 
 
-async def test_an_update_that_cannot_hear_leaves_l1_until_the_next_one(make: Make, hub: Hub) -> None:
+async def test_a_failed_update_leaves_l1_until_the_next_update(make: Make, hub: Hub) -> None:
     a, b = make("A"), make("B")
     await a.lookup("k", value(1))
     await b.do("set", "k", 2)
@@ -144,7 +144,7 @@ def two(site: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[MLCache, MLCache, C
 Two = tuple[MLCache, MLCache, Callable[[str], None]]
 
 
-def test_an_update_hears_in_a_process_that_does_not_listen(two: Two) -> None:
+def test_an_update_receives_events_in_a_process_without_a_listener(two: Two) -> None:
     a, b, become = two
     b.update()
     b.get("k", value(1))
@@ -173,7 +173,7 @@ async def test_the_twins_over_events(two: Two) -> None:
     assert b.lru.count() == 0
 
 
-def test_what_l1_had_before_the_process_listened_is_forgotten(two: Two) -> None:
+def test_l1_is_emptied_when_the_process_starts_to_listen(two: Two) -> None:
     _, b, _ = two
     b.get("k", value(1))
     b.update()
@@ -235,7 +235,7 @@ def test_a_listener_that_fails_is_logged_and_the_rest_goes_on(two: Two, caplog: 
     assert "The listener of 'bad' failed for '1'" in caplog.text
 
 
-def test_a_cache_that_is_gone_hears_nothing(two: Two) -> None:
+def test_a_deleted_cache_receives_no_events(two: Two) -> None:
     gone = MLCache("gone", lru=LRU(9))
     assert isinstance(gone.channel, EventChannel)
     del gone
@@ -268,7 +268,7 @@ async def request(middleware: Any) -> None:
 
 
 @pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
-async def test_the_middleware_hears_before_the_view(two: Two, site: Any, twins: bool) -> None:
+async def test_the_middleware_receives_events_before_the_view(two: Two, site: Any, twins: bool) -> None:
     _, _, become = two
     cache = mlcaches["default"]
     writer = MLCache("default", lru=LRU(9))
@@ -303,7 +303,7 @@ def test_a_channel_that_is_down_fails_no_request(
 
 
 @pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
-async def test_a_channel_that_is_down_leaves_the_others_alone(
+async def test_a_channel_that_is_down_does_not_affect_others(
     site: Any, caplog: pytest.LogCaptureFixture, twins: bool
 ) -> None:
     class Line:
@@ -338,7 +338,7 @@ async def test_a_channel_that_is_down_leaves_the_others_alone(
     assert list(middleware.down) == [id(lines[2])]
 
 
-async def test_the_middleware_hands_in_what_all_caches_have_counted(site: Any) -> None:
+async def test_the_middleware_flushes_the_counts_of_all_caches(site: Any) -> None:
     site.RESTY_DJANGO = {**site.RESTY_DJANGO, "CACHES": {"one": {}, "two": {}}}
     for twins in (False, True):
         for cache in (mlcaches["one"], mlcaches["two"]):
@@ -366,7 +366,7 @@ def elsewhere(cache: Any, value: Any) -> None:
 
 
 @pytest.mark.parametrize("twins", [False, True], ids=["call", "twin"])
-async def test_the_middleware_hears_for_the_caches_of_django(two: Two, site: Any, twins: bool) -> None:
+async def test_the_middleware_receives_events_for_the_caches_of_django(two: Two, site: Any, twins: bool) -> None:
     _, _, become = two
     pages, parts = of_django(site, "pages", "parts")
     values: list[Any] = []
@@ -404,7 +404,7 @@ def test_the_middleware_polls_each_channel_once(site: Any, monkeypatch: pytest.M
     assert {mlcaches["one"].channel, mlcaches["two"].channel} < set(polled)
 
 
-async def test_the_middleware_hands_in_what_caches_of_django_have_counted(site: Any) -> None:
+async def test_the_middleware_flushes_the_counts_of_django_caches(site: Any) -> None:
     (pages,) = of_django(site, "pages")
     for number, twins in ((1, False), (2, True)):
         pages.get("k")

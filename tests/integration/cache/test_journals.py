@@ -105,7 +105,7 @@ def test_caches_receive_changes_of_their_keys_in_all_dictionaries(become: Become
 
 
 @pytest.mark.parametrize("key", ["k" * 5000, "ключ", b"\xff", "a\0b"], ids=ascii)
-def test_any_key_is_heard(become: Become, key: Any) -> None:
+def test_events_with_any_key_arrive(become: Become, key: Any) -> None:
     writer, reader = pair("na\0me")
     reader.get(key, value("old"))
     reader.get("same", value("same"))
@@ -131,7 +131,7 @@ def test_values_and_events_in_one_dictionary(become: Become, caplog: pytest.LogC
     assert not caplog.records
 
 
-def test_an_unavailable_dictionary_is_logged_once_and_keeps_nothing_else_waiting(
+def test_an_unavailable_dictionary_is_logged_once_and_delays_no_other(
     become: Become, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def down(*args: Any) -> Any:
@@ -174,7 +174,7 @@ def test_a_value_that_does_not_fit_changes_nothing(become: Become) -> None:
     assert (reader.get("k"), writer.get("k")) == ("old", "old")
 
 
-def test_a_value_that_does_not_fit_into_djangos_cache_is_gone_everywhere(become: Become, settings: Any) -> None:
+def test_a_value_that_does_not_fit_into_djangos_cache_is_deleted_everywhere(become: Become, settings: Any) -> None:
     config = {"BACKEND": OURS, "LOCATION": "default", "OPTIONS": {"LRU_TTL": 0}}
     settings.CACHES = {"default": config}
     pages = django_caches["default"]

@@ -611,7 +611,7 @@ async def test_a_folder_that_is_removed(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     folder.touch()  # a file in its place: it cannot be made again
     dictionary: Any = cache.dictionaries[0]
-    dictionary._look_at = 0.0
+    dictionary._check_files_at = 0.0
     cache.set("k", "w")
     assert await ask(cache, "k", "x") == ("w", 1)
     assert current_outages()

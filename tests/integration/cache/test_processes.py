@@ -178,7 +178,7 @@ def test_a_fork(start: Start) -> None:
 
 
 @pytest.mark.redis
-async def test_redis_gone_and_back(settings: Any) -> None:
+async def test_redis_stops_and_returns(settings: Any) -> None:
     """L1 goes on answering, the rest is a clear error at once, and all is well again when the server is."""
     with servers.one() as server:
         servers.forget_pools()

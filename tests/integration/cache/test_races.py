@@ -96,7 +96,7 @@ async def agrees(process: Process) -> None:
     assert await process.lookup("k") == ("last", None, 1)
 
 
-async def test_who_reads_l2_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+async def test_reading_l2_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
     a, b = pair
     await b.do("set", "k", "old")
     await a.do("update")
@@ -105,7 +105,7 @@ async def test_who_reads_l2_while_others_write(pair: Pair, shared: Shared, after
     await agrees(a)
 
 
-async def test_who_reads_many_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+async def test_reading_many_keys_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
     a, b = pair
     await b.do("set", "k", "old")
     await a.do("update")
@@ -131,14 +131,14 @@ async def test_the_look_under_the_lock(pair: Pair, shared: Shared, after: After,
     await agrees(a)
 
 
-async def test_who_sets_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+async def test_setting_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
     a, _ = pair
     after(shared("values"), "set", meddle)
     await a.do("set", "k", "old")
     await agrees(a)
 
 
-async def test_who_stores_for_the_callback_while_others_write(
+async def test_storing_for_the_callback_while_others_write(
     pair: Pair, shared: Shared, after: After, meddle: Then
 ) -> None:
     a, _ = pair
@@ -147,7 +147,7 @@ async def test_who_stores_for_the_callback_while_others_write(
     await agrees(a)
 
 
-async def test_who_reads_what_another_thread_writes(pair: Pair, shared: Shared, after: After) -> None:
+async def test_reading_a_key_that_another_thread_writes(pair: Pair, shared: Shared, after: After) -> None:
     """A reader that is through before the writer comes to L1 leaves it its place there."""
     a, _ = pair
     after(shared("values"), "set", lambda: a.cache.get("k"))
@@ -155,7 +155,7 @@ async def test_who_reads_what_another_thread_writes(pair: Pair, shared: Shared, 
     assert await a.lookup("k") == ("new", None, 1)
 
 
-def test_who_reads_while_the_thread_of_the_events_hears(site: Any, after: After) -> None:
+def test_reading_while_the_event_thread_receives(site: Any, after: After) -> None:
     reader = MLCache("c", lru=LRU(9))
     writer = MLCache("c", lru=LRU(9), ipc=Hub().channel("other"))
     writer.set("k", "old")
@@ -173,7 +173,7 @@ def test_who_reads_while_the_thread_of_the_events_hears(site: Any, after: After)
     assert reader.get("k") == "new"
 
 
-async def test_who_sets_many_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
+async def test_setting_many_keys_while_others_write(pair: Pair, shared: Shared, after: After, meddle: Then) -> None:
     a, _ = pair
     dictionary = shared("values")
     original, twin = dictionary.set_many, dictionary.aset_many

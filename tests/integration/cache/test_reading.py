@@ -63,7 +63,7 @@ async def test_a_machine_whose_clock_is_wrong(make: Make, clock: Clock, ahead: f
     assert (await b.lookup("k"))[2] == (2 if 3 + lives < 10 else -1)
 
 
-async def test_a_record_whose_time_is_over_by_its_own_count_is_not_promoted(make: Make, shared: Shared) -> None:
+async def test_a_record_that_is_expired_by_its_head_is_not_promoted(make: Make, shared: Shared) -> None:
     a, b = make("A", ttl=1), make("B")
     await a.lookup("k", value("v"))
     shared("values").expire("c:k", 100)
@@ -109,7 +109,7 @@ def broken(raw: Any) -> Any:
         (lambda raw: None, "l1_serializer returned None; it must return a value"),
     ],
 )
-async def test_a_serializer_of_l1_that_fails_leaves_l2_alone(make: Make, serializer: Any, message: str) -> None:
+async def test_a_failing_l1_serializer_does_not_change_l2(make: Make, serializer: Any, message: str) -> None:
     a, b = make("A", l1_serializer=serializer), make("B")
     _, error, level = await a.lookup("k", value("v"))
     assert (error or "").startswith(message)
@@ -124,7 +124,7 @@ async def test_a_serializer_of_l1_that_fails_leaves_l2_alone(make: Make, seriali
     assert await b.lookup("k") == ("x", None, 2)
 
 
-async def test_what_was_brought_back_is_stored_as_it_was_and_serialized_once(make: Make, clock: Clock) -> None:
+async def test_a_resurrected_value_is_stored_unchanged_and_serialized_once(make: Make, clock: Clock) -> None:
     serialized: list[Any] = []
 
     def serialize(raw: Any) -> Any:
@@ -179,7 +179,7 @@ async def test_a_value_that_l2_cannot_hold(make: Make, shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("raw", ["a text", 7, b"", b"\xc1", b"\xc1" + bytes(17) + b"\xc1", {"a": 1}])
-async def test_a_record_of_somebody_else_is_a_miss(
+async def test_a_record_of_another_program_is_a_miss(
     make: Make, shared: Shared, raw: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = make("A"), make("B")
@@ -383,7 +383,7 @@ async def test_a_set_while_the_callback_runs_is_newer(make: Make) -> None:
     assert await a.lookup("k") == ("new", None, 2)
 
 
-async def test_threads_and_tasks_that_ask_for_one_cold_key(shared: Shared) -> None:
+async def test_threads_and_tasks_that_read_the_same_cold_key(shared: Shared) -> None:
     """Of one process, without the clock of the test: the source is asked once for all of them."""
     cache = MLCache("c", shared("values"), lru=LRU(9))
     runs: list[str] = []
@@ -422,7 +422,7 @@ async def test_a_task_that_is_cancelled_lets_go_of_the_lock(shared: Shared) -> N
 
 
 @pytest.mark.parametrize("engine", ["lmdb"], indirect=True)
-def test_a_call_that_nobody_awaits_to_its_end_lets_go_of_the_lock(shared: Shared) -> None:
+def test_an_abandoned_call_releases_the_lock(shared: Shared) -> None:
     cache = MLCache("c", shared("values"), lru=LRU(9))
 
     @types.coroutine

@@ -166,7 +166,7 @@ def test_changed_class_is_a_miss(make: Make, monkeypatch: pytest.MonkeyPatch) ->
 # --- models ---
 
 
-def test_lazy_objects_are_stored_as_what_they_wrap() -> None:
+def test_lazy_objects_are_stored_as_their_wrapped_objects() -> None:
     user = User(pk=7, username="ann")
     lazy = SimpleLazyObject(lambda: user)  # as `request.user`
     kept, stored = typed({"user": lazy, "name": SimpleLazyObject(lambda: "ann")})

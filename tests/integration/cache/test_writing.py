@@ -429,7 +429,7 @@ async def test_after_that_time_it_is_asked_for_as_ever(make: Make, clock: Clock)
     assert await a.lookup("k", value("new")) == ("new", None, 3)
 
 
-async def test_what_was_purged_is_not_served_while_it_is_refreshed(make: Make) -> None:
+async def test_a_purged_value_is_not_served_while_it_is_refreshed(make: Make) -> None:
     a = make("A", ttl=100, stale_while_revalidate=100)
     await a.lookup("k", value("old"))
     await a.do("purge")
@@ -449,7 +449,7 @@ async def test_a_refresh_that_fails_is_logged_and_tried_again(
     assert a.runs == 3
 
 
-async def test_one_refreshes_and_nobody_waits(make: Make, shared: Shared, clock: Clock, naps: Pauses) -> None:
+async def test_one_caller_refreshes_and_none_waits(make: Make, shared: Shared, clock: Clock, naps: Pauses) -> None:
     a = make("A", ttl=1, stale_while_revalidate=5)
     await a.lookup("k", value("old"))
     clock.advance(1.001)

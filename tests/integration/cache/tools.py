@@ -9,7 +9,7 @@ from collections.abc import Callable
 from resty_django.cache import CacheStats
 from resty_django.cache.broadcasts.channel import Listeners
 from resty_django.cache.broadcasts.journal_entries import decode
-from resty_django.cache.statistics.counts import history
+from resty_django.cache.statistics.counts import Slow, history
 from resty_django.cache.statistics.reporter import CacheCounter
 from resty_django.shdict import SharedDict
 from resty_django.shdict.lmdb import LmdbDict
@@ -67,9 +67,9 @@ def callback_took(counter: CacheCounter, key: str, seconds: float) -> None:
     """Count a callback, as the cache does after it."""
     counter.now.callbacks += 1
     counter.now.callback_seconds += seconds
-    counter.runs.append((key, seconds, counter.wall()))
+    counter.runs.append(Slow(key, seconds, counter.wall()))
 
 
 def flushed(name: str, dictionary: SharedDict) -> CacheStats:
-    """The counts of a cache that processes have flushed to a dictionary."""
+    """Return the counts of a cache that processes have flushed to a dictionary."""
     return history(dictionary.get(f"mlcache:stats2:{name}"), time.time()).total

@@ -1,4 +1,4 @@
-"""Listeners without events: they sleep, and wake at once for whatever comes."""
+"""Listeners without events: they sleep, and wake at once for any event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a process is behind, over both engines."""
+"""The lag of a process, on both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in memory: the order of posters at once, a file that was replaced, a dictionary that is full."""
+"""Events in memory: the order of concurrent posts, a replaced file, a full dictionary."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_posters_at_once_leave_no_gap_and_lose_nothing(channel: MemoryChannel) -
 
 
 def test_a_file_that_was_replaced_is_noticed(channel: MemoryChannel, tmp_path: Path) -> None:
-    """However many events were posted since."""
+    """Regardless of the number of events posted since."""
     for number in range(3):
         channel.append(b"%d" % number, 0)
     position = channel.last()

@@ -1,4 +1,4 @@
-"""Whole processes on both engines: one order everywhere while they come, go and are killed; forks; the end."""
+"""Processes on both engines: the same order everywhere while processes start, end and are killed; forks; the end."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def say(*what: Any) -> None:
 
 
 def hear(who: str = "heard") -> Any:
-    """A handler that prints what it is given."""
+    """A handler that prints its arguments."""
 
     def handler(data: Any, event: str, source: str, pid: int | None) -> None:
         say(who, event, data)
@@ -45,7 +45,7 @@ def listen(**options: Any) -> None:
 
 
 def alisten() -> None:
-    """The same in an event loop, with a coroutine function."""
+    """Do the same in an event loop, with a coroutine function."""
     from resty_django import events
 
     async def heard(data: Any, event: str, source: str, pid: int | None) -> None:
@@ -65,7 +65,7 @@ def alisten() -> None:
 
 
 def chatter(count: int, seed: int) -> None:
-    """Print every event, and post some in between; print each that was posted. Then listen on."""
+    """Print every event, and post some in between and print them. Then keep listening."""
     from resty_django import events
 
     events.register(hear())
@@ -82,7 +82,7 @@ def chatter(count: int, seed: int) -> None:
 
 
 def fork(children: int) -> None:
-    """Fork while listening; print what the children hear without any call of theirs."""
+    """Fork while listening; print the events that the children receive without any call."""
     from resty_django import events
 
     events.on_event()(hear(f"declared {os.getpid()}"))
@@ -120,7 +120,7 @@ def fork(children: int) -> None:
 
 
 class SlowImports:
-    """Lets each import of an engine take its time."""
+    """Delays each import of an engine."""
 
     def find_spec(self, name: str, *args: Any) -> None:
         if name.startswith("resty_django.shdict."):

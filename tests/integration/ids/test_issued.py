@@ -12,7 +12,7 @@ from django.db import transaction
 from resty_django.ids import next_id, next_ids, service
 from resty_django.ids.models import IdRule
 from resty_django.ids.overview import facts
-from resty_django.ids.service.stats import StatsReporter, issued, series
+from resty_django.ids.service.stats import IssuedIdsReporter, issued, series
 from resty_django.shdict import SharedDictError, shdicts
 from tests.integration.ids.admin_tools import add_issued, make_counter
 from tests.threads import together
@@ -64,8 +64,8 @@ def test_ended_minutes_are_dropped_and_the_total_stays() -> None:
 
 
 def test_concurrent_reports_lose_nothing() -> None:
-    handings = [StatsReporter(lambda n=n: {"order": n}) for n in range(1, 9)]  # type: ignore[misc]
-    together(*[handing.flush for handing in handings for _ in range(3)])
+    reporters = [IssuedIdsReporter(lambda n=n: {"order": n}) for n in range(1, 9)]  # type: ignore[misc]
+    together(*[reporter.flush for reporter in reporters for _ in range(3)])
     assert issued(["order"])["order"].total == sum(range(1, 9))
 
 

@@ -101,7 +101,7 @@ async def test_none_one_and_wrong_numbers_of_keys(stored: Bench) -> None:
         await stored.combine([count], ["k", "k"])
 
 
-async def test_the_numbers_are_those_of_the_tightest(stored: Bench) -> None:
+async def test_the_tightest_limiter_determines_the_numbers(stored: Bench) -> None:
     wide = stored.make(FixedWindow, 10, 60, prefix="w:")
     tight = stored.make(FixedWindow, 2, 30, prefix="t:")
     slots = stored.make(Concurrency, 5, prefix="c:")

@@ -1,4 +1,4 @@
-"""What every limiter keeps on every store, whatever the clock does and whoever edits its numbers.
+"""Invariants of all limiters on all stores while the clock moves and numbers change.
 
 Sequences of calls, with steps of the clock forward and back, costs and edits. The pure algorithm, which is cheap, is
 checked at each step; every store has to decide as it does.
@@ -557,7 +557,7 @@ async def test_a_cost_beyond_all_limits_is_an_error(cls: type[Any], cost: int, s
         assert await limiter.take_available("k", cost) == 1
 
 
-def test_a_request_takes_only_so_many_leases() -> None:
+def test_a_request_has_a_maximum_of_leases() -> None:
     slots = Concurrency(MAX_AMOUNT, store=LocalStore())
     assert slots.hit("k", 2**16)
     with pytest.raises(CostTooHigh, match=r"Set lease=None"):

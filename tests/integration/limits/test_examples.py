@@ -23,7 +23,7 @@ LIMITERS: dict[str, tuple[type[Any], tuple[Any, ...]]] = {
     "C1": (FixedWindow, (3, 10)),
     "C2": (FixedWindow, (1, 1)),
     "N1": (Concurrency, (2, 3, 0.5)),
-    "N2": (Concurrency, (1, 0, 0.5)),  # the table does not say; these give what it shows
+    "N2": (Concurrency, (1, 0, 0.5)),  # the table does not say; these match its results
     "R1": (TokenBucket.from_interval, (500, 3, 1, 700)),
     "R2": (TokenBucket.from_interval, (100, 10, 2)),
     "R3": (TokenBucket.from_interval, (1000, 2)),
@@ -32,7 +32,7 @@ LIMITERS: dict[str, tuple[type[Any], tuple[Any, ...]]] = {
 EXAMPLES = {table.split(".")[0].strip(): table.strip().splitlines()[1:] for table in TABLES.split("\n\n")}
 
 
-def test_all_tables_are_there() -> None:
+def test_the_page_has_all_tables() -> None:
     assert list(EXAMPLES) == list(LIMITERS)
     assert sum(len(lines) for lines in EXAMPLES.values()) == 131
 
@@ -55,7 +55,7 @@ async def play(bench: Bench, name: str, limiter: Any, start: int) -> None:
 
 
 async def outcome(limiter: Any, call: str) -> tuple[Any, ...]:
-    """What a call as it is written in the table gives: "pass" with numbers, "rejected", "not found", or a value."""
+    """Return the result of a call in the table: "pass" with numbers, "rejected", "not found", or a value."""
     name, arguments = re.fullmatch(r"(\w+)\((.*)\)", call).groups()  # type: ignore[union-attr]
     arguments = arguments.replace("true", "True").replace("false", "False")
     try:

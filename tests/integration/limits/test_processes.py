@@ -78,7 +78,7 @@ def test_threads(kind: str, tmp_path: Path) -> None:
     assert sum(passed) == 100
 
 
-def test_a_forked_child_has_tokens_of_its_own() -> None:
+def test_a_forked_child_creates_different_tokens() -> None:
     slots = Concurrency(10, store=LocalStore())
     reading, writing = os.pipe()
     if not os.fork():

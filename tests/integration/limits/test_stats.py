@@ -186,7 +186,7 @@ def test_counting_is_quick(figures: StatsReporter) -> None:
 
 @pytest.mark.usefixtures("limits_site")
 class TestSite:
-    def test_figures_are_handed_in_by_themselves(self) -> None:
+    def test_counts_are_flushed_automatically(self) -> None:
         reporter.stats.record("plain", "k", REFUSED)
         assert eventually(lambda: reporter.stats.totals().get("plain") == Totals(refused=1))
 

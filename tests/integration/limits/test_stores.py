@@ -1,4 +1,4 @@
-"""What becomes of states in a shared dictionary: their expiry, their kind, clusters, and calls that were cancelled."""
+"""States in a shared dictionary: their expiry, their kind, clusters, and calls that were cancelled."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def content(value: Any) -> Any:
     return value[FRAME:] if isinstance(value, bytes) else value
 
 
-def test_the_frame_is_that_of_a_record() -> None:
+def test_the_frame_has_the_size_of_a_record_head() -> None:
     assert records.HEAD_BYTES == FRAME
 
 

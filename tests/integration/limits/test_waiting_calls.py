@@ -108,7 +108,7 @@ def test_calls_that_need_not_wait_are_not_bounded(settings: Any) -> None:
     change(settings, MAX_WAITING_CALLS=0)
     call = limited("3/h", wait=None)(lambda: "done")
     assert [call() for _ in range(3)] == ["done"] * 3
-    with pytest.raises(TooManyWaiting, match="No call may wait: see MAX_WAITING_CALLS"):
+    with pytest.raises(TooManyWaiting, match="MAX_WAITING_CALLS"):
         call()
 
 

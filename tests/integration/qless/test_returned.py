@@ -171,7 +171,7 @@ def test_the_core_refuses_text_that_is_not_json(client: Client, text: str) -> No
     """From a client in any language: nothing has changed then."""
     jid = client.queues["q"].put("Klass")
     client.queues["q"].pop()
-    with pytest.raises(InvalidArgument, match='Arg "result" not JSON'):
+    with pytest.raises(InvalidArgument, match="result"):
         client.call("complete", jid, "w", "q", "{}", "result", text)
     assert client.jobs.get(jid).state == "running"  # type: ignore[union-attr]
 

@@ -19,7 +19,7 @@ Use = Callable[..., None]
 async def refused(
     error: type[Exception], why: str, script: LuaScript, *args: Any, each: bool = False
 ) -> list[Exception]:
-    """Assert that a script, called with these arguments in both ways, raises this; what it raised."""
+    """Assert that a sync and an async call of a script raise this error, and return both errors."""
     call, twin = (script.each, script.run_each) if each else (script, script.run)
     with pytest.raises(error, match=why) as first:
         call(connection(), *args)
@@ -43,14 +43,14 @@ def use(settings: Any) -> Use:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[servers.Server]:
-    """A server of the module's own, which its tests may flush and kill, if they start it again."""
+    """A separate server for the module, which tests may flush and kill if they start it again."""
     with servers.one() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[list[servers.Server]]:
-    """A cluster of three masters; who kills one starts it again."""
+    """A cluster of three masters; a test that kills one starts it again."""
     with servers.cluster() as nodes:
         yield nodes
 

@@ -1,4 +1,4 @@
-"""A call of asyncio that is cancelled ends by that, whenever it is."""
+"""A cancelled call of asyncio ends at once, whenever it is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redis Cluster of three nodes: keys all over it, the cache alias itself, slots that move, a node that dies."""
+"""A Redis Cluster of three nodes: distributed keys, the cache alias itself, moved slots, a node that dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of cache aliases: which there are, whose settings they have, and how long they live."""
+"""The clients of cache aliases: their number, their settings and their lifetime."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ async def test_the_retry_policy_is_used(use: Use) -> None:
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """The exit code of a forked child that does `work`."""
+    """Return the exit code of a forked child that runs `work`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -290,7 +290,7 @@ def test_a_forked_child_has_separate_connections(server: Server, use: Use, count
 
 
 def test_a_fork_within_a_loop(server: Server, use: Use, count: LuaScript) -> None:
-    """As under a server that forks its workers after it has used coroutines."""
+    """As with a server that forks its workers after it has used coroutines."""
     use(server.url)
     server.call("DEL", "fork")
 

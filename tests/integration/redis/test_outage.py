@@ -54,7 +54,7 @@ def time_out(server: Server) -> None:
 
 
 def busy_loop(action: Callable[[Server], None]) -> Callable[[list[Server]], Any]:
-    """Let the servers close connections without the event loop noticing it."""
+    """Have the servers close connections, unnoticed by the event loop."""
 
     async def act(closing: list[Server]) -> None:
         for server in closing:
@@ -204,7 +204,7 @@ class Callers:
             self.made[who].append((time.monotonic(), error))
 
     def works_since(self, who: str, moment: float) -> int:
-        """The calls that went well after it."""
+        """The calls that succeeded afterwards."""
         return sum(1 for when, what in self.made[who] if when > moment and isinstance(what, int))
 
     def __enter__(self) -> Callers:
@@ -238,7 +238,7 @@ def test_a_failover_by_sentinel(watched: servers.Watched) -> None:
 
 
 def test_clients_leave_a_master_that_became_a_replica(watched_by_one: servers.Watched) -> None:
-    """A connection to the old master, which lives on as a replica, leads to the new one."""
+    """A connection to the old master, which became a replica, is replaced by one to the new master."""
     watched = watched_by_one
     shared = RedisDict("handover")
 

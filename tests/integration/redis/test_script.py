@@ -1,4 +1,4 @@
-"""The script loader: one EVALSHA a call, also when the server has forgotten the script, and our own errors."""
+"""Lua scripts: one EVALSHA per call, even if the server has forgotten the script, and our own errors."""
 
 from __future__ import annotations
 

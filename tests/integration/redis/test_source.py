@@ -1,4 +1,4 @@
-"""Where connections come from."""
+"""Sources of connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.contract]
 
 
 def test_threads_that_begin_at_once_share_one_client(valkey_url: str) -> None:
-    """Else the client that is dropped would close the connections of a subscription that was made of it."""
+    """Otherwise a client that is dropped would close the connections of its subscription."""
     begin = threading.Barrier(8)
 
     def make() -> Redis:

@@ -29,7 +29,7 @@ NONE: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
 
 @pytest.fixture
 def deaf() -> Iterator[int]:
-    """The port of a server that takes connections and never says a word."""
+    """The port of a server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 

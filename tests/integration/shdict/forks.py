@@ -27,7 +27,7 @@ EACH = 50
 
 
 def forked(act: Callable[[], None]) -> int:
-    """Run `act` in a child; its id."""
+    """Run `act` in a child, and return its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -57,7 +57,7 @@ def count(dictionary: LmdbDict, times: int = EACH) -> None:
 
 
 def plain(dictionary: LmdbDict) -> None:
-    """Forks with it open; parent and children go on together."""
+    """Fork with an open dictionary; parent and children continue to use it."""
     pids = [forked(lambda: count(dictionary)) for _ in range(CHILDREN)]
     count(dictionary)
     succeeded(*pids)
@@ -79,7 +79,7 @@ def generations(dictionary: LmdbDict) -> None:
 
 
 def threads(dictionary: LmdbDict) -> None:
-    """Forks while other threads read and write; none of their calls fails or is lost."""
+    """Fork while other threads read and write; none of their calls fails or is lost."""
     stop = threading.Event()
     counts = [0] * 2
     errors: list[BaseException] = []
@@ -141,7 +141,7 @@ def add(number: int) -> int:
 
 
 def inside(dictionary: LmdbDict) -> None:
-    """Forks in the function of update: an error in the parent and in the child, and nothing is changed or locked."""
+    """Fork in the function of update: an error in the parent and in the child, and nothing is changed or locked."""
     parent = os.getpid()
     pids: list[int] = []
 
@@ -173,7 +173,7 @@ def inside(dictionary: LmdbDict) -> None:
 
 
 def other(dictionary: LmdbDict) -> None:
-    """Uses another dictionary in the function of update while another thread forks: an error, and no deadlock."""
+    """Use another dictionary in the function of update while another thread forks: an error, and no deadlock."""
     two = LmdbDict("two", MIB, dictionary.path)
     environment.OPEN_SECONDS = 0.5
     entered = threading.Event()
@@ -233,7 +233,7 @@ def behind(dictionary: LmdbDict) -> None:
 
 
 def signals(dictionary: LmdbDict) -> None:
-    """Writes in signal handlers: sometimes a clear error, never a deadlock."""
+    """Write in signal handlers: sometimes a clear error, never a deadlock."""
     counts: dict[str, int] = {}
 
     def handler(*args: Any) -> None:

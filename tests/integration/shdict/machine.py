@@ -1,4 +1,4 @@
-"""A dictionary against a plain model of one: the same calls in any order, with time passing."""
+"""A dictionary compared with a plain model: the same calls in any order, while time passes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def of_name(name: str) -> Any:
 
 
 def long(*names: str) -> st.SearchStrategy[Any]:
-    """Some of these by their names: hypothesis keeps, for each example, a text of all that it may choose from."""
+    """Choose some of these by name: hypothesis stores a text of all choices for each example."""
     return st.sampled_from(names).map(of_name)
 
 

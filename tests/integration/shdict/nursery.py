@@ -62,7 +62,7 @@ class Tally:
 
 
 def write(dictionary: LmdbDict, tallies: str, number: int) -> None:
-    """Count, exactly; and keep the dictionary full."""
+    """Count exactly, and keep the dictionary full."""
     chance = random.Random()
     tally = Tally(tallies, number)
     total = dictionary.incr(f"count{number}", 0, init=0)
@@ -79,7 +79,7 @@ def write(dictionary: LmdbDict, tallies: str, number: int) -> None:
 
 
 def disturb(dictionary: LmdbDict, key: str, own_list: str, chance: random.Random) -> None:
-    """One write of any kind."""
+    """Make one write of any kind."""
 
     def make_if_gone(old: str | None) -> Update | Keep:
         assert old is None or old.startswith(f"{key}/")

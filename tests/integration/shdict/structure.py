@@ -61,7 +61,7 @@ def journal_bytes(dictionary: LmdbDict) -> int:
 
 def look_at_once(dictionary: LmdbDict) -> None:
     """Have the next write check that the files still exist, as it does once per second."""
-    dictionary._look_at = 0.0
+    dictionary._check_files_at = 0.0
 
 
 def after_fork() -> None:

@@ -1,4 +1,4 @@
-"""Calls about the whole dictionary, on both engines, by both kinds of calls."""
+"""Calls for the whole dictionary, on both engines, sync and async."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls about many keys, on both engines, by both kinds of calls."""
+"""Calls for many keys, on both engines, sync and async."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ async def test_update_keeps_the_expiry_by_default(calls: Calls) -> None:
 
 
 async def test_update_may_change_the_type(calls: Calls) -> None:
-    """Whether or not the bytes of both are equally many."""
+    """With values of the same length and of different lengths."""
     olds = [5, 2.5, b"abcdefgh", "abcdefgh", True, b"y", [3, 4]]
     news = [7, 0.5, b"12345678", "12345678", True, False, "x", b"x", [1, 2], {"a": 1}]
     for old, new in itertools.product(olds, news):

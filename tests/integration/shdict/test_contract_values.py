@@ -1,4 +1,4 @@
-"""Keys and values: each comes back as what it was, on both engines, by both kinds of calls."""
+"""Keys and values survive a round trip, on both engines, by sync and async calls."""
 
 from __future__ import annotations
 

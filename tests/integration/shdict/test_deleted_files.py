@@ -1,4 +1,4 @@
-"""Files of a dictionary that somebody deletes under running processes: they do not share nothing in silence."""
+"""Files of a dictionary that are deleted while processes use them: the processes notice it."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_the_likely_cause_is_named(data: str, phrase: str) -> None:
 
 @pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
 def test_a_shared_folder_keeps_its_mode(folder: Path, mode: int) -> None:
-    """As the folder for temporary files is."""
+    """Like the folder for temporary files."""
     folder.mkdir()
     (folder / "of somebody else").write_text("")
     folder.chmod(mode)

@@ -1,4 +1,4 @@
-"""Where the files of a dictionary are, and who may make them."""
+"""The location of a dictionary's files, and the processes that may create them."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_folder_that_cannot_be_created(make: Callable[..., LmdbDict]) -> None:
 
 @pytest.fixture
 def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Folders in place of the memory and of the temporary files."""
+    """Folders that replace the memory file system and the folder for temporary files."""
     memory, temporary = tmp_path / "memory", tmp_path / "temporary"
     memory.mkdir()
     temporary.mkdir()

@@ -20,7 +20,7 @@ Stored = list[str]
 
 
 def fill(dictionary: LmdbDict, size: int = 1000, ttl: float = 0, prefix: str = "k") -> Stored:
-    """Store items until the first is thrown out; the keys, in order. The last of them forced its way in."""
+    """Store items until the first is evicted, and return the keys in order. The last one caused the eviction."""
     keys: Stored = []
     for number in itertools.count():
         keys.append(f"{prefix}{number}")
@@ -30,7 +30,7 @@ def fill(dictionary: LmdbDict, size: int = 1000, ttl: float = 0, prefix: str = "
 
 
 def fill_safely(dictionary: LmdbDict, ttl: float = 0) -> Stored:
-    """Store items as long as that throws out nothing; the keys, in order."""
+    """Store items until one would be evicted, and return the keys in order."""
     keys: Stored = []
     while True:
         key = f"k{len(keys)}"
@@ -157,7 +157,7 @@ def test_flushed_items_are_evicted_before_others(small: LmdbDict) -> None:
 
 
 def test_an_expired_item_that_is_stored_again_does_not_hide_the_others(small: LmdbDict, clock: Clock) -> None:
-    """It is the first to have expired, and the one that must not be thrown out for its own new value."""
+    """It expired first, and must not be evicted to make space for its own new value."""
     ever = [f"ever{number}" for number in range(50)]
     for key in ever:
         small.set(key, "x" * 1000)

@@ -84,7 +84,7 @@ def test_a_write_that_fails_appends_nothing(shared: LmdbDict) -> None:
 
 
 def test_a_full_dictionary_loses_no_entry(shared: LmdbDict, tmp_path: Path) -> None:
-    """Neither of writes that evict, nor of deletions."""
+    """Neither entries of writes that evict, nor entries of deletions."""
     position, appended, read = 0, [], []
     for number in range(3000):
         entry = b"%d" % number

@@ -71,7 +71,7 @@ def tallies(tmp_path: Path) -> Path:
 
 
 def run(tmp_path: Path, tallies: Path, size: int, seconds: float) -> Iterator[int]:
-    """Kill a process every 50 ms; yields what all have counted, each second."""
+    """Kill a process every 50 ms, and yield the counts of all processes each second."""
     folder = tmp_path / "dictionaries"
     nursery = Nursery(folder, size, tallies)
     chance = random.Random()

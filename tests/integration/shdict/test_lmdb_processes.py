@@ -206,7 +206,7 @@ def test_a_reader_that_was_killed_is_forgotten(folder: Path, lmdb_dict: LmdbDict
 
 
 def store(lmdb_dict: LmdbDict, count: int = 2000) -> int:
-    """Store items; how many there was room for."""
+    """Store items, and return the number of stored ones."""
     for number in range(count):
         try:
             lmdb_dict.set(f"k{number}", "x" * 1000)

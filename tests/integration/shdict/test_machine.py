@@ -1,4 +1,4 @@
-"""Each engine against a plain model, in any order of calls."""
+"""Each engine compared with a plain model, in any order of calls."""
 
 from __future__ import annotations
 

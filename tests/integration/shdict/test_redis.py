@@ -215,7 +215,7 @@ async def test_update_is_two_round_trips_and_one_without_a_write(shared: RedisDi
 
 
 class Meddler:
-    """A function for `update` behind whose back somebody else writes, `times` times."""
+    """A function for `update` that lets another process write before it returns, `times` times."""
 
     def __init__(self, rival: RedisDict, times: int, write: Any) -> None:
         self.other = rival

@@ -43,7 +43,7 @@ async def test_many_keys(shared: RedisDict, valkey: Redis) -> None:
 
 @pytest.fixture
 def alone(settings: Any) -> Iterator[servers.Server]:
-    """A server of the test's own, as the cache `alone`."""
+    """A separate server for the test, as the cache `alone`."""
     with servers.one() as server:
         settings.CACHES = {
             **settings.CACHES,

@@ -1,4 +1,4 @@
-"""Many writers at once on the Redis engine: threads, loops and processes lose no write and invent none."""
+"""Concurrent writers on the Redis engine (threads, loops, processes): no write is lost or made twice."""
 
 from __future__ import annotations
 

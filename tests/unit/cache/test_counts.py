@@ -47,7 +47,7 @@ def test_the_minute_and_the_hour_under_way_are_at_the_end() -> None:
     assert summary.hours[-2] == (NOW - 3600, CacheStats())
 
 
-def test_what_is_older_than_an_hour_counts_in_its_hour_alone() -> None:
+def test_counts_older_than_an_hour_remain_only_by_hour() -> None:
     record = add(None, NOW, l1=1)
     for minute in range(1, 200):
         record = add(record, NOW + 60 * minute, l1=1)
@@ -73,7 +73,7 @@ def test_the_record_is_bounded() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-200, 200), st.integers(1, 9)), max_size=40))
-def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tuple[int, int]]) -> None:
+def test_different_clocks_do_not_change_the_total(steps: list[tuple[int, int]]) -> None:
     record = None
     for seconds, count in steps:
         record = add(record, NOW + seconds, l2=count)
@@ -86,7 +86,7 @@ def test_clocks_that_differ_by_minutes_lose_nothing_of_the_total(steps: list[tup
     "foreign",
     [None, 7, "text", [1], {}, {"minutes": 7, "hours": [[1]], "slow": [1]}, {"minutes": [None], "slow": None}],
 )
-def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
+def test_a_record_of_another_program_counts_nothing(foreign: Any) -> None:
     summary = history(foreign, NOW)
     assert (summary.total, summary.hour, summary.days, summary.slow) == (
         CacheStats(),
@@ -97,7 +97,7 @@ def test_a_record_that_is_none_of_ours_counts_nothing(foreign: Any) -> None:
     assert history(add(foreign, NOW, l1=1), NOW).minutes[-1].counts == CacheStats(l1=1)
 
 
-def test_a_record_of_sums_alone_is_gone_on_with() -> None:
+def test_a_record_with_only_sums_is_continued() -> None:
     summary = history(add({"total": list(CacheStats(l1=5))}, NOW, l1=1), NOW)
     assert (summary.total, summary.hour) == (CacheStats(l1=6), CacheStats(l1=1))
     assert history(None, NOW).total == CacheStats()
@@ -121,8 +121,8 @@ def test_a_slow_key_is_forgotten_after_two_days() -> None:
 def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
     keys = SlowKeys()
     for number in range(5000):
-        keys.add(f"k{number}", float(number % 1000), NOW)
-        assert len(keys.figures) <= 8 * MAX_SLOW_KEYS
+        keys.add(Slow(f"k{number}", float(number % 1000), NOW))
+        assert len(keys.by_key) <= 8 * MAX_SLOW_KEYS
     slowest = keys.take()
     assert [slow.seconds for slow in slowest] == sorted((slow.seconds for slow in slowest), reverse=True)
     assert len(slowest) == MAX_SLOW_KEYS
@@ -133,7 +133,7 @@ def test_slow_keys_of_a_process_are_bounded_and_the_slowest_stay() -> None:
 def test_a_key_that_is_slow_again_keeps_its_longest_time() -> None:
     keys = SlowKeys()
     for seconds, when in ((1.0, 1), (3.0, 2), (2.0, 3)):
-        keys.add("k", seconds, when)
+        keys.add(Slow("k", seconds, when))
     assert keys.take() == [Slow("k", 3.0, 2, 3)]
 
 

@@ -59,7 +59,7 @@ def identity(value: Any) -> Any:
 
 
 @given(VALUES, VALUES)
-def test_two_values_have_one_text_only_where_they_are_the_same(first: Any, second: Any) -> None:
+def test_only_identical_values_have_the_same_text(first: Any, second: Any) -> None:
     assert (one(first) == one(second)) == (identity(first) == identity(second))
 
 
@@ -68,13 +68,13 @@ def test_plain_values_are_written_as_python_writes_them(values: list[Any]) -> No
     assert values_text(tuple(values), ["value"] * len(values), "load") == repr(tuple(values))
 
 
-def test_what_is_equal_in_python_is_kept_apart() -> None:
+def test_equal_values_of_different_types_have_different_texts() -> None:
     values = (1, "1", True, 1.0, b"1", Decimal(1), Weight.HEAVY, Colour.RED, (1,), frozenset({1}), None, "None", int)
     assert len({one(value) for value in values}) == len(values)
     assert one(0.0) != one(-0.0)
 
 
-def test_where_one_argument_ends_is_clear() -> None:
+def test_arguments_are_delimited() -> None:
     names = ("a", "b")
     assert values_text(("a', 'b", "c"), names, "load") != values_text(("a", "b', 'c"), names, "load")
     assert one((1, (2, 3))) != one((1, 2, 3)) != one(((1, 2), 3))
@@ -102,7 +102,7 @@ class Product:
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, {1}, Product(), (1, [2]), object(), identity, Product().__init__])
-def test_what_cannot_be_in_a_key_is_an_error_that_names_the_argument(value: Any) -> None:
+def test_unsupported_arguments_are_named_in_the_error(value: Any) -> None:
     with pytest.raises(TypeError, match="'items'"):
         values_text((1, value), ("number", "items"), "load")
 
@@ -191,7 +191,7 @@ def test_a_dict_is_not_an_argument_even_in_the_last_place() -> None:
 # --- long keys ---
 
 
-def test_long_keys_are_hashed_as_a_whole() -> None:
+def test_the_hash_of_a_long_key_covers_all_of_it() -> None:
     keys = CallKeys(plain, "load")
     exact = "x" * (MAX_KEY_LENGTH - len("load(1, '')"))
     assert keys.of((1, exact), {}) == f"load(1, '{exact}')"

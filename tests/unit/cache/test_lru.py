@@ -163,7 +163,7 @@ def test_many_threads_at_once() -> None:
     assert lru.get_keys() == [f"new{number}" for number in range(29, 9, -1)]
 
 
-def test_what_is_pushed_out_is_let_go() -> None:
+def test_an_evicted_value_is_released() -> None:
     lru = LRU(1)
     lru.set("a", Loud("a"))
     gone = weakref.ref(lru.get("a"))
@@ -172,7 +172,7 @@ def test_what_is_pushed_out_is_let_go() -> None:
     assert gone() is None
 
 
-def test_what_was_read_before_a_delete_is_not_stored() -> None:
+def test_a_value_read_before_a_delete_is_not_stored() -> None:
     lru = LRU(3)
     for forget in (lambda: lru.delete("a"), lru.flush_all, lambda: lru.replace("a", LRUItem(0), 0)):
         version = lru.version("a")
@@ -187,7 +187,7 @@ def test_what_was_read_before_a_delete_is_not_stored() -> None:
     assert lru.get("a") == "any"
 
 
-def test_of_two_that_write_at_once_none_is_kept() -> None:
+def test_concurrent_writes_store_neither_value() -> None:
     lru = LRU(3)
     first, second = lru.version("a"), lru.version("a")
     lru.replace("a", LRUItem(1), first)

@@ -72,7 +72,7 @@ def test_a_record_that_was_cut_off_is_none_or_another_value(value: Any, data: st
 
 
 @given(values)
-def test_plain_values_are_left_as_they_are(value: Any) -> None:
+def test_plain_values_are_unchanged(value: Any) -> None:
     assert same(plain(value), value)
 
 
@@ -106,7 +106,7 @@ class Map(dict[str, Any]):
         ({"deep": [{"er": (None, Colour.RED)}]}, {"deep": [{"er": [None, "red"]}]}),
     ],
 )
-def test_a_value_is_what_comes_back_from_l2(value: Any, expected: Any) -> None:
+def test_values_are_normalized_like_values_from_l2(value: Any, expected: Any) -> None:
     plain_value = plain(value)
     assert same(plain_value, expected)
     record = decode(encode(plain_value, 0, 0, False))
@@ -134,7 +134,7 @@ def test_other_types_are_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, "\ud800", {"a": 2**70}])
-def test_what_msgpack_cannot_hold_is_refused(value: Any) -> None:
+def test_values_beyond_msgpack_are_refused(value: Any) -> None:
     with pytest.raises(BadValue, match="cannot be written as msgpack"):
         encode(plain(value), 0, 0, False)
 

@@ -175,7 +175,7 @@ def test_names_need_a_source(registry: Registry, fn: Called) -> None:
 
 
 def test_other_threads_may_register_while_one_runs(registry: Registry) -> None:
-    """Whatever happens meanwhile, those that stay registered run once in each run."""
+    """Callbacks that stay registered run once in each run, whatever else changes."""
     ends = threading.Event()
     called: list[Any] = []
 

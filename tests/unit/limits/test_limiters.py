@@ -55,7 +55,7 @@ KINDS: list[Callable[..., Any]] = [
 """Limiters that let one request pass."""
 
 
-# --- what a decision tells -----------------------------------------------------------------------------------------
+# --- fields of decisions --------------------------------------------------------------------------------------------
 
 
 def test_leaky_bucket_numbers(options: Any, clock: Clock) -> None:
@@ -160,7 +160,7 @@ def test_a_token_bucket_reads_states_without_fractions_of_a_millisecond(options:
     assert bucket.step(True, 1, state)[2].state == 2
 
 
-def test_a_lease_that_is_over_gives_its_slot_back(options: Any, clock: Clock) -> None:
+def test_an_ended_lease_releases_its_slot(options: Any, clock: Clock) -> None:
     limiter = Concurrency(2, lease=10, **options)
     first, second = limiter.hit("k"), limiter.hit("k")
     clock.advance(5)
@@ -198,7 +198,7 @@ def test_many_slots(options: Any, clock: Clock) -> None:
 
 @pytest.mark.parametrize("token", ["x", "0g", "local:zz"])
 def test_a_token_that_is_none(token: str, options: Any) -> None:
-    with pytest.raises(ValueError, match="token must be the token of a decision"):
+    with pytest.raises(ValueError, match="token"):
         Concurrency(1, **options).leaving("k", token=token)
 
 
@@ -266,7 +266,7 @@ def test_setters_act_at_once(options: Any) -> None:
 
 def test_a_setter_that_is_refused_changes_nothing(options: Any) -> None:
     leaky = LeakyBucket(1, 0, **options)
-    with pytest.raises(ValueError, match="rate must be greater than 0"):
+    with pytest.raises(ValueError, match="rate"):
         leaky.set_rate(0)
     assert leaky.rate == 1
     assert leaky.hit("k").delay == 0
@@ -473,12 +473,12 @@ def test_the_wait_of_a_token_bucket_is_in_seconds(max_wait: Any, seconds: Any, m
 async def test_wrong_costs(cost: Any, options: Any) -> None:
     limiter = TokenBucket.from_interval(1, 5, **options)
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
-        with pytest.raises(ValueError, match="cost must be a whole number of at least 1"):
+        with pytest.raises(ValueError, match="cost"):
             call("k", cost)
     for acall in (limiter.ahit, limiter.apeek, limiter.auncommit):
-        with pytest.raises(ValueError, match="cost must be"):
+        with pytest.raises(ValueError, match="cost"):
             await acall("k", cost)
-    with pytest.raises(ValueError, match="cost must be"):
+    with pytest.raises(ValueError, match="cost"):
         limiter.take("k", cost)
 
 
@@ -488,7 +488,7 @@ def test_wrong_keys(options: Any, tmp_path: Any) -> None:
     store = LmdbDict("keys", 1024 * 1024, str(tmp_path))
     limiter = FixedWindow(1, 1, store=store, on_error="open")
     for call in (limiter.hit, limiter.peek, limiter.uncommit):
-        with pytest.raises(ValueError, match="key of a limit must not be None"):
+        with pytest.raises(ValueError, match="key"):
             call(None)
         with pytest.raises(BadKey):
             call("k" * 100_000)
@@ -505,5 +505,5 @@ def test_a_local_store_is_bounded_and_forgets_what_is_over(clock: Clock) -> None
     assert [limiter.peek(key).allowed for key in "abc"] == [True, False, False]
     clock.advance(11)
     assert not store.delete("b")
-    with pytest.raises(ValueError, match="size of a LocalStore"):
+    with pytest.raises(ValueError, match="size"):
         LocalStore(0)

@@ -42,7 +42,7 @@ def test_a_number_is_requests_per_second() -> None:
 @pytest.mark.parametrize(
     "text", ["", "200", "/s", "200/", "200/x", "-1/s", "1e3/s", "200/s/s", "nan/s", "inf/s", "٣/s", "1" * 70 + "/s"]
 )
-def test_what_is_no_rate_is_told_with_examples(text: str) -> None:
+def test_a_wrong_rate_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a (rate such as|duration such as|unit of time)"):
         parse_rate(text)
 
@@ -55,7 +55,7 @@ def test_a_rate_is_above_zero(rate: str | float) -> None:
 
 @pytest.mark.parametrize("rate", [None, True, b"1/s", [1]])
 def test_a_rate_is_a_text_or_a_number(rate: object) -> None:
-    with pytest.raises(TypeError, match="A rate must be a string"):
+    with pytest.raises(TypeError, match="rate"):
         parse_rate(rate)  # type: ignore[arg-type]
 
 
@@ -80,7 +80,7 @@ def test_a_span_of_time_is_seconds(span: str | float | timedelta, seconds: float
 
 
 @pytest.mark.parametrize("text", ["", "h1", "1", "1h,30m", "1h-30m", "s s", "1 fortnight", "1h" * 40])
-def test_what_is_no_span_is_told(text: str) -> None:
+def test_a_wrong_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         parse_duration(text)
 
@@ -93,7 +93,7 @@ def test_a_span_is_not_below_zero(span: float | timedelta) -> None:
 
 @pytest.mark.parametrize("span", [None, True, b"1h"])
 def test_a_span_is_of_a_known_type(span: object) -> None:
-    with pytest.raises(TypeError, match="A duration must be"):
+    with pytest.raises(TypeError, match="duration"):
         parse_duration(span)  # type: ignore[arg-type]
 
 

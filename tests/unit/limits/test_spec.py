@@ -1,4 +1,4 @@
-"""Policies as values: what is wrong with them is told by field, in sentences."""
+"""Policies as values, and the messages about wrong fields."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_token_bucket_takes_a_rate_instead_of_an_interval() -> None:
     assert set(error.value.problems) == {"interval", "capacity"}
 
 
-def test_a_lease_may_be_without_end_and_a_wait_is_that_of_the_site() -> None:
+def test_a_policy_without_a_lease_or_a_wait_uses_none_and_the_setting() -> None:
     slots = build(from_values(values("concurrency", lease="none")))
     assert isinstance(slots, Concurrency)
     assert slots.lease is None
@@ -157,7 +157,7 @@ def test_words() -> None:
         ({"zzz": 1}, "zzz", "Use name, algorithm"),
     ],
 )
-def test_mistakes_are_told_at_their_field(changes: dict[str, Any], field: str, message: str) -> None:
+def test_a_mistake_is_reported_at_its_field(changes: dict[str, Any], field: str, message: str) -> None:
     by_field = problems(**changes)
     assert list(by_field) == [field]
     assert message in by_field[field]
@@ -251,7 +251,7 @@ def test_declarations_of_a_wrong_type_are_refused(values: dict[str, Any], messag
         from_values({"name": "api", "algorithm": "leaky_bucket", "rate": "1/s", **values})
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     assert set(problems(rate="", key="?", mode="?")) == {"rate", "key", "mode"}
 
 

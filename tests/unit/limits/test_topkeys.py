@@ -1,4 +1,4 @@
-"""The most frequent keys in fixed memory: what is told is true within the errors that are told."""
+"""The most frequent keys in fixed memory: counts are right within the reported errors."""
 
 from __future__ import annotations
 

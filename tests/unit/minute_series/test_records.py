@@ -24,7 +24,7 @@ class Two(NamedTuple):
 
 
 def add(record: Any, counts: Counts, now: float, **options: bool) -> Any:
-    """The record as it comes back from a dictionary."""
+    """Return the record as a dictionary returns it."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(added(record, counts, now, **options)))
 
 

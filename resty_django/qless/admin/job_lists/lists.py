@@ -64,6 +64,10 @@ class JobList:
         first_jobs = self._source.first_jobs
         self.first_jobs = first_jobs if first_jobs and first_jobs.most else None
         """The first jobs in a better order than the whole list's, if there is one."""
+        self.order_columns = [
+            order.column for order in (self.order, self.first_jobs and self.first_jobs.order) if order
+        ]
+        """The columns by which the server keeps the list in order."""
         self.total = self._source.total
         """Returns the length of the list in Redis; 0 for a search."""
         self.jids = self._source.jids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -55,7 +54,7 @@ def _search_table(request: HttpRequest, job_list: JobList, now: float, caption: 
             empty = _("No matches so far. Continue with the next page.")
     rows = job_rows(job_list.client, page.jobs, now, page.fragments)
     position = Pager(next=next_url, note=note)
-    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, picks=True, position=position, sorts=())
+    jobs = table_of_jobs(request, rows, caption=caption, empty=empty, check_boxes=True, position=position, sorts=())
     summary = formatting.job_count(matched)
     return replace(jobs, summary=_("More than %(jobs)s") % {"jobs": summary} if page.cursor and matched else summary)
 
@@ -72,76 +71,72 @@ def _examined(examined: int, candidates: int | None) -> str:
 def _paged_table(request: HttpRequest, job_list: JobList, now: float, caption: str, empty: str) -> Table:
     """Return a page of a list in the order in the URL: by a column, or the server's order or its reverse."""
     total = job_list.total()
-    by_column = order_of(request, COLUMNS)
+    summary, by_column = formatting.job_count(total), order_of(request, COLUMNS)
     if by_column and total <= MAX_SORTED:
         rows = sort(job_rows(job_list.client, job_list.all_jobs(total), now), by_column)
         position = pager(request, len(rows))
-        jobs = table_of_jobs(
-            request, position.rows_of(rows), caption=caption, empty=empty, picks=True, position=position
-        )
+        page_rows = position.rows_of(rows)
+        jobs = table_of_jobs(request, page_rows, caption=caption, empty=empty, check_boxes=True, position=position)
         default = [(changed(request, o=None, p=None), _("Default order"))]
-        return replace(jobs, summary=formatting.job_count(total), order_links=default)
-    choice = _ListChoice.of(request, job_list, total)
-    position = pager(request, choice.listed)
-    page = job_list.page(
-        position.start,
-        min(PAGE_SIZE, choice.listed - position.start),
-        reverse=choice.reverse,
-        first=choice.first is not None,
-    )
+        return replace(jobs, summary=summary, order_links=default)
+    order = _ServerOrder.of(request, job_list, total)
+    position = pager(request, order.listed)
+    count = min(PAGE_SIZE, order.listed - position.start)
+    page = job_list.page(position.start, count, reverse=order.reverse, first=order.first is not None)
     jobs = table_of_jobs(
         request,
         [*job_rows(job_list.client, page.jobs, now), *(gone_row(jid) for jid in page.gone)],
         caption=caption,
         empty=empty,
-        picks=True,
+        check_boxes=True,
         position=position,
-        sorts=None if total <= MAX_SORTED else choice.columns,
-        order=SortOrder(choice.order.column, choice.descending),
+        sorts=None if total <= MAX_SORTED else job_list.order_columns,
+        order=order.sort_order,
     )
-    links = choice.links(request, total)
-    text = choice.text(by_column.key, total)
-    return replace(jobs, summary=formatting.job_count(total), order=text, order_links=links if total > 1 else ())
+    links = order.links(request) if total > 1 else ()
+    return replace(jobs, summary=summary, order=order.text(by_column.key), order_links=links)
 
 
 @dataclass(frozen=True, slots=True)
-class _ListChoice:
-    """The order of a list that the URL chooses among those that the server provides.
+class _ServerOrder:
+    """The order that the URL chooses among those that the server keeps for a list of `total` jobs.
 
-    `first`: the list's first jobs, if `order` is theirs; `listed`: the number of jobs in this order; `columns`: those
-    by which the list can be sorted, `whole_column`: all of it.
+    `first`: the list's first jobs, if the order is theirs; None for the order of the whole list.
     """
 
-    order: ListOrder
-    reverse: bool
+    job_list: JobList
+    total: int
     first: FirstJobs | None
-    listed: int
-    columns: Sequence[str]
-    whole_column: str
+    reverse: bool
 
     @classmethod
-    def of(cls, request: HttpRequest, job_list: JobList, total: int) -> _ListChoice:
+    def of(cls, request: HttpRequest, job_list: JobList, total: int) -> _ServerOrder:
         requested = request.GET.get("o", "")
         key, descending = requested.removeprefix("-"), requested.startswith("-")
-        whole, first = job_list.order, job_list.first_jobs
-        columns = [
-            order.column for order in (whole, first.order if first else None) if order is not None and order.column
-        ]
-        if whole.column and key == whole.column:
-            first = None
-        order = first.order if first else whole
-        names_it = bool(key) and key == order.column
-        reverse = descending != order.descending if names_it else key == DEFAULT_ORDER and descending
-        return cls(order, reverse, first, min(total, first.most) if first else total, columns, whole.column)
+        first = None if key and key == job_list.order.column else job_list.first_jobs
+        order = first.order if first else job_list.order
+        reverse = descending and key == DEFAULT_ORDER
+        if key and key == order.column:
+            reverse = descending != order.descending
+        return cls(job_list, total, first, reverse)
 
     @property
-    def descending(self) -> bool:
-        return self.order.descending != self.reverse
+    def order(self) -> ListOrder:
+        return self.first.order if self.first else self.job_list.order
 
-    def text(self, requested: str, total: int) -> str:
+    @property
+    def sort_order(self) -> SortOrder:
+        return SortOrder(self.order.column, self.order.descending != self.reverse)
+
+    @property
+    def listed(self) -> int:
+        """The number of jobs in this order."""
+        return min(self.total, self.first.most) if self.first else self.total
+
+    def text(self, requested: str) -> str:
         """Return the order in words. `requested`: the column that the URL names."""
         text = str(self.order.reversed_text if self.reverse else self.order.text) + "."
-        if self.listed < total:
+        if self.listed < self.total:
             limit = _("Only the first %(jobs)s are listed in this order.")
             text += " " + limit % {"jobs": formatting.job_count(self.listed)}
         if requested and requested != self.order.column:
@@ -149,13 +144,13 @@ class _ListChoice:
             text += " " + limit % {"jobs": formatting.job_count(MAX_SORTED)}
         return text
 
-    def links(self, request: HttpRequest, total: int) -> list[tuple[str, str | Promise]]:
+    def links(self, request: HttpRequest) -> list[tuple[str, str | Promise]]:
         """Return links to the reverse order, and to the other order of the list."""
+        column, descending = self.order.column or DEFAULT_ORDER, self.reverse
         if self.order.column:
-            reverse = f"-{self.order.column}" if not self.descending else self.order.column
-        else:
-            reverse = DEFAULT_ORDER if self.reverse else f"-{DEFAULT_ORDER}"
-        links: list[tuple[str, str | Promise]] = [(changed(request, o=reverse, p=None), _("Reverse"))]
-        if self.first and self.listed < total:
-            links.append((changed(request, o=self.whole_column, p=None), self.first.all_text))
+            descending = self.sort_order.descending
+        reverse_url = changed(request, o=column if descending else f"-{column}", p=None)
+        links: list[tuple[str, str | Promise]] = [(reverse_url, _("Reverse"))]
+        if self.first and self.listed < self.total:
+            links.append((changed(request, o=self.job_list.order.column, p=None), self.first.all_text))
         return links

@@ -56,7 +56,7 @@ def stuck_page(admin: JobsAdmin[Job], request: HttpRequest) -> HttpResponse:
             next=changed(request, cursor=cursor) if cursor else "",
             note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
         ),
-        picks=True,
+        check_boxes=True,
         export=Sheet("stuck", ("job", "klass", "queue", "reason", "other"), lambda: _exported(client, queue)),
     )
     query = formatting.query_of({STUCK: 1, "queue": request.GET.get("queue")})

@@ -13,7 +13,7 @@ page and permission.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypedDict
 
 from django.http import HttpRequest, HttpResponse
@@ -27,13 +27,13 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from resty_django.admin.base import object_page, viewer_page
 from resty_django.admin.charts import Chart, Series, sparkline
-from resty_django.admin.lists import FigureTile, PicksContext, Tab
+from resty_django.admin.lists import BulkContext, FigureTile, Tab
 from resty_django.admin.tables import Column, Row, Table, table
 
 from ...clients.client import Client
 from ...clients.figures import TimeSpan, completed_by_queue
 from ...clients.replies import QueueCounts
-from ...coverage import coverage
+from ...coverage import Coverage, coverage
 from ...facts import JobQueueFacts, QueueFacts, facts, pauses_of
 from ...models import Queue, token
 from ...overview import notes_of, pause_text
@@ -60,37 +60,7 @@ COLUMNS: Final = (
     Column("pause", gettext_lazy("Status"), sorts=False),
 )
 MAX_CHARTS: Final = 100
-"""Maximum number of queues whose last hour and latency are shown in the overview."""
-
-
-class QueueContext(TypedDict):
-    """The context of `queue.html` on each tab."""
-
-    title: str
-    object: Queue
-    on_object: bool
-    current_tab: str
-    tabs: Sequence[Tab]
-    paused: str
-    """The text of the pause; empty if the queue is not paused."""
-    reason: str
-    exists: bool
-    stuck: tuple[str, str] | None
-    """URL and text of a notice about stuck jobs."""
-
-
-class StatisticsTab(TypedDict):
-    """Figures and charts for a period."""
-
-    periods: Sequence[Tab]
-    tiles: Sequence[FigureTile]
-    charts: Sequence[Chart]
-
-
-class JobsTab(PicksContext):
-    """The queue's recurring jobs, or its jobs in one state."""
-
-    table: Table
+"""Maximum number of queues whose latency and last hour the overview shows."""
 
 
 class QueueAdmin(JobsAdmin[Queue]):
@@ -104,72 +74,52 @@ class QueueAdmin(JobsAdmin[Queue]):
         client = self.client()
         state = facts(client, detailed=MAX_CHARTS)
         unserved = coverage(client, state.counts, state.life)
-        last_day = charts.spans_of(client, "day")
-        period = charts.period_of(request, "day")
+        last_day, period = charts.spans_of(client, "day"), charts.period_of(request, "day")
+        spans = last_day if period == "day" else charts.spans_of(client, period)
 
         names = set(self.filter_names(request, (queue.name for queue in state.queues)))
-        queues = [queue for queue in state.queues if queue.name in names]
-        completed = completed_by_queue(state.spans, [queue.name for queue in queues[:MAX_CHARTS]])
-        failed = _failed_by_queue(last_day)
-        rows = [
-            self._row(
-                request,
-                queue,
-                completed=completed.get(queue.name, ()),
-                failed=failed[queue.name],
-                has_worker=queue.name not in unserved.queues,
-            )
-            for queue in queues
-        ]
-        if state.queues:
-            empty = _("No matching queues. Remove the filter.")
-        else:
+        shown_queues = [queue for queue in state.queues if queue.name in names]
+        rows = self._rows(request, shown_queues, state, unserved, last_day)
+        empty = _("No matching queues. Remove the filter.")
+        if not state.queues:
             empty = _(
                 'No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).'
             )
         return self.list_page(
             request,
-            table(request, COLUMNS, rows, caption=_("Queues"), empty=empty, picks=True, export="queues"),
-            periods=charts.period_tabs(period),
-            charts=charts.figures_charts(last_day if period == "day" else charts.spans_of(client, period), period),
+            table(request, COLUMNS, rows, caption=_("Queues"), empty=empty, check_boxes=True, export="queues"),
             form=NameForm(request.GET),
             tiles=_overview_tiles(client, state),
             notes=notes_of(unserved),
             shortcuts=[(stuck_url(), _("Stuck jobs"))] if state.total("depends") else [],
-            **self.picks_context(request, len(queues)),
+            periods=charts.period_tabs(period),
+            charts=charts.figures_charts(spans, period),
+            **self.bulk_context(request, len(rows)),
         )
 
-    def _row(
-        self, request: HttpRequest, queue: QueueFacts, *, completed: Sequence[int], failed: int, has_worker: bool
-    ) -> Row:
-        """Return a queue as a row. `completed`: jobs in each minute of the last hour; `failed`: in the last day."""
-        name, completed_count = queue.name, sum(completed)
-        counts = {state: getattr(queue.counts, state) for state in (*formatting.TAB_STATES, "recurring")}
-        latency: str = formatting.age(queue.latency)
-        if queue.pause:
-            text = pause_text(queue.pause, queue.counts.waiting, queue.latency)
-            latency = format_html('<span class="resty-wrap">{}</span>', text)
-        bars = [Series("completed", "", completed)]
-        chart = sparkline(bars, _("Completed per minute"), width=80, height=20) if completed else ""
-        cells = {
-            "name": formatting.link("queue", name),
-            **{
-                state: formatting.count_link(count, formatting.url("queue", name, tab=state))
-                for state, count in counts.items()
-            },
-            "failed": formatting.count_link(failed, _failures_url(name)),
-            "latency": latency,
-            "hour": format_html("{} {}", formatting.number(completed_count), chart),
-            "pause": _status_cell(request, queue, self.may(request, "pause_queue"), has_worker),
-        }
-        sort_keys = {
-            **counts,
-            "name": name,
-            "failed": failed,
-            "latency": queue.latency or 0,
-            "hour": completed_count,
-        }
-        return Row(cells, sort_keys, pick=token(name), title=formatting.name(name))
+    def _rows(
+        self,
+        request: HttpRequest,
+        queues: Sequence[QueueFacts],
+        state: JobQueueFacts,
+        unserved: Coverage,
+        last_day: Sequence[TimeSpan],
+    ) -> list[Row]:
+        completed = completed_by_queue(state.spans, [queue.name for queue in queues[:MAX_CHARTS]])
+        failed = Counter[str]()
+        for span in last_day:
+            for (name, _class), totals in span.by_name.items():
+                failed[name] += totals.failed
+        may_pause = self.may(request, "pause_queue")
+        return [
+            _row(
+                queue,
+                completed.get(queue.name, ()),
+                failed[queue.name],
+                _status_cell(request, queue, may_pause=may_pause, has_worker=queue.name not in unserved.queues),
+            )
+            for queue in queues
+        ]
 
     @object_page
     def change_view(self, request: HttpRequest, row: Queue) -> HttpResponse:
@@ -203,7 +153,7 @@ class QueueAdmin(JobsAdmin[Queue]):
     def _recurring_tab(self, request: HttpRequest, client: Client, name: str) -> JobsTab:
         jobs = recurring_table(request, client, [name])
         bulk = f"{reverse('admin:resty_qless_recurringjob_bulk')}{formatting.query_of({'queue': token(name)})}"
-        return {"table": jobs, **self.picks_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}
+        return {"table": jobs, **self.bulk_context(request, jobs.pager.total, OPERATIONS_ON_RECURRING, bulk)}
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
@@ -246,16 +196,31 @@ def _overview_tiles(client: Client, state: JobQueueFacts) -> list[FigureTile]:
     ]
 
 
-def _failed_by_queue(spans: Iterable[TimeSpan]) -> Counter[str]:
-    """Return the failed jobs of all spans by queue."""
-    failed = Counter[str]()
-    for span in spans:
-        for (queue, _class), totals in span.by_name.items():
-            failed[queue] += totals.failed
-    return failed
+def _row(queue: QueueFacts, completed: Sequence[int], failed: int, status: SafeString) -> Row:
+    """Return a queue as a row. `completed`: jobs in each minute of the last hour; `failed`: jobs in the last day."""
+    name, counts = queue.name, {state: getattr(queue.counts, state) for state in (*formatting.TAB_STATES, "recurring")}
+    count_cells = {
+        state: formatting.count_link(count, formatting.url("queue", name, tab=state)) for state, count in counts.items()
+    }
+    latency: str = formatting.age(queue.latency)
+    if queue.pause:
+        text = pause_text(queue.pause, queue.counts.waiting, queue.latency)
+        latency = format_html('<span class="resty-wrap">{}</span>', text)
+    bars = [Series("completed", "", completed)]
+    chart = sparkline(bars, _("Completed per minute"), width=80, height=20) if completed else ""
+    cells = {
+        **count_cells,
+        "name": formatting.link("queue", name),
+        "failed": formatting.count_link(failed, _failures_url(name)),
+        "latency": latency,
+        "hour": format_html("{} {}", formatting.number(sum(completed)), chart),
+        "pause": status,
+    }
+    sort_keys = {**counts, "name": name, "failed": failed, "latency": queue.latency or 0, "hour": sum(completed)}
+    return Row(cells, sort_keys, pick=token(name), title=formatting.name(name))
 
 
-def _status_cell(request: HttpRequest, queue: QueueFacts, may_pause: bool, has_worker: bool) -> SafeString:
+def _status_cell(request: HttpRequest, queue: QueueFacts, *, may_pause: bool, has_worker: bool) -> SafeString:
     """Return whether the queue is active, with a link to pause it or a button that resumes it.
 
     `has_worker`: False if no worker polls the queue while jobs wait.
@@ -276,6 +241,36 @@ def _status_cell(request: HttpRequest, queue: QueueFacts, may_pause: bool, has_w
 
 
 # --- page of a queue --------------------------------------------------------------------------------------------------
+
+
+class QueueContext(TypedDict):
+    """The context of `queue.html` on each tab."""
+
+    title: str
+    object: Queue
+    on_object: bool
+    current_tab: str
+    tabs: Sequence[Tab]
+    paused: str
+    """The text of the pause; empty if the queue is not paused."""
+    reason: str
+    exists: bool
+    stuck: tuple[str, str] | None
+    """URL and text of a notice about stuck jobs."""
+
+
+class StatisticsTab(TypedDict):
+    """Figures and charts for a period."""
+
+    periods: Sequence[Tab]
+    tiles: Sequence[FigureTile]
+    charts: Sequence[Chart]
+
+
+class JobsTab(BulkContext):
+    """The queue's recurring jobs, or its jobs in one state."""
+
+    table: Table
 
 
 def _queue_context(client: Client, row: Queue, tabs: Sequence[str], current_tab: str) -> QueueContext:

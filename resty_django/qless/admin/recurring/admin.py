@@ -138,8 +138,8 @@ class RecurringJobAdmin(JobsAdmin[RecurringRow]):
             if operation.name in ("run_now", "pause", "resume")
         ]
         recurring = recurring_table(request, client, queues, declared, cron=[*cron_tasks().values()], actions=actions)
-        picks = self.picks_context(request, None if request.GET.get("name") else recurring.pager.total)
-        return self.list_page(request, recurring, hints=abandoned, form=NameForm(request.GET), **picks)
+        bulk = self.bulk_context(request, None if request.GET.get("name") else recurring.pager.total)
+        return self.list_page(request, recurring, hints=abandoned, form=NameForm(request.GET), **bulk)
 
     @object_page
     def change_view(self, request: HttpRequest, row: RecurringRow) -> HttpResponse:

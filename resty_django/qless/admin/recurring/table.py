@@ -144,7 +144,7 @@ def recurring_table(
         else _('No recurring jobs. Declare one: client.queues["mail"].recur("shop.jobs.SendDigest", {}, 3600).'),
         position=page,
         sorts=None if sorts_all or count + cron_count <= MAX_SORTED else (),
-        picks=True,
+        check_boxes=True,
         export=sheet_of(
             "recurring",
             [column for column in COLUMNS if column.key != "results"],

@@ -62,7 +62,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             rows,
             caption=_("Workers"),
             empty=empty,
-            picks=True,
+            check_boxes=True,
             export=sheet_of("workers", LIST_COLUMNS, lambda: rows),
         )
         note = ngettext("%(count)s worker is stuck", "%(count)s workers are stuck", len(stuck))
@@ -73,7 +73,7 @@ class WorkerAdmin(JobsAdmin[Worker]):
             workers_table,
             form=NameForm(request.GET),
             notes=[format_html("{}: {}{}", note, named, ", …" if stuck[MAX_NAMED:] else "")] if stuck else [],
-            **self.picks_context(request, len(workers)),
+            **self.bulk_context(request, len(workers)),
         )
 
     @object_page

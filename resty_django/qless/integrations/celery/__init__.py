@@ -25,6 +25,7 @@ from resty_django import extras
 with extras.needed("The bridge to Celery needs"):
     from celery import Task, current_app, shared_task, signals, states
     from celery.app.trace import build_tracer
+    from celery.exceptions import Retry
     from celery.utils.dispatch import Signal
 
 from resty_django.callables import completed
@@ -153,25 +154,16 @@ class CeleryTask(Runnable):
         self._trace = build_tracer(task.name, task, eager=True, app=task.app)
 
     def perform(self, job: Job) -> object:
+        """Run the task and return its result; raise what another end means for the job."""
         data = loaded(job)
-        call = call_of(job)
-        outcome = call.args[: len(call.args) - len(data["args"])]
-        args = [*(outcome if call.first is None else [job.client.run(call.first)]), *data["args"]]
+        args = [*_first_argument(job, data), *data["args"]]
         retries = int(data.get("retries", 0))
         traced = self._trace(job.jid, args, data["kwargs"], self._request(job, args, data["kwargs"], retries))
         if traced.info is None:
             return as_json(job, completed(traced.retval))
         state, error = traced.info.state, traced.info.retval
         if state == states.RETRY:
-            data |= {"args": [*error.sig.args], "kwargs": {**error.sig.kwargs}, "retries": retries + 1}
-            for name in SOURCES:
-                data.pop(name, None)
-            if "expires" in data and error.exc is not None:
-                data["error"] = message_of(error.exc)  # a requeue stores no failure
-            job.data = json.loads(dumped(data))
-            when = error.when
-            delay = timestamp(when) - job.client.clock() if isinstance(when, datetime) else float(when or 0)
-            raise RequeueLater(max(0.0, delay), job.retries_left) from error.exc
+            raise _prepare_retry(job, data, error) from error.exc
         if state == states.REJECTED and error.requeue:
             raise RequeueLater(0, job.retries_left)
         if state == states.REJECTED:
@@ -204,6 +196,27 @@ class CeleryTask(Runnable):
                 "redelivered": False,
             },
         }
+
+
+def _first_argument(job: Job, data: Mapping[str, Any]) -> list[Any]:
+    """Return the argument before the stored ones, if any: the result of another job, or the outcome of a callback."""
+    call = call_of(job)
+    if call.first is not None:
+        return [job.client.run(call.first)]
+    return call.args[: len(call.args) - len(data["args"])]
+
+
+def _prepare_retry(job: Job, data: dict[str, Any], retry: Retry) -> RequeueLater:
+    """Store the arguments of the next run in the job. Return the exception that requeues it."""
+    data |= {"args": [*retry.sig.args], "kwargs": {**retry.sig.kwargs}, "retries": int(data.get("retries", 0)) + 1}
+    for name in SOURCES:
+        data.pop(name, None)
+    if "expires" in data and retry.exc is not None:
+        data["error"] = message_of(retry.exc)  # a requeue stores no failure
+    job.data = json.loads(dumped(data))
+    when = retry.when
+    delay = timestamp(when) - job.client.clock() if isinstance(when, datetime) else float(when or 0)
+    return RequeueLater(max(0.0, delay), job.retries_left)
 
 
 def celery_task(name: str) -> CeleryTask:

@@ -272,7 +272,7 @@ def _take(client: Client, jid: str, *, revive: bool = False) -> JobRecord | None
 # --- in the main process of a Celery worker, and for processes that are gone ---
 
 GRACE_SECONDS: Final = 5.0
-"""Seconds after the expiry of a lock or a task, in which another process may report it."""
+"""Time after the expiry of a lock or a task for another process to report it."""
 SWEEP_SECONDS: Final = 15.0
 """Seconds between two searches for jobs whose process is gone."""
 

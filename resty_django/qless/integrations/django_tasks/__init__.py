@@ -4,7 +4,7 @@
 
 - `backend`: enqueues tasks as jobs, and looks up their results.
 - `runner`: runs these jobs in a worker.
-- `results`: the data of such a job, and the `TaskResult` that Django sees of it.
+- `results`: the data of these jobs, and Django's `TaskResult` made from them.
 
 See docs/qless/django-tasks.md.
 """

@@ -59,6 +59,7 @@ class QlessBackend(BaseTaskBackend):
     supports_priority = True
 
     option_names = frozenset(("RETRIES", "BACKOFF", "ON_COMMIT"))
+    """The keys that `OPTIONS` may contain."""
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
@@ -188,8 +189,7 @@ class QlessBackend(BaseTaskBackend):
 
     def _result(self, result_id: str, job: Job | RecurringJob | None, stored: JobResult | None) -> TaskResult[..., Any]:
         """Return the result of a job. `stored`: its return value, if it is complete."""
-        task = self._task_of(job)
-        if task is None or not isinstance(job, Job):
+        if not isinstance(job, Job) or (task := self._task_of(job)) is None:
             raise TaskResultDoesNotExist(result_id)
         result = task_result(task, job)
         if job.state == "complete":
@@ -198,9 +198,9 @@ class QlessBackend(BaseTaskBackend):
             object.__setattr__(result, "_return_value", stored.result["value"])
         return result
 
-    def _task_of(self, job: Job | RecurringJob | None) -> Task[..., Any] | None:
-        """Return the task of a job that this backend has enqueued, else None."""
-        if not isinstance(job, Job) or not isinstance(job.data, dict) or job.data.get("backend") != self.alias:
+    def _task_of(self, job: Job) -> Task[..., Any] | None:
+        """Return the task of a job that this backend has enqueued; None for other jobs."""
+        if not isinstance(job.data, dict) or job.data.get("backend") != self.alias:
             return None
         try:
             target = find(job.klass)

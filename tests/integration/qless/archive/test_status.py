@@ -54,7 +54,7 @@ def test_no_archive_no_finding(site: Client, settings: Any) -> None:
     configure(settings, RETENTION=None)
     assert not conf.qless.archive.enabled
     assert findings() == []
-    with pytest.raises(CommandError, match="There is no archive"):
+    with pytest.raises(CommandError, match="ARCHIVE"):
         run()
 
 
@@ -100,7 +100,7 @@ def test_the_command(site: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
         raise OperationalError("down")
 
     complete(site, "c3")
-    monkeypatch.setattr(writer, "_store", down)
+    monkeypatch.setattr(writer, "upsert", down)
     with pytest.raises(CommandError, match="down") as caught:
         run()
     assert caught.value.returncode == 2

@@ -196,14 +196,14 @@ def test_a_jid_that_is_too_long_is_skipped(site: Client) -> None:
 def test_a_row_that_the_database_rejects_does_not_stop_the_others(
     site: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert = writer._store
+    insert = writer.upsert
 
     def rejecting(batch: Any) -> int:
         if any(row.key == "bad" for row in batch):
             raise DataError("no")
         return insert(batch)
 
-    monkeypatch.setattr(writer, "_store", rejecting)
+    monkeypatch.setattr(writer, "upsert", rejecting)
     for jid in ("c1", "bad", "c2"):
         complete(site, jid)
     assert write(site).counts["written"] == 2
@@ -319,14 +319,14 @@ def test_the_interval_respects_what_redis_keeps() -> None:
 def test_the_thread_of_a_worker_retries_while_the_database_is_down(
     site: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    insert, down = writer._store, [True]
+    insert, down = writer.upsert, [True]
 
     def failing(batch: Any) -> int:
         if down[0]:
             raise OperationalError("the database is down")
         return insert(batch)
 
-    monkeypatch.setattr(writer, "_store", failing)
+    monkeypatch.setattr(writer, "upsert", failing)
     monkeypatch.setattr(runner, "MIN_PASS_SECONDS", 0.05)
     monkeypatch.setattr(runner, "MAX_PASS_SECONDS", 0.1)
     complete(site, "c1")

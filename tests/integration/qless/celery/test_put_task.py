@@ -68,11 +68,11 @@ def test_arguments_come_as_celery_brings_them(running: InProcessWorker) -> None:
 
 
 def test_arguments_are_checked(site: None) -> None:
-    with pytest.raises(TypeError, match="invalid arguments: "):
+    with pytest.raises(TypeError, match="arguments"):
         put_task(celery_app.add)
-    with pytest.raises(TypeError, match="invalid arguments: "):
+    with pytest.raises(TypeError, match="arguments"):
         put_task(celery_app.retrying, (1, "x", 3))
-    with pytest.raises(InvalidArgument, match="must be JSON"):
+    with pytest.raises(InvalidArgument):
         put_task(celery_app.add, (object(),))
 
 
@@ -149,7 +149,7 @@ def test_the_txid(running: InProcessWorker) -> None:
 
 
 def test_only_registered_tasks_are_run(running: InProcessWorker) -> None:
-    with pytest.raises(NotAllowed, match="does not know the task"):
+    with pytest.raises(NotAllowed):
         find("celery:os.system")
     jid = client.queues["default"].put("celery:os.system", {"args": ["true"], "kwargs": {}})
     with pytest.raises(TaskFailed, match="does not know the task"):

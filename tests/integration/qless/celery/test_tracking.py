@@ -251,7 +251,7 @@ def test_a_worker_does_not_send_a_lost_task_a_second_time(client: Client, monkey
     jid = sent_job(client, "task")
     in_a_worker(jid, tracking.on_prerun)
     tracking.running_tasks.pop(jid).lease.close()
-    with pytest.raises(tracking.CeleryLost, match="is gone"):
+    with pytest.raises(tracking.CeleryLost):
         performer.perform(client.jobs.get(jid))  # type: ignore[arg-type]
     assert not published
     # a person lets it run again

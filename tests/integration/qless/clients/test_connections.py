@@ -295,7 +295,7 @@ async def test_the_error_while_a_slot_moves_does_not_blame_the_prefix(nodes: lis
             target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source.port])
             source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target.port])
             try:
-                with pytest.raises(StoreError, match="is moving to another node"):
+                with pytest.raises(StoreError, match="moving"):
                     await invoke(client.queues["q"].put, "K")
                 (reply,) = await invoke(client.call_many, [("pop", "q", "w", 1)])
                 assert isinstance(reply, StoreError)

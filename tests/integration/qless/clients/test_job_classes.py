@@ -137,7 +137,7 @@ def test_modules_of_apps_and_packages(tmp_path: Path, monkeypatch: pytest.Monkey
     assert job_of("own_app.tasks.Task").perform() == "done"
     assert job_of("own_app.tasks.add", data={"args": [1, 2], "kwargs": {}}).perform() == 3
     for klass in ("own_app.jobs.send", "own_app.jobs.mail.send", "own_app.tasks.helper", "own_app.tasks.Task.helper"):
-        with pytest.raises(NotAllowed, match=r"is a plain function\. Add @task"):
+        with pytest.raises(NotAllowed, match="plain function"):
             find(klass)
     for name in ("system", "Job", "Recorder", "use_dispatcher", "message.use_dispatcher", "add.function", "os.system"):
         with pytest.raises(NotAllowed):

@@ -135,19 +135,19 @@ def test_wrong_options_are_refused(site: Any, options: Any, error: type[Exceptio
 
 
 def test_wrong_options_of_tasks_and_steps(site: Any) -> None:
-    with pytest.raises(TypeError, match=r"on_success= takes tasks"):
+    with pytest.raises(TypeError, match="on_success="):
         task(on_success=3)(add.function)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match=r"recurring jobs have no callbacks"):
+    with pytest.raises(TypeError, match="every="):
         task(name="every.other", every=3, on_failure=report)(optioned.function)
-    with pytest.raises(TypeError, match="keeps no result to pass to link="):
+    with pytest.raises(TypeError, match="link="):
         silent.apply_async(link=note)
-    with pytest.raises(TypeError, match=r"A group has no option 'nam'. Did you mean 'name'"):
+    with pytest.raises(TypeError, match="'nam'"):
         group(add.s(1), nam="x")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="A chain has no option 'queue'"):
+    with pytest.raises(TypeError, match="'queue'"):
         chain(add.s(1)).apply_async(queue="x")
-    with pytest.raises(TypeError, match="has no effect, because it is a member of a group"):
+    with pytest.raises(TypeError, match="if_failed="):
         group(add.s(1).set(if_failed="skip")).delay()
-    with pytest.raises(TypeError, match="cannot be a member of a group"):
+    with pytest.raises(TypeError, match="name or options"):
         group(group(add.s(1), name="x"))
     assert client.queues.counts() == []
 
@@ -220,7 +220,7 @@ def test_a_canceled_step_fails_what_waits_with_it(running: InProcessWorker) -> N
 
 def test_a_callback_that_is_called_by_hand(running: InProcessWorker) -> None:
     client.queues["q"].put(report, {"args": [], "kwargs": {}, "pass": "outcome"}, jid="by-hand")
-    with pytest.raises(TaskFailed, match="contains no outcome"):
+    with pytest.raises(TaskFailed, match="UnreadableReply"):
         AsyncResult[None]("by-hand").get(LONG)
 
 

@@ -221,12 +221,12 @@ def test_tasks_that_are_refused(examples: Any, settings: Any) -> None:
     with pytest.raises(Invalid, match="whole number"):
         examples.add.using(priority=101)
     for run_after in ("2026-01-01", 1.8e9):
-        with pytest.raises(TypeError, match="run_after= must be a datetime, not "):
+        with pytest.raises(TypeError, match="run_after="):
             examples.add.using(run_after=run_after)
     with pytest.raises(Invalid, match="aware"):
         examples.add.using(run_after=timezone.now().replace(tzinfo=None))
     change_settings(settings, MODULES=[])
-    with pytest.raises(Invalid, match="outside the modules from which jobs may come"):
+    with pytest.raises(Invalid, match="MODULES"):
         examples.add.enqueue(1)
 
 

@@ -135,9 +135,9 @@ def test_wrong_values_are_refused_and_nothing_is_put(place: str, jobs: Callable[
 
 
 def test_the_hint_says_how_to_write_one_tag(site: Any) -> None:
-    with pytest.raises(TypeError, match=r"^tags= must be a list of texts, not 'abc'\. Write tags=\['abc'\]\.$"):
+    with pytest.raises(TypeError, match=r"Write tags=\['abc'\]"):
         examples.add.apply_async((1,), tags="abc")
-    with pytest.raises(InvalidArgument, match=r"^retries= must be a whole number of at least 0, not -1\.$"):
+    with pytest.raises(InvalidArgument, match="retries="):
         examples.add.apply_async((1,), retries=-1)
 
 

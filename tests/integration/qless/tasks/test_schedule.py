@@ -90,9 +90,9 @@ def test_wrong_cron_expressions_are_refused(site: Any) -> None:
     ):
         with pytest.raises(ValueError, match=text):
             Task(examples.nightly.function, cron=cron)
-    with pytest.raises(TypeError, match="Remove one of them"):
+    with pytest.raises(TypeError, match="every= and cron="):
         Task(examples.nightly.function, cron="* * * * *", every=5)
-    with pytest.raises(ValueError, match="greater than 0"):
+    with pytest.raises(ValueError, match="every="):
         Task(examples.nightly.function, every=0)
 
 

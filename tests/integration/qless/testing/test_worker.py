@@ -12,7 +12,6 @@ from django.contrib.auth.models import Group
 from resty_django.qless import TaskFailed, chain, client, group
 from resty_django.qless.clients.job import Job
 from resty_django.qless.testing import FakeClock, TestWorker
-from resty_django.qless.testing.worker import MOST_RUNS
 from tests.integration.qless.tasks import examples
 from tests.integration.qless.testing import shop_tasks
 from tests.integration.qless.testing.shop_tasks import (
@@ -104,7 +103,7 @@ def test_scheduled_task_runs_when_the_clock_reaches_its_time(worker: TestWorker)
 def test_timeout_interrupts_the_task(worker: TestWorker, task: Any) -> None:
     result = task.delay()
     assert [run.outcome for run in worker.drain()] == ["failed"]
-    with pytest.raises(TaskFailed, match=r"JobTimeout"):
+    with pytest.raises(TaskFailed, match="JobTimeout"):
         result.get()
     assert threading.active_count() < 20
 
@@ -141,11 +140,10 @@ async def test_async_test_drains_too(worker: TestWorker) -> None:
 
 
 def test_jobs_that_enqueue_one_another_end_the_drain(worker: TestWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resty_django.qless.testing.worker.MOST_RUNS", 20)
+    monkeypatch.setattr("resty_django.qless.testing.worker.MAX_RUNS", 20)
     forever.delay()
-    with pytest.raises(AssertionError, match="has run 20 jobs, and more wait"):
+    with pytest.raises(AssertionError, match="20 jobs"):
         worker.drain()
-    assert MOST_RUNS > 20
 
 
 def test_queue_is_empty_at_the_start_and_gone_in_the_end(valkey_url: str, valkey: Any) -> None:

@@ -17,7 +17,7 @@ def findings() -> dict[str, Finding]:
 
 
 def overfill(name: str) -> int:
-    """Store until items have to go; how many went."""
+    """Store items until some are evicted, and return the number of evictions."""
     number = 0
     while not shdicts[name].set(f"key{number}", "x" * 1500).forcible:
         number += 1

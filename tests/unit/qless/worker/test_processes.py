@@ -81,7 +81,7 @@ def test_everything_that_was_sent_is_received_after_the_end(ends: tuple[JobPipe,
     two.shut_down()
     assert two.receive() == LimitRun(1.0, None)
     assert two.receive() is None
-    with pytest.raises(OSError, match="Broken pipe"):
+    with pytest.raises(BrokenPipeError):
         one.send(LimitRun(2.0, None))
 
 
@@ -182,10 +182,10 @@ def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: fl
 @pytest.mark.parametrize(
     ("worker", "text"),
     [
-        ({"POOL": "proceses"}, r"""must be "threads" or "processes", not 'proceses'. Did you mean "processes"\?"""),
-        ({"POOL": "gevent"}, r"""must be "threads" or "processes", not 'gevent'\."""),
-        ({"KILL_AFTER": -1}, r"KILL_AFTER.* must be at least 0, not -1.0\."),
-        ({"KILL_AFTR": 1}, r'KILL_AFTR.* is not a setting. Did you mean "KILL_AFTER"\?'),
+        ({"POOL": "proceses"}, r'POOL.*Did you mean "processes"\?'),
+        ({"POOL": "gevent"}, "POOL"),
+        ({"KILL_AFTER": -1}, "KILL_AFTER"),
+        ({"KILL_AFTR": 1}, r'KILL_AFTR.*Did you mean "KILL_AFTER"\?'),
     ],
 )
 def test_wrong_settings_are_rejected_with_a_suggestion(worker: dict[str, Any], text: str, settings: Any) -> None:
