@@ -22,8 +22,6 @@ from resty_django.cache import cache_view, cached
 from resty_django.limits import LeakyBucket, Limited, LocalStore, TokenBucket, limited
 from resty_django.limits.callers.keys import make
 from resty_django.limits.decorators import (
-    DecoratorOptions,
-    RequestOptions,
     limit,
     limit_conn,
     limit_count,
@@ -36,6 +34,7 @@ from resty_django.limits.limiters.units import refill_of
 from resty_django.limits.policies import registry
 from resty_django.limits.quotas.quota import Quota
 from resty_django.limits.refusals import request_refused
+from resty_django.limits.requests.declared import DecoratorOptions, RequestOptions
 from resty_django.limits.requests.enforcer import Enforcer
 from resty_django.limits.requests.request_limit import LimitOptions, RequestLimit
 from resty_django.lock import locked
