@@ -40,7 +40,7 @@ FactList = list[tuple[str | Promise, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class BulkPreview:
     """The content of a confirmation. `count`: the number of objects that the operation would change."""
 
     count: int
@@ -86,7 +86,7 @@ class Selection(Protocol):
     def fields(self) -> Sequence[tuple[str, str]]:
         """Return the hidden form fields that name the objects that are left."""
 
-    def preview(self, operation: Operation[Any]) -> Preview:
+    def preview(self, operation: Operation[Any]) -> BulkPreview:
         """Return what the operation would change."""
 
     def step(self, operation: Operation[Any], data: dict[str, Any], progress: BulkProgress) -> StepResult:
@@ -278,7 +278,7 @@ class SelectedRows:
             return [("all", "yes")]
         return [("pick", self.admin.row(name, self.targets.get(name)).pk) for name in self.names]
 
-    def preview(self, operation: Operation[Any]) -> Preview:
+    def preview(self, operation: Operation[Any]) -> BulkPreview:
         applicable = self._applicable(operation)
         chosen = self.admin.count_text(len(self.names))
         selection = _("%(count)s of %(chosen)s selected.") % {"count": number(len(applicable)), "chosen": chosen}
@@ -287,7 +287,7 @@ class SelectedRows:
         facts: FactList = [(_("Selection"), selection)]
         if unfit := len(self.targets) - len(applicable):
             facts.append((_("Unchanged"), _("%(count)s of these, because of their state") % {"count": number(unfit)}))
-        return Preview(len(applicable), [*facts, *self.admin.named_facts(operation, applicable)])
+        return BulkPreview(len(applicable), [*facts, *self.admin.named_facts(operation, applicable)])
 
     def _applicable(self, operation: Operation[Any]) -> dict[str, Any]:
         return {name: target for name, target in self.targets.items() if operation.applies(target)}

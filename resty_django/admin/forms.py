@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.http import QueryDict
 from django.utils.translation import gettext_lazy
 
 from .operations import Operation, OperationResult
@@ -20,7 +21,7 @@ class DeleteKeyForm(forms.Form):
         label=gettext_lazy("Key"), strip=False, help_text=gettext_lazy("The complete key. Case and spaces matter.")
     )
 
-    def __init__(self, data: Any, token: str) -> None:
+    def __init__(self, data: QueryDict | None, token: str) -> None:
         super().__init__(data)
         self.url_key = key_of(token)
         if self.url_key:
@@ -56,7 +57,7 @@ class FlushForm(forms.Form):
     label = gettext_lazy("Type “%(name)s” to empty it")
     mismatch = gettext_lazy("This is not the name of the dictionary.")
 
-    def __init__(self, data: Any, name: str) -> None:
+    def __init__(self, data: QueryDict | None, name: str) -> None:
         super().__init__(data)
         self.name = name
         self.fields["confirmation"].label = self.label % {"name": name}

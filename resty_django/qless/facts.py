@@ -127,13 +127,9 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = 500)
     return JobQueueFacts(
         [
             QueueFacts(
-                counts,
-                stats.get(counts.name),
-                minutes.get(counts.name, ()),
-                ages.get(counts.name),
-                pauses.get(counts.name),
+                each, stats.get(each.name), minutes.get(each.name, ()), ages.get(each.name), pauses.get(each.name)
             )
-            for counts in queues
+            for each in queues
         ],
         dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
         client.workers.counts(),

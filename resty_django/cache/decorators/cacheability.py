@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,14 +14,13 @@ from resty_django.callables import plain_function
 from resty_django.text.durations import is_number
 
 from ..errors import BadOption
-from ..mlcache.options import checked
 
 DEFAULT_STATUSES: Final = (200, 301, 308)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The arguments of `cache_view`. Times are converted to seconds."""
+    """The arguments of `cache_view`, with times in seconds. `options`: fields of `CacheOptions`. Raise `BadOption`."""
 
     ttl: float
     user: bool = False
@@ -35,9 +34,6 @@ class Rules:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        seconds = checked({"ttl": self.ttl, **self.options})
-        object.__setattr__(self, "ttl", seconds.pop("ttl"))
-        object.__setattr__(self, "options", seconds)
         plain_function(self.key, "key of cache_view")
         plain_function(self.options.get("tags"), "tags of cache_view")
         if "l1_serializer" in self.options:
@@ -89,24 +85,33 @@ def lifetime(response: HttpResponseBase, rules: Rules) -> float:
 
 def refusal(request: HttpRequest, response: HttpResponseBase, rules: Rules, session_used: bool) -> str | None:
     """Return why the response must not be cached; None if it may be."""
+    return next(_reasons(request, response, rules, session_used), None)
+
+
+def _reasons(request: HttpRequest, response: HttpResponseBase, rules: Rules, session_used: bool) -> Iterator[str]:
     cache_control, allow = directives(response), rules.allow
-    checks: tuple[tuple[bool, str], ...] = (
-        (not isinstance(response, HttpResponse) or response.streaming, "it is a stream"),
-        (response.status_code not in rules.statuses, f"its status is {response.status_code}"),
-        (bool(response.cookies) and "cookies" not in allow, "it sets cookies"),
-        (bool(request.META.get("CSRF_COOKIE_NEEDS_UPDATE")), "it has a CSRF token"),
-        (bool(getattr(request, "_csp_nonce", None)), "it has a content security policy nonce"),
-        (_has_messages(request), "it shows messages for one visitor"),
-        (session_used and "session" not in allow, "the session was used"),
-        ("private" in cache_control and "private" not in allow, "it is private"),
-        (
-            not {"no-store", "no-cache"}.isdisjoint(cache_control) and "no-store" not in allow,
-            "it says no-store or no-cache",
-        ),
-        ("*" in response.get("Vary", ""), "it varies on everything"),
-        (lifetime(response, rules) < 0, "it expires immediately"),
-    )
-    return next((reason for refused, reason in checks if refused), None)
+    if not isinstance(response, HttpResponse) or response.streaming:
+        yield "it is a stream"
+    if response.status_code not in rules.statuses:
+        yield f"its status is {response.status_code}"
+    if response.cookies and "cookies" not in allow:
+        yield "it sets cookies"
+    if request.META.get("CSRF_COOKIE_NEEDS_UPDATE"):
+        yield "it has a CSRF token"
+    if getattr(request, "_csp_nonce", None):
+        yield "it has a content security policy nonce"
+    if _has_messages(request):
+        yield "it shows messages for one visitor"
+    if session_used and "session" not in allow:
+        yield "the session was used"
+    if "private" in cache_control and "private" not in allow:
+        yield "it is private"
+    if ("no-store" in cache_control or "no-cache" in cache_control) and "no-store" not in allow:
+        yield "it says no-store or no-cache"
+    if "*" in response.get("Vary", ""):
+        yield "it varies on everything"
+    if lifetime(response, rules) < 0:
+        yield "it expires immediately"
 
 
 def _has_messages(request: HttpRequest) -> bool:

@@ -33,7 +33,7 @@ from resty_django.text.durations import Duration
 
 from ..errors import BadOption, CacheError, CallbackFailed, LockFailed, SourceError
 from ..mlcache.cache import MLCache
-from ..mlcache.options import ViewOptions
+from ..mlcache.options import ViewOptions, checked
 from ..mlcache.registry import mlcaches
 from ..mlcache.results import L3, Fresh, Hit
 from ..model_dependencies.dependency import Depends, tags_with_models
@@ -90,8 +90,9 @@ def cache_view(
         )
     if isinstance(headers, str) or isinstance(query, str):
         raise BadOption("headers and query must be tuples of names, not a str.")
+    call_options = checked({"ttl": ttl, **options})
     rules = Rules(
-        ttl=cast("float", ttl),
+        ttl=call_options.pop("ttl"),
         user=user,
         headers=(*headers, "Authorization") if "authorization" in allow else tuple(headers),
         language=language,
@@ -100,7 +101,7 @@ def cache_view(
         max_age=max_age,
         statuses=tuple(statuses),
         allow=allow,
-        options=options,
+        options=call_options,
     )
 
     def decorate(view: View) -> View:

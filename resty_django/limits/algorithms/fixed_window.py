@@ -23,8 +23,8 @@ from ..decision import Decision
 from . import FRAME, Outcome, foreign_data
 
 
-class WindowConfig(Struct, frozen=True, gc=False):
-    """The numbers of a fixed or a sliding window."""
+class FixedWindowConfig(Struct, frozen=True, gc=False):
+    """The numbers of a fixed window."""
 
     limit: int
     """Requests per window."""
@@ -41,7 +41,7 @@ class FixedWindowState(Struct, gc=False):
     """The time in milliseconds at which the window ends."""
 
 
-def incoming(data: bytes | None, now: int, config: WindowConfig, cost: int, commit: bool) -> Outcome[Decision]:
+def incoming(data: bytes | None, now: int, config: FixedWindowConfig, cost: int, commit: bool) -> Outcome[Decision]:
     """Decide on a request at `now` (milliseconds), and record it if `commit`.
 
     `data`: the stored bytes of the key (None: it is new). Return the bytes to store (None: none), the seconds for which
@@ -60,7 +60,7 @@ def incoming(data: bytes | None, now: int, config: WindowConfig, cost: int, comm
     return (_pack(data or b"", state.used, state.end), ttl, decision) if commit else (None, None, decision)
 
 
-def decide(config: WindowConfig, cost: int, commit: bool, after: int, until: int) -> Decision:
+def decide(config: FixedWindowConfig, cost: int, commit: bool, after: int, until: int) -> Decision:
     """Return the decision on a request.
 
     `after`: the number left after it. `until`: milliseconds until the window ends (0: none has begun).
@@ -73,7 +73,7 @@ def decide(config: WindowConfig, cost: int, commit: bool, after: int, until: int
     return Decision.refused(limit=config.limit, remaining=remaining, reset_after=reset_after, retry_after=reset_after)
 
 
-def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> Outcome[int]:
+def uncommit(data: bytes | None, now: int, config: FixedWindowConfig, cost: int) -> Outcome[int]:
     """Take back `cost` requests. The result is the number left, or the limit if no window has begun."""
     state = FixedWindowState(0, now) if data is None else _read(data)
     if state.end <= now:
@@ -82,11 +82,12 @@ def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> O
     return _pack(data or b"", state.used, state.end), None, config.limit - state.used
 
 
-def can_pass(config: WindowConfig, cost: int) -> bool:
+def can_pass(config: FixedWindowConfig, cost: int) -> bool:
     """Return whether a request of that cost can pass at any time."""
     return cost <= config.limit
 
 
+# The first FRAME bytes of a state belong to the store, which has its header there.
 _pack = struct.Struct(f"<{FRAME}sqqx").pack
 _unpack = struct.Struct(f"<{FRAME}xqqx").unpack
 

@@ -26,7 +26,15 @@ from msgspec import Struct
 
 from ..decision import Decision
 from . import FRAME, Outcome, foreign_data
-from .fixed_window import WindowConfig
+
+
+class SlidingWindowConfig(Struct, frozen=True, gc=False):
+    """The numbers of a sliding window."""
+
+    limit: int
+    """Requests per window."""
+    window: int
+    """Milliseconds."""
 
 
 class SlidingWindowState(Struct, gc=False):
@@ -39,7 +47,7 @@ class SlidingWindowState(Struct, gc=False):
     current: int = 0
     """The number of requests that passed in this window."""
 
-    def move_to(self, start: int, now: int, config: WindowConfig, cost: int) -> bool:
+    def move_to(self, start: int, now: int, config: SlidingWindowConfig, cost: int) -> bool:
         """Count the requests in the window that begins at `start`, for a request of that cost at `now`.
 
         Return whether it is another window than the stored one.
@@ -58,7 +66,7 @@ class SlidingWindowState(Struct, gc=False):
         return True
 
 
-def incoming(data: bytes | None, now: int, config: WindowConfig, cost: int, commit: bool) -> Outcome[Decision]:
+def incoming(data: bytes | None, now: int, config: SlidingWindowConfig, cost: int, commit: bool) -> Outcome[Decision]:
     """Decide on a request at `now` (milliseconds), and record it if `commit`.
 
     `data`: the stored bytes of the key (None: it is new). Return the bytes to store (None: none), the seconds for which
@@ -75,7 +83,7 @@ def incoming(data: bytes | None, now: int, config: WindowConfig, cost: int, comm
     return _pack(data or b"", state.start, state.previous, state.current), ttl, decision
 
 
-def decide(config: WindowConfig, cost: int, commit: bool, previous: int, current: int, elapsed: int) -> Decision:
+def decide(config: SlidingWindowConfig, cost: int, commit: bool, previous: int, current: int, elapsed: int) -> Decision:
     """Return the decision on a request.
 
     `previous`, `current`: the numbers of requests that passed before it. `elapsed`: milliseconds of the current window.
@@ -99,7 +107,7 @@ def decide(config: WindowConfig, cost: int, commit: bool, previous: int, current
     )
 
 
-def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> Outcome[int]:
+def uncommit(data: bytes | None, now: int, config: SlidingWindowConfig, cost: int) -> Outcome[int]:
     """Remove up to `cost` requests from this window. The result is the number left."""
     state = SlidingWindowState() if data is None else _read(data)
     elapsed = now % config.window
@@ -110,12 +118,12 @@ def uncommit(data: bytes | None, now: int, config: WindowConfig, cost: int) -> O
     return data, None, left
 
 
-def can_pass(config: WindowConfig, cost: int) -> bool:
+def can_pass(config: SlidingWindowConfig, cost: int) -> bool:
     """Return whether a request of that cost can pass at any time."""
     return cost <= config.limit
 
 
-def _room(config: WindowConfig, previous: int, current: int, elapsed: int) -> float:
+def _room(config: SlidingWindowConfig, previous: int, current: int, elapsed: int) -> float:
     """Return the requests that are left, times the milliseconds of a window.
 
     Computed in floats, which are exact up to 2 ** 53, as in the Lua script.
@@ -124,7 +132,7 @@ def _room(config: WindowConfig, previous: int, current: int, elapsed: int) -> fl
     return config.limit * window - (previous * (window - elapsed) + current * window)
 
 
-def _wait(config: WindowConfig, cost: int, previous: int, current: int, elapsed: int) -> int:
+def _wait(config: SlidingWindowConfig, cost: int, previous: int, current: int, elapsed: int) -> int:
     """Return milliseconds until a request of a cost up to `limit` would pass, until the next window ends at most.
 
     It passes in this window as soon as the share of the previous one has decreased to `limit - current - cost`, else in
@@ -137,6 +145,7 @@ def _wait(config: WindowConfig, cost: int, previous: int, current: int, elapsed:
     return math.ceil(window - elapsed + excess / current * window)
 
 
+# The first FRAME bytes of a state belong to the store, which has its header there.
 _pack = struct.Struct(f"<{FRAME}sqqq").pack
 _unpack = struct.Struct(f"<{FRAME}xqqq").unpack
 

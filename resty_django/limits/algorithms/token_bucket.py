@@ -210,6 +210,7 @@ def _while_owing(config: TokenBucketConfig, tokens: float, ttl: float | None) ->
     return min(config.keep + math.ceil(-tokens / config.quantum) * config.interval / 1000, 1e9)
 
 
+# The first FRAME bytes of a state belong to the store, which has its header there.
 _pack = struct.Struct(f"<{FRAME}sqqH").pack
 _unpack = struct.Struct(f"<{FRAME}xqqH").unpack
 

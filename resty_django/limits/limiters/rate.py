@@ -116,9 +116,6 @@ class Window(Limiter):
         self.window = window
         super().__init__(**options)
 
-    def _make_config(self) -> fixed_window.WindowConfig:
-        return fixed_window.WindowConfig(whole_limit(self.limit), window_ms(self.window))
-
     def set_limit(self, limit: int) -> None:
         """Change the limit, including windows that have begun."""
         self._set(limit=limit)
@@ -138,6 +135,9 @@ class FixedWindow(Window):
         can_pass=fixed_window.can_pass,
         uncommit=StateOperation(fixed_window.uncommit, "uncommit"),
     )
+
+    def _make_config(self) -> fixed_window.FixedWindowConfig:
+        return fixed_window.FixedWindowConfig(whole_limit(self.limit), window_ms(self.window))
 
     def set_window(self, window: float) -> None:
         """Change the length of future windows. A window that has begun lasts at most that long from now on."""
@@ -161,6 +161,9 @@ class SlidingWindow(Window):
         can_pass=sliding_window.can_pass,
         uncommit=StateOperation(sliding_window.uncommit, "uncommit"),
     )
+
+    def _make_config(self) -> sliding_window.SlidingWindowConfig:
+        return sliding_window.SlidingWindowConfig(whole_limit(self.limit), window_ms(self.window))
 
     def set_window(self, window: float) -> None:
         """Change the length of windows.

@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.http import QueryDict
 from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext_lazy as _
 
@@ -17,6 +18,7 @@ from resty_django.text import printable
 
 from ..clients.client import Client
 from ..clients.default import default_client
+from ..clients.job import Job
 from ..models import name_of, token
 from .formatting import name
 from .redis_reads import redis_command
@@ -28,7 +30,7 @@ class QueueField(forms.ChoiceField):
     def __init__(self, queues: list[str]) -> None:
         super().__init__(label=_("Queue"), choices=[(token(queue), name(queue)) for queue in queues])
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> Any:
         return name_of(super().clean(value))
 
 
@@ -39,7 +41,7 @@ def queues_of(client: Client) -> list[str]:
 class PriorityField(forms.FloatField):
     """A number; its value is an `int` if it has no fraction."""
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> Any:
         priority = super().clean(value)
         return int(priority) if priority is not None and priority == int(priority) else priority
 
@@ -47,7 +49,7 @@ class PriorityField(forms.FloatField):
 class OperationForm(forms.Form):
     """Form for the argument of an operation on a job, or on several jobs (`job` is None)."""
 
-    def __init__(self, operation: str, field: str, data: Any, job: Any) -> None:
+    def __init__(self, operation: str, field: str, data: QueryDict | None, job: Job | None) -> None:
         super().__init__(data)
         self.operation = operation
         if field == "queue":
@@ -75,7 +77,7 @@ class JsonField(forms.CharField):
             widget=forms.Textarea(attrs={"rows": 12, "class": "resty-source", "spellcheck": "false"}), **options
         )
 
-    def clean(self, value: Any) -> Any:
+    def clean(self, value: object) -> Any:
         try:
             return json.loads(super().clean(value))
         except (ValueError, RecursionError) as error:
@@ -92,7 +94,9 @@ class JobForm(forms.Form):
     delay = forms.FloatField(label=_("Delay"), min_value=0, initial=0, help_text=_("Seconds before the job can run."))
     tags = forms.CharField(label=_("Tags"), required=False, help_text=_("Comma-separated."))
 
-    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], arguments_help: str) -> None:
+    def __init__(
+        self, data: QueryDict | None, queues: list[str], initial: dict[str, object], arguments_help: str
+    ) -> None:
         super().__init__(data, initial=initial)
         self.fields["queue"] = QueueField(queues)
         self.fields["arguments"].help_text = arguments_help
@@ -104,7 +108,7 @@ class JobForm(forms.Form):
 class TaskForm(forms.Form):
     """Form to choose a task, in the URL."""
 
-    def __init__(self, data: Any, classes: list[str], **options: Any) -> None:
+    def __init__(self, data: QueryDict | None, classes: list[str], **options: Any) -> None:
         super().__init__(data, **options)
         self.fields["task"] = forms.ChoiceField(label=_("Task"), choices=[(klass, name(klass)) for klass in classes])
 
@@ -118,11 +122,11 @@ class SeenForm(forms.Form):
 
     seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)
 
-    def __init__(self, data: Any, initial: dict[str, Any]) -> None:
+    def __init__(self, data: QueryDict | None, initial: dict[str, object]) -> None:
         self._present = hashlib.sha256(json.dumps(initial, sort_keys=True, default=str).encode()).hexdigest()[:16]
         super().__init__(data, initial={**initial, "seen": self._present})
 
-    def clean(self) -> dict[str, Any]:
+    def clean(self) -> dict[str, object]:
         cleaned = super().clean() or {}
         seen = cleaned.pop("seen", "")
         if seen and seen != self._present and (differences := self._differences(cleaned)):
@@ -137,7 +141,7 @@ class SeenForm(forms.Form):
             self.data = data
         return cleaned
 
-    def _differences(self, cleaned: dict[str, Any]) -> list[str]:
+    def _differences(self, cleaned: dict[str, object]) -> list[str]:
         lines = []
         for field in self.changed_data:
             theirs, ours = str(self.initial[field]), str(self.data.get(self.add_prefix(field), ""))
@@ -162,7 +166,9 @@ class RecurringForm(SeenForm):
     )
     arguments = JsonField(label=_("Arguments"))
 
-    def __init__(self, data: Any, queues: list[str], initial: dict[str, Any], arguments_help: str | None) -> None:
+    def __init__(
+        self, data: QueryDict | None, queues: list[str], initial: dict[str, object], arguments_help: str | None
+    ) -> None:
         """`arguments_help`: the help text of the arguments; None: without arguments."""
         if arguments_help is None:
             initial = {name: value for name, value in initial.items() if name != "arguments"}
@@ -183,7 +189,7 @@ class PauseForm(UserForm):
     )
     stop_jobs = forms.BooleanField(label=_("Also take running jobs from their workers"), required=False, initial=False)
 
-    def clean(self) -> dict[str, Any]:
+    def clean(self) -> dict[str, object]:
         """Add the name of the user who pauses as `by`."""
         return {**self.cleaned_data, "by": username(self.user)}
 

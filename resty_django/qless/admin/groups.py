@@ -65,37 +65,35 @@ def _cancel(group: Group, data: dict[str, Any]) -> OperationResult:
     return OperationResult(_("Canceled %(jobs)s of the group.") % {"jobs": formatting.job_count(count)})
 
 
-OPERATIONS_ON_GROUPS: Final = (
-    Operation(
-        "retry",
-        gettext_lazy("Retry the failed members"),
-        "retry_job",
-        _retry,
-        gettext_lazy(
-            "Failed members, and the jobs because of which members failed, return to their queues with all of their "
-            "retries. This cannot be undone."
-        ),
-        explain=lambda group: {"facts": [(_("Failed members"), formatting.job_count(group.failed))]},
-        partial=True,
-    ),
-    Operation(
-        "cancel",
-        gettext_lazy("Cancel all members"),
-        "cancel_job",
-        _cancel,
-        gettext_lazy(
-            "Deletes the members that have not ended, and earlier steps of chains that only they depend on, even if "
-            "workers are running them. Jobs that wait for the group follow their policies. This cannot be undone."
-        ),
-        explain=lambda group: {"facts": [(_("Members that have not ended"), formatting.job_count(group.left))]},
-        danger=True,
-        partial=True,
-    ),
-)
-
-
 class JobGroupAdmin(JobsAdmin[JobGroup]):
-    operations = OPERATIONS_ON_GROUPS
+    operations = (
+        Operation(
+            "retry",
+            gettext_lazy("Retry the failed members"),
+            "retry_job",
+            _retry,
+            gettext_lazy(
+                "Failed members, and the jobs because of which members failed, return to their queues with all of "
+                "their retries. This cannot be undone."
+            ),
+            explain=lambda group: {"facts": [(_("Failed members"), formatting.job_count(group.failed))]},
+            partial=True,
+        ),
+        Operation(
+            "cancel",
+            gettext_lazy("Cancel all members"),
+            "cancel_job",
+            _cancel,
+            gettext_lazy(
+                "Deletes the members that have not ended, and earlier steps of chains that only they depend on, even "
+                "if workers are running them. Jobs that wait for the group follow their policies. This cannot be "
+                "undone."
+            ),
+            explain=lambda group: {"facts": [(_("Members that have not ended"), formatting.job_count(group.left))]},
+            danger=True,
+            partial=True,
+        ),
+    )
     missing = gettext_lazy("This group does not exist: it has expired, or never existed.")
 
     @viewer_page

@@ -10,7 +10,7 @@ from typing import Any, Final
 from django import forms
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -171,7 +171,7 @@ def _grouped(value: str) -> str:
 
 
 class OptionForm(SeenForm):
-    def __init__(self, data: Any, option: StoredOption) -> None:
+    def __init__(self, data: QueryDict | None, option: StoredOption) -> None:
         value = option.value if option.value and option.value.isprintable() else ""
         super().__init__(data, {"value": value})
         self.fields["value"] = option_spec(option.name).field(value)

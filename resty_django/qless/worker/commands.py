@@ -33,13 +33,6 @@ class EndCommand:
         """The command and its arguments, in the core's order."""
         raise NotImplementedError
 
-    def check(self) -> None:
-        """Replace subclasses of strings and numbers with plain ones. Raises `InvalidArgument` for anything else."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if value is not None:
-                setattr(self, each.name, plain(value))
-
     def pack(self) -> dict[str, Any]:
         """Return plain values from which `unpack` makes the command again, in another process."""
         return {"name": self.name, **{each.name: getattr(self, each.name) for each in fields(self)}}
@@ -134,9 +127,9 @@ class RequeueJob(EndCommand):
         )
 
 
-def plain(argument: object) -> str | bytes | int | float:
-    """Return the argument without its subclass. Raises `InvalidArgument` if the server cannot take it."""
-    value: str | bytes | int | float
+def plain(argument: object) -> Any:
+    """Return a string or a number without its subclass. Raises `InvalidArgument` if the server cannot take it."""
+    value: str | bytes
     if isinstance(argument, str):
         value = str.__str__(argument)
     elif isinstance(argument, bytes) and type(argument) is bytes:

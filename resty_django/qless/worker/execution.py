@@ -24,7 +24,7 @@ from ..middleware.job import WorkerJob
 from ..outcomes import ProcessDied, RequeueLater, RetryLater, Stopping
 from ..outcomes.error_text import MAX_MESSAGE_CHARS, group_of, message_of, name_of, text_of
 from ..signals import job_failed
-from .commands import CompleteJob, FailJob, RequeueJob, RetryJob
+from .commands import CompleteJob, FailJob, RequeueJob, RetryJob, plain
 from .forks import exit_fork
 from .running_job import MAX_REFUSALS, RunningJob
 
@@ -129,11 +129,10 @@ def _finish(running: RunningJob, error: BaseException | None, result: object) ->
 
 def _complete(running: RunningJob, result: object) -> None:
     job, handler = running.job, running.handler
-    command = CompleteJob(jid=running.jid, worker=job.worker_name, queue=running.queue, data=job.raw_data)
+    command = CompleteJob(jid=running.jid, worker=job.worker_name, queue=running.queue, data=plain(job.raw_data))
     if handler.keep_result:
-        command.result = serialization.encode(result, "result")
-        command.result_ttl = handler.result_ttl
-    command.check()
+        command.result = plain(serialization.encode(result, "result"))
+        command.result_ttl = None if handler.result_ttl is None else plain(handler.result_ttl)
     running.set_end("completed", command)
 
 
@@ -145,11 +144,10 @@ def _retry(running: RunningJob, outcome: RetryLater) -> None:
             log.warning(
                 "job %s (%s) failed and runs again in %.1f s: %s", running.jid, job.klass, outcome.delay, reason
             )
-    command = RetryJob(jid=running.jid, worker=job.worker_name, queue=running.queue, delay=outcome.delay)
+    command = RetryJob(jid=running.jid, worker=job.worker_name, queue=running.queue, delay=plain(outcome.delay))
     if outcome.group is not None:
         command.group = group_of(outcome.group)
         command.message = serialization.readable(outcome.message or "", MAX_MESSAGE_CHARS)
-    command.check()
     running.set_end("retried", command)
 
 
@@ -160,19 +158,19 @@ def _requeue(running: RunningJob, outcome: RequeueLater) -> None:
         worker=job.worker_name,
         queue=running.queue,
         klass=job.klass,
-        data=job.raw_data,
-        delay=outcome.delay,
+        data=plain(job.raw_data),
+        delay=plain(outcome.delay),
         priority=job.priority,
         tags=serialization.encode(job.tags),
-        retries=job.original_retries if outcome.retries is None else outcome.retries,
+        retries=job.original_retries if outcome.retries is None else plain(outcome.retries),
     )
-    command.check()
     running.set_end("retried", command)
 
 
 def _fail(running: RunningJob, error: BaseException) -> None:
     command = _failure(running, error)
-    command.check()
+    if command.data is not None:
+        plain(command.data)
     running.set_end("failed", command)
 
 

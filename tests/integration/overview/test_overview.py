@@ -115,10 +115,10 @@ def test_counting_does_not_slow_the_issue_of_ids(django_capture_on_commit_callba
 
 
 def test_counts_that_cannot_be_stored_are_kept(settings: Any) -> None:
-    from resty_django.ids.service.stats import StatsReporter, issued
+    from resty_django.ids.service.stats import IssuedIdsReporter, issued
 
     counts = {"order": 4}
-    handing = StatsReporter(lambda: counts)
+    handing = IssuedIdsReporter(lambda: counts)
     good = settings.RESTY_DJANGO
     settings.RESTY_DJANGO = {
         **good,

@@ -21,7 +21,7 @@ MAX_MERGED: Final = 250
 MAX_READ: Final = 10_000
 """Maximum number of entries that a merge reads on the server."""
 
-QUEUES: Final = """
+FIRST_MEMBERS_LUA: Final = """
 -- KEYS: sorted sets. ARGV: command, first and last score, count. Reply: for each key, members and scores.
 local replies = {}
 for n, key in ipairs(KEYS) do
@@ -29,7 +29,7 @@ for n, key in ipairs(KEYS) do
 end
 return replies
 """
-GROUPS: Final = """
+MERGED_FAILURES_LUA: Final = """
 -- KEYS: lists of failed jobs, newest first. ARGV: prefix of the jobs, count, index of the first job in a list (0, or -1
 -- for oldest first). Reply: jids by the time of the failure. A job without a failure counts as the newest of its list.
 local step, heads, jids = ARGV[3] == '0' and 1 or -1, {}, {}
@@ -79,7 +79,7 @@ def most_urgent(client: Client, state: str, queues: Sequence[str], count: int, r
     bounds = ("ZREVRANGEBYSCORE", high, low) if descending else ("ZRANGEBYSCORE", low, high)
     suffix = {"waiting": "work", "running": "locks", "stalled": "locks"}.get(state, state)
     keys = [f"{client.prefix}q:{queue}-{suffix}" for queue in queues]
-    replies = _evaluate(client, QUEUES, keys, *bounds, count)
+    replies = _evaluate(client, FIRST_MEMBERS_LUA, keys, *bounds, count)
     lists = [
         [(float(score), text(jid)) for jid, score in zip(reply[::2], reply[1::2], strict=True)] for reply in replies
     ]
@@ -92,7 +92,7 @@ def latest_failed(client: Client, groups: Sequence[str], count: int, reverse: bo
     if not groups or count < 1:
         return []
     keys = [f"{client.prefix}f:{group}" for group in groups]
-    jids = _evaluate(client, GROUPS, keys, f"{client.prefix}j:", count, -1 if reverse else 0)
+    jids = _evaluate(client, MERGED_FAILURES_LUA, keys, f"{client.prefix}j:", count, -1 if reverse else 0)
     return [text(jid) for jid in jids]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -30,7 +31,7 @@ def _undepend(job: Job, dependency: str) -> OperationResult:
     return OperationResult(_("The job no longer waits for %(jid)s.") % {"jid": formatting.name(dependency)})
 
 
-def _clone_form(data: Any, job: Job) -> JobForm:
+def _clone_form(data: QueryDict | None, job: Job) -> JobForm:
     values = clone_values(job)
     queues = dict.fromkeys([*queues_of(job.client), *filter(None, [name_of(values["queue"])])])
     return JobForm(data, [*queues], values, arguments_help(job.klass))

@@ -12,7 +12,7 @@ from django.db import models
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from resty_django.admin.bulk import BulkProgress, FactList, Preview, StepResult
+from resty_django.admin.bulk import BulkPreview, BulkProgress, FactList, StepResult
 from resty_django.admin.operations import Operation, OperationResult, Refused
 from resty_django.admin.tables import PAGE_SIZE
 from resty_django.redis.errors import StoreError
@@ -44,10 +44,10 @@ class JobLists:
     def fields(self) -> Sequence[tuple[str, str]]:
         return [("all", "yes")] if self.is_all else [("pick", token(entry.job_filter.group)) for entry in self.lists]
 
-    def preview(self, operation: Operation[Job]) -> Preview:
+    def preview(self, operation: Operation[Job]) -> BulkPreview:
         return self._list_preview(operation) if self.is_all else self._groups_preview()
 
-    def _list_preview(self, operation: Operation[Job]) -> Preview:
+    def _list_preview(self, operation: Operation[Job]) -> BulkPreview:
         count, jobs = self.lists[0].total(), self.lists[0].page(0).jobs
         facts: FactList = [
             (_("Selection"), _("%(jobs)s: the entire list.") % {"jobs": formatting.job_count(count)}),
@@ -57,9 +57,9 @@ class JobLists:
             facts.append(
                 (_("Unchanged"), _("%(count)s of these, because of their state") % {"count": formatting.number(unfit)})
             )
-        return Preview(count, facts)
+        return BulkPreview(count, facts)
 
-    def _groups_preview(self) -> Preview:
+    def _groups_preview(self) -> BulkPreview:
         failed = self.client.jobs.failed()
         counts = {entry.job_filter.group: failed.get(entry.job_filter.group, 0) for entry in self.lists}
         total = sum(counts.values())
@@ -68,7 +68,7 @@ class JobLists:
         links = [
             (formatting.link("failuregroup", group), formatting.job_count(count)) for group, count in counts.items()
         ]
-        return Preview(total, [(_("Selection"), _("%(jobs)s in %(groups)s") % texts), *links])
+        return BulkPreview(total, [(_("Selection"), _("%(jobs)s in %(groups)s") % texts), *links])
 
     def step(self, operation: Operation[Job], data: dict[str, Any], progress: BulkProgress) -> StepResult:
         progress.total = progress.total or sum(entry.total() for entry in self.lists)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -102,7 +103,7 @@ def _change_tags(target: RecurringTarget, data: dict[str, Any], name: str) -> Op
     return OperationResult(f"{OPERATIONS[name].label} {printable(tag, 200)}.", _("Changed the tags of future jobs."))
 
 
-def edit_form(data: Any, target: RecurringTarget, *, with_arguments: bool) -> RecurringForm:
+def edit_form(data: QueryDict | None, target: RecurringTarget, *, with_arguments: bool) -> RecurringForm:
     job = target.recurring()
     initial = {
         "queue": job.queue_name,

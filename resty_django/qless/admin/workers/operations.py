@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from django import forms
+from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -48,7 +49,7 @@ def _stop(worker: WorkerInfo, data: dict[str, Any]) -> OperationResult:
 class ScaleForm(forms.Form):
     """The number of slots, within the bounds that the worker reports."""
 
-    def __init__(self, data: Any, worker: WorkerInfo) -> None:
+    def __init__(self, data: QueryDict | None, worker: WorkerInfo) -> None:
         if worker.report is None:
             raise Refused(_("The worker does not report, so it cannot be scaled."))
         super().__init__(data, initial={"slots": worker.report.slots})

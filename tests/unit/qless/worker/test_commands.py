@@ -61,12 +61,10 @@ class Level(IntEnum):
     HIGH = 3
 
 
-def test_check_makes_values_plain() -> None:
-    command = CompleteJob(jid=Text("own"), worker="w", queue="q", data="{}", result=b"1", result_ttl=Level.HIGH)
-    command.check()
-    sent = (command.jid, command.result, command.result_ttl)
-    assert sent == ("own", b"1", 3)
-    assert [type(value) for value in sent] == [str, bytes, int]
+def test_values_become_plain() -> None:
+    sent = [commands.plain(value) for value in ("short", b"data", 7, 0.5, Text("own"), Level.HIGH)]
+    assert sent == ["short", b"data", 7, 0.5, "own", 3]
+    assert [type(value) for value in sent] == [str, bytes, int, float, str, int]
 
 
 @pytest.mark.parametrize("value", [None, True, object(), [1]])
@@ -79,7 +77,7 @@ def test_a_value_that_is_neither_text_nor_number_is_refused(value: object) -> No
 def test_a_value_that_the_server_would_refuse_is_refused(long: str | bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "MAX_ARGUMENT_BYTES", 3)
     with pytest.raises(InvalidArgument, match="has 4 bytes"):
-        CompleteJob(jid="j", worker="w", queue="q", data=long).check()
+        commands.plain(long)
 
 
 def test_each_handler_of_a_batch_gets_the_replies_of_its_requests() -> None:
