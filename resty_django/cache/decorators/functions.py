@@ -155,7 +155,7 @@ class Cached(Generic[P, R]):
         result: object = await coroutine
         return [row async for row in result] if isinstance(result, QuerySet) else result
 
-    def __get__(self, instance: object, owner: type | None = None) -> Cached[P, R] | BoundCached:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         if self._kind is classmethod:
             return BoundCached(self, owner)
         return self if instance is None or self._kind is staticmethod else BoundCached(self, instance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ import msgspec
 
 from ..clients.serialization import encode
 from ..tasks.base import Task
-from ..tasks.consequences import Consequences
+from ..tasks.consequences import Consequences, PlannedCallback
 from ..tasks.message import PlannedGroup, PlannedJobs, TaskDispatcher, TaskMessage, use_dispatcher
 
 
@@ -49,17 +49,19 @@ class EnqueuedTask:
         data, options = msgspec.json.decode(message.data), message.options
         consequences = message.consequences or Consequences()
         return cls(
-            task,
-            message.jid,
-            data["args"],
-            data["kwargs"],
-            message.queue,
-            options.priority or 0,
-            tuple(options.tags),
-            None if message.when is None else datetime.fromtimestamp(message.when, UTC),
-            tuple(options.depends),
-            consequences.group or None,
-            *_callbacks(consequences),
+            task=task,
+            id=message.jid,
+            args=data["args"],
+            kwargs=data["kwargs"],
+            queue=message.queue,
+            priority=options.priority or 0,
+            tags=tuple(options.tags),
+            eta=None if message.when is None else datetime.fromtimestamp(message.when, UTC),
+            depends=tuple(options.depends),
+            group=consequences.group or None,
+            on_success=_recorded(consequences.success),
+            on_failure=_recorded(consequences.failure),
+            on_complete=_recorded(consequences.complete),
         )
 
     def __str__(self) -> str:
@@ -95,12 +97,18 @@ class EnqueuedGroup:
     def of(cls, group: PlannedGroup, tasks: Sequence[EnqueuedTask]) -> EnqueuedGroup:
         """Return the record of a group. `tasks`: all tasks that were enqueued with it."""
         members = tuple(task for task in tasks if task.group == group.id)
-        return cls(group.id, group.name, members, *_callbacks(group.callbacks))
+        return cls(
+            id=group.id,
+            name=group.name,
+            members=members,
+            on_success=_recorded(group.callbacks.success),
+            on_failure=_recorded(group.callbacks.failure),
+            on_complete=_recorded(group.callbacks.complete),
+        )
 
 
-def _callbacks(consequences: Consequences) -> Iterator[tuple[EnqueuedTask, ...]]:
-    for callbacks in (consequences.success, consequences.failure, consequences.complete):
-        yield tuple(EnqueuedTask.of(callback.task, callback.message) for callback in callbacks)
+def _recorded(callbacks: Iterable[PlannedCallback]) -> tuple[EnqueuedTask, ...]:
+    return tuple(EnqueuedTask.of(callback.task, callback.message) for callback in callbacks)
 
 
 class MatchOptions(TypedDict, total=False):

@@ -57,32 +57,8 @@ class Command(BaseCommand):
         super().check(*args, **kwargs)
 
     def handle(self, *args: Any, **arguments: Any) -> None:
-        queues = arguments["queues"]
-        names = None if queues is None else tuple(dict.fromkeys(filter(None, map(str.strip, queues.split(",")))))
-        for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0), ("kill_after", 0)):
-            if arguments[option] is not None and not least <= arguments[option] < math.inf:
-                raise CommandError(f"--{option.replace('_', '-')} must be at least {least}, and finite.")
-        if arguments["pool"] is not None and arguments["pool"] not in POOLS:
-            suggestion = did_you_mean(arguments["pool"], POOLS, f"Use {' or '.join(POOLS)}.", quote="")
-            raise CommandError(f"--pool {one_line(arguments['pool'])} is not a pool. {suggestion}")
-        if arguments["interval"] is not None and not 0 < arguments["interval"] < math.inf:
-            raise CommandError("--interval must be greater than 0, and finite.")
-        if names == ():
-            raise CommandError("--queues is empty. Pass comma-separated queue names.")
-        if arguments["live"] and not sys.stdout.isatty():
-            raise CommandError("--live needs a terminal. Run without it and read the log instead.")
-        overrides = {name: arguments[name] for name in WorkerOptions.__slots__ if name in arguments}
-        try:
-            if arguments["via"] == "celery":
-                extras.require("--via celery needs", "celery")
-            options = worker_options(**{**overrides, "queues": names})
-            options.make_reserver()
-            if options.via and options.pool == "processes":
-                raise CommandError("--via celery runs jobs in Celery's workers. Remove --pool processes, or POOL.")
-            with contextlib.suppress(StoreError):  # the workers wait until the server answers
-                default_client().source.sync()
-        except ImproperlyConfigured as error:
-            raise CommandError(one_line(error)) from error
+        self._check_arguments(arguments)
+        options = self._options(arguments)
         if arguments["verbosity"] > 0 and not arguments["live"]:
             self.stdout.write(
                 f"Worker of {one_line(', '.join(options.queues))}: {options.processes} "
@@ -99,3 +75,37 @@ class Command(BaseCommand):
         code = Supervisor(options, display).run()
         logging.shutdown()
         sys.exit(code)
+
+    def _check_arguments(self, arguments: dict[str, Any]) -> None:
+        """Raise `CommandError` for a wrong value."""
+        for option, least in (("concurrency", 1), ("processes", 1), ("grace", 0), ("kill_after", 0)):
+            if arguments[option] is not None and not least <= arguments[option] < math.inf:
+                raise CommandError(f"--{option.replace('_', '-')} must be at least {least}, and finite.")
+        if arguments["pool"] is not None and arguments["pool"] not in POOLS:
+            suggestion = did_you_mean(arguments["pool"], POOLS, f"Use {' or '.join(POOLS)}.", quote="")
+            raise CommandError(f"--pool {one_line(arguments['pool'])} is not a pool. {suggestion}")
+        if arguments["interval"] is not None and not 0 < arguments["interval"] < math.inf:
+            raise CommandError("--interval must be greater than 0, and finite.")
+        if arguments["live"] and not sys.stdout.isatty():
+            raise CommandError("--live needs a terminal. Run without it and read the log instead.")
+
+    def _options(self, arguments: dict[str, Any]) -> WorkerOptions:
+        """Return the options of the settings, overridden by the arguments. Raise `CommandError` if they do not fit."""
+        overrides = {name: arguments[name] for name in WorkerOptions.__slots__ if name in arguments}
+        if arguments["queues"] is not None:
+            names = filter(None, map(str.strip, arguments["queues"].split(",")))
+            overrides["queues"] = tuple(dict.fromkeys(names))
+            if not overrides["queues"]:
+                raise CommandError("--queues is empty. Pass comma-separated queue names.")
+        try:
+            if arguments["via"] == "celery":
+                extras.require("--via celery needs", "celery")
+            options = worker_options(**overrides)
+            options.make_reserver()
+            if options.via and options.pool == "processes":
+                raise CommandError("--via celery runs jobs in Celery's workers. Remove --pool processes, or POOL.")
+            with contextlib.suppress(StoreError):  # the workers wait until the server answers
+                default_client().source.sync()
+        except ImproperlyConfigured as error:
+            raise CommandError(one_line(error)) from error
+        return options
