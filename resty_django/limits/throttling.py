@@ -74,23 +74,22 @@ REFUSALS_ATTRIBUTE: Final = "_resty_refusals"
 
 
 class LimitThrottle(BaseThrottle):
-    """The base class of the throttles.
-
-    `rate`: a rate, several in one text, a dict with the rate of each tier, a function of the request that returns the
-    rate or None, or None for the rate of the scope, which may be any of these. `tier`: a function of the request, or
-    its dotted path, that returns its tier (None: the setting TIER). `key`: how requests are grouped. `cost`: the number
-    of requests that a request counts as, or a function of it. `amount`: the word for the second number of a rate, if it
-    may have one. `ban`, `ban_after`, `ban_within`, `max_ban`, `ban_memory`: as in
-    `BanOptions`.
-    """
+    """The base class of the throttles. `ban`, `ban_after`, `ban_within`, `max_ban`, `ban_memory`: see `BanOptions`."""
 
     kind: ClassVar[str]
+    """The short name of the algorithm, in names of limits and their states."""
+    amount: ClassVar[str] = "burst"
+    """The word for the second number of a rate; "" if a rate has none."""
     scope: str | None = None
     rate: str | Mapping[str, str | None] | RateFunction | None = None
+    """A rate, several in one text, a dict with the rate of each tier, or a function of the request that returns the
+    rate or None; None for the rate of the scope, which may be any of these."""
     tier: RateFunction | str | None = None
-    amount: ClassVar[str] = "burst"
+    """A function of the request, or its dotted path, that returns its tier; None: the setting TIER."""
     key: keys.KeySpec = "user_or_ip"
-    cost: int | Callable[[Any], int] = 1
+    """How requests are grouped."""
+    cost: int | keys.RequestFunction[int] = 1
+    """The number of requests that one request counts as, or a function of the request that returns it."""
     ban: Duration | None = None
     ban_after: int | None = None
     ban_within: Duration | None = None

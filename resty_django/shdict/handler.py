@@ -20,7 +20,7 @@ class UnknownDict(LookupError):
     """No shared dictionary has this name."""
 
 
-class SharedDicts(dict[str, SharedDict]):
+class SharedDicts(Mapping[str, SharedDict]):
     """A mapping of all dictionaries in the settings: `shdicts["name"]`, each opened on first use.
 
     `list(shdicts)` lists the configured names, and `"name" in shdicts` is true before the first use. A process has one
@@ -30,10 +30,14 @@ class SharedDicts(dict[str, SharedDict]):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._open: dict[str, SharedDict] = {}
         self._instances: WeakValueDictionary[tuple[str, SharedDictSettings], SharedDict] = WeakValueDictionary()
 
-    def __missing__(self, name: str) -> SharedDict:
+    def __getitem__(self, name: str) -> SharedDict:
+        dictionary = self._open.get(name)
+        return self._opened(name) if dictionary is None else dictionary
+
+    def _opened(self, name: str) -> SharedDict:
         configured = conf.shared_dicts
         if name not in configured:
             hint = did_you_mean(name, configured)
@@ -43,10 +47,9 @@ class SharedDicts(dict[str, SharedDict]):
             )
         key = name, configured[name]
         if configured[name].engine == "redis":
-            return self.setdefault(name, make(*key))
-        return self.setdefault(name, self._instances.get(key) or self._instances.setdefault(key, make(*key)))
-
-    # The underlying dict contains the open dictionaries, so that a lookup is one step; all methods use the settings.
+            return self._open.setdefault(name, make(*key))
+        instance = self._instances.get(key) or self._instances.setdefault(key, make(*key))
+        return self._open.setdefault(name, instance)
 
     def __iter__(self) -> Iterator[str]:
         return iter(conf.shared_dicts)
@@ -61,15 +64,11 @@ class SharedDicts(dict[str, SharedDict]):
         """Return the dictionary, or `default` if the name is not in the settings."""
         return self[name] if name in self else default  # noqa: SIM401 - this is what get() is
 
-    keys = Mapping.keys  # type: ignore[assignment]
-    values = Mapping.values  # type: ignore[assignment]
-    items = Mapping.items  # type: ignore[assignment]
-
     def close_all(self) -> None:
         """Close and drop the open dictionaries."""
         while True:
             try:
-                _, dictionary = self.popitem()
+                _, dictionary = self._open.popitem()
             except KeyError:
                 return
             dictionary.close()

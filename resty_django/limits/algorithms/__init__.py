@@ -1,15 +1,19 @@
 """The algorithms: pure functions of a key's state, the time and a limiter's configuration, independent of the store.
 
+    config = FixedWindowConfig(limit=3, window=60_000)
+    data, ttl, decision = fixed_window.incoming(None, now, config, cost=1, commit=True)  # the first request of a key
+    data, ttl, decision = fixed_window.incoming(data, now + 5, config, cost=1, commit=True)
+
 You can read each module alone. All have the same parts, in this order:
 
-- the formulas, and where they come from;
-- a configuration: the numbers of a limiter, in the units of the formulas;
-- a state: the values stored for a key, with `read` and `write`, which convert them from and to bytes;
-- `can_pass(config, cost)`: whether a request of that cost can pass at any time;
+- the formulas, where they come from, and an example;
+- the configuration: the numbers of a limiter, in the units of the formulas;
+- the state: the values stored for a key;
 - `incoming(data, now, config, cost, commit)`: decide on a request, and record it if `commit`;
 - `decide(config, cost, commit, ...)`: build the `Decision` from values computed from the state. The Lua scripts compute
   and send the same values, so both engines share this function;
-- `uncommit(data, now, config, cost)`, and others with these arguments: undo a request, leave, take.
+- `uncommit(data, now, config, cost)`, and others with these arguments: undo a request, leave, take;
+- `can_pass(config, cost)`: whether a request of that cost can pass at any time.
 
 `data` are the bytes of the state, None if the key is new; `now` is whole milliseconds. Functions that may change the
 state return an `Outcome`. Those that read it raise `ForeignData` for bytes of another layout, whose length differs.

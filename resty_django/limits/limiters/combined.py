@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from typing import Any, cast
 
 from resty_django.sansio import Step, Steps, arun, run
@@ -45,10 +44,10 @@ def combine(limiters: Sequence[Limiter], keys: Sequence[object], states: States 
         try:
             answers = store.together(limiters, names)
         except STORE_ERRORS as error:
-            _fault(store, error)
+            _record_failure(store, error)
             answers = None
         if answers is not None:
-            return _combined(_noted(limiters, answers), states)
+            return _combined(_notified(limiters, answers), states)
     return _combined(run(deciding_in_calls(limiters, keys)), states)
 
 
@@ -61,10 +60,10 @@ async def acombine(
         try:
             answers = await store.atogether(limiters, names)
         except STORE_ERRORS as error:
-            _fault(store, error)
+            _record_failure(store, error)
             answers = None
         if answers is not None:
-            return _combined(_noted(limiters, answers), states)
+            return _combined(_notified(limiters, answers), states)
     return _combined(await arun(deciding_in_calls(limiters, keys)), states)
 
 
@@ -85,7 +84,7 @@ def _together(limiters: Sequence[Limiter], keys: Sequence[object]) -> tuple[Stor
     return (None if common.breaker.down else common), names
 
 
-def _fault(store: Store, error: Exception) -> None:
+def _record_failure(store: Store, error: Exception) -> None:
     """Report an error of the store. Afterwards each limiter follows its `on_error`."""
     if not is_foreign(error):
         store.breaker.record_failure(error)
@@ -117,8 +116,8 @@ def deciding_in_calls(limiters: Sequence[Limiter], keys: Sequence[object]) -> St
                 resume, answer = phases.throw, error
 
 
-def _noted(limiters: Sequence[Limiter], answers: Answers) -> Answers:
-    """Notify the limiters that decided and track requests whether they have recorded this one."""
+def _notified(limiters: Sequence[Limiter], answers: Answers) -> Answers:
+    """Tell the limiters that hold slots whether they have recorded the request. Return the answers."""
     refused, decisions = answers
     for index, limiter in enumerate(limiters):
         if limiter.give_back is not None and (refused is None or decisions[-1] is not None or index <= refused):
@@ -142,19 +141,27 @@ def _combined(answers: Answers, states: States | None) -> CombinedDecision:
             refused_by=refused_by,
             decisions=tuple(decisions),
         )
-    passed = [decision for decision in decisions if decision is not None]
-    if not passed:
+    if not decisions:
         return CombinedDecision(True)
-    fewest = min(passed, key=attrgetter("remaining"))
+    passed = cast("list[Decision]", decisions)
+    fewest = passed[0]
+    delay, failed, token = 0.0, False, ""
+    for decision in passed:
+        if decision.remaining < fewest.remaining:
+            fewest = decision
+        if decision.delay > delay:
+            delay = decision.delay
+        failed = failed or decision.failed
+        token = token or decision.token
     return CombinedDecision(
         allowed=True,
-        delay=max([decision.delay for decision in passed]),
+        delay=delay,
         limit=fewest.limit,
         remaining=fewest.remaining,
         reset_after=fewest.reset_after,
-        failed=any(decision.failed for decision in passed),
-        token=next((decision.token for decision in passed if decision.token), ""),
-        decisions=tuple(decisions),
+        failed=failed,
+        token=token,
+        decisions=tuple(passed),
     )
 
 

@@ -83,8 +83,8 @@ def _decide_apart(
     last = len(limiters) - 1
     decisions: list[Decision | None] = [None] * len(limiters)
     outcomes: list[Outcome[object]] = []
-    for index, (limiter, data) in enumerate(zip(limiters, states, strict=True)):
-        outcome = limiter.algorithm.incoming(data, now, limiter.call_config(), 1, True)
+    for index, limiter in enumerate(limiters):
+        outcome = limiter.algorithm.incoming(states[index], now, limiter.call_config(), 1, True)
         outcomes.append(outcome)
         decision = decisions[index] = outcome[2]
         if not decision.allowed:

@@ -40,20 +40,15 @@ class RevisionMixin(ItemStore):
             if len(name) <= MAX_NAME_BYTES:
                 if monotonic() >= self._check_files_at:
                     self._check_files()
-                with self._writing:
-                    txn = self._begin(self._items, None, True)
-                    try:
-                        record = txn.get(name)
-                        if record is not None and self._is_plain(record, self._clock() * 1000):
-                            new, ttl, result = function(record)
-                            if new is None:
-                                return result
-                            if ttl is None and len(new) == len(record):
-                                txn.put(name, new)
-                                txn.commit()
-                                return result
-                    finally:
-                        txn.abort()  # does nothing after `commit`; both are faster than a `with` block
+                with self._writing, self._begin(self._items, None, True) as txn:
+                    record = txn.get(name)
+                    if record is not None and self._is_plain(record, self._clock() * 1000):
+                        new, ttl, result = function(record)
+                        if new is None:
+                            return result
+                        if ttl is None and len(new) == len(record):
+                            txn.put(name, new)  # `update` takes 1.7 times as long
+                            return result
         except (StoreError, UnicodeEncodeError):
             pass  # nothing has changed, and `update` can recover; it checks the key
 
@@ -76,10 +71,13 @@ class RevisionMixin(ItemStore):
         def revise(txn: Txn) -> Any:
             now = int(self._clock() * 1000)
             records = list(map(txn.get, names))
-            values = [
-                record if record is None or self._is_plain(record, now) else self._framed(txn, record, now)
-                for record in records
-            ]
+            values: list[Any] = records.copy()
+            crowded, generation = self._crowded[0], self._flushes[0]
+            for index, record in enumerate(records):
+                if record is not None:
+                    expires, kind, form, record_generation = front_of(record)
+                    if crowded or kind != BYTES or form or record_generation != generation or 0 < expires <= now:
+                        values[index] = self._framed(txn, record, now)
             revisions, result = function(values, *args)
             changed_length = []
             for index, (new, ttl, _) in enumerate(revisions):
