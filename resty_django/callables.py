@@ -99,8 +99,9 @@ async def acompleted(value: object) -> Any:
 def original(error: BaseException) -> BaseException:
     """Return the error itself, or the `StopIteration` that a coroutine raised and Python replaced (PEP 479)."""
     stop = error.__cause__
-    replaced = isinstance(stop, StopIteration | StopAsyncIteration) and " raised Stop" in str(error)
-    return stop if replaced and type(error) is RuntimeError else error  # type: ignore[return-value]
+    if type(error) is RuntimeError and isinstance(stop, StopIteration | StopAsyncIteration):
+        return stop if " raised Stop" in str(error) else error
+    return error
 
 
 def _caught(function: Callable[..., T], args: tuple[object, ...]) -> tuple[T | None, Exception | None]:

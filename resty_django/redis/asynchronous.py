@@ -220,11 +220,11 @@ def _async_copy(client: Redis, subject: str) -> tuple[AsyncClient, Close]:
     threaded = client.connection_pool
     if isinstance(threaded, ThreadedSentinelPool):
         return _make_sentinel(subject, threaded)
-    kind: type[aio.Connection] = aio.Connection
+    kind: type[aio.connection.AbstractConnection] = aio.Connection
     if issubclass(threaded.connection_class, SSLConnection):
         kind = aio.SSLConnection
     elif issubclass(threaded.connection_class, UnixDomainSocketConnection):
-        kind = aio.UnixDomainSocketConnection  # type: ignore[assignment]
+        kind = aio.UnixDomainSocketConnection
     pool = CheckedPool(
         connection_class=kind,
         max_connections=threaded.max_connections,

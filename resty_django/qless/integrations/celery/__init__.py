@@ -119,18 +119,16 @@ def put_task(
     data: dict[str, Any] = {"args": [*args], "kwargs": {**(kwargs or {})}}
     if until is not None:
         data["expires"] = until
+    put_options = PutOptions(
+        priority=given["priority"], retries=given["retries"], tags=given["tags"] or (), depends=given["depends"] or ()
+    )
     message = TaskMessage(
         queue=given["queue"] or "default",
         jid=given["task_id"] or client.generate_jid(),
         klass=f"celery:{task.name}",
         data=dumped(data),
         when=when,
-        options=PutOptions(
-            priority=given["priority"],
-            tags=given["tags"] or (),
-            retries=given["retries"],
-            depends=given["depends"] or (),
-        ),
+        options=put_options,
         txid=current(),
     )
     client.call(*message.request(client))

@@ -114,10 +114,7 @@ class _Run:
         """Record the end in the job and in the result object."""
         self.record.finished = time.time()
         self._save()
-        for name, content in {
-            "finished_at": to_datetime(self.record.finished),
-            "errors": self.record.task_errors(),
-            "status": status,
-            "_return_value": value,
-        }.items():
-            object.__setattr__(self.result, name, content)
+        object.__setattr__(self.result, "finished_at", to_datetime(self.record.finished))
+        object.__setattr__(self.result, "errors", self.record.task_errors())
+        object.__setattr__(self.result, "status", status)
+        object.__setattr__(self.result, "_return_value", value)
