@@ -43,7 +43,8 @@ class Figure:
 class TileRow:
     """The figures of one thing, such as a queue. A row with an `error` has no figures.
 
-    `query`: the URL query that finds it on the tile's page, such as "q=mail"."""
+    `query`: the URL query that finds it on the tile's page, such as "q=mail".
+    """
 
     subject: str
     figures: Sequence[Figure] = ()

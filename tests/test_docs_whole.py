@@ -174,11 +174,24 @@ def test_permissions_are_documented() -> None:
             assert f"`{model._meta.app_label}.{codename}`" in text, codename
 
 
-def test_the_paths_in_the_architecture_exist() -> None:
-    spans = [span for span in page("docs/architecture.md").spans if re.fullmatch(r"[a-z_]+/[a-z_/]+(/|\.py)", span)]
-    assert len(spans) > 40
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_paths_on_pages_for_contributors_exist(name: str) -> None:
+    paths = [span for span in page(name).spans if re.fullmatch(r"[a-z_]+/[a-z_/]*\w*(/|\.py|\.lua|\.md)", span)]
+    assert len(paths) > 15
     places = [ROOT / "resty_django", ROOT]
-    assert [span for span in spans if not any((place / span).exists() for place in places)] == []
+    assert [path for path in paths if not any((place / path).exists() for place in places)] == []
+
+
+def test_commands_for_contributors_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    described = {row[0] for row in page("CONTRIBUTING.md").table("command", "runs")}
+    names = set(re.findall(r"`make ([a-z-]+)", " ".join(described)))
+    assert names <= targets
+    assert targets - names <= {"help", "usable-venv", "venv", "demo", "format", "ci", "clean"}
+
+
+def test_the_architecture_is_short() -> None:
+    assert len(page("docs/architecture.md").text.split()) <= 2000
 
 
 def test_guarantees_cover_every_fault_of_every_part() -> None:

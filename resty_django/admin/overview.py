@@ -87,7 +87,8 @@ class TileView:
 def visible_tiles(request: HttpRequest, site_name: str = "admin") -> list[TileView]:
     """Return the tiles that the user may see, those that need attention first.
 
-    There are none without the permission for the overview."""
+    There are none without the permission for the overview.
+    """
     if not request.user.has_perm("resty_django.view_overview"):
         return []
     answers = overview.answers(overview.panels(request.user))

@@ -24,10 +24,10 @@ from .broadcasts.channel import (
     MANY,
     PURGE,
     TAGS,
+    Broadcast,
     Carried,
     InvalidationChannel,
     carried,
-    keys_text,
     parts_of,
     to_poll,
 )
@@ -49,8 +49,6 @@ NO_BROADCAST: Final = Carried(None, False)
 """For a cache without a channel: no other process is notified."""
 
 R = TypeVar("R")
-Event = tuple[str, str]
-"""The channel and the data of a broadcast."""
 
 
 class Levels(ABC):
@@ -92,8 +90,6 @@ class Levels(ABC):
         """Seconds, the same in all processes that share the dictionaries."""
         self.tags = TagVersions(self.shm, name)
         self.index = index_of(lru)
-        self.invalidations = INVALIDATIONS + name
-        self.many = MANY + name
 
     async def awrite(self, steps: Steps[R]) -> R:
         """Perform the steps of a write, which is completed even if the task is cancelled."""
@@ -151,7 +147,8 @@ class Levels(ABC):
         Written out, because `change` would take a sixth longer.
         """
         name, mode, existed = self.prefix + key, on_error or self.on_error, False
-        entry, broadcasts = self.carried(self.invalidations, key)
+        broadcast = self.deletion(key)
+        entry, broadcasts = self.carried(broadcast)
         try:
             if self.miss is not None:
                 yield Step(self.miss.delete, self.miss.adelete, (name,))
@@ -160,7 +157,7 @@ class Levels(ABC):
             if mode == "raise":
                 raise
             self.lru.delete(key)
-            self._put_off(error, (self.invalidations, key), lambda shm: shm.delete(name))
+            self._put_off(error, broadcast, lambda shm: shm.delete(name))
             broadcasts = True
         except Exception:
             raise
@@ -169,7 +166,7 @@ class Levels(ABC):
             raise
         self.lru.delete(key)
         if broadcasts:
-            yield from self.announce(self.invalidations, key, mode)
+            yield from self.announce(broadcast, mode)
         return existed
 
     def delete_many(self, keys: Iterable[str], on_error: str | None = None) -> Steps[int]:
@@ -187,8 +184,8 @@ class Levels(ABC):
                 yield Step(self.miss.delete_many, self.miss.adelete_many, (names,))
             return int((yield Step(self.shm.delete_many, self.shm.adelete_many, (names, entry))))
 
-        event, forget = (self.many, keys_text(keys)), partial(self.lru.delete_many, keys)
-        return (yield from self.change(write, event, forget, lambda shm: shm.delete_many(names), on_error))
+        broadcast, forget = self.deletion_of_many(keys), partial(self.lru.delete_many, keys)
+        return (yield from self.change(write, broadcast, forget, lambda shm: shm.delete_many(names), on_error))
 
     def flush(self, free: bool, on_error: str | None = None) -> Steps[None]:
         """Expire everything in the dictionaries, and empty L1. `free`: also free the memory."""
@@ -206,33 +203,34 @@ class Levels(ABC):
             if free:
                 dictionary.flush_expired()
 
-        yield from self.change(write, (PURGE + self.name, ""), self.lru.flush_all, flush_later, on_error)
+        yield from self.change(write, Broadcast(PURGE + self.name, ""), self.lru.flush_all, flush_later, on_error)
 
     def invalidate_tags(self, tags: tuple[object, ...], on_error: str | None = None) -> Steps[None]:
         """Delete all keys with one of these tags. Raise `BadOption`."""
         names = invalidated(tags)
         if names:
-            event, forget = (TAGS + self.name, json.dumps(names)), partial(self.index.invalidate, self.lru, names)
+            broadcast = Broadcast(TAGS + self.name, json.dumps(names))
+            forget = partial(self.index.invalidate, self.lru, names)
             write, later = partial(self.tags.delete, names), partial(_delete_versions, name=self.name, tags=names)
-            yield from self.change(write, event, forget, later, on_error)
+            yield from self.change(write, broadcast, forget, later, on_error)
             yield from self.counter.invalidated(names)
 
     def change(
         self,
         write: Callable[[Entry], Steps[R]],
-        event: Event,
+        broadcast: Broadcast,
         forget: Callable[[], object],
         later: Callable[[SharedDict], object] | None = None,
         on_error: str | None = "raise",
     ) -> Steps[R | None]:
         """Change L2, then `forget` the same in L1, and notify the other processes. Return the result of `write`, whose
-        argument is the journal entry of the event. `later`: the same change, of a store that answers again, unless
+        argument is the journal entry of the broadcast. `later`: the same change, of a store that answers again, unless
         `on_error` is "raise".
 
         If the loop ends in between, the value in L2 is unknown, so L1 forgets it, too.
         """
         mode = on_error or self.on_error
-        entry, broadcasts = self.carried(*event)
+        entry, broadcasts = self.carried(broadcast)
         result = None
         try:
             result = yield from write(entry)
@@ -240,7 +238,7 @@ class Levels(ABC):
             if later is None or mode == "raise":
                 raise
             forget()
-            self._put_off(error, event, later)
+            self._put_off(error, broadcast, later)
             broadcasts = True
         except Exception:
             raise
@@ -249,7 +247,7 @@ class Levels(ABC):
             raise
         forget()
         if broadcasts:
-            yield from self.announce(*event, mode)
+            yield from self.announce(broadcast, mode)
         return result
 
     def count_miss(self, key: str, *, revoked: bool = False, expired: bool = False) -> Steps[None]:
@@ -288,28 +286,34 @@ class Levels(ABC):
         if not self.breaker.full:
             log.warning("The key %r of %r was not stored in L2: %s", key, self.name, error)
 
-    def _put_off(self, error: Exception, event: Event, write: Callable[[SharedDict], object]) -> None:
-        """Count a call without the store. Have each dictionary written, and the event broadcast, when its store answers
+    def _put_off(self, error: Exception, broadcast: Broadcast, write: Callable[[SharedDict], object]) -> None:
+        """Count a call without the store. Write each dictionary, and broadcast the change, when its store answers
         again: it is not known which of them were written before the error."""
         self.count_storeless()
         for dictionary in self.dictionaries:
-            later = partial(self._write_later, write, dictionary, event)
-            breaker_of(dictionary).remember(error, (dictionary, self.name, *event), later)
+            later = partial(self._write_later, write, dictionary, broadcast)
+            breaker_of(dictionary).remember(error, (dictionary, self.name, broadcast), later)
 
-    def _write_later(self, write: Callable[[SharedDict], object], dictionary: SharedDict, event: Event) -> None:
+    def _write_later(self, write: Callable[[SharedDict], object], dictionary: SharedDict, broadcast: Broadcast) -> None:
         write(dictionary)
-        run(self.announce(*event, "source"))
+        run(self.announce(broadcast, "source"))
 
     # --- other processes ---
 
-    def carried(self, name: str, data: str) -> Carried:
-        """Return how a write to L2 carries a broadcast. Raise `ChannelFailed`."""
-        return NO_BROADCAST if self.channel is None else carried(self.channel, name, data)
+    def deletion(self, key: str) -> Broadcast:
+        return Broadcast(INVALIDATIONS + self.name, key)
 
-    def announce(self, name: str, data: str, on_error: str) -> Steps[None]:
-        """Broadcast an event after a write. Raise `ChannelFailed`."""
+    def deletion_of_many(self, keys: Iterable[str]) -> Broadcast:
+        return Broadcast(MANY + self.name, json.dumps(list(keys)))
+
+    def carried(self, broadcast: Broadcast) -> Carried:
+        """Return how a write to L2 carries a broadcast. Raise `ChannelFailed`."""
+        return NO_BROADCAST if self.channel is None else carried(self.channel, broadcast)
+
+    def announce(self, broadcast: Broadcast, on_error: str) -> Steps[None]:
+        """Send a broadcast after a write. Raise `ChannelFailed`."""
         if self.channel is not None:
-            yield from announce(self.channel, name, data, on_error)
+            yield from announce(self.channel, broadcast, on_error)
 
     def update(self, timeout: float) -> Steps[None]:
         """Apply invalidations from other processes. Raise `ChannelFailed`."""

@@ -125,17 +125,21 @@ def facts(client: Client, *, of_today: bool = False, detailed: int | None = 500)
     ages = _latencies(client, names)
     pauses = pauses_of(client, [queue.name for queue in queues if queue.paused])
     return JobQueueFacts(
-        [
+        queues=[
             QueueFacts(
-                each, stats.get(each.name), minutes.get(each.name, ()), ages.get(each.name), pauses.get(each.name)
+                counts=counts,
+                stats=stats.get(counts.name),
+                minutes=minutes.get(counts.name, ()),
+                latency=ages.get(counts.name),
+                pause=pauses.get(counts.name),
             )
-            for each in queues
+            for counts in queues
         ],
-        dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
-        client.workers.counts(),
-        client.workers.alive(),
-        spans,
-        seconds,
+        failed=dict(sorted(client.jobs.failed().items(), key=lambda item: (-item[1], item[0]))),
+        workers=client.workers.counts(),
+        life=client.workers.alive(),
+        spans=spans,
+        seconds=seconds,
     )
 
 
@@ -151,11 +155,8 @@ def pauses_of(client: Client, names: Sequence[str]) -> dict[str, QueuePause]:
     options = (PAUSED_SINCE, PAUSED_BY, PAUSE_REASON)
     requests = [("config.get", f"{name}-{option}") for name in names for option in options]
     replies = client.call_many(requests) if names else []
-    values = [text(reply) if isinstance(reply, bytes) else "" for reply in replies]
-    return {
-        name: QueuePause(_moment(values[3 * number]), *values[3 * number + 1 : 3 * number + 3])
-        for number, name in enumerate(names)
-    }
+    values = iter(text(reply) if isinstance(reply, bytes) else "" for reply in replies)
+    return {name: QueuePause(since=_moment(next(values)), by=next(values), reason=next(values)) for name in names}
 
 
 def _moment(value: str) -> float | None:

@@ -23,7 +23,8 @@ def resty_overview(context: dict[str, Any]) -> dict[str, Any]:
     """Return the tiles that the user may see, for a short version of the overview.
 
     There are none without the permission for the overview, nor on the page of a single app, which uses the template of
-    the index."""
+    the index.
+    """
     from resty_django.admin.overview import REFRESH_SECONDS, page_url, visible_tiles
 
     request = context["request"]

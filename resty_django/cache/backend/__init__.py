@@ -8,7 +8,7 @@
         },
     }
 
-LOCATION: the name of a shared dictionary. OPTIONS: see `backend_options.Options`.
+LOCATION: the name of a shared dictionary. OPTIONS: see `backend_options.BackendOptions`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from resty_django.shdict.base import Entry as JournalEntry
 from resty_django.text import logger
 
 from ..backend_options import BackendOptions
-from ..broadcasts.channel import Carried, InvalidationChannel, carried, keys_text, listen, parts_of
+from ..broadcasts.channel import Broadcast, Carried, InvalidationChannel, carried, listen, parts_of
 from ..broadcasts.events import EventChannel
 from ..errors import ChannelFailed
 from ..levels import NO_BROADCAST, Levels
@@ -162,8 +162,8 @@ class BackendStore(Levels):
             failed: Sequence[str] = yield Step(self.shm.set_many, self.shm.aset_many, (raws, ttl, 0, entry))
             return failed
 
-        event, forget = (self.many, keys_text(raws)), partial(self.lru.delete_many, raws)
-        return (yield from self.change(write, event, forget)) or ()
+        broadcast, forget = self.deletion_of_many(raws), partial(self.lru.delete_many, raws)
+        return (yield from self.change(write, broadcast, forget)) or ()
 
     def add(self, key: str, value: object, ttl: float, tags: Tags = ()) -> Steps[bool]:
         """Store a value if the key does not exist. Return whether it was stored."""
@@ -224,7 +224,8 @@ class BackendStore(Levels):
         """Make a call of the dictionary that changes a key, and notify the other processes if it did."""
         if self.channel is None:  # there is no L1
             return (yield Step(call, acall, args))
-        entry, broadcasts = self.carried(self.invalidations, key)
+        broadcast = self.deletion(key)
+        entry, broadcasts = self.carried(broadcast)
         try:
             changed = yield Step(call, acall, (*args, entry))
         except Exception:
@@ -235,7 +236,7 @@ class BackendStore(Levels):
         if changed is True or isinstance(changed, StoreOutcome):  # an item that L2 evicted may still be in an L1
             self.lru.delete(key)
             if broadcasts:
-                yield from self.announce(self.invalidations, key, "source")
+                yield from self.announce(broadcast, "source")
         return changed
 
     def remaining(self, key: str) -> Steps[float | None]:
@@ -268,20 +269,20 @@ class BackendStore(Levels):
 
     # --- other processes ---
 
-    def carried(self, name: str, data: str) -> Carried:
+    def carried(self, broadcast: Broadcast) -> Carried:
         if self.channel is None:
             return NO_BROADCAST
         try:
-            return carried(self.channel, name, data)
+            return carried(self.channel, broadcast)
         except ChannelFailed as error:
             self._log_old(error)
             return NO_BROADCAST
 
-    def announce(self, name: str, data: str, on_error: str) -> Steps[None]:
+    def announce(self, broadcast: Broadcast, on_error: str) -> Steps[None]:
         """Notify other processes. If this fails, they keep an old copy until it expires in L1. L2 has the new value, so
         no error is raised."""
         try:
-            yield from super().announce(name, data, "source")
+            yield from super().announce(broadcast, "source")
         except (ChannelFailed, Unavailable) as error:
             self._log_old(error)
 

@@ -9,27 +9,27 @@ from resty_django.sansio import Steps
 
 from ..circuit_breaker.breaker import WRITE_FAULTS
 from ..errors import ChannelFailed
-from .channel import InvalidationChannel, to_broadcast
+from .channel import Broadcast, InvalidationChannel, to_broadcast
 from .events import EventChannel, events_breaker
 
 
-def announce(channel: InvalidationChannel, name: str, data: str, on_error: str) -> Steps[None]:
+def announce(channel: InvalidationChannel, broadcast: Broadcast, on_error: str) -> Steps[None]:
     """Broadcast an event. If the store of events is down, do so when it answers again, unless `on_error` is "raise".
 
     Raise `ChannelFailed`.
     """
     if not isinstance(channel, EventChannel):
-        yield from to_broadcast(channel, name, data)
+        yield from to_broadcast(channel, broadcast)
         return
     breaker = events_breaker()
     tries = breaker.down
     error: Exception
     if tries and breaker.is_open():
         error = breaker.bypassed()
-        failed = ChannelFailed(f"could not broadcast the event {name!r}: {error}")
+        failed = ChannelFailed(f"could not broadcast the event {broadcast.channel!r}: {error}")
     else:
         try:
-            yield from to_broadcast(channel, name, data)
+            yield from to_broadcast(channel, broadcast)
         except ChannelFailed as fault:
             if not isinstance(fault.__cause__, Unavailable | NoRoom):
                 raise
@@ -41,7 +41,7 @@ def announce(channel: InvalidationChannel, name: str, data: str, on_error: str) 
             return
     if on_error == "raise":
         raise failed from error
-    breaker.remember(error, (name, data), partial(channel.broadcast, name, data), hold=False)
+    breaker.remember(error, broadcast, partial(channel.broadcast, *broadcast), hold=False)
 
 
 def is_outage(failed: ChannelFailed) -> bool:

@@ -37,6 +37,13 @@ Listeners = Mapping[str, Callable[[str], object]]
 """Functions that take the data, by channel."""
 
 
+class Broadcast(NamedTuple):
+    """An event for the other processes; see the table above."""
+
+    channel: str
+    data: str
+
+
 class Carried(NamedTuple):
     """How a write to L2 carries its broadcast: in `entry`. `broadcasts`: it must be broadcast after the write, too."""
 
@@ -45,11 +52,6 @@ class Carried(NamedTuple):
 
 
 BROADCAST_AFTER_WRITE: Final = Carried(None, True)
-
-
-def keys_text(keys: Iterable[str]) -> str:
-    """Return the data of a broadcast about many keys."""
-    return json.dumps(list(keys))
 
 
 def parts_of(keys: Iterable[str]) -> Iterator[list[str]]:
@@ -84,24 +86,24 @@ def listen(channel: InvalidationChannel, name: str, lru: LRU) -> None:
     )
 
 
-def carried(channel: InvalidationChannel, name: str, data: str) -> Carried:
+def carried(channel: InvalidationChannel, broadcast: Broadcast) -> Carried:
     """Return how a write to L2 carries a broadcast. A custom channel broadcasts after the write. Raise
     `ChannelFailed`."""
     carry: Callable[[str, str], Carried] | None = getattr(channel, "carry", None)
     if carry is None:
         return BROADCAST_AFTER_WRITE
     try:
-        return carry(name, data)
+        return carry(broadcast.channel, broadcast.data)
     except Exception as error:
-        raise ChannelFailed(f"could not broadcast the event {name!r}: {error}") from error
+        raise ChannelFailed(f"could not broadcast the event {broadcast.channel!r}: {error}") from error
 
 
-def to_broadcast(channel: InvalidationChannel, name: str, data: str) -> Steps[None]:
+def to_broadcast(channel: InvalidationChannel, broadcast: Broadcast) -> Steps[None]:
     """Broadcast an event. Raise `ChannelFailed`."""
     try:
-        yield Step(channel.broadcast, _twin(channel, "broadcast"), (name, data))
+        yield Step(channel.broadcast, _twin(channel, "broadcast"), broadcast)
     except Exception as error:
-        raise ChannelFailed(f"could not broadcast the event {name!r}: {error}") from error
+        raise ChannelFailed(f"could not broadcast the event {broadcast.channel!r}: {error}") from error
 
 
 def to_poll(channel: Any, timeout: float) -> Steps[None]:

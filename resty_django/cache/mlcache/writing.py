@@ -9,8 +9,7 @@ from typing import Any
 from resty_django.sansio import Steps
 from resty_django.shdict import NoMemory, Unavailable
 
-from ..broadcasts.announce import announce
-from ..broadcasts.channel import InvalidationChannel, carried, keys_text, parts_of
+from ..broadcasts.channel import InvalidationChannel, parts_of
 from ..errors import NoChannel, SerializerFailed
 from ..storage.records import key_text
 from ..storage.shielding import as_one_step
@@ -64,7 +63,7 @@ class CacheWriter:
     ) -> Steps[Any]:
         """Return the value as stored in L1. `tagged`: its tags from before its source was called; else from the
         options. `took`: seconds of its callback."""
-        channel = self.require_channel("set")
+        self.require_channel("set")
         text = key_text(key)
         options = self._options.changed(changes)
         if options.tags:
@@ -75,7 +74,8 @@ class CacheWriter:
         early = self._levels.early.seconds_of_new(text, record, ttl, took, options.early) if took else 0.0
         version = self._lru.version(text)
         levels = self._levels
-        entry, broadcasts = carried(channel, levels.invalidations, text)
+        broadcast = levels.deletion(text)
+        entry, broadcasts = levels.carried(broadcast)
         try:
             yield from levels.set(text, value, record, ttl, options.shm_set_tries, entry)
         except (Unavailable, NoMemory) as error:
@@ -91,14 +91,14 @@ class CacheWriter:
         except SerializerFailed:
             self._lru.delete(text)
             if broadcasts:
-                yield from announce(channel, levels.invalidations, text, options.on_error)
+                yield from levels.announce(broadcast, options.on_error)
             raise
         if broadcasts:
-            yield from announce(channel, levels.invalidations, text, options.on_error)
+            yield from levels.announce(broadcast, options.on_error)
         return l1_value
 
     def set_many(self, values: Mapping[Any, Any], changes: Mapping[str, object]) -> Steps[list[Any]]:
-        channel = self.require_channel("set_many")
+        self.require_channel("set_many")
         options = self._options.changed(changes)
         texts = {key: key_text(key) for key in values}
         tagged = (yield from self._snapshot(resolved(options.tags, ()), options)) if options.tags else None
@@ -111,7 +111,7 @@ class CacheWriter:
         error: SerializerFailed | None = None
         for part in parts_of(entries):
             try:
-                failed += yield from self._set_part(channel, {text: entries[text] for text in part}, options, tagged)
+                failed += yield from self._set_part({text: entries[text] for text in part}, options, tagged)
             except SerializerFailed as failure:
                 error = error or failure
         if error is not None:
@@ -120,14 +120,13 @@ class CacheWriter:
 
     def _set_part(
         self,
-        channel: InvalidationChannel,
         values: dict[str, NewValue],
         options: CacheOptions,
         tagged: TagSnapshot | None,
     ) -> Steps[Sequence[str]]:
         """Store values with one broadcast. Return the keys for which L2 has no space."""
-        data = keys_text(values)
-        entry, broadcasts = carried(channel, self._levels.many, data)
+        broadcast = self._levels.deletion_of_many(values)
+        entry, broadcasts = self._levels.carried(broadcast)
         failed: Sequence[str] = ()
         storeless = False
         try:
@@ -143,7 +142,7 @@ class CacheWriter:
             self._levels.keep_many(values, options, tagged, storeless)
         finally:
             if broadcasts:
-                yield from announce(channel, self._levels.many, data, options.on_error)
+                yield from self._levels.announce(broadcast, options.on_error)
         return failed
 
     def delete(self, key: object, on_error: str | None = None) -> Steps[bool]:

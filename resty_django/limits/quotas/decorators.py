@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Unpack, cast
 
-from ..decorators import RequestOptions, need_brackets, note_user, options_of
 from ..limiters.validation import unknown_option
 from ..requests.chosen_rates import ChosenRates, RateFunction
+from ..requests.declared import RequestOptions, need_brackets, note_user, options_of
 from ..requests.enforcer import Enforcer
 from ..requests.request_limit import LimitOptions, RequestLimit
 from ..requests.wrapper import ViewDecorator

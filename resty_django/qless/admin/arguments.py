@@ -23,7 +23,8 @@ ABSENT: Final = object()
 def display_json(raw: str, klass: str | None = None) -> tuple[str, bool]:
     """Return arguments or a result as indented JSON, redacted and bounded in length, and whether the text is complete.
 
-    The text is empty if `raw` is not JSON. `klass`: the class of the job with these arguments; None for a result."""
+    The text is empty if `raw` is not JSON. `klass`: the class of the job with these arguments; None for a result.
+    """
     try:
         value = decode(raw)
     except QlessError:

@@ -122,7 +122,7 @@ class ScriptClient:
         Raises `QlessError`, and `StoreDown` and `StoreError` from `resty_django.redis`.
         """
         try:
-            return self._script(self.source.sync(), self._keys, self._arguments((command, *args)))
+            return self._script(self.source.ready or self.source.sync(), self._keys, self._arguments((command, *args)))
         except StoreError as error:
             raise self._translated(error) from error.__cause__
 

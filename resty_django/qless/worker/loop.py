@@ -8,7 +8,7 @@ The loop is the only thread that talks to the server about jobs. Other threads p
 job has ended, a job was enqueued, a signal arrived. One round handles all of that, and then sends one pipeline with:
 
 - the ends of jobs; an end counts once the server has confirmed it
-- heartbeats, which renew leases: the server gives a job to another worker when its lease expires
+- heartbeats, which renew leases: when the lease of a job expires, another worker may get the job
 - a pop, which reserves as many jobs as slots are free
 
 | class | module | part |
@@ -352,21 +352,28 @@ class WorkerLoop:
         else:
             self._schedule.on_full_reply(queue)
         for job in jobs:
-            running = RunningJob(job=job, queue=queue, handler=handler_of(job.klass, queue), started_at=now)
-            self.in_flight.add(running, now)
-            if running.handler.refusal is None:
-                self.pool.start(running)
-            else:
-                execution.finish(running, running.handler.refusal)
-                self.in_flight.settle(running)
+            self._start(job, queue, now)
         if unreadable:
-            log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(unreadable))
-            group = f"{queue}-{UnreadableReply.__name__}"
-            failures = [
-                FailJob(jid=jid, worker=self.name, group=group, message=message_of(error))
-                for jid, error in unreadable.items()
-            ]
-            self._client.call_many([failure.request for failure in failures])
+            self._fail_unreadable(queue, unreadable)
+
+    def _start(self, job: ReservedJob, queue: str, now: float) -> None:
+        """Have the pool run the job; if its class cannot be run, fail it."""
+        running = RunningJob(job=job, queue=queue, handler=handler_of(job.klass, queue), started_at=now)
+        self.in_flight.add(running, now)
+        if running.handler.refusal is None:
+            self.pool.start(running)
+        else:
+            execution.finish(running, running.handler.refusal)
+            self.in_flight.settle(running)
+
+    def _fail_unreadable(self, queue: str, errors: dict[str, UnreadableReply]) -> None:
+        """Fail jobs that cannot be read. `errors`: by jid."""
+        log.error("failing unreadable jobs of the queue %s: %s", queue, ", ".join(errors))
+        group = f"{queue}-{UnreadableReply.__name__}"
+        failures = [
+            FailJob(jid=jid, worker=self.name, group=group, message=message_of(error)) for jid, error in errors.items()
+        ]
+        self._client.call_many([failure.request for failure in failures])
 
     def _fetch_due_times(self, now: float) -> None:
         """Ask the server when the queues that returned fewer jobs than requested may have more."""

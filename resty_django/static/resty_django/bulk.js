@@ -1,5 +1,5 @@
 "use strict";
-/* Loaded with resty_django/live.js. Changes nothing except by pressing a button that the user has pressed before. */
+/* Loaded with resty_django/live.js. It changes nothing except by pressing a button that the user has already pressed. */
 {
   const { selectAll } = document.currentScript.dataset;
 

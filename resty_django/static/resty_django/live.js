@@ -1,11 +1,11 @@
 /* Keeps parts of a page fresh: each element with an id and data-resty-live="<seconds>" is patched to look like the one
    in a new copy of the page, so that focus, selected text, check boxes and scroll position survive. The status element
-   of admin/resty_django/live.html names more parts, and contains the texts. Rests while the tab is hidden or the button
-   says so. Without this script the page stays as it was loaded. */
+   of admin/resty_django/live.html names more parts, and contains the texts. Pauses while the tab is hidden or after the
+   user has stopped it. Without this script the page stays as it was loaded. */
 "use strict";
 (() => {
-  const LONGEST = 120; // seconds between two attempts while the server fails
-  const PATIENCE = 20; // seconds until an attempt counts as failed
+  const MAX_RETRY_SECONDS = 120; // between two attempts while the server fails
+  const TIMEOUT_SECONDS = 20; // until an attempt counts as failed
   let running = true;
   let failures = 0;
   let timer = 0;
@@ -20,7 +20,7 @@
   const selector = () => ["[id][data-resty-live]", status()?.dataset.restyParts].filter(Boolean).join(", ");
   const parts = () => [...document.querySelectorAll(selector())];
   const seconds = () => Math.min(...parts().map((part) => Number(part.dataset.restyLive || status()?.dataset.restyEvery) || 10));
-  /* On pages without the status element, texts are English. */
+  /* Pages without the status element have English texts. */
   const text = (name, fallback) => status()?.dataset[name] || fallback;
 
   /* --- patching ------------------------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@
     return selection && !selection.isCollapsed && selection.containsNode(node, true);
   };
 
-  /* What the user has opened, typed or chosen stays. */
+  /* Keep what the user has opened, typed or chosen. */
   const isUsers = (node, name) =>
     (node.nodeName === "DETAILS" && name === "open") ||
     (node.nodeName === "INPUT" && node.type !== "hidden" && ["value", "checked"].includes(name)) ||
@@ -92,7 +92,7 @@
     document.dispatchEvent(new Event("resty:swapped"));
   }
 
-  /* --- asking --------------------------------------------------------------------------------------------------- */
+  /* --- requests ------------------------------------------------------------------------------------------------- */
 
   async function look() {
     fetching = true;
@@ -102,7 +102,7 @@
         credentials: "same-origin",
         headers: { Accept: "text/html", "X-Resty-Live": "1", ...(version && { "If-None-Match": version }) },
         redirect: "manual",
-        signal: AbortSignal.timeout(1000 * PATIENCE),
+        signal: AbortSignal.timeout(1000 * TIMEOUT_SECONDS),
       });
       signedOut = response.type === "opaqueredirect" || response.status === 403;
       if (response.status !== 304) {
@@ -123,7 +123,7 @@
   function plan() {
     clearTimeout(timer);
     if (fetching || !running || document.hidden || !parts().length) return;
-    const wait = 1000 * Math.min(LONGEST, seconds() * 2 ** failures);
+    const wait = 1000 * Math.min(MAX_RETRY_SECONDS, seconds() * 2 ** failures);
     timer = setTimeout(look, failures ? wait : Math.max(0, updated + wait - Date.now()));
   }
 

@@ -18,7 +18,8 @@ class JobFilter:
     """The filter of a list.
 
     `terms`: the terms of the search text. `inside`: whether they also match the middle of words, which the index does
-    not support. Empty fields do not filter."""
+    not support. Empty fields do not filter.
+    """
 
     state: str = ""
     queue: str = ""

@@ -20,7 +20,7 @@ from ...clients.job import Job
 from ...search.terms import Fragment
 from ..redis_reads import fetch_jobs
 from .filters import JobFilter
-from .search import FEW_ENTRIES, MAX_EXAMINED, IndexLookup, is_index_cursor
+from .search import FEW_ENTRIES, MAX_EXAMINED, IndexLookup, JidChunk, is_index_cursor
 from .sources import ListOrder, ListSource, source_of
 
 NO_LIST: Final = ListSource((), ListOrder("", ""), lambda: 0, lambda start, count: [], countable=False)
@@ -98,13 +98,11 @@ class JobList:
         self.lookup = self._lookup(cursor)
         limit = MAX_EXAMINED if self.lookup else MAX_SCANNED
         while scanned < limit and fetched < MAX_SCANNED and len(jobs) < PAGE_SIZE:
-            if self.lookup:
-                jids, cursor, chunk_size = self.lookup.chunk(cursor, PAGE_SIZE)
-            else:
-                jids, cursor, chunk_size = self._next_chunk(cursor)
-            scanned += chunk_size
-            fetched += len(jids)
-            for job in fetch_jobs(self.client, jids)[0]:
+            chunk = self.lookup.chunk(cursor, PAGE_SIZE) if self.lookup else self._next_chunk(cursor)
+            cursor = chunk.cursor
+            scanned += chunk.examined
+            fetched += len(chunk.jids)
+            for job in fetch_jobs(self.client, chunk.jids)[0]:
                 places = self.job_filter.fragments(job, now)
                 if places is not None:
                     jobs.append(job)
@@ -134,11 +132,12 @@ class JobList:
     def _candidates(self) -> int | None:
         return self.lookup.total if self.lookup else self._list_total() if self.job_filter.terms else None
 
-    def _next_chunk(self, cursor: str) -> tuple[list[str], str, int]:
+    def _next_chunk(self, cursor: str) -> JidChunk:
+        """Return the next jobs of the list in Redis or, without one, of a search by the core."""
         if self._source is not NO_LIST:
             start = int(cursor) if cursor.isascii() and cursor.isdigit() else 0
             jids = self.jids(start, PAGE_SIZE)
-            return jids, str(start + PAGE_SIZE) if len(jids) == PAGE_SIZE else "", len(jids)
+            return JidChunk(jids, str(start + PAGE_SIZE) if len(jids) == PAGE_SIZE else "", len(jids))
         state = {"stalled": "running"}.get(self.job_filter.state, self.job_filter.state)
         search = self.client.jobs.search(
             state=state or None,
@@ -151,8 +150,5 @@ class JobList:
             else "",  # another one, if the index was turned off
         )
         bounded = bool(self.job_filter.klass or self.job_filter.queue)
-        return (
-            search.jobs,
-            search.cursor,
-            MAX_SCANNED // 2 if bounded and len(search.jobs) < PAGE_SIZE else len(search.jobs),
-        )
+        examined = MAX_SCANNED // 2 if bounded and len(search.jobs) < PAGE_SIZE else len(search.jobs)
+        return JidChunk(search.jobs, search.cursor, examined)

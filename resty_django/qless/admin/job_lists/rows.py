@@ -56,7 +56,8 @@ STOPPED: Final = "worker stopped"
 def job_row(job: Job, now: float, due: float | None = None, places: Sequence[Fragment] = ()) -> Row:
     """Return a job as a row for `table_of_jobs`.
 
-    `due`: when a scheduled job can run (epoch seconds); `places`: the matches of a search."""
+    `due`: when a scheduled job can run (epoch seconds); `places`: the matches of a search.
+    """
     history = history_of(job)
     changed_at = float(history[-1].get("when") or 0) if history else 0.0
     state = state_of(job, now)
@@ -140,7 +141,8 @@ def table_of_jobs(
     """Return rows of jobs as a table.
 
     Values that all rows have in common stand above it, with links, and columns without content are left out. `order`,
-    `options`: see `tables.table`."""
+    `options`: see `tables.table`.
+    """
     kept = (order or order_of(request, COLUMNS)).key
     jobs = [row.values for row in rows if row.values]
     first: Mapping[str, Any] = jobs[0] if len(jobs) > 1 else {"arguments": {}, "group": "", "queue": "", "tags": ()}
@@ -190,7 +192,8 @@ def state_of(job: Job, now: float) -> str:
     """Return the state to display.
 
     A running job whose lock has expired is stalled. A job that a stopped worker returned to its queue is waiting. A
-    complete job may have been skipped."""
+    complete job may have been skipped.
+    """
     if job.state == "complete" and any(entry.get("what") == "skipped" for entry in history_of(job)):
         return "skipped"
     if job.state == "stalled" and any(entry.get("what") == STOPPED for entry in history_of(job)[-1:]):

@@ -43,6 +43,15 @@ EXAMPLES: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class JidChunk:
+    """A part of the jobs that a search examines. `cursor`: where the next one starts; empty at the end."""
+
+    jids: list[str]
+    cursor: str
+    examined: int
+
+
 @dataclass(slots=True)
 class IndexLookup:
     """The candidates of a search: jobs that contain its words according to the index. Their texts may still not match.
@@ -84,15 +93,15 @@ class IndexLookup:
         total = min(totals)
         return cls(client, lists, state, queue, totals.index(total), total, counts)
 
-    def chunk(self, cursor: str, count: int) -> tuple[list[str], str, int]:
-        """Return jids, the next cursor (empty at the end) and the number of examined entries."""
+    def chunk(self, cursor: str, count: int) -> JidChunk:
+        """Return the next candidates, about `count`."""
         match = _CURSOR.fullmatch(cursor)
         position = ""
         if match and int(match[1]) < len(self.lists):
             self.driver = int(match[1])
             position = _decoded(match[2])
         elif not self.total:
-            return [], "", 0
+            return JidChunk([], "", 0)
         others = [patterns_list for number, patterns_list in enumerate(self.lists) if number != self.driver]
         page = index.find(
             self.client,
@@ -102,7 +111,8 @@ class IndexLookup:
             cursor=position,
             count=count,
         )
-        return as_list(page.jobs), page.cursor and f"i{self.driver}.{_encoded(page.cursor)}", page.examined
+        next_cursor = page.cursor and f"i{self.driver}.{_encoded(page.cursor)}"
+        return JidChunk(as_list(page.jobs), next_cursor, page.examined)
 
 
 def _count(client: Client, terms: Sequence[Term], state: str) -> tuple[list[list[Pattern]], IndexCounts]:

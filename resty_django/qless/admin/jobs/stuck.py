@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from django.http import HttpRequest, HttpResponse
@@ -36,25 +37,33 @@ MAX_QUEUES: Final = 100
 """Maximum number of queues in the list of all queues."""
 
 
+@dataclass(frozen=True, slots=True)
+class StuckJobs:
+    """Stuck jobs, and the number of jobs examined. `cursor`: where the next page starts; empty at the end."""
+
+    jobs: Sequence[StuckJob]
+    examined: int
+    cursor: str = ""
+
+
 def stuck_page(admin: JobsAdmin[Job], request: HttpRequest) -> HttpResponse:
     """Show stuck jobs. URL parameters: `queue`, `cursor`; `o` sorts the jobs of a page.
 
     Without a queue, the page examines the first 100 jobs that wait in each queue.
     """
     client, queue = admin.client(), name_of(request.GET.get("queue", ""))
-    cursor = request.GET.get("cursor", "")
-    stuck, examined, cursor = _in_queue(client, queue, cursor) if queue else _in_all_queues(client)
-    jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck])[0]}
-    rows = [_stuck_row(admin, request, job, jobs[job.jid].klass) for job in stuck if job.jid in jobs]
+    stuck = _in_queue(client, queue, request.GET.get("cursor", "")) if queue else _in_all_queues(client)
+    jobs = {job.jid: job for job in fetch_jobs(client, [job.jid for job in stuck.jobs])[0]}
+    rows = [_stuck_row(admin, request, job, jobs[job.jid].klass) for job in stuck.jobs if job.jid in jobs]
     stuck_table = table(
         request,
         COLUMNS,
         sort(rows, order_of(request, COLUMNS)),
         caption=_("Stuck jobs"),
-        empty=_("No matches so far. Continue with the next page.") if cursor else _("No stuck jobs."),
+        empty=_("No matches so far. Continue with the next page.") if stuck.cursor else _("No stuck jobs."),
         position=Pager(
-            next=changed(request, cursor=cursor) if cursor else "",
-            note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(examined)},
+            next=changed(request, cursor=stuck.cursor) if stuck.cursor else "",
+            note=_("Examined %(jobs)s.") % {"jobs": formatting.job_count(stuck.examined)},
         ),
         check_boxes=True,
         export=Sheet("stuck", ("job", "klass", "queue", "reason", "other"), lambda: _exported(client, queue)),
@@ -118,11 +127,8 @@ def stuck_notice(client: Client, queue: str) -> tuple[str, str] | None:
     return stuck_url(queue), text % {"count": formatting.number(count)}
 
 
-def _in_queue(client: Client, name: str, cursor: str) -> tuple[list[StuckJob], int, str]:
-    """Return stuck jobs of a queue from `cursor` on, the number of jobs examined, and the next cursor.
-
-    Ten calls examine 1000 jobs at most.
-    """
+def _in_queue(client: Client, name: str, cursor: str) -> StuckJobs:
+    """Return stuck jobs of a queue from `cursor` on. Ten calls examine at most 1000 jobs."""
     queue = client.queues[name]
     stuck: list[StuckJob] = []
     first = position = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 12 else 0
@@ -130,11 +136,11 @@ def _in_queue(client: Client, name: str, cursor: str) -> tuple[list[StuckJob], i
         page = queue.stuck(str(position))
         stuck += page.jobs
         if not page.cursor:
-            return stuck, max(0, queue.counts().depends - first), ""
+            return StuckJobs(stuck, max(0, queue.counts().depends - first))
         position = int(page.cursor)
         if len(stuck) >= PAGE_SIZE:
             break
-    return stuck, position - first, str(position)
+    return StuckJobs(stuck, position - first, str(position))
 
 
 def _exported(client: Client, name: str) -> Iterator[Sequence[object]]:
@@ -153,11 +159,11 @@ def _exported(client: Client, name: str) -> Iterator[Sequence[object]]:
                 break
 
 
-def _in_all_queues(client: Client) -> tuple[list[StuckJob], int, str]:
-    """Return the stuck jobs among the first that wait in each queue, the number of jobs examined, and no cursor."""
+def _in_all_queues(client: Client) -> StuckJobs:
+    """Return the stuck jobs among the first that wait in each queue."""
     stuck: list[StuckJob] = []
     examined = 0
     for counts in [counts for counts in client.queues.counts() if counts.depends][:MAX_QUEUES]:
         stuck += client.queues[counts.name].stuck("", JOBS_PER_CALL).jobs
         examined += min(JOBS_PER_CALL, counts.depends)
-    return stuck, examined, ""
+    return StuckJobs(stuck, examined)

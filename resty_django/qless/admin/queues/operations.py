@@ -1,4 +1,7 @@
-"""Operations on queues, on one or on many."""
+"""Operations on queues: pause, resume and forget.
+
+Each has its own page for one queue; the overview offers it for selected queues (`resty_django/admin/operations.py`).
+"""
 
 from __future__ import annotations
 

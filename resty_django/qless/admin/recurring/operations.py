@@ -1,4 +1,4 @@
-"""Operations on recurring jobs and cron tasks, on one or on many."""
+"""Operations on recurring jobs and cron tasks: run now, pause, resume, cancel, tag and edit."""
 
 from __future__ import annotations
 

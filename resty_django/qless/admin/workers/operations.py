@@ -1,4 +1,4 @@
-"""Requests to workers, to one or to many."""
+"""Operations on workers: quiet, resume, stop, scale, show stacks and deregister."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from .stacks import request_stacks
 def _is_quiet(worker: WorkerInfo) -> bool | None:
     """Return whether the worker is quiet, or will be once it follows the latest request.
 
-    Return None if it takes no requests, because it is stopping or does not report."""
+    Return None if it takes no requests, because it is stopping or does not report.
+    """
     report = worker.report
     if report is None or report.state == "stopping":
         return None
