@@ -17,7 +17,7 @@ import hashlib
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -242,7 +242,7 @@ def use_dispatcher(dispatcher_class: type[TaskDispatcher]) -> type[TaskDispatche
     return earlier
 
 
-def waits_for_commit(queues: frozenset[str], queue: str) -> bool:
+def waits_for_commit(queues: Collection[str], queue: str) -> bool:
     """Return whether jobs of this queue wait for the commit, by the setting ON_COMMIT."""
     return queue in queues or "*" in queues
 

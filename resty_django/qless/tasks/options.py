@@ -8,11 +8,13 @@ Each set of options exists in two forms: the keywords that people write, typed s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict
+
+from django.utils import timezone
 
 from resty_django.text.suggestions import did_you_mean
 
@@ -263,3 +265,34 @@ def _check_name(path: str, option: str, name: object) -> None:
             f"{path}: {option}= contains {name!r}, which cannot be a task's name. "
             "Use up to 200 letters, digits, dots, hyphens and underscores, starting with a letter."
         )
+
+
+# --- times ---
+
+
+class TaskTimes(NamedTuple):
+    """When a task may start: at the earliest and at the latest, in seconds since the epoch. None: at any time."""
+
+    start_at: float | None = None
+    expires_at: float | None = None
+
+
+def timing(
+    clock: Callable[[], float], countdown: float | None, eta: datetime | None, expires: float | datetime | None
+) -> TaskTimes:
+    """Return when a task may start. Raises `TypeError`, `InvalidArgument`."""
+    if countdown is not None and eta is not None:
+        raise TypeError("countdown= and eta= both set the start time. Pass only one of them.")
+    now = clock()
+    if isinstance(expires, datetime):
+        expires_at: float | None = timestamp(expires)
+    else:
+        expires_at = None if expires is None else now + checked_options(expires=expires)["expires"]
+    checked_options(countdown=countdown, eta=eta)
+    start_at = None if eta is None else timestamp(eta)
+    return TaskTimes(now + countdown if countdown else start_at, expires_at)
+
+
+def timestamp(at: datetime) -> float:
+    """Return seconds since the epoch; a naive datetime is in Django's current time zone."""
+    return (timezone.make_aware(at) if timezone.is_naive(at) else at).timestamp()
