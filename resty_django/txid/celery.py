@@ -20,7 +20,7 @@ with extras.needed("Txids in tasks of Celery need"):
 
 from .codec import is_txid
 from .context import bound, current, current_trace
-from .generator import txid as new_txid
+from .generator import txid as generate_txid
 from .traceparent import continue_trace
 
 
@@ -38,7 +38,7 @@ def disconnect() -> None:
 
 
 def _publish(headers: dict[str, object], **kwargs: object) -> None:
-    headers.setdefault("txid", current() or new_txid())
+    headers.setdefault("txid", current() or generate_txid())
     trace = current_trace()
     if trace is not None and "traceparent" not in headers:
         headers.update(trace.headers())
@@ -47,7 +47,7 @@ def _publish(headers: dict[str, object], **kwargs: object) -> None:
 def _begin(task: Any, **kwargs: object) -> None:
     headers: dict[str, object] = task.request.headers or {}
     sent_txid = headers.get("txid")
-    txid = sent_txid if isinstance(sent_txid, str) and is_txid(sent_txid) else current() or new_txid()
+    txid = sent_txid if isinstance(sent_txid, str) and is_txid(sent_txid) else current() or generate_txid()
     trace = current_trace()
     parent = headers.get("traceparent")
     if isinstance(parent, str):

@@ -3,8 +3,11 @@
     MIDDLEWARE = ["resty_django.txid.middleware.TxidMiddleware", ...]   # first, so that all others can use it
 
     def view(request):
-        request.txid   # "d1vsq2rd4gsil73umvdg"; code without the request calls `txid.current()`
-        request.trace  # the W3C trace, such as `request.trace.trace_id`; None if `TXID["TRACEPARENT"]` is off
+        request.txid            # "d1vsq2rd4gsil73umvdg"
+        request.trace.trace_id  # of the W3C trace; `request.trace` is None if `TXID["TRACEPARENT"]` is off
+
+    def total(order):  # code that has no request
+        resty_django.txid.current()  # the same txid
 
 The response carries the txid in the header `TXID["HEADER"]` (default: X-Request-Id) and the trace in `traceparent`. If
 a trusted proxy (`TXID["PROXIES"]`) sends these headers, the request takes its txid and trace from them.
@@ -23,8 +26,8 @@ from django.http import FileResponse, HttpRequest, HttpResponseBase, StreamingHt
 from resty_django.conf import conf
 
 from .codec import InvalidTxid, parse
-from .context import CurrentIds, bound
-from .generator import txid as new_txid
+from .context import Binding, CurrentIds
+from .generator import txid as generate_txid
 from .traceparent import begin_trace, continue_trace
 
 
@@ -47,27 +50,26 @@ class TxidMiddleware:
         if self._is_async:
             return self._acall(request)
         ids = assign_ids(request)
-        with bound(ids.txid, ids.trace):
+        with Binding(ids):
             return finish_response(self.get_response(request), ids)
 
     async def _acall(self, request: HttpRequest) -> HttpResponseBase:
         ids = assign_ids(request)
-        with bound(ids.txid, ids.trace):
+        with Binding(ids):
             return finish_response(await self.get_response(request), ids)
 
 
 def assign_ids(request: HttpRequest) -> CurrentIds:
-    """Set `request.txid` and `request.trace`, from the headers if a trusted proxy sent valid ones, else to new ones."""
+    """Set `request.txid` and `request.trace`: to valid ones in the headers from a trusted proxy, else to new ones."""
     settings = conf.txid
     txid = trace = None
     if is_trusted(request.META.get("REMOTE_ADDR"), settings.proxies):
         txid = _valid_txid(request.headers.get(settings.header, ""))
-        trace = continue_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
+        if settings.traceparent:
+            trace = continue_trace(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
     if txid is None:
-        txid = new_txid()
-    if not settings.traceparent:
-        trace = None
-    elif trace is None:
+        txid = generate_txid()
+    if trace is None and settings.traceparent:
         trace = begin_trace(txid)
     request.txid, request.trace = txid, trace  # type: ignore[attr-defined]
     return CurrentIds(txid, trace)
@@ -75,9 +77,10 @@ def assign_ids(request: HttpRequest) -> CurrentIds:
 
 @lru_cache(maxsize=1024)
 def is_trusted(address: str | None, proxies: tuple[str, ...]) -> bool:
-    """Return whether the caller's `address` is in `proxies`: CIDR blocks, or "unix" for callers over a Unix socket.
+    """Return whether `proxies` contains the caller's IP address: CIDR blocks, and "unix" for callers over Unix sockets.
 
-    Servers report no address for such callers; Unit reports "unix:".
+    `proxies` is a tuple because the cache needs arguments with a hash. A caller over a Unix socket has no IP address:
+    most servers report None or an empty string, NGINX Unit reports "unix:".
     """
     if not address or address == "unix:":
         return "unix" in proxies
@@ -95,32 +98,35 @@ def finish_response(response: HttpResponseBase, ids: CurrentIds) -> HttpResponse
     response.headers[conf.txid.header] = ids.txid
     if ids.trace is not None:
         response.headers["traceparent"] = ids.trace.traceparent
+    # Servers send files without running our code, but only if their content is not wrapped.
     if isinstance(response, StreamingHttpResponse) and not isinstance(response, FileResponse):
         stream: Any = _astream if response.is_async else _stream
-        response.streaming_content = stream(response.streaming_content, bound(ids.txid, ids.trace))
+        response.streaming_content = stream(response.streaming_content, Binding(ids))
     return response
 
 
 def _valid_txid(header: str) -> str | None:
+    """Return the txid in a header, in lower case; None if the header is not a txid."""
     try:
         return parse(header).txid
     except InvalidTxid:
         return None
 
 
-def _stream(content: Iterator[bytes], within_ids: bound) -> Iterator[bytes]:
-    """Yield the content. Between two chunks, the context of the caller is current."""
+def _stream(content: Iterator[bytes], binding: Binding) -> Iterator[bytes]:
+    """Yield the content. The IDs are current only while a chunk is made, not while the server sends it."""
     while True:
-        with within_ids:
+        with binding:
             chunk = next(content, None)
         if chunk is None:
             return
         yield chunk
 
 
-async def _astream(content: AsyncIterator[bytes], within_ids: bound) -> AsyncIterator[bytes]:
+async def _astream(content: AsyncIterator[bytes], binding: Binding) -> AsyncIterator[bytes]:
+    """Do the same for asyncio."""
     while True:
-        with within_ids:
+        with binding:
             chunk = await anext(content, None)
         if chunk is None:
             return

@@ -117,7 +117,7 @@ def deciding_in_calls(limiters: Sequence[Limiter], keys: Sequence[object]) -> St
 
 
 def _notified(limiters: Sequence[Limiter], answers: Answers) -> Answers:
-    """Tell the limiters that hold slots whether they have recorded the request. Return the answers."""
+    """Inform the limiters that hold slots whether they have recorded the request. Return the answers."""
     refused, decisions = answers
     for index, limiter in enumerate(limiters):
         if limiter.give_back is not None and (refused is None or decisions[-1] is not None or index <= refused):
