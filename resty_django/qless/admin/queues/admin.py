@@ -78,14 +78,18 @@ class QueueAdmin(JobsAdmin[Queue]):
         client = self.client()
         facts = job_queue_facts(client, detailed=MAX_CHARTS)
         unserved = unserved_work(client, facts.counts, facts.worker_lives)
+
         names = set(self.filter_names(request, (queue.name for queue in facts.queues)))
         queues = [queue for queue in facts.queues if queue.name in names]
         completed = completed_by_queue(facts.spans, [queue.name for queue in queues[:MAX_CHARTS]])
         last_day = job_charts.spans_of(client, "day")
+        period = job_charts.period_of(request, "day")
+        spans = last_day if period == "day" else job_charts.spans_of(client, period)  # do not read a day twice
         failed = Counter[str]()
         for span in last_day:
             for (name, _class), totals in span.by_name.items():
                 failed[name] += totals.failed
+
         may_pause = self.may(request, "pause_queue")
         rows = []
         for queue in queues:
@@ -96,8 +100,6 @@ class QueueAdmin(JobsAdmin[Queue]):
             empty = _(
                 'No queues yet. A queue is created when its first job is enqueued: client.queues["mail"].put(...).'
             )
-        period = job_charts.period_of(request, "day")
-        spans = last_day if period == "day" else job_charts.spans_of(client, period)  # the last day is already read
         return self.list_page(
             request,
             table(request, COLUMNS, rows, caption=_("Queues"), empty=empty, check_boxes=True, export="queues"),
@@ -155,7 +157,7 @@ class QueueAdmin(JobsAdmin[Queue]):
         return self.filter_names(request, queue_names(self.client()))
 
     def count_text(self, count: int) -> str:
-        """Return the number of changed queues, for the message after an operation."""
+        """Return a text such as "5 queues", for messages about an operation."""
         return ngettext("%(count)s queue", "%(count)s queues", count) % {"count": formatting.number(count)}
 
 
@@ -164,13 +166,13 @@ class QueueAdmin(JobsAdmin[Queue]):
 
 def _overview_tiles(client: Client, facts: JobQueueFacts) -> list[FigureTile]:
     """Return the jobs of all queues by state, failures, tracked jobs, the workers that report, and the latency."""
-    failed, stalled = sum(facts.failed.values()), facts.total("stalled")
+    failed = sum(facts.failed.values())
     return [
         *(
             FigureTile(
                 formatting.state_title(state),
                 formatting.number(facts.total(state)),
-                alarm=state == "stalled" and stalled > 0,
+                alarm=state == "stalled" and facts.total(state) > 0,
                 url=formatting.list_url("job", state=state),
             )
             for state in formatting.TAB_STATES
@@ -294,7 +296,7 @@ def _queue_context(client: Client, row: Queue, tabs: Sequence[str], current_tab:
 def _statistics_tab(request: HttpRequest, client: Client, name: str) -> StatisticsTab:
     period, queue = job_charts.period_of(request), client.queues[name]
     today, latency, options = queue.stats(), queue.latency(), client.config.all()
-    lease = options.get(f"{name}-heartbeat") or options.get("heartbeat") or 60  # seconds, as the server does
+    lease = options.get(f"{name}-heartbeat", options.get("heartbeat", 60))  # seconds; the default is the server's
     max_running = options.get(f"{name}-max-concurrency")
     return {
         "periods": job_charts.period_tabs(period, "tab=stats&"),
