@@ -75,6 +75,15 @@ async def test_put_many_refuses_a_chunk_as_a_whole(client: Client, invoke: Invok
     assert await invoke(client.queues["q"].length) == 0
 
 
+async def test_unknown_options_are_refused(client: Client, invoke: Invoke) -> None:
+    queue = client.queues["q"]
+    with pytest.raises(TypeError, match="dealy"):
+        await invoke(queue.put, "K", dealy=1)
+    with pytest.raises(TypeError, match="delay"):
+        await invoke(queue.recur, "K", {}, 60, delay=1)
+    assert await invoke(queue.length) == 0
+
+
 async def test_counts_lengths_and_lists(client: SkewedClient, invoke: Invoke) -> None:
     queue = client.queues["q"]
     for jid in "abc":
