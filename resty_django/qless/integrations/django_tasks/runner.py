@@ -35,7 +35,7 @@ class DjangoTask(Runnable):
         signature = inspect.signature(task.func)
         parameters = [*signature.parameters.values()][1 if task.takes_context else 0 :]
         self.call_signature = signature.replace(parameters=parameters)
-        self.names = [parameter.name for parameter in parameters]
+        self.parameter_names = [parameter.name for parameter in parameters]
 
     @property
     def perform(self) -> Callable[[Job], object]:
