@@ -138,7 +138,7 @@ class Task(Runnable, Generic[P, R]):
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Unpack[EnqueueKeywords]
     ) -> AsyncResult[R]:
-        """Enqueue the task like `delay`, with options."""
+        """Enqueue the task like `delay`, with options: see `EnqueueOptions`."""
         sender = dispatcher()
         job = self._job(args, kwargs, options, sender.client)
         sender.send([job])

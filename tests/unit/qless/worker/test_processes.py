@@ -143,7 +143,7 @@ def test_a_retry_policy_that_fails_is_none() -> None:
 class KillingPool(Pool):
     """Notes what it is asked for."""
 
-    kills = True
+    can_kill = True
     kill_after = 2.0
 
     def __init__(self) -> None:
@@ -169,12 +169,12 @@ def test_a_job_that_ignores_its_timeout_is_killed(kill_after: Any, killed_at: fl
     in_flight.add(running, 100.0)
     in_flight.limit(running.job, 1.0, kill_after)
     assert in_flight.next_due() == 101.0
-    assert not in_flight.time_out(101.0)
+    assert not in_flight.enforce_timeouts(101.0)
     assert isinstance(running.cause, JobTimeout)
     assert in_flight.next_due() == (1000.0 if killed_at in (None, 101.0) else killed_at)
     if ends:
         running.end = "completed"
-    assert not in_flight.time_out(500.0)
+    assert not in_flight.enforce_timeouts(500.0)
     killed_before_its_end = killed_at == 101.0
     assert pool.killed == (["j"] if killed_at and (killed_before_its_end or not ends) else [])
 
