@@ -89,8 +89,8 @@ class WorkerLoop:
         signal.signal(signal.SIGTERM, lambda *_: loop.inbox.put(partial(loop.stop, grace=30.0)))
         sys.exit(loop.run())
 
-    `run` blocks until the worker is stopped. Only its thread calls the other methods: to call one from elsewhere, put it
-    into the inbox. A signal handler may do so, too: `SimpleQueue.put` is reentrant.
+    `run` blocks until the worker is stopped. Only its thread calls the other methods. To call one from elsewhere, put
+    it into the inbox, also in a signal handler: `SimpleQueue.put` is reentrant.
 
     - `client`: sends the commands. Its `worker_name` is `name`.
     - `reserver`: the order in which the queues are polled.

@@ -106,7 +106,7 @@ class _Run:
         if self.backend.retries and isinstance(error, Exception) and job.retries_left > 0:
             self._save()
             attempt = job.original_retries - job.retries_left + 1
-            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay(attempt), error)
+            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
         self.end(TaskResultStatus.FAILED, None)
         return None
 
