@@ -49,6 +49,8 @@ from resty_django.callables import acompleted, is_generator_function
 from resty_django.conf import conf
 from resty_django.txid import current
 
+from ..clients.client import Client
+from ..clients.job import Job
 from ..clients.serialization import encode
 from ..errors import NotAllowed
 from ..job_classes import Runnable, is_allowed, refusal_of, register
@@ -61,10 +63,6 @@ from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMes
 from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_keywords
 from .results import AsyncResult
 from .schedule import Schedule
-
-if TYPE_CHECKING:
-    from ..clients.client import Client
-    from ..clients.job import Job
 
 P = ParamSpec("P")
 R = TypeVar("R")

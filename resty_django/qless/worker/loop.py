@@ -442,8 +442,8 @@ class WorkerLoop:
         locked = [jid for jid, reply in zip(jids, replies, strict=True) if not isinstance(reply, Exception)]
         if locked:
             logs = [("log", jid, why, encode({"worker": self.name})) for jid in locked] if why else []
-            timeouts = [("timeout", jid) for jid in locked]  # takes a running job from its worker
-            _raise_server_error(self._client.call_many([*logs, *timeouts]))
+            # the command `timeout` takes a running job from its worker
+            _raise_server_error(self._client.call_many([*logs, *(("timeout", jid) for jid in locked)]))
             log.info("returned to their queues: %s", ", ".join(locked))
 
 

@@ -110,7 +110,7 @@ def dead(error: Exception, *middleware: Any, retries_left: int = 3) -> RunningJo
     [
         (ProcessDied("x"), (), 3, "retried", 1.0),
         (ProcessDied("x"), (), 0, "failed", None),
-        (ProcessDied("x"), (RetryMiddleware(ProcessDied, delay=7, factor=1),), 3, "retried", 7.0),
+        (ProcessDied("x"), (RetryMiddleware(ProcessDied, backoff=7, factor=1),), 3, "retried", 7.0),
         (ProcessDied("x"), (RetryPolicy([9], (OSError,)),), 3, "retried", 1.0),
         (JobTimeout(2), (), 3, "failed", None),
         (JobTimeout(2), (RetryPolicy([9], (Exception,)),), 3, "retried", 9.0),
