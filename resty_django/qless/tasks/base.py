@@ -58,9 +58,18 @@ from ..middleware import Timeout
 from ..middleware.chain import Middleware
 from ..middleware.limits import Rate
 from .canvas import Signature, check_callbacks, consequences_of
-from .context import TaskContext, TaskTimes, timing
+from .context import TaskContext
 from .message import ArgumentSource, Parameters, PlannedJob, PutOptions, TaskMessage, call_of, data_of, dispatcher
-from .options import NO_OPTIONS, EnqueueKeywords, EnqueueOptions, TaskKeywords, TaskOptions, check_keywords
+from .options import (
+    NO_OPTIONS,
+    EnqueueKeywords,
+    EnqueueOptions,
+    TaskKeywords,
+    TaskOptions,
+    TaskTimes,
+    check_keywords,
+    timing,
+)
 from .results import AsyncResult
 from .schedule import Schedule
 

@@ -40,8 +40,8 @@ from ...job_classes import SOURCES, Runnable
 from ...middleware.bounds import Timeout
 from ...outcomes import RequeueLater
 from ...outcomes.error_text import message_of
-from ...tasks.context import timestamp, timing
 from ...tasks.message import PutOptions, TaskMessage, call_of
+from ...tasks.options import timestamp, timing
 from . import tracking
 from .dispatcher import CeleryDispatcher
 from .runner import process_name, run_borrowed

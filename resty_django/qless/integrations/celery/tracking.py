@@ -36,8 +36,8 @@ from ...job_classes import Runnable
 from ...middleware.job import WorkerJob
 from ...outcomes import RetryLater
 from ...outcomes.error_text import message_of
-from ...tasks.context import timestamp
 from ...tasks.message import PutOptions
+from ...tasks.options import timestamp
 from ...worker.running_job import RunningJob
 from .lease_keeper import keeper
 from .runner import begin, process_name
