@@ -1,4 +1,7 @@
-"""The demo's page of parts: each button has its effect on the page, with or without the servers of the demo."""
+"""The demo's page of parts: each button has its effect on the page, with or without the servers of the demo.
+
+Private name: `Job._record`, of which `BorrowedJob` makes the job that a worker of Celery runs.
+"""
 
 from __future__ import annotations
 
@@ -182,7 +185,7 @@ def test_a_job_and_its_log_lines_have_the_id_of_the_request(
     assert queue.pop() is not None
     popped = queue.pop()
     assert popped is not None
-    job = BorrowedJob(popped.client, popped._record)  # no public name: only this package makes jobs of records
+    job = BorrowedJob(popped.client, popped._record)
     handler = resolve_handler(job.klass, "default")
     with pytest.raises(RetryLater) as retry:
         chain.run(handler.middleware, job, handler.function)

@@ -1,4 +1,7 @@
-"""The demo shop and its data."""
+"""The demo shop and its data.
+
+Private name: `Job._record`, of which `BorrowedJob` makes the job that a worker of Celery runs.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +160,7 @@ def test_visits_are_counted_in_a_shared_dictionary(client: Client, monkeypatch: 
     monkeypatch.setattr(shdicts["default"], "incr", down)
     reply = client.get("/orders/")
     assert reply.status_code == 200
-    assert "asked for" not in reply.content.decode()
+    assert "This page was requested" not in reply.content.decode()
 
 
 def test_requests_for_the_stock_are_limited(client: Client) -> None:
@@ -233,7 +236,7 @@ def test_an_order_has_one_txid_from_its_request_to_its_invoice(
         page = client.get(f"/orders/{order.number}/").content.decode()
         popped = jobs.queues["default"].pop()
         assert popped is not None
-        job = BorrowedJob(popped.client, popped._record)  # no public name: only this package makes jobs of records
+        job = BorrowedJob(popped.client, popped._record)
         handler = resolve_handler(job.klass, "default")
         assert chain.run(handler.middleware, job, handler.function) == f"{order.pk}.txt"
     mine = placing.headers[conf.txid.header]

@@ -1,4 +1,7 @@
-"""Processes of the fork server behave like a new interpreter."""
+"""Processes of the fork server behave like a new interpreter.
+
+Private names: `processes.server._server` and `_control`, through which a test kills or confuses the fork server.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from resty_django.qless import (
     chain,
     chord,
     group,
-    task,
 )
 from resty_django.qless.outcomes import JobTimeout
 from resty_django.qless.tasks import eager
@@ -126,13 +125,6 @@ def test_the_latest_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(eager, "MAX_KEPT", 3)
     results = [add.delay(n) for n in range(5)]
     assert [result.id in eager.outcomes for result in results] == [False, False, True, True, True]
-
-
-def test_a_nested_function_is_refused() -> None:
-    def inner() -> None: ...
-
-    with pytest.raises(TypeError, match="top level of a module"):
-        task(inner)
 
 
 def test_callbacks() -> None:

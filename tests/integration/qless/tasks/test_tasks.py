@@ -361,8 +361,6 @@ def test_what_cannot_be_a_task(site: Any) -> None:
         task(lambda: None)
     with pytest.raises(TypeError, match="names 'b'"):
         task(unique=["b"])(examples.total.function)
-    with pytest.raises(ValueError, match="backoff="):
-        task(backoff=-1)(examples.total.function)
     with pytest.raises(TypeError, match="invalid arguments: "):
         task(every=5)(examples.total.function)
 
@@ -457,10 +455,3 @@ def test_the_package_has_what_tasks_need() -> None:
 
 def plain(number: int) -> int:
     return number * 2
-
-
-@pytest.mark.parametrize("ttl", ["abc", float("nan"), float("inf"), -1, object()])
-def test_how_long_a_result_is_kept_is_a_number(ttl: Any) -> None:
-    """Said where the task is made, and not by the server after its first run."""
-    with pytest.raises((TypeError, InvalidArgument), match="result_ttl="):
-        task(result_ttl=ttl)(plain)

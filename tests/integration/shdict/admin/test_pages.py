@@ -41,14 +41,6 @@ def row(text: str, name: str) -> str:
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def test_the_index_of_the_admin_lists_dictionaries(admin_client: Client, site: Callable[..., None]) -> None:
-    site()
-    text = html(admin_client.get("/admin/"))
-    assert f'<a href="{LIST}"' in text
-    assert "Shared dictionaries" in text
-    assert f"{LIST}add/" not in text
-
-
 def test_migrate_creates_the_permissions() -> None:
     content_type = ContentType.objects.get_for_model(SharedDictionary)
     assert set(content_type.permission_set.values_list("codename", flat=True)) == {
