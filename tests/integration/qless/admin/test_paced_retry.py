@@ -124,7 +124,7 @@ def test_a_stop_leaves_the_rest_failed(admin_client: Browser, jobs_site: Client,
     assert "The paced retry has ended already." in admin_client.post(url[1], follow=True).content.decode()
 
 
-def test_several_groups(admin_client: Browser, jobs_site: Client, clock: list[float]) -> None:
+def test_several_groups_are_retried_at_a_pace(admin_client: Browser, jobs_site: Client, clock: list[float]) -> None:
     failed(jobs_site, "other", group=HOSTILE, queue="pdf")
     data = {"verb": "pace", "pick": [token(GROUP), token(HOSTILE), token("never")]}
     confirmation = admin_client.post(f"{ROOT}failuregroup/bulk/", data).content.decode()

@@ -107,7 +107,7 @@ def test_the_latest_jobs_are_shown_with_their_states(admin_client: Browser, peri
     assert path("job", "digest-2") in text.replace("digest_2D2", "digest-2")
 
 
-def test_the_page_of_a_cron_task(admin_client: Browser, periodic: Client) -> None:
+def test_the_page_of_a_cron_task_shows_schedule_and_results(admin_client: Browser, periodic: Client) -> None:
     night = datetime(2026, 1, 11, 2, 30, tzinfo=UTC).timestamp()
     at(periodic, night + 3600)
     job = periodic.queues["timed"].pop()

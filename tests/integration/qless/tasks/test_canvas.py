@@ -24,12 +24,12 @@ def test_a_chain_hands_results_on(running: InProcessWorker) -> None:
     assert result.parent.parent.get(LONG) == 3
 
 
-async def test_a_chain_of_asyncio(running: InProcessWorker) -> None:
+async def test_a_chain_can_be_put_in_asyncio(running: InProcessWorker) -> None:
     result = await (add.s(1, 2) | note.si("x", word="y") | note.s()).adelay()
     assert await result.aget(LONG) == [["x", {"word": "y"}], {}]
 
 
-async def test_groups_in_chains(running: InProcessWorker) -> None:
+async def test_groups_may_be_steps_of_chains(running: InProcessWorker) -> None:
     result = chord([add.s(1, 1), chain(add.s(2, 2), add.s(1)), aadd.s(5)], total.s(extra=100)).delay()
     assert result.get(LONG) == 2 + 5 + 6 + 100
     spread = chain(add.s(1, 1), group(add.s(10), add.s(20)), group(total.s(), total.s(1)), total.s()).delay()
@@ -37,7 +37,7 @@ async def test_groups_in_chains(running: InProcessWorker) -> None:
     assert await group(add.s(1), add.s(2)).apply_async().aget(LONG) == [2, 3]
 
 
-def test_options_of_signatures(site: Any) -> None:
+def test_signatures_have_their_own_options(site: Any) -> None:
     result = (add.s(1).set(queue="p", priority=4) | add.signature((2,), queue="r", tags=["t"])).delay()
     first, second = result.parent.job(), result.job()
     assert (first.queue_name, first.priority, first.state) == ("p", 4, "waiting")
@@ -58,7 +58,7 @@ def test_arguments_are_checked_with_the_result_that_comes(site: Any) -> None:
     assert client.queues["q"].counts().waiting == 0
 
 
-def test_a_failing_member_of_a_chain(running: InProcessWorker) -> None:
+def test_a_failed_step_fails_the_rest_until_it_is_retried(running: InProcessWorker) -> None:
     """The steps after it fail at once with its reason, and continue once it has been retried and succeeds."""
     result = chain(add.s(1), fails.si("broken"), add.si(1), note.s()).delay()
     with pytest.raises(TaskFailed, match="ValueError: broken") as caught:
@@ -74,7 +74,7 @@ def test_a_failing_member_of_a_chain(running: InProcessWorker) -> None:
     assert result.get(LONG) == [2, {}]
 
 
-def test_a_result_that_is_gone(site: Any, start_worker: StartInProcess, valkey: Any) -> None:
+def test_a_step_fails_if_the_result_before_it_is_gone(site: Any, start_worker: StartInProcess, valkey: Any) -> None:
     worker = start_worker()
     first = add.delay(1)
     assert first.get(LONG) == 2
