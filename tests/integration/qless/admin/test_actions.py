@@ -22,6 +22,7 @@ from tests.integration.qless.admin.tools import (
     message_in,
     path,
     person,
+    plain,
     run_steps,
     text_of,
 )
@@ -324,6 +325,9 @@ def test_all_failures_are_retried_each_to_its_queue(admin_client: Browser, jobs_
     assert "Retry everything" in text_of(admin_client, path("failuregroup"))
     run_steps(admin_client, bulk(state="failed"), {"verb": "retry", "all": "yes", "confirmed": "yes"})
     assert jobs_site.jobs.failed() == {}
+    text = plain(text_of(admin_client, path("failuregroup")))
+    assert "Retried 60 jobs." in text
+    assert "No failed jobs." in text
     assert [(queue.name, queue.waiting) for queue in jobs_site.queues.counts()] == [("one", 30), ("two", 30)]
 
 

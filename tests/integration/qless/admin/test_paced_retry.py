@@ -155,14 +155,3 @@ def test_permissions_and_faults(admin_client: Browser, jobs_site: Client, clock:
         assert "errorlist" in start(admin_client, rate).content.decode()
     assert "This group has no failed jobs any more." in start(admin_client, group="never").content.decode()
     assert len(logged()) == 1
-
-
-def test_the_page_after_a_retry_shows_the_remaining_jobs(
-    admin_client: Browser, jobs_site: Client, clock: list[float]
-) -> None:
-    data = {"verb": "retry", "all": "yes", "confirmed": "yes"}
-    reply = admin_client.post(f"{ROOT}job/bulk/?state=failed", data, follow=True)
-    assert reply.redirect_chain[-1][0] == path("failuregroup")
-    text = plain(reply.content.decode())
-    assert "Retried 6 jobs." in text
-    assert "No failed jobs." in text

@@ -247,7 +247,7 @@ def test_the_box_completes_fields_and_known_values(admin_client: Browser, orders
 def test_any_cursor_leads_to_a_page(admin_client: Browser, orders: Client) -> None:
     for cursor in ("i0.", "i99.MTo=", "i0.OTk6", "i0.MDo=", "i0.!", "i0.eA==", "i0.gA=="):
         found = jids(search(admin_client, "args.customer.id:7", cursor=cursor))
-        assert sorted(found) == ([] if cursor == "i0.OTk6" else ["x-failed", "x-waiting"]), cursor
+        assert sorted(found) == ([] if cursor in ("i0.OTk6", "i0.MDo=") else ["x-failed", "x-waiting"]), cursor
 
 
 def test_examples_are_valid(admin_client: Browser, orders: Client) -> None:
