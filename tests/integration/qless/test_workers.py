@@ -17,8 +17,8 @@ from resty_django.qless import client as site_client
 from resty_django.qless.clients.default import default_client
 from resty_django.qless.clients.replies import GONE_SECONDS, SILENT_SECONDS
 from resty_django.qless.clients.worker_reports import ReportedJob, encode_report
-from resty_django.qless.coverage import coverage
-from resty_django.qless.facts import facts
+from resty_django.qless.coverage import unserved_work
+from resty_django.qless.facts import job_queue_facts
 from resty_django.qless.job_classes import find
 from resty_django.qless.overview import panel
 from resty_django.qless.tasks.base import Task, all_tasks, task
@@ -51,7 +51,7 @@ def test_a_worker_is_alive_silent_or_gone(client: Any) -> None:
         (life,) = client.workers.alive()
         assert (life.name, life.state, life.queues) == ("ours", state, ["mail", "default"])
         assert life.age == pytest.approx(skew, abs=20)
-        assert facts(client).alive == (2 if state == "alive" else 1)
+        assert job_queue_facts(client).alive == (2 if state == "alive" else 1)
     assert names(client) == {"ours", "w"}
 
 
@@ -224,7 +224,7 @@ def test_periodic_tasks_whose_queue_has_no_worker_are_a_warning(site: Client) ->
     nightly = f"periodic task {EXAMPLES}.nightly"
     assert findings()[nightly][0] == "warning"
     assert "--queues timed" in findings()[nightly][1]
-    assert (f"{EXAMPLES}.every_so_often", "timed") in coverage(site, [], []).periodic
+    assert (f"{EXAMPLES}.every_so_often", "timed") in unserved_work(site, [], []).periodic
     site.call("worker.alive", "ours", "timed")
     assert nightly not in findings()
 

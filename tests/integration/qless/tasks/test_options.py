@@ -96,7 +96,7 @@ PLACES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "requeue": (PUT, lambda **options: _popped().requeue("q", **options)),
     "priority": (("priority",), lambda priority: _popped().set_priority(priority)),
     "Timeout": (("timeout",), lambda timeout: Timeout(timeout)),
-    "Retry": (("delay",), lambda delay: Retry(OSError, delay=delay)),
+    "Retry": (("backoff",), lambda backoff: Retry(OSError, backoff=backoff)),
 }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 
 from resty_django import health
@@ -228,7 +228,7 @@ def test_a_worker_declares_the_tasks_of_its_queues(site: Any) -> None:
 @pytest.mark.redis
 @pytest.mark.usefixtures("_again")
 def test_jobs_of_cron_have_the_callbacks_of_their_task(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = replace(examples.nightly.options, on_failure=examples.alarm)
+    options = msgspec.structs.replace(examples.nightly.options, on_failure=examples.alarm)
     monkeypatch.setattr(examples.nightly, "options", options)
     for _ in range(2):
         declare(client, ["timed"])

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -393,7 +392,7 @@ def test_options_of_apply_async_that_do_not_exist_are_errors(site: Any) -> None:
     [(TaskKeywords, TaskOptions), (EnqueueKeywords, EnqueueOptions), (StepKeywords, CallReactions)],
 )
 def test_keywords_are_the_fields_of_the_options(keywords: type, options: Any) -> None:
-    assert {field.name for field in fields(options)} == keywords.__annotations__.keys()
+    assert {*options.__struct_fields__} == keywords.__annotations__.keys()
 
 
 def test_the_package_exports_the_decorator_also_after_the_import_of_its_module() -> None:
