@@ -20,6 +20,7 @@ from django.utils.functional import cached_property
 from resty_django.text.suggestions import did_you_mean
 
 from ..clients.put_options import checked_options
+from ..middleware.retries import RetryPolicy
 from .consequences import Policy, checked_policy
 
 if TYPE_CHECKING:
@@ -203,6 +204,18 @@ class TaskOptions(Reactions, frozen=True, kw_only=True):
             tags=checked["tags"] or [],
             unique=self.unique if checked["unique"] is None else checked["unique"],
             middleware=tuple(self.middleware),
+        )
+
+    def retry_policy(self, path: str) -> RetryPolicy:
+        """Return the policy of `retries`, `backoff` and `retry_on`. `path`: the task's path, for messages.
+
+        If neither `retries` nor `backoff` is set, a job runs again after the loss of its worker only.
+        """
+        is_retried = self.retries is not None or self.backoff is not None
+        return RetryPolicy(
+            1.0 if self.backoff is None else self.backoff,
+            self.retried_exceptions if is_retried else (),
+            where=f"{path}: ",
         )
 
     @property

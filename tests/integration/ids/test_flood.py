@@ -1,4 +1,7 @@
-"""New application names, however many and fast, do not hold up the names that a process serves."""
+"""New application names, however many and fast, do not hold up the names that a process serves.
+
+Private names: `_new` of the service, since names that it keeps counting show only after thousands of them.
+"""
 
 from __future__ import annotations
 
