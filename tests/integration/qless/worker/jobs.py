@@ -1,4 +1,7 @@
-"""Jobs for the tests of the worker. Jobs that run in the process of the tests record in SEEN what they do."""
+"""Jobs for the tests of the worker. Jobs that run in the process of the tests record in SEEN what they do.
+
+Private name: `Job._loop`, the loop of the worker, which a job makes hang.
+"""
 
 from __future__ import annotations
 

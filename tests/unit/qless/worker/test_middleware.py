@@ -29,7 +29,7 @@ def test_a_job_that_has_lost_its_lock_is_not_retried() -> None:
     assert not Retry(Exception).covers(LostLock("gone"))
 
 
-def test_delays_of_the_retry_middleware() -> None:
+def test_delays_grow_up_to_the_longest() -> None:
     assert [Retry(OSError, backoff=2).delay_after(n) for n in (1, 2, 3)] == [2, 4, 8]
     assert [Retry(OSError, backoff=5, factor=3).delay_after(n) for n in (1, 2, 3)] == [5, 15, 45]
     assert Retry(OSError, backoff=5, max_delay=7).delay_after(2) == 7
