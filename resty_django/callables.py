@@ -18,8 +18,8 @@ from django.utils.module_loading import import_string
 P = ParamSpec("P")
 T = TypeVar("T")
 
-COMPLETED_TYPES: Final = frozenset({type(None), str, int, float, bool, bytes, list, tuple, dict, set})
-"""Frequent types of results that need not be awaited: `call` takes a quarter of the time for them."""
+_NOT_AWAITABLE: Final = frozenset({type(None), str, int, float, bool, bytes, list, tuple, dict, set})
+"""Frequent types of results."""
 
 
 def caller() -> str:
@@ -83,7 +83,7 @@ def completed(value: object) -> Any:
 
     Raises `TypeError` for a generator, since its code has not run.
     """
-    if type(value) in COMPLETED_TYPES:
+    if type(value) in _NOT_AWAITABLE:  # a tenth of the time of `isawaitable`; 5 % of the time of an empty job
         return value
     if not inspect.isawaitable(value):
         return _not_generator(value)

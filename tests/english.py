@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PATHS = ("README.md", "CHANGELOG.md", "docs", "resty_django", "project", "templates")
+PATHS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "resty_django", "project", "templates", "tests")
 KEEP = "english: keep"
 TITLES = r"(?:What|Whose|Who|Whom|Which|Whoever)"
 
@@ -181,11 +181,11 @@ def findings(path: Path) -> Iterator[Finding]:
 
 
 def files(paths: Iterable[str]) -> Iterator[Path]:
-    """Yield files, and the texts and modules in folders except migrations."""
+    """Yield files, and the texts and modules in folders, except migrations and the examples of this check's test."""
     for name in paths:
         path = ROOT / name
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.suffix in {".py", ".md", ".html", ".lua"} and "migrations" not in file.parts:
+            if file.suffix in {".py", ".md", ".html", ".lua"} and not {"migrations", "test_english.py"} & {*file.parts}:
                 yield file
 
 

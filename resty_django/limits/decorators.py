@@ -81,7 +81,7 @@ def limit_req(
         return LimiterSpec(LeakyBucket, (parse_rate(number), burst if burst_of_rate is None else burst_of_rate))
 
     rate = rate_of(limit_req, limit, options, example='"10/s"')
-    declared = DeclaredLimit.of(limit_req, "req", options, RateOptions.__annotations__)
+    declared = DeclaredLimit.of(limit_req, "req", options, RateOptions)
     delays = replace(declared.options, nodelay=nodelay, undelayed=delay)
     return replace(declared, options=delays).by_rate(rate, leaky_bucket)
 
@@ -94,7 +94,7 @@ def limit_count(
     Instead of both, pass a rate such as "5000/h".
     """
     rate = rate_of(limit_count, limit, options, example='5000, per="1h"')
-    declared = DeclaredLimit.of(limit_count, "count", options, RateOptions.__annotations__)
+    declared = DeclaredLimit.of(limit_count, "count", options, RateOptions)
     return declared.by_rate(rate, lambda rate: LimiterSpec(FixedWindow, _window(rate, per)))
 
 
@@ -106,7 +106,7 @@ def limit_window(
     Instead of both, pass a rate such as "100/m".
     """
     rate = rate_of(limit_window, limit, options, example='100, per="1m"')
-    declared = DeclaredLimit.of(limit_window, "window", options, RateOptions.__annotations__)
+    declared = DeclaredLimit.of(limit_window, "window", options, RateOptions)
     return declared.by_rate(rate, lambda rate: LimiterSpec(SlidingWindow, _window(rate, per)))
 
 
@@ -165,7 +165,7 @@ def limit_rate(
         return LimiterSpec(TokenBucket.from_interval, (*refill, max_wait_ms), {"idle": IDLE_SECONDS})
 
     rate = rate_of(limit_rate, limit, options, example='"10/s"')
-    declared = DeclaredLimit.of(limit_rate, "rate", options, RateOptions.__annotations__)
+    declared = DeclaredLimit.of(limit_rate, "rate", options, RateOptions)
     return declared.by_rate(rate, token_bucket)
 
 

@@ -45,7 +45,7 @@ HOSTILE: Final = (
 NOT_UTF8: Final = "\udcff\udcfe" + HOSTILE
 """The same, of bytes that are not UTF-8: for keys of dictionaries."""
 STORABLE: Final = HOSTILE.replace("\x00", "")
-"""What a database takes: PostgreSQL has no NUL."""
+"""The text without NUL, which PostgreSQL does not store."""
 HTML: Final = "<script>alert(1)</script>\"'\\&{{x}}%s é/#?"
 """A text that an operator has written."""
 LONG: Final = HOSTILE + "x" * 3000

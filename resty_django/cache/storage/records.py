@@ -133,6 +133,8 @@ def decode(raw: Any, unpack: Callable[[bytes], Any] = _unpack, limit: int = MAX_
     """
     try:
         head = unpacked_head(raw)
+        if not head.bits:
+            return Record(unpack(raw[head.end :]), head.stored, head.ttl, False)
         if head.bits & ENTRY:
             return None
         value = None

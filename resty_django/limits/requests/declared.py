@@ -116,15 +116,15 @@ class DeclaredLimit:
         decorator: Callable[..., ViewDecorator],
         kind: str,
         options: DecoratorOptions,
-        names: Iterable[str] = DecoratorOptions.__annotations__,
+        accepted: type[DecoratorOptions] = DecoratorOptions,
     ) -> DeclaredLimit:
-        """Return the declaration with these options. `names`: the options that the decorator accepts.
+        """Return the declaration with these options. `accepted`: the type of the options that the decorator has.
 
         Raise `TypeError` or `ValueError`.
         """
         return cls(
             kind=kind,
-            options=options_of(decorator, options, names),
+            options=options_of(decorator, options, accepted.__annotations__),
             name=options.get("name", ""),
             store=options.get("store"),
             on_error=options.get("on_error"),

@@ -75,6 +75,7 @@ class Queue:
 
         More than 1000 jobs in `depends` are sent before the job, in batches; if that is interrupted, nothing is put.
         """
+        check_names("put", options, JobOptions)
         spec = JobSpec(klass=klass, data=data, **options)
         name, given = class_name(klass), _checked(spec)
         jid, depends, is_staged = spec.jid, given["depends"] or [], False

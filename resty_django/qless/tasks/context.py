@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Unpack
-
-from django.utils import timezone
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from ..clients.put_options import checked_options
 from ..errors import MaxRetriesExceeded, QlessError
 from ..middleware.retries import retry_later
+from .options import timestamp
 
 if TYPE_CHECKING:
     from .base import Task
@@ -95,7 +94,7 @@ class TaskContext:
         if eta is not None:
             delay = max(0.0, timestamp(eta) - job.client.clock())
         else:
-            delay = self.task.retry_policy.delay(self.attempt) if countdown is None else countdown
+            delay = self.task.retry_policy.delay_after(self.attempt) if countdown is None else countdown
         raise retry_later(job, delay, exc) from exc
 
     def update_progress(self, share: float, message: str = "") -> None:
@@ -147,31 +146,3 @@ class TaskContext:
     def si(self, *args: Any, **kwargs: Any) -> Signature:
         """Call `Task.si`."""
         return self.task.si(*args, **kwargs)
-
-
-class TaskTimes(NamedTuple):
-    """When a task may start: at the earliest and at the latest, in seconds since the epoch. None: at any time."""
-
-    start_at: float | None = None
-    expires_at: float | None = None
-
-
-def timing(
-    clock: Callable[[], float], countdown: float | None, eta: datetime | None, expires: float | datetime | None
-) -> TaskTimes:
-    """Return when a task may start. Raises `TypeError`, `InvalidArgument`."""
-    if countdown is not None and eta is not None:
-        raise TypeError("countdown= and eta= both set the start time. Pass only one of them.")
-    now = clock()
-    if isinstance(expires, datetime):
-        expires_at: float | None = timestamp(expires)
-    else:
-        expires_at = None if expires is None else now + checked_options(expires=expires)["expires"]
-    checked_options(countdown=countdown, eta=eta)
-    start_at = None if eta is None else timestamp(eta)
-    return TaskTimes(now + countdown if countdown else start_at, expires_at)
-
-
-def timestamp(at: datetime) -> float:
-    """Return seconds since the epoch; a naive datetime is in Django's current time zone."""
-    return (timezone.make_aware(at) if timezone.is_naive(at) else at).timestamp()

@@ -23,7 +23,7 @@ MESSAGE = re.compile(r"(?:@user_script:\d+: )?user_script:\d+: (.*?)(?: script: 
 
 
 class CoreError(Exception):
-    """What the core raised, without the place."""
+    """The error that the core raised, without its place."""
 
 
 class Core:
@@ -95,7 +95,7 @@ def text_of(reply: Any) -> Any:
 
 
 class Events:
-    """What is published on the channels of the core, in order."""
+    """The messages on the channels of the core, in order."""
 
     def __init__(self, client: Redis, prefix: str = PREFIX) -> None:
         self.client = client
@@ -188,13 +188,13 @@ def job_of(client: Any, jid: str) -> Job:
 
 
 def history(client: Any, jid: str) -> list[str]:
-    """What has happened to a job, oldest event first."""
+    """The events of a job, oldest first."""
     return [entry["what"] for entry in job_of(client, jid).raw_queue_history]
 
 
 @pytest.fixture
 def no_tasks() -> Iterator[None]:
-    """As if no module with tasks had been imported: those of other tests and of the demo site are out of the way."""
+    """Hide the tasks of the demo site and of other tests, as if no module with tasks had been imported."""
     from resty_django.qless.job_classes import discover_once
     from resty_django.qless.tasks.base import all_tasks
     from resty_django.qless.tasks.schedule import scheduled

@@ -40,8 +40,8 @@ from ...job_classes import SOURCES, Runnable
 from ...middleware.bounds import Timeout
 from ...outcomes import RequeueLater
 from ...outcomes.error_text import message_of
-from ...tasks.context import timestamp, timing
 from ...tasks.message import PutOptions, TaskMessage, call_of
+from ...tasks.options import timestamp, timing
 from . import tracking
 from .dispatcher import CeleryDispatcher
 from .runner import process_name, run_borrowed
@@ -145,7 +145,7 @@ class CeleryTask(Runnable):
         self.task = task
         self.__module__ = task.__module__
         self.call_signature = inspect.signature(task.run)
-        self.names = [*self.call_signature.parameters]
+        self.parameter_names = [*self.call_signature.parameters]
         limit = task.soft_time_limit or task.time_limit
         if limit:
             self.middleware = (Timeout(float(limit)),)

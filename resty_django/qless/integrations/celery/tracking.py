@@ -36,8 +36,8 @@ from ...job_classes import Runnable
 from ...middleware.job import WorkerJob
 from ...outcomes import RetryLater
 from ...outcomes.error_text import message_of
-from ...tasks.context import timestamp
 from ...tasks.message import PutOptions
+from ...tasks.options import timestamp
 from ...worker.running_job import RunningJob
 from .lease_keeper import keeper
 from .runner import begin, process_name
@@ -111,7 +111,7 @@ class CelerySend(Runnable):
         self.task = task
         self.__module__ = task.__module__
         self.call_signature = inspect.signature(task.run)
-        self.names = [*self.call_signature.parameters]
+        self.parameter_names = [*self.call_signature.parameters]
 
     def perform(self, job: Job) -> None:
         """Send the task. If it was sent before, the lock of the job has expired: its process is gone."""

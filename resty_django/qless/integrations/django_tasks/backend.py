@@ -1,4 +1,7 @@
-"""The backend: enqueues Django's tasks as jobs, and looks up their results."""
+"""The backend: enqueues Django's tasks as jobs, and looks up their results.
+
+Django's `TaskResult` describes a task from its enqueuing to its end: status, times, errors and return value.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,20 @@ from django.db import transaction
 
 from resty_django.callables import is_generator_function
 from resty_django.conf import conf
-from resty_django.txid import current
+from resty_django.txid import current as current_txid
 
-from ...clients.client import Client
-from ...clients.default import default_client
+from ... import job_classes
+from ...clients.default import client
 from ...clients.job import Job
 from ...clients.put_options import checked_options
 from ...clients.recurring import RecurringJob
 from ...clients.replies import JobResult
 from ...clients.serialization import encode
 from ...errors import NotAllowed
-from ...job_classes import find
-from ...tasks.context import timestamp
 from ...tasks.message import PutOptions, TaskMessage, waits_for_commit
+from ...tasks.options import timestamp
 from .compat import BaseTaskBackend, InvalidTask, Task, TaskResult, TaskResultDoesNotExist, TaskResultStatus, signals
-from .results import TaskRecord, task_result, to_datetime
+from .results import TaskRecord, set_fields, task_result, to_datetime
 from .runner import DjangoTask
 
 P = ParamSpec("P")
@@ -42,15 +44,15 @@ class QlessBackend(BaseTaskBackend):
             }
         }
 
-    The class of a job is the path of the task's function, its data is a `TaskRecord`, and the ID of the result is its
-    jid.
+    A task becomes one job: `klass` is the path of the task's function, `data` is a `TaskRecord`, and the jid is the ID
+    of the `TaskResult`.
 
     `OPTIONS` may contain:
 
     - `RETRIES`: how often a task that raised an exception runs again (default 0).
     - `BACKOFF`: seconds before the first retry, doubled for each further retry (default 1).
-    - `ON_COMMIT`: whether a task that is enqueued in a transaction waits for its commit (default: for the queues in the
-      setting QLESS ON_COMMIT).
+    - `ON_COMMIT`: whether a task that is enqueued in a transaction waits for its commit. By default, tasks wait if
+      their queue is in the setting QLESS ON_COMMIT.
     """
 
     supports_defer = True
@@ -72,12 +74,11 @@ class QlessBackend(BaseTaskBackend):
         self.backoff: float = options["backoff"]
         self.on_commit: bool | None = self.options.get("ON_COMMIT")
 
-    @property
-    def client(self) -> Client:
-        return default_client()
-
     def check(self, **kwargs: object) -> list[CheckMessage]:
-        """Return the errors in the settings of this backend."""
+        """Return the errors in the settings of this backend.
+
+        `resty_qless.E004`: the app is not installed. `resty_qless.E005`: an unknown option, or a wrong value.
+        """
         errors: list[CheckMessage] = []
         setting = f"TASKS[{self.alias!r}]"
         if not apps.is_installed("resty_django.qless"):
@@ -93,7 +94,7 @@ class QlessBackend(BaseTaskBackend):
 
     def validate_task(self, task: Task[..., Any]) -> None:
         """Raise `InvalidTask` for a task that cannot run, and `TypeError` for a wrong `run_after`."""
-        checked_options(run_after=task.run_after)
+        checked_options(run_after=task.run_after)  # raises TypeError
         super().validate_task(task)
         if is_generator_function(task.func):
             raise InvalidTask(f"{task.module_path} is a generator function. Remove yield from it.")
@@ -101,19 +102,19 @@ class QlessBackend(BaseTaskBackend):
     # --- enqueuing ---
 
     def enqueue(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any]) -> TaskResult[P, R]:
-        """Enqueue a task, and return its future result.
+        """Enqueue a task, and return its `TaskResult`, with the status READY.
 
         Raises `InvalidTask`, and `TypeError` for arguments that are not JSON.
         """
-        now = self.client.clock()
+        now = client.clock()
         result = self._new_result(task, args, kwargs, now)
         message = self._message(result, now)
 
         def put() -> None:
-            self.client.call(*message.request(self.client))
+            client.call(*message.request(client))
             signals.task_enqueued.send(type(self), task_result=result)
 
-        if self._waits_for_commit(task.queue_name):
+        if self.on_commit or (self.on_commit is None and waits_for_commit(conf.qless.on_commit, task.queue_name)):
             transaction.on_commit(put)
         else:
             put()
@@ -121,27 +122,22 @@ class QlessBackend(BaseTaskBackend):
 
     async def aenqueue(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any]) -> TaskResult[P, R]:
         """Do the same for asyncio, at once: Django has no transactions in async code."""
-        now = self.client.clock()
+        now = client.clock()
         result = self._new_result(task, args, kwargs, now)
-        await self.client.acall(*self._message(result, now).request(self.client))
+        await client.acall(*self._message(result, now).request(client))
         await signals.task_enqueued.asend(type(self), task_result=result)
         return result
 
-    def _waits_for_commit(self, queue: str) -> bool:
-        if self.on_commit is None:
-            return waits_for_commit(frozenset(conf.qless.on_commit), queue)
-        return self.on_commit
-
     def _new_result(self, task: Task[P, R], args: list[Any], kwargs: dict[str, Any], now: float) -> TaskResult[P, R]:
-        """Return the result of a task that is enqueued now. Raises `InvalidTask` if workers would refuse its job."""
+        """Return the `TaskResult` of a task that has not run. Raises `InvalidTask` if workers would refuse its job."""
         self.validate_task(task)
         try:
-            find(task.module_path)
+            job_classes.find(task.module_path)  # as a worker does
         except NotAllowed as error:
             raise InvalidTask(str(error)) from None
         return TaskResult(
             task=task,
-            id=self.client.generate_jid(),
+            id=client.generate_jid(),
             status=TaskResultStatus.READY,
             enqueued_at=to_datetime(now),
             started_at=None,
@@ -155,7 +151,10 @@ class QlessBackend(BaseTaskBackend):
         )
 
     def _message(self, result: TaskResult[P, R], now: float) -> TaskMessage:
-        """Return the job of a new result, ready to be sent."""
+        """Return the job for a new `TaskResult`, ready to be sent.
+
+        Without `RETRIES`, the server's default applies: if a worker dies, the job runs again, up to 5 times.
+        """
         task = result.task
         run_after = None if task.run_after is None else timestamp(task.run_after)
         record = TaskRecord(
@@ -167,43 +166,39 @@ class QlessBackend(BaseTaskBackend):
             klass=task.module_path,
             data=encode(record.to_data()),
             when=run_after,
-            options=PutOptions(priority=task.priority or None, retries=self.retries or None),
-            txid=current(),
+            options=PutOptions(priority=task.priority, retries=self.retries or None),
+            txid=current_txid(),
         )
 
     # --- results ---
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
-        """Return the result of a task. Raises `TaskResultDoesNotExist`, also for an expired result."""
-        jobs = self.client.jobs
-        job = jobs.get(result_id)
-        stored = jobs.result(result_id) if job is not None and job.state == "complete" else None
-        return self._result(result_id, job, stored)
+        """Return the `TaskResult` of a task. Raises `TaskResultDoesNotExist`, also if it has expired."""
+        job = client.jobs.get(result_id)
+        returned = client.jobs.result(result_id) if job is not None and job.state == "complete" else None
+        return self._result(result_id, job, returned)
 
     async def aget_result(self, result_id: str) -> TaskResult[..., Any]:
         """Do the same for asyncio."""
-        jobs = self.client.jobs
-        job = await jobs.aget(result_id)
-        stored = await jobs.aresult(result_id) if job is not None and job.state == "complete" else None
-        return self._result(result_id, job, stored)
+        job = await client.jobs.aget(result_id)
+        returned = await client.jobs.aresult(result_id) if job is not None and job.state == "complete" else None
+        return self._result(result_id, job, returned)
 
-    def _result(self, result_id: str, job: Job | RecurringJob | None, stored: JobResult | None) -> TaskResult[..., Any]:
-        """Return the result of a job. `stored`: its return value, if it is complete."""
-        if not isinstance(job, Job) or (task := self._task_of(job)) is None:
-            raise TaskResultDoesNotExist(result_id)
-        result = task_result(task, job)
-        if job.state == "complete":
-            if stored is None or stored.result is None:
-                raise TaskResultDoesNotExist(result_id)
-            object.__setattr__(result, "_return_value", stored.result["value"])
-        return result
-
-    def _task_of(self, job: Job) -> Task[..., Any] | None:
-        """Return the task of a job that this backend has enqueued; None for other jobs."""
-        if not isinstance(job.data, dict) or job.data.get("backend") != self.alias:
-            return None
+    def _result(
+        self, result_id: str, job: Job | RecurringJob | None, returned: JobResult | None
+    ) -> TaskResult[..., Any]:
+        """Return the `TaskResult` of a job. `returned`: what the job has returned, if it is complete."""
+        if not isinstance(job, Job) or not isinstance(job.data, dict) or job.data.get("backend") != self.alias:
+            raise TaskResultDoesNotExist(result_id)  # this backend has not enqueued the job
         try:
-            target = find(job.klass)
+            target = job_classes.find(job.klass)
         except (NotAllowed, ImportError):
-            return None
-        return target.task if isinstance(target, DjangoTask) else None
+            target = None
+        if not isinstance(target, DjangoTask):
+            raise TaskResultDoesNotExist(result_id)  # the task is no longer defined
+        result = task_result(target.task, job)
+        if job.state == "complete":
+            if returned is None or returned.result is None:
+                raise TaskResultDoesNotExist(result_id)  # the return value has expired
+            set_fields(result, _return_value=returned.result["value"])  # as `DjangoTask` returns it
+        return result

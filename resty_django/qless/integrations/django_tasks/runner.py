@@ -16,7 +16,7 @@ from ...clients.job import Job
 from ...job_classes import Runnable
 from ...middleware.retries import RetryPolicy, retry_later
 from .compat import Task, TaskContext, TaskResultStatus, normalize_json, signals, task_backends
-from .results import TaskRecord, task_result, to_datetime
+from .results import TaskRecord, set_fields, task_result, to_datetime
 
 if TYPE_CHECKING:
     from ...outcomes import RetryLater
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class DjangoTask(Runnable):
-    """A Django task as workers see it. Its return value is stored as `{"value": ...}`."""
+    """A Django task as workers see it.
+
+    A job returns `{"value": ...}`, with the return value of the task: a job that returns None has no result.
+    """
 
     keep_result = True
 
@@ -35,7 +38,7 @@ class DjangoTask(Runnable):
         signature = inspect.signature(task.func)
         parameters = [*signature.parameters.values()][1 if task.takes_context else 0 :]
         self.call_signature = signature.replace(parameters=parameters)
-        self.names = [parameter.name for parameter in parameters]
+        self.parameter_names = [parameter.name for parameter in parameters]
 
     @property
     def perform(self) -> Callable[[Job], object]:
@@ -52,10 +55,10 @@ class DjangoTask(Runnable):
         try:
             value = normalize_json(completed(self.task.func(*run.args, **run.record.kwargs)))
         except BaseException as error:
-            outcome = run.fail(error)
-            if outcome is not None:
-                job.heartbeat()  # sends the errors
-                raise outcome from error
+            retry = run.fail(error)
+            if retry is not None:
+                job.heartbeat()  # sends the record
+                raise retry from error
             signals.task_finished.send(sender, task_result=run.result)
             raise
         run.end(TaskResultStatus.SUCCESSFUL, value)
@@ -69,10 +72,10 @@ class DjangoTask(Runnable):
         try:
             value = normalize_json(await acompleted(self.task.func(*run.args, **run.record.kwargs)))
         except BaseException as error:
-            outcome = run.fail(error)
-            if outcome is not None:
+            retry = run.fail(error)
+            if retry is not None:
                 await job.aheartbeat()
-                raise outcome from error
+                raise retry from error
             await signals.task_finished.asend(sender, task_result=run.result)
             raise
         run.end(TaskResultStatus.SUCCESSFUL, value)
@@ -81,7 +84,7 @@ class DjangoTask(Runnable):
 
 
 class _Run:
-    """One run of a task: its record and arguments, and the result object that signals and the task itself receive."""
+    """One run of a task: its record and arguments, and the `TaskResult` that signals and the task itself receive."""
 
     def __init__(self, task: Task[..., Any], job: Job) -> None:
         self.job = job
@@ -100,21 +103,24 @@ class _Run:
         self.job.data.update(self.record.to_data())
 
     def fail(self, error: BaseException) -> RetryLater | None:
-        """Record the error. Return the exception that reschedules the task, or None if it has failed."""
+        """Record the error. Return the exception that schedules another run, or None if the task has failed."""
         self.record.add_error(error)
         job = self.job
         if self.backend.retries and isinstance(error, Exception) and job.retries_left > 0:
             self._save()
             attempt = job.original_retries - job.retries_left + 1
-            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay(attempt), error)
+            return retry_later(job, RetryPolicy(self.backend.backoff, (Exception,)).delay_after(attempt), error)
         self.end(TaskResultStatus.FAILED, None)
         return None
 
     def end(self, status: TaskResultStatus, value: object) -> None:
-        """Record the end in the job and in the result object."""
+        """Record the end in the job and in the `TaskResult`."""
         self.record.finished = time.time()
         self._save()
-        object.__setattr__(self.result, "finished_at", to_datetime(self.record.finished))
-        object.__setattr__(self.result, "errors", self.record.task_errors())
-        object.__setattr__(self.result, "status", status)
-        object.__setattr__(self.result, "_return_value", value)
+        set_fields(
+            self.result,
+            finished_at=to_datetime(self.record.finished),
+            errors=self.record.task_errors(),
+            status=status,
+            _return_value=value,
+        )
