@@ -20,6 +20,7 @@ from django.utils.functional import cached_property
 from resty_django.text.suggestions import did_you_mean
 
 from ..clients.put_options import checked_options
+from ..middleware.retries import RetryPolicy
 from .consequences import Policy, checked_policy
 
 if TYPE_CHECKING:
@@ -205,6 +206,18 @@ class TaskOptions(Reactions, frozen=True, kw_only=True):
             middleware=tuple(self.middleware),
         )
 
+    def retry_policy(self, path: str) -> RetryPolicy:
+        """Return the policy of `retries`, `backoff` and `retry_on`. `path`: the task's path, for messages.
+
+        If neither `retries` nor `backoff` is set, a job runs again after the loss of its worker only.
+        """
+        is_retried = self.retries is not None or self.backoff is not None
+        return RetryPolicy(
+            1.0 if self.backoff is None else self.backoff,
+            self.retried_exceptions if is_retried else (),
+            where=f"{path}: ",
+        )
+
     @property
     def retried_exceptions(self) -> tuple[type[Exception], ...]:
         """The exceptions in `retry_on`."""
@@ -236,7 +249,7 @@ class EnqueueOptions(CallReactions, frozen=True, kw_only=True):
     retries: int | None = None
 
     def checked(self) -> EnqueueOptions:
-        """Return the options, with lists in `depends` and `tags`. `timing` checks the times when it reads them.
+        """Return the options, with lists in `depends` and `tags`. `times` checks the others when it reads them.
 
         Raises `TypeError` for a value of the wrong type, and `InvalidArgument` for a number out of range.
         """
@@ -253,6 +266,10 @@ class EnqueueOptions(CallReactions, frozen=True, kw_only=True):
         if self.tags == () and self.depends == ():
             return self
         return msgspec.structs.replace(self, tags=checked["tags"] or [], depends=checked["depends"] or [])
+
+    def times(self, clock: Callable[[], float]) -> TaskTimes:
+        """Return when the job may start. Raises `TypeError`, `InvalidArgument`."""
+        return timing(clock, self.countdown, self.eta, self.expires)
 
 
 NO_OPTIONS: Final = EnqueueOptions()
